@@ -1,0 +1,63 @@
+"""Every exception type of the package.
+
+A message says what is wrong, where (file and JSON path, task, device, step), what was expected and
+what was found, and how to mend it. It is written where the error is raised.
+"""
+
+from __future__ import annotations
+
+
+class HeteroPlaceError(Exception):
+    """Base of every error that heteroplace raises on purpose."""
+
+
+class ClusterError(HeteroPlaceError):
+    """A cluster file or value is wrong, or two devices cannot reach each other."""
+
+
+class GraphError(HeteroPlaceError):
+    """A task graph is malformed: a cycle, a duplicate name, a negative size."""
+
+
+class FrontendError(HeteroPlaceError):
+    """A model file cannot be read, or holds an op or a shape that cannot be compiled."""
+
+
+class UnsupportedRelayError(HeteroPlaceError):
+    """A Relay module uses a form that cannot be cut into tasks (control flow, references)."""
+
+
+class MissingTVMError(HeteroPlaceError, ImportError):
+    """No TVM with Relay is installed, or its version is not one that was tested."""
+
+
+class MissingCostError(HeteroPlaceError):
+    """A cost that is needed is unknown."""
+
+
+class CostMismatchError(HeteroPlaceError):
+    """A cost table belongs to another graph or another cluster."""
+
+
+class InfeasibleError(HeteroPlaceError):
+    """No placement satisfies the memory, link and pinning constraints."""
+
+
+class SolverError(HeteroPlaceError):
+    """A solver was asked for something that it cannot do, or an option is out of range."""
+
+
+class PlanError(HeteroPlaceError):
+    """A plan breaks a rule of the execution model, or belongs to another graph or cluster."""
+
+
+class LoweringError(HeteroPlaceError):
+    """The compiled kernels and the plan disagree."""
+
+
+class ArtifactError(HeteroPlaceError):
+    """A compiled file is truncated, foreign, or of another format or TVM version."""
+
+
+class ExecutionError(HeteroPlaceError):
+    """A run failed, or was asked for with wrong inputs."""

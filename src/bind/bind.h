@@ -1,0 +1,13 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace heteroplace {
+
+/*! \brief Adds the scheduling and simulation functions to the extension module. */
+void BindSchedule(nanobind::module_& module);
+
+/*! \brief Adds the executor to the extension module. */
+void BindExec(nanobind::module_& module);
+
+}  // namespace heteroplace

@@ -1,0 +1,7 @@
+#include "bind/bind.h"
+
+namespace heteroplace {
+
+void BindSchedule(nanobind::module_&) {}
+
+}  // namespace heteroplace

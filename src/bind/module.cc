@@ -1,0 +1,47 @@
+// The extension module `heteroplace._core`. Only `heteroplace.native` imports it.
+#include <nanobind/nanobind.h>
+
+#include "bind/bind.h"
+#include "support/error.h"
+
+namespace nb = nanobind;
+
+namespace {
+
+/*! \brief Name of the exception class in heteroplace.errors for each kind. */
+const char* PythonName(heteroplace::ErrorKind kind) {
+  using heteroplace::ErrorKind;
+  switch (kind) {
+    case ErrorKind::kGraph:
+      return "GraphError";
+    case ErrorKind::kCluster:
+      return "ClusterError";
+    case ErrorKind::kPlan:
+      return "PlanError";
+    case ErrorKind::kInfeasible:
+      return "InfeasibleError";
+    case ErrorKind::kMissingCost:
+      return "MissingCostError";
+    case ErrorKind::kArtifact:
+      return "ArtifactError";
+    case ErrorKind::kExecution:
+      return "ExecutionError";
+  }
+  return "HeteroPlaceError";
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+  module.doc() = "C++ core of heteroplace: scheduling, simulation, execution.";
+  nb::register_exception_translator([](const std::exception_ptr& pending, void*) {
+    try {
+      std::rethrow_exception(pending);
+    } catch (const heteroplace::Error& error) {
+      nb::object type = nb::module_::import_("heteroplace.errors").attr(PythonName(error.kind()));
+      PyErr_SetString(type.ptr(), error.what());
+    }
+  });
+  heteroplace::BindSchedule(module);
+  heteroplace::BindExec(module);
+}

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace heteroplace {
+
+/*! \brief What went wrong, as one of the Python package's exception types (see errors.py). */
+enum class ErrorKind { kGraph, kCluster, kPlan, kInfeasible, kMissingCost, kArtifact, kExecution };
+
+/*!
+ * \brief An error of the core. The bindings rethrow it as the Python exception of the same kind.
+ *
+ * The text follows the rules of errors.py: what, where, expected and got, how to mend.
+ */
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& text) : std::runtime_error(text), kind_(kind) {}
+
+  /*! \brief Selects the Python exception type. */
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+}  // namespace heteroplace
