@@ -1,0 +1,227 @@
+"""The machine a network is placed on: memories, devices and directed links.
+
+Reading and writing `cluster.json` is `heteroplace.model.cluster_file`. Multi-hop routes follow
+Moirai (section III-C): the bandwidth of a route is the smallest on it, not a sum of hop times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+
+from heteroplace.errors import ClusterError
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A space that some devices address directly; tensors live in memories, not on devices."""
+
+    name: str
+    bytes: int
+    """Capacity in bytes that a plan may use."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A place that computes one task at a time.
+
+    Two devices that share a unit (a core, a GPU) never run at once: a CPU may be one device per
+    core and, beside them, one device of all cores.
+    """
+
+    name: str
+    kind: str
+    """What it is: "cpu" or "cuda" for devices that can be compiled for; any word for planning."""
+    target: str
+    """TVM target string its kernels are compiled for, e.g. "llvm -mcpu=cascadelake"."""
+    index: int
+    """Ordinal of its kind on its host, as in TVM's `cuda(1)`; 0 for CPU devices."""
+    memory: int
+    """Id of the memory it addresses."""
+    cores: tuple[int, ...] = ()
+    """Cores of the host that a CPU device runs on; empty for other kinds."""
+    host: str = ""
+    """Machine it sits in; "" is the machine that runs the plan."""
+    flops_per_second: int | None = None
+    """Peak speed, for estimates; None: unknown."""
+    memory_bytes_per_second: int | None = None
+    """Peak bandwidth of its memory, for estimates; None: unknown."""
+    launch_ns: int = 0
+    """Fixed time to start one task, used by estimates."""
+    model: str = ""
+    """What is printed on the box; for people only."""
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What the device occupies while it runs, e.g. ("/core0", "/core1") or ("/cuda1",)."""
+        if self.cores:
+            return tuple(f"{self.host}/core{core}" for core in self.cores)
+        return (f"{self.host}/{self.kind}{self.index}",)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A directed connection from one memory to another."""
+
+    name: str
+    src: int
+    """Id of the memory it reads."""
+    dst: int
+    """Id of the memory it writes."""
+    bytes_per_second: int
+    latency_ns: int
+    channel: str
+    """Links of one channel are never used at once (Moirai eq. 8)."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Memories, devices and links of a machine (or of several). Ids are positions in the tuples.
+
+    Invariants, checked on construction: at least one device; names are unique within each kind;
+    ids are in range; sizes and bandwidths are positive.
+    """
+
+    name: str
+    memories: tuple[Memory, ...]
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    host: int | None = None
+    """Id of the memory where inputs arrive and outputs are read. None (planning only): inputs are
+    everywhere at time 0 and outputs stay where they are made."""
+    _routes: dict[tuple[int, int], tuple[int, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        faults = list(_faults(self))
+        if faults:
+            raise ClusterError(f"cluster {self.name!r}: " + "; ".join(faults))
+
+    @cached_property
+    def units(self) -> tuple[str, ...]:
+        """All units of all devices, in order of first mention."""
+        return tuple(dict.fromkeys(unit for device in self.devices for unit in device.units))
+
+    @cached_property
+    def unit_ids(self) -> tuple[tuple[int, ...], ...]:
+        """For each device the positions of its units in `units`."""
+        position = {unit: index for index, unit in enumerate(self.units)}
+        return tuple(tuple(position[unit] for unit in device.units) for device in self.devices)
+
+    @cached_property
+    def channels(self) -> tuple[str, ...]:
+        """All channels of all links, in order of first mention."""
+        return tuple(dict.fromkeys(link.channel for link in self.links))
+
+    def device_id(self, name: str) -> int:
+        """Return the id of the device called `name`.
+
+        Raises
+        ------
+        ClusterError
+            There is no such device.
+        """
+        for index, device in enumerate(self.devices):
+            if device.name == name:
+                return index
+        known = ", ".join(device.name for device in self.devices)
+        raise ClusterError(f"cluster {self.name!r} has no device {name!r}; it has: {known}")
+
+    def route(self, src: int, dst: int) -> tuple[int, ...]:
+        """Return the link ids of the best path from memory `src` to memory `dst`.
+
+        The direct link if there is one; else the widest path, then the fewest hops, then the
+        lowest ids (Moirai III-C). Empty when `src == dst`.
+
+        Raises
+        ------
+        ClusterError
+            No path exists.
+        """
+        if src == dst:
+            return ()
+        if (src, dst) not in self._routes:
+            path = _widest_path(self.links, src, dst)
+            if path is None:
+                raise ClusterError(
+                    f"cluster {self.name!r}: no link leads from memory "
+                    f"{self.memories[src].name!r} to {self.memories[dst].name!r}; add one to "
+                    f"'links', or leave out the devices of one of them"
+                )
+            self._routes[src, dst] = path
+        return self._routes[src, dst]
+
+    def is_reachable(self, src: int, dst: int) -> bool:
+        """Say whether data can go from memory `src` to memory `dst`."""
+        return src == dst or _widest_path(self.links, src, dst) is not None
+
+    def transfer_ns(self, route: tuple[int, ...], num_bytes: int) -> int:
+        """Return the time of one transfer over `route`: sum of latencies + bytes / bandwidth.
+
+        The bandwidth is the smallest on the route; rounded up to whole nanoseconds.
+        """
+        if not route:
+            return 0
+        links = [self.links[link] for link in route]
+        slowest = min(link.bytes_per_second for link in links)
+        return sum(link.latency_ns for link in links) + -(-num_bytes * 1_000_000_000 // slowest)
+
+    def digest(self) -> str:
+        """Return a hex digest of everything that a plan depends on."""
+        value = asdict(self)
+        del value["_routes"]
+        return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _faults(cluster: Cluster) -> list[str]:
+    """Every broken invariant of `cluster`, as text."""
+    faults = []
+    if not cluster.devices:
+        faults.append("it has no device; at least one is needed")
+    kinds = (("memory", cluster.memories), ("device", cluster.devices), ("link", cluster.links))
+    for kind, values in kinds:
+        names = [value.name for value in values]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            faults.append(f"{kind} name {name!r} is used {names.count(name)} times")
+    memory_ids = range(len(cluster.memories))
+    for memory in cluster.memories:
+        if memory.bytes <= 0:
+            faults.append(f"memory {memory.name!r}: bytes must be > 0, got {memory.bytes}")
+    for device in cluster.devices:
+        if device.memory not in memory_ids:
+            faults.append(f"device {device.name!r}: memory id {device.memory} is out of range")
+    for link in cluster.links:
+        if link.src not in memory_ids or link.dst not in memory_ids or link.src == link.dst:
+            faults.append(f"link {link.name!r}: needs two different memories")
+        if link.bytes_per_second <= 0 or link.latency_ns < 0:
+            faults.append(f"link {link.name!r}: bandwidth must be > 0 and latency >= 0")
+    if cluster.host is not None and cluster.host not in memory_ids:
+        faults.append(f"host memory id {cluster.host} is out of range")
+    return faults
+
+
+def _widest_path(links: tuple[Link, ...], src: int, dst: int) -> tuple[int, ...] | None:
+    """The path of largest smallest-bandwidth; ties: fewest hops, then lowest link ids."""
+    direct = [index for index, link in enumerate(links) if (link.src, link.dst) == (src, dst)]
+    if direct:
+        return (max(direct, key=lambda index: (links[index].bytes_per_second, -index)),)
+    # Labels (-width, hops, path) are compared as tuples; extending a path never improves a label,
+    # so the first label settled for a memory is its best (Dijkstra).
+    labels: list[tuple[int, int, tuple[int, ...], int]] = [(-(2**62), 0, (), src)]
+    settled: set[int] = set()
+    while labels:
+        labels.sort()
+        negative_width, hops, path, memory = labels.pop(0)
+        if memory == dst:
+            return path
+        if memory in settled:
+            continue
+        settled.add(memory)
+        for index, link in enumerate(links):
+            if link.src == memory and link.dst not in settled:
+                width = max(negative_width, -link.bytes_per_second)
+                labels.append((width, hops + 1, (*path, index), link.dst))
+    return None

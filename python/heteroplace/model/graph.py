@@ -1,0 +1,282 @@
+"""The network as tasks and tensors: what solvers place, whatever it came from.
+
+A task is a group of ops placed as one unit; a tensor is a produced value. An edge is a
+(tensor, consumer) pair, not a type: a tensor is copied at most once to a memory, however many
+consumers read it there (Moirai and DiviML charge per edge).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+from heteroplace.errors import GraphError
+
+
+@dataclass(frozen=True)
+class Task:
+    """A group of ops that is placed as one unit."""
+
+    name: str
+    """Unique in its graph and stable from run to run."""
+    op: str
+    """The ops inside, joined by "+", e.g. "nn.conv2d+nn.relu"."""
+    members: tuple[str, ...] = ()
+    """Names of the ops inside, for provenance."""
+    flops: int = 0
+    """Floating point operations of one run (a multiply-add counts 2)."""
+    weight_bytes: int = 0
+    """Constants it reads, resident on its device for as long as the program is loaded."""
+    workspace_bytes: int = 0
+    """Scratch memory while it runs."""
+    devices: tuple[str, ...] | None = None
+    """Names of the devices it may run on; None: any that has a cost for it."""
+    together: str | None = None
+    """Label shared by the tasks that must be on one device; None: free."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value made by a task, or an input of the model."""
+
+    name: str
+    producer: int | None
+    """Id of the task that makes it; None: a model input."""
+    index: int
+    """Which output of its producer (or which input of the model) it is."""
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    consumers: tuple[int, ...] = ()
+    """Ids of the tasks that read it, ascending, each once."""
+
+
+@dataclass(frozen=True)
+class TaskGraph:
+    """Tasks in topological order and the tensors between them. Ids are positions in the tuples.
+
+    Made by `TaskGraphBuilder.finalize()`, which checks names, order, acyclicity and sizes.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    tensors: tuple[Tensor, ...]
+    inputs: tuple[int, ...]
+    """Tensor ids of the model inputs."""
+    outputs: tuple[int, ...]
+    """Tensor ids of the model outputs, in the model's order; may repeat."""
+
+    @cached_property
+    def task_inputs(self) -> tuple[tuple[int, ...], ...]:
+        """For each task the ids of the tensors it reads, ascending."""
+        reads: list[list[int]] = [[] for _ in self.tasks]
+        for tensor_id, tensor in enumerate(self.tensors):
+            for consumer in tensor.consumers:
+                reads[consumer].append(tensor_id)
+        return tuple(tuple(ids) for ids in reads)
+
+    @cached_property
+    def task_outputs(self) -> tuple[tuple[int, ...], ...]:
+        """For each task the ids of the tensors it makes, by output index."""
+        makes: list[list[int]] = [[] for _ in self.tasks]
+        for tensor_id, tensor in enumerate(self.tensors):
+            if tensor.producer is not None:
+                makes[tensor.producer].append(tensor_id)
+        for ids in makes:
+            ids.sort(key=lambda tensor_id: self.tensors[tensor_id].index)
+        return tuple(tuple(ids) for ids in makes)
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """For each task the ids of the tasks it reads from, ascending, each once."""
+        found: list[set[int]] = [set() for _ in self.tasks]
+        for tensor in self.tensors:
+            if tensor.producer is not None:
+                for consumer in tensor.consumers:
+                    found[consumer].add(tensor.producer)
+        return tuple(tuple(sorted(ids)) for ids in found)
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """For each task the ids of the tasks that read from it, ascending, each once."""
+        found: list[set[int]] = [set() for _ in self.tasks]
+        for task, before in enumerate(self.predecessors):
+            for producer in before:
+                found[producer].add(task)
+        return tuple(tuple(sorted(ids)) for ids in found)
+
+    def digest(self) -> str:
+        """Return a hex digest of the whole graph."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class TaskGraphBuilder:
+    """Collects tasks and tensors in any order; `finalize()` sorts and checks them.
+
+    >>> builder = TaskGraphBuilder("pair")
+    >>> x = builder.add_input("x", shape=(4,), dtype="float32")
+    >>> builder.add_task(Task("a", "nn.relu"), reads=[x])
+    >>> y = builder.add_tensor("a", shape=(4,), dtype="float32")
+    >>> builder.finalize(outputs=[y]).tasks[0].name
+    'a'
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: dict[str, Task] = {}
+        self._reads: dict[str, list[str]] = {}
+        self._tensors: dict[str, Tensor] = {}
+        self._producer: dict[str, str | None] = {}
+        self._num_outputs: dict[str | None, int] = {None: 0}
+        self._faults: list[str] = []
+
+    def add_input(self, name: str, shape: tuple[int, ...], dtype: str) -> str:
+        """Add a model input; return its tensor name."""
+        return self._add(name, None, shape, dtype, None)
+
+    def add_task(self, task: Task, reads: list[str]) -> None:
+        """Add a task that reads the tensors named in `reads` (they may be added later)."""
+        if task.name in self._tasks:
+            self._faults.append(f"task name {task.name!r} is used twice")
+        for field in ("flops", "weight_bytes", "workspace_bytes"):
+            if getattr(task, field) < 0:
+                self._faults.append(f"task {task.name!r}: {field} is negative")
+        self._tasks[task.name] = task
+        self._reads[task.name] = list(reads)
+        self._num_outputs.setdefault(task.name, 0)
+
+    def add_tensor(
+        self,
+        producer: str,
+        shape: tuple[int, ...] = (),
+        dtype: str = "",
+        num_bytes: int | None = None,
+        name: str | None = None,
+    ) -> str:
+        """Add the next output of task `producer`; return the tensor's name.
+
+        `num_bytes` is for graphs that know sizes but no shapes; by default it follows from shape
+        and dtype. The default name is "PRODUCER.INDEX".
+        """
+        index = self._num_outputs.get(producer, 0)
+        return self._add(name or f"{producer}.{index}", producer, shape, dtype, num_bytes)
+
+    def _add(
+        self,
+        name: str,
+        producer: str | None,
+        shape: tuple[int, ...],
+        dtype: str,
+        num_bytes: int | None,
+    ) -> str:
+        if name in self._tensors:
+            self._faults.append(f"tensor name {name!r} is used twice")
+        index = self._num_outputs.get(producer, 0)
+        self._num_outputs[producer] = index + 1
+        size = tensor_bytes(shape, dtype) if num_bytes is None else num_bytes
+        if size < 0:
+            self._faults.append(f"tensor {name!r}: {size} bytes; expected >= 0")
+        self._tensors[name] = Tensor(name, None, index, tuple(shape), dtype, size)
+        self._producer[name] = producer
+        return name
+
+    def finalize(self, outputs: list[str]) -> TaskGraph:
+        """Return the checked graph; tasks come in topological order, ties by order of adding.
+
+        Raises
+        ------
+        GraphError
+            Names that do not exist or repeat, negative sizes, or a cycle (one is named). All
+            faults but cycles are reported at once.
+        """
+        faults = self._faults + self._unknown_names(outputs)
+        if faults:
+            raise GraphError(f"graph {self._name!r}: " + "; ".join(faults))
+        order = self._topological_order()
+        task_id = {name: index for index, name in enumerate(order)}
+        consumers: dict[str, set[int]] = {name: set() for name in self._tensors}
+        for task, reads in self._reads.items():
+            for tensor in reads:
+                consumers[tensor].add(task_id[task])
+        tensor_id = {name: index for index, name in enumerate(self._tensors)}
+        tensors = []
+        for name, tensor in self._tensors.items():
+            producer = self._producer[name]
+            tensors.append(
+                Tensor(
+                    name,
+                    None if producer is None else task_id[producer],
+                    tensor.index,
+                    tensor.shape,
+                    tensor.dtype,
+                    tensor.bytes,
+                    tuple(sorted(consumers[name])),
+                )
+            )
+        return TaskGraph(
+            self._name,
+            tuple(self._tasks[name] for name in order),
+            tuple(tensors),
+            tuple(i for i, tensor in enumerate(tensors) if tensor.producer is None),
+            tuple(tensor_id[name] for name in outputs),
+        )
+
+    def _unknown_names(self, outputs: list[str]) -> list[str]:
+        faults = []
+        for tensor, producer in self._producer.items():
+            if producer is not None and producer not in self._tasks:
+                faults.append(f"tensor {tensor!r}: no task is called {producer!r}")
+        for task, reads in self._reads.items():
+            for tensor in reads:
+                if tensor not in self._tensors:
+                    faults.append(f"task {task!r} reads tensor {tensor!r}, which does not exist")
+        for tensor in outputs:
+            if tensor not in self._tensors:
+                faults.append(f"output {tensor!r} does not exist")
+        return faults
+
+    def _topological_order(self) -> list[str]:
+        names = list(self._tasks)
+        position = {name: index for index, name in enumerate(names)}
+        followers: dict[str, list[str]] = {name: [] for name in names}
+        waiting = dict.fromkeys(names, 0)
+        for task, reads in self._reads.items():
+            before = {self._producer[tensor] for tensor in reads} - {None}
+            waiting[task] = len(before)
+            for producer in before:
+                if producer is not None:
+                    followers[producer].append(task)
+        ready = [position[name] for name in names if waiting[name] == 0]
+        heapq.heapify(ready)
+        order = []
+        while ready:
+            name = names[heapq.heappop(ready)]
+            order.append(name)
+            for follower in followers[name]:
+                waiting[follower] -= 1
+                if waiting[follower] == 0:
+                    heapq.heappush(ready, position[follower])
+        if len(order) < len(names):
+            stuck = [name for name in names if waiting[name] > 0]
+            raise GraphError(
+                f"graph {self._name!r} has a cycle through some of: {', '.join(stuck[:8])}; "
+                f"a task graph must be acyclic"
+            )
+        return order
+
+
+def tensor_bytes(shape: tuple[int, ...], dtype: str) -> int:
+    """Return the size in bytes of a tensor, elements rounded up to whole bytes.
+
+    >>> tensor_bytes((2, 3), "float16")
+    12
+    """
+    bits = "".join(character for character in dtype if character.isdigit())
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size * max(1, (int(bits) if bits else 8) // 8)
