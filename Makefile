@@ -44,7 +44,7 @@ test: setup
 	$(BIN)/python -m pytest
 
 test-all: setup
-	$(BIN)/python -m pytest -m "not gpu or gpu"
+	$(BIN)/python -m pytest -m ""
 
 bench: setup
 	$(BIN)/python -m heteroplace.bench
@@ -63,17 +63,18 @@ setup: $(VENV)/.stamp-native
 
 # One line for each thing that only the system's package manager can install.
 define REQUIRE_SYSTEM
-command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: sudo apt-get install python3"; exit 1; }
-$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-  { echo "Python 3.10 or later is needed, $(PYTHON) is $$($(PYTHON) -V): say PYTHON=python3.12"; exit 1; }
-$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-  { echo "$(PYTHON) cannot make virtual environments: sudo apt-get install python3-venv"; exit 1; }
-$(PYTHON) -c 'import os, sys, sysconfig as s; \
-  sys.exit(not os.path.exists(os.path.join(s.get_path("include"), "Python.h")))' || \
-  { echo "Python.h of $(PYTHON) not found: sudo apt-get install python3-dev"; exit 1; }
-echo '#include <atomic>\n#include <concepts>\n#include <span>' | \
-  $(CXX) -std=c++20 -fsyntax-only -x c++ - 2>/dev/null || \
-  { echo "no compiler for C++20 ($(CXX)): sudo apt-get install g++"; exit 1; }
+need() { echo "$$1" >&2; exit 1; }
+command -v $(PYTHON) >/dev/null || need "$(PYTHON) not found: sudo apt-get install python3"
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+  need "Python 3.10 or later is needed, $(PYTHON) is older: say for example PYTHON=python3.12"
+$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null ||
+  need "$(PYTHON) cannot make virtual environments: sudo apt-get install python3-venv"
+headers=$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+test -f "$$headers/Python.h" ||
+  need "$$headers/Python.h not found: sudo apt-get install python3-dev"
+printf '#include <atomic>\n#ifndef __cpp_lib_atomic_wait\n#error\n#endif\n' |
+  $(CXX) -std=c++20 -fsyntax-only -x c++ - 2>/dev/null ||
+  need "no compiler for C++20 (looked for $(CXX), gcc 11 or later): sudo apt-get install g++"
 endef
 export REQUIRE_SYSTEM
 
