@@ -38,6 +38,7 @@ _IMPORT_LOCK = threading.RLock()
 _STOCK_INFER_TYPE = tvm_common.infer_type
 _STOCK_INFER_VALUE = tvm_common.infer_value
 _STOCK_SET_SPAN = tvm_common.set_span
+_STOCK_GET_SOURCE_NAME = tvm_onnx.get_source_name
 
 
 class IncrementalImport:
@@ -45,6 +46,8 @@ class IncrementalImport:
 
     def __init__(self) -> None:
         self._folder = _ImportFolder(self._typed_or_none)
+        self.current_node: Any = None
+        """The ONNX node that is being converted, for messages."""
 
     @property
     def num_folded(self) -> int:
@@ -89,6 +92,11 @@ class IncrementalImport:
         elif isinstance(result, relay.Expr):
             self._folder.mark_folded(result)
         return result
+
+    def get_source_name(self, node: Any, type_dict: dict[str, int]) -> Any:
+        """Stand in for `onnx.get_source_name`, which is called once for each node, first of all."""
+        self.current_node = node
+        return _STOCK_GET_SOURCE_NAME(node, type_dict)
 
     def _typed_or_none(self, expr: Any) -> Any:
         """Return the type of `expr`, inferring it if it is missing."""
@@ -147,6 +155,7 @@ def linear_time_import() -> Iterator[IncrementalImport]:
             "fold_constant": state.fold_constant,
             "infer_value": state.infer_value,
             "set_span": state.set_span,
+            "get_source_name": state.get_source_name,
             # The table of converters is the same for every node of one opset.
             "_get_convert_map": functools.lru_cache(maxsize=4)(tvm_onnx._get_convert_map),
         }
