@@ -177,18 +177,16 @@ def _move_initialisers_to_constants(model: ModelProto) -> None:
         helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor)
         for tensor in constant
     ]
-    nodes += graph.node
-    parameters = [tensor for tensor in graph.initializer if tensor.name not in names]
-    # In files of IR version 3 initialisers are listed as inputs too.
-    filled = names | {tensor.name for tensor in parameters}
-    inputs = [value for value in graph.input if value.name not in filled]
-    for field, values in ((graph.node, nodes), (graph.initializer, parameters)):
-        kept = [type(value).FromString(value.SerializeToString()) for value in values]
-        del field[:]
-        field.extend(kept)
-    kept_inputs = [onnx.ValueInfoProto.FromString(v.SerializeToString()) for v in inputs]
-    del graph.input[:]
-    graph.input.extend(kept_inputs)
+    # Copied first: deleting from a protobuf field invalidates what it held.
+    nodes += [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    parameters = [
+        onnx.TensorProto.FromString(tensor.SerializeToString())
+        for tensor in graph.initializer
+        if tensor.name not in names
+    ]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(parameters)
 
 
 def _num_elements(tensor: onnx.TensorProto) -> int:

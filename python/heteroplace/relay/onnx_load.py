@@ -58,6 +58,7 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
             f"{where} has no graph with outputs: it is empty, or no ONNX model. Export it again."
         )
     _check_values_are_produced(model.graph, where)
+    _drop_filled_inputs(model)
     return model, where
 
 
@@ -133,6 +134,17 @@ def _check_values_are_produced(graph: GraphProto, where: str) -> None:
             f"{where}: values are used that no earlier node, input or initialiser gives: "
             f"{_some(faults, '; ')}. The file is damaged, or its nodes are not sorted."
         )
+
+
+def _drop_filled_inputs(model: ModelProto) -> None:
+    """List as inputs only what a user gives; IR version 3 lists the initialisers as well.
+
+    onnxruntime leaves such an entry behind when it folds the initialiser away: a false input.
+    """
+    wanted = [type(value).FromString(value.SerializeToString()) for value in true_inputs(model.graph)]
+    del model.graph.input[:]
+    model.graph.input.extend(wanted)
+    model.ir_version = max(model.ir_version, 4)  # the first that allows it
 
 
 def true_inputs(graph: GraphProto) -> list[ValueInfoProto]:
