@@ -200,8 +200,8 @@ class TaskGraphBuilder:
         task_id = {name: index for index, name in enumerate(order)}
         consumers: dict[str, set[int]] = {name: set() for name in self._tensors}
         for task, reads in self._reads.items():
-            for tensor in reads:
-                consumers[tensor].add(task_id[task])
+            for read in reads:
+                consumers[read].add(task_id[task])
         tensor_id = {name: index for index, name in enumerate(self._tensors)}
         tensors = []
         for name, tensor in self._tensors.items():
