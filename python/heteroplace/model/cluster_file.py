@@ -185,9 +185,7 @@ class _Memories:
 def _read_reserve(root: ObjectReader) -> int:
     if not root.has("defaults"):
         return 0
-    defaults = ObjectReader(
-        root.optional("defaults", lambda value: value, None), "$.defaults", root.faults
-    )
+    defaults = root.entry("defaults")
     reserve = defaults.optional("memory_reserve", parse_bytes, 0)
     defaults.finish()
     return reserve
@@ -270,14 +268,11 @@ def _read_link(reader: ObjectReader, memory_of: dict[str, int]) -> list[Link]:
     names: list[str] = []
     for key in ("src", "dst"):
         name = reader.required(key, a_name, "")
-        if name and name not in memory_of:
-            reader.faults.unknown_name(
-                f"{reader.path}.{key}", "memory or device", name, list(memory_of)
-            )
         names.append(name)
-        ends.append(memory_of.get(name, -1))
+        path = f"{reader.path}.{key}"
+        ends.append(reader.faults.find(path, "memory or device", name, memory_of) if name else -1)
     src, dst = ends
-    if src == dst and src >= 0:
+    if src == dst and names[0] in memory_of and names[1] in memory_of:
         reader.faults.add(
             reader.path,
             f"{names[0]!r} and {names[1]!r} are one memory; a link needs two different ones",

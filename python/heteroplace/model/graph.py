@@ -134,9 +134,15 @@ class TaskGraphBuilder:
         self._num_outputs: dict[str | None, int] = {None: 0}
         self._faults: list[str] = []
 
-    def add_input(self, name: str, shape: tuple[int, ...], dtype: str) -> str:
-        """Add a model input; return its tensor name."""
-        return self._add(name, None, shape, dtype, None)
+    def add_input(
+        self,
+        name: str,
+        shape: tuple[int, ...] = (),
+        dtype: str = "",
+        num_bytes: int | None = None,
+    ) -> str:
+        """Add a model input; return its tensor name. `num_bytes` as in `add_tensor`."""
+        return self._add(name, None, shape, dtype, num_bytes)
 
     def add_task(self, task: Task, reads: list[str]) -> None:
         """Add a task that reads the tensors named in `reads` (they may be added later)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +19,9 @@ from heteroplace.model.units import is_integer
 T = TypeVar("T")
 D = TypeVar("D")
 _MAX_SHOWN = 60
+_MAX_FAULTS = 50
+# Finding the nearest of many names is slow, and nobody needs it for every fault.
+_MAX_SUGGESTIONS = 10
 
 
 class Faults:
@@ -37,9 +40,13 @@ class Faults:
         """Note that the value at `path` is not what was expected."""
         self.add(path, f"expected {expected}, got {show(value)}")
 
-    def unknown_name(self, path: str, kind: str, name: str, known: Sequence[str]) -> None:
-        """Note that the name at `path` is not one of `known`; suggest the nearest."""
-        self.add(path, f"no {kind} is called {show(name)}{did_you_mean(name, known)}")
+    def find(self, path: str, kind: str, name: str, ids: Mapping[str, int]) -> int:
+        """Return the id of the name at `path`; if unknown note a fault, with the nearest name."""
+        if name in ids:
+            return ids[name]
+        nearest = did_you_mean(name, ids) if len(self._found) < _MAX_SUGGESTIONS else ""
+        self.add(path, f"no {kind} is called {show(name)}{nearest}")
+        return 0
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -51,7 +58,9 @@ class Faults:
         lines = [f"{path}: {text}" for path, text in self._found]
         if len(lines) == 1:
             raise self._error(f"{self._source}: {lines[0]}")
-        listing = "".join(f"\n  {line}" for line in lines)
+        listing = "".join(f"\n  {line}" for line in lines[:_MAX_FAULTS])
+        if len(lines) > _MAX_FAULTS:
+            listing += f"\n  and {len(lines) - _MAX_FAULTS} more"
         raise self._error(f"{self._source}: {len(lines)} faults{listing}")
 
 
@@ -70,7 +79,8 @@ class ObjectReader:
         self._is_object = isinstance(value, dict)
 
     def has(self, key: str) -> bool:
-        """Say whether the object has `key`."""
+        """Say whether the object has `key`; asking makes it a known key."""
+        self._keys.append(key)
         return key in self._values
 
     def optional(self, key: str, convert: Callable[[object], T], default: D) -> T | D:
@@ -101,7 +111,13 @@ class ObjectReader:
             for index, value in enumerate(values)
         ]
 
-    def items(self) -> list[tuple[str, str, object]]:
+    def entry(self, key: str) -> ObjectReader:
+        """Return a reader of the object at `key`, which must be there."""
+        present = self.required(key, lambda value: value, None)
+        missing = key not in self._values
+        return ObjectReader({} if missing else present, key_path(self.path, key), self.faults)
+
+    def entries(self) -> list[tuple[str, str, object]]:
         """Return (key, path, value) of every key, for an object whose keys are names."""
         self._keys.extend(self._values)
         return [(key, key_path(self.path, key), value) for key, value in self._values.items()]
@@ -111,7 +127,10 @@ class ObjectReader:
         for key in self._values:
             if key not in self._keys:
                 unused = [known for known in self._keys if known not in self._values]
-                hint = did_you_mean(key, unused) or f"; known keys: {', '.join(self._keys)}"
+                hint = (
+                    did_you_mean(key, unused)
+                    or f"; known keys: {', '.join(dict.fromkeys(self._keys))}"
+                )
                 self.faults.add(self.path, f"unknown key {show(key)}{hint}")
 
 
@@ -132,8 +151,10 @@ def read_json(path: str | os.PathLike[str], error: type[HeteroPlaceError]) -> ob
         raise error(f"{os.fspath(path)}: not valid JSON: {fault}") from fault
 
 
-def write_json(value: object, path: str | os.PathLike[str]) -> None:
-    """Write `value` as indented JSON to `path`; atomic: readers see the old file or the new one.
+def write_json(value: Mapping[str, object], path: str | os.PathLike[str]) -> None:
+    """Write an object as JSON to `path`, with one line per element of its lists and objects.
+
+    Atomic: readers see the old file or the new one.
 
     Raises
     ------
@@ -144,7 +165,7 @@ def write_json(value: object, path: str | os.PathLike[str]) -> None:
     # The process id keeps two writers of one file apart; the last one wins.
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(_layout(value), encoding="utf-8")
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -196,6 +217,13 @@ def an_integer(value: object) -> int:
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
+def a_number(value: object) -> float:
+    """Accept a finite number >= 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
+        raise ValueError("a number >= 0")
+    return value
+
+
 def a_count(value: object) -> int:
     """Accept a whole number >= 0."""
     if not is_integer(value) or value < 0:  # type: ignore[operator]
@@ -230,6 +258,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def key_path(path: str, key: str) -> str:
     """Return the JSON path of `key` in the object at `path`."""
     return f"{path}.{key}" if key.isidentifier() else f"{path}[{json.dumps(key)}]"
+
+
+def _layout(value: Mapping[str, object]) -> str:
+    """JSON text in which records are lines, so that `diff` and `grep` are of use."""
+    entries = []
+    for key, item in value.items():
+        if isinstance(item, list) and item:
+            rows = ",\n".join(f"  {json.dumps(element)}" for element in item)
+            text = f"[\n{rows}\n ]"
+        elif isinstance(item, dict) and item:
+            rows = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v)}" for k, v in item.items())
+            text = f"{{\n{rows}\n }}"
+        else:
+            text = json.dumps(item)
+        entries.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(entries) + "\n}\n"
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
