@@ -14,15 +14,14 @@ import hashlib
 import json
 import os
 import struct
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import tvm
-from tvm.contrib import cc
 
+from heteroplace.build.library import KernelLibrary, link
 from heteroplace.build.lower import Lowered
 from heteroplace.build.program import ALIGNMENT_BYTES
 from heteroplace.errors import ArtifactError
@@ -31,29 +30,28 @@ from heteroplace.model.placement import Placement
 FORMAT_VERSION = 1
 """Version of manifest and footer."""
 
-BLOB_SYMBOL = "heteroplace_blob"
-"""Name of the weights in the library; `heteroplace_blob_size` is a 64-bit count beside it."""
-
 _MAGIC = b"HETEROPLACE\0"
 _FOOTER = struct.Struct("<12sIQQ32s")
 _PAGE_BYTES = 4096
 
-_ASSEMBLY = """
-.section .heteroplace.blob,"a",@progbits
+_SECTIONS = """
+.section .heteroplace.{name},"a",@progbits
 .balign {page}
-.global {symbol}
-.type {symbol}, @object
-{symbol}:
+.global heteroplace_{name}
+.type heteroplace_{name}, @object
+heteroplace_{name}:
 .incbin "{path}"
-.size {symbol}, {size}
+.size heteroplace_{name}, {size}
 .balign 8
-.global {symbol}_size
-.type {symbol}_size, @object
-{symbol}_size:
+.global heteroplace_{name}_size
+.type heteroplace_{name}_size, @object
+heteroplace_{name}_size:
 .quad {size}
-.size {symbol}_size, 8
+.size heteroplace_{name}_size, 8
 .section .note.GNU-stack,"",@progbits
 """
+"""Bytes as a page-aligned symbol with their count beside it: "blob" holds the weights, "program"
+the program's text, so that a program without Python finds all it needs in the library."""
 
 
 @dataclass(frozen=True)
@@ -119,42 +117,39 @@ def weights_blob(lowered: Lowered) -> np.ndarray:
 
 
 def write_artifact(
-    path: str | os.PathLike[str], library: tvm.runtime.Module, blob: np.ndarray, manifest: Manifest
+    path: str | os.PathLike[str], library: KernelLibrary, blob: np.ndarray, manifest: Manifest
 ) -> None:
     """Write one file with everything; it replaces `path` only when it is complete.
 
     Raises
     ------
     ArtifactError
-        No C compiler (the linker is needed), or the folder cannot be written.
+        There is no compiler to link with, or the folder cannot be written.
     """
     target = Path(path)
     if not target.parent.is_dir():
         raise ArtifactError(f"{target}: folder {target.parent} does not exist; make it first")
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".heteroplace-") as folder:
-            part = Path(folder) / "model.so"
-            addon = _assemble_blob(Path(folder), blob)
-            library.export_library(str(part), addons=[str(addon)])
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".heteroplace-") as name:
+            folder = Path(name)
+            (folder / "blob.bin").write_bytes(memoryview(blob))
+            (folder / "program.bin").write_bytes(manifest.program_text.encode())
+            source = folder / "sections.S"
+            source.write_text(
+                "".join(
+                    _SECTIONS.format(
+                        name=section, page=_PAGE_BYTES, path=file, size=file.stat().st_size
+                    )
+                    for section in ("blob", "program")
+                    for file in [folder / f"{section}.bin"]
+                )
+            )
+            part = folder / "model.so"
+            link([*library.objects, source], part)
             _append_manifest(part, manifest.to_json())
             os.replace(part, target)
-    except (OSError, RuntimeError, subprocess.SubprocessError) as err:
+    except OSError as err:
         raise ArtifactError(f"{target}: cannot write the compiled file: {err}") from err
-
-
-def _assemble_blob(folder: Path, blob: np.ndarray) -> Path:
-    data, source, addon = folder / "blob.bin", folder / "blob.S", folder / "blob.o"
-    blob.tofile(data)
-    source.write_text(
-        _ASSEMBLY.format(page=_PAGE_BYTES, symbol=BLOB_SYMBOL, path=data, size=blob.nbytes)
-    )
-    compiler = cc.get_cc()
-    if compiler is None:
-        raise ArtifactError(
-            "no C compiler found: the compiled file is linked with it; install the package g++"
-        )
-    subprocess.run([compiler, "-c", str(source), "-o", str(addon)], check=True)
-    return addon
 
 
 def _append_manifest(part: Path, manifest: bytes) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import tvm
 
-from heteroplace.build.kernels import Rows, compile_kernels, lower_segments
+from heteroplace.build.kernels import Rows, lower_segments
+from heteroplace.build.library import KernelLibrary, compile_kernels
 from heteroplace.build.segments import cut_segments
 from heteroplace.tvm_bridge import register_cuda_compiler
 
@@ -25,7 +26,7 @@ class CompiledRows:
     """Kernel calls and the library that holds the kernels."""
 
     rows: Rows
-    library: tvm.runtime.Module
+    library: KernelLibrary
 
 
 def compile_network(

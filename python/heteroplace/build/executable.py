@@ -10,6 +10,7 @@ import tvm
 
 from heteroplace.build.artifact import Manifest, weights_blob, write_artifact
 from heteroplace.build.compile import compile_network
+from heteroplace.build.library import KernelLibrary
 from heteroplace.build.lower import Lowered, lower
 from heteroplace.build.targets import cluster_targets
 from heteroplace.errors import LoweringError
@@ -25,7 +26,7 @@ class Executable:
     `export_library` writes it to one file; `heteroplace.Executor` runs it, from memory or file.
     """
 
-    library: tvm.runtime.Module
+    library: KernelLibrary
     lowered: Lowered
     manifest: Manifest
     blob: np.ndarray

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import tvm
 
-from heteroplace.build.artifact import BLOB_SYMBOL, load_manifest
+from heteroplace.build.artifact import load_manifest
 from heteroplace.build.executable import Executable
 from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Run
 from heteroplace.model.timeline import Span, Timeline
-from heteroplace.native.execute import NativeExecutor
+from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
 
 
@@ -41,16 +42,17 @@ class Executor:
         if isinstance(source, Executable):
             manifest = source.manifest
             check_devices_exist(manifest.placement)
-            self._native = NativeExecutor.from_module(
-                library_path(), source.library, source.blob, manifest.program_text
+            self._native = NativeExecutor(
+                str(library_path()),
+                str(source.library.path),
+                manifest.program_text,
+                blob=source.blob,
             )
-            self._keep_alive: object = source
         else:
             manifest = load_manifest(source)
             check_devices_exist(manifest.placement)
-            self._native = NativeExecutor.from_file(
-                library_path(), source, BLOB_SYMBOL, manifest.program_text
-            )
+            path = str(Path(source).resolve())
+            self._native = NativeExecutor(str(library_path()), path)
         self._manifest = manifest
 
     @property
@@ -105,17 +107,20 @@ class Executor:
 
     def benchmark(self, num_runs: int) -> list[int]:
         """Run `num_runs` times in a loop in C++; return the wall time of each run in ns."""
-        return self._native.benchmark(num_runs)
+        return [int(ns) for ns in self._native.benchmark(num_runs)]
 
     def timeline(self) -> Timeline:
         """Run once with clocks; return when each step of the plan really started and finished."""
-        return measured_timeline(self._native.run_timed(), self.placement)
+        starts, finishes = self._native.run_timed()
+        records = [
+            (instruction.step, int(start), int(finish))
+            for instruction, start, finish in zip(
+                self._native.instructions, starts, finishes, strict=True
+            )
+        ]
+        return measured_timeline(records, self.placement)
 
-    def instruction_medians(self, num_runs: int) -> list[tuple[int, int]]:
-        """Return (step of the plan, median duration in ns) of each kernel call and each copy."""
-        return self._native.profile(num_runs)
-
-    def core_hop_ns(self) -> float | None:
+    def core_hop_ns(self) -> int | None:
         """Return the time of one cache-line hop between two workers, in ns; None: one worker.
 
         Below 100 ns the cores are near neighbours; a shared machine's are not always.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import tvm
 
 from heteroplace.build.artifact import weights_blob
@@ -26,7 +27,7 @@ from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.timeline import Span, Timeline
-from heteroplace.native.execute import NativeExecutor
+from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.executor import missing_devices
 from heteroplace.tvm_bridge import library_path
 
@@ -121,16 +122,26 @@ def _times_in_place(
 ) -> list[int]:
     plan, order = one_device_plan(graph, cluster, device)
     lowered = lower(rows, graph, cluster, plan, order)
-    executor = NativeExecutor.from_module(
-        library_path(), compiled.library, weights_blob(lowered), lowered.program.to_text()
+    executor = NativeExecutor(
+        str(library_path()),
+        str(compiled.library.path),
+        lowered.program.to_text(),
+        blob=weights_blob(lowered),
     )
-    warm_ns = max(1, min(executor.benchmark(3)))
+    random = np.random.default_rng(0)
+    for port in executor.inputs:
+        if port.dtype.startswith("float"):
+            executor.set_input(port.name, random.standard_normal(port.shape).astype(port.dtype))
+        else:  # whatever integers mean here (token ids, indices), 0 is one of them
+            executor.set_input(port.name, np.zeros(port.shape, port.dtype))
+    warm_ns = max(1, int(min(executor.benchmark(3))))
     num_runs = min(_MAX_RUNS, max(_MIN_RUNS, _TARGET_TOTAL_NS // warm_ns))
     times = [0] * len(graph.tasks)
-    for step, median_ns in executor.profile(num_runs):
-        action = plan.steps[step]
-        if isinstance(action, Run):
-            times[action.task] += median_ns
+    medians = executor.profile(num_runs)
+    for instruction, median_ns in zip(executor.instructions, medians, strict=True):
+        action = plan.steps[instruction.step]
+        if isinstance(action, Run) and instruction.kernel is not None:
+            times[action.task] += int(median_ns)
     return times
 
 
