@@ -1,6 +1,7 @@
-// Host memory: huge pages where the size is worth it.
+// Host memory in pages, huge ones where the size is worth it. Fresh memory is zero.
 #include <sys/mman.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "exec/device.h"
@@ -12,18 +13,24 @@ namespace {
 
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
-/*! \brief Bytes that mmap is asked for, so that a huge page can start at the beginning. */
+constexpr int64_t kPageBytes = 4096;
+
+/*! \brief Size of the pages for a block; a small block in huge pages would waste memory. */
+int64_t PageBytes(int64_t bytes) { return bytes < kHugePageBytes ? kPageBytes : kHugePageBytes; }
+
+/*! \brief Bytes of a block in whole pages. */
 size_t MappedBytes(int64_t bytes) {
-  return static_cast<size_t>((bytes + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes);
+  const int64_t page = PageBytes(bytes);
+  return static_cast<size_t>((bytes + page - 1) / page * page);
 }
 
 class CpuDevice : public Device {
  public:
   void* Allocate(int64_t bytes) override {
     if (bytes == 0) return nullptr;
-    // One huge page more than needed; what lies outside the aligned part is given back.
+    // One page more than needed; what lies outside the aligned part is given back.
     const size_t size = MappedBytes(bytes);
-    const size_t slack = static_cast<size_t>(kHugePageBytes);
+    const size_t slack = static_cast<size_t>(PageBytes(bytes));
     void* raw = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                      -1, 0);
     if (raw == MAP_FAILED) {
@@ -38,7 +45,7 @@ class CpuDevice : public Device {
     if (aligned + size != end) munmap(reinterpret_cast<void*>(aligned + size), end - aligned - size);
     void* data = reinterpret_cast<void*>(aligned);
     // Advice only: without huge pages the program is slower, not wrong.
-    madvise(data, size, MADV_HUGEPAGE);
+    if (slack == static_cast<size_t>(kHugePageBytes)) madvise(data, size, MADV_HUGEPAGE);
     return data;
   }
 

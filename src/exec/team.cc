@@ -1,5 +1,6 @@
 #include "exec/team.h"
 
+#include <algorithm>
 #include <thread>
 
 namespace heteroplace {
@@ -40,8 +41,9 @@ void Team::End() {
 }
 
 int Team::Launch(FTVMParallelLambda lambda, void* cdata, int num_task) {
-  const uint32_t chunks = num_task > 0 ? static_cast<uint32_t>(num_task)
-                                       : static_cast<uint32_t>(threads_) * kChunksPerThread;
+  // A body divides its loop by the number it is given; `num_task` 0 asks for as many as is best.
+  uint32_t chunks = static_cast<uint32_t>(threads_) * kChunksPerThread;
+  if (num_task > 0) chunks = std::min(chunks, static_cast<uint32_t>(num_task));
   lambda_ = lambda;
   cdata_ = cdata;
   env_ = {nullptr, static_cast<int32_t>(chunks)};

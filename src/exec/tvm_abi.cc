@@ -45,6 +45,14 @@ std::string TypeName(const DLDataType& dtype) {
   return "code" + std::to_string(dtype.code) + "x" + bits;
 }
 
+std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& shape) {
+  std::string text = TypeName(dtype) + " (";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + ")";
+}
+
 std::string TvmAbi::LastErrorLine() const {
   std::string text = GetLastError();
   size_t end = text.find_last_not_of(" \n\r\t");

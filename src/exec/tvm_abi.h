@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace heteroplace {
 
@@ -76,6 +77,9 @@ std::string DeviceName(const DLDevice& device);
 
 /*! \brief "float32", "bool". */
 std::string TypeName(const DLDataType& dtype);
+
+/*! \brief "float32 (1, 3, 224, 224)". */
+std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& shape);
 
 /*!
  * \brief The functions of one libtvm. Immutable; any thread may call them.
