@@ -12,6 +12,7 @@ planned without them.
 from __future__ import annotations
 
 import os
+import re
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +39,8 @@ from heteroplace.tvm_bridge import register_onnx_mapping_shim
 
 MAX_CONSTANT_ELEMENTS = 16
 """Floating-point tensors up to this size become constants, larger ones parameters."""
+
+_MAX_REASON_LENGTH = 400
 
 _FLOAT_TYPES = frozenset(
     {
@@ -225,11 +228,12 @@ def _import_error(state: IncrementalImport, where: str, err: BaseException) -> F
 
 
 def _reason(err: BaseException) -> str:
-    """Return the last line of an error: TVM puts its C++ stack frames before it."""
+    """Return the one line of an error that says why: TVM puts C++ stack frames around it."""
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
-    text = lines[-1] if lines else "no reason given"
+    telling = [line for line in lines if re.match(r"\w*Error: ", line)] or lines[-1:]
+    text = telling[-1][:_MAX_REASON_LENGTH] if telling else "no reason given"
     name = type(err).__name__
-    return text if text.startswith(name) else f"{name}: {text}"
+    return text if re.match(r"\w*Error: ", text) else f"{name}: {text}"
 
 
 def _check_is_static(mod: tvm.IRModule, where: str) -> None:
