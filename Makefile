@@ -50,10 +50,12 @@ bench: setup
 	$(BIN)/python -m heteroplace.bench
 
 lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(TYPED)
-	find src -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy $(TYPED)
+	find src -name '*.h' -o -name '*.cc' | \
+	  xargs "$$($(BIN)/python -c 'import clang_format as c; print(c.get_executable("clang-format"))')" \
+	  --dry-run --Werror
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .pkl_memoize_py3
