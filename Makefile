@@ -1,0 +1,108 @@
+# Everything from a fresh checkout, into .venv beside this file:
+#
+#   make demo       place, build and run a network on this machine
+#   make test       the tests that need no GPU (make test-all: also the slow ones)
+#   make bench      the benchmarks
+#   make lint       ruff, mypy, clang-format
+#   make setup      only what the others do first
+#   make clean      remove .venv and everything built
+#
+# Needs: Linux on x86_64, Python 3.10 or later with venv and headers, a compiler for C and C++20,
+# and pip's package index. CMake and Ninja come by pip.
+#
+# PYTHON=python3.12   the Python of a new .venv
+# TVM=system          use the TVM with Relay that this Python has (.venv then sees its packages)
+# TVM=/path           install that wheel or source folder by pip instead of making a wheel
+# An existing .venv keeps the TVM it was made with, unless TVM says another: it is then made anew.
+
+PYTHON ?= python3
+CXX ?= g++
+TVM ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Layers 0 to 4: the algorithms, fully typed (see tests/test_layers.py).
+TYPED := $(wildcard $(addprefix python/heteroplace/, errors.py tvm_wheel.py model native report \
+           coarsen costs simulate solve transforms dynamic))
+
+NATIVE_SOURCES := CMakeLists.txt pyproject.toml $(shell find src -type f)
+
+# Forget a .venv that holds another TVM than the one asked for now.
+ifneq ($(TVM),)
+ifneq ($(TVM),$(shell cat $(VENV)/.tvm 2>/dev/null))
+$(shell rm -rf $(VENV))
+endif
+endif
+
+.PHONY: demo test test-all bench lint setup clean
+.DELETE_ON_ERROR:
+
+demo: setup
+	$(BIN)/python -m heteroplace.demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-all: setup
+	$(BIN)/python -m pytest -m ""
+
+bench: setup
+	$(BIN)/python -m heteroplace.bench
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(TYPED)
+	find src -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find python tests -name __pycache__ -prune -exec rm -rf {} +
+
+setup: $(VENV)/.stamp-native
+
+# One line for each thing that only the system's package manager can install.
+define REQUIRE_SYSTEM
+need() { echo "$$1" >&2; exit 1; }
+command -v $(PYTHON) >/dev/null || need "$(PYTHON) not found: sudo apt-get install python3"
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+  need "Python 3.10 or later is needed, $(PYTHON) is older: say for example PYTHON=python3.12"
+$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null ||
+  need "$(PYTHON) cannot make virtual environments: sudo apt-get install python3-venv"
+headers=$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')
+test -f "$$headers/Python.h" ||
+  need "$$headers/Python.h not found: sudo apt-get install python3-dev"
+printf '#include <atomic>\n#ifndef __cpp_lib_atomic_wait\n#error\n#endif\n' |
+  $(CXX) -std=c++20 -fsyntax-only -x c++ - 2>/dev/null ||
+  need "no compiler for C++20 (looked for $(CXX), gcc 11 or later): sudo apt-get install g++"
+endef
+export REQUIRE_SYSTEM
+
+$(VENV)/.stamp-venv:
+	@sh -c "$$REQUIRE_SYSTEM"
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(if $(filter system,$(TVM)),--system-site-packages) $(VENV)
+	echo '$(or $(TVM),wheel)' > $(VENV)/.tvm
+	$(PIP) install --upgrade "pip>=23"
+	touch $@
+
+$(VENV)/.stamp-tvm: $(VENV)/.stamp-venv python/heteroplace/tvm_wheel.py \
+                    python/heteroplace/data/libcuda_lazy.c
+	case "$$(cat $(VENV)/.tvm)" in \
+	  wheel) $(BIN)/python python/heteroplace/tvm_wheel.py install ;; \
+	  system) ;; \
+	  *) $(PIP) install "$$(cat $(VENV)/.tvm)" ;; \
+	esac
+	$(BIN)/python python/heteroplace/tvm_wheel.py check
+	touch $@
+
+# The requirements of [build-system] in pyproject.toml, and the tools that they call.
+$(VENV)/.stamp-deps: $(VENV)/.stamp-tvm
+	$(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja
+	touch $@
+
+# Run again when the C++ sources, CMakeLists.txt or pyproject.toml change; Python files are read
+# from the tree, so a change there needs nothing.
+$(VENV)/.stamp-native: $(VENV)/.stamp-deps $(NATIVE_SOURCES)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation -e ".[relay,dev]"
+	touch $@

@@ -1,0 +1,410 @@
+"""An ONNX model -> an equal one that TVM's importer reads correctly, and what was changed.
+
+TVM's importer knows opset 17. Later opsets move arguments between attributes and inputs, and where
+the importer meets a form that it does not know it often goes on and computes something else: a
+`Reduce*` whose axes are an input is reduced over the FIRST axis only, an ONNX `Attention` is taken
+for Microsoft's op of that name. Each repair here handles one such form, changes the model in place
+and returns one line per kind of change. `simplify_offline` lets onnxruntime fold and fuse the
+graph first (its level BASIC: ONNX's own ops only), which removes most shape arithmetic.
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.inliner
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from heteroplace.errors import FrontendError
+
+IMPORTER_OPSET = 17
+"""The opset of ai.onnx that models are brought to."""
+
+_OPS_OF_OPSET_18 = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Mish")
+_ONNX_DOMAINS = ("", "ai.onnx")
+_MAX_PROTO_BYTES = 2**31 - 1
+
+_DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
+    "Cast": {"saturate": None, "round_mode": None},  # both matter for 8-bit floats only
+    "AveragePool": {"dilations": 1},
+    "Resize": {"antialias": 0, "keep_aspect_ratio_policy": b"stretch"},
+    "Reshape": {"allowzero": 0},
+    "QuantizeLinear": {"saturate": None, "block_size": 0, "output_dtype": 0, "precision": 0},
+    "DequantizeLinear": {"block_size": 0, "output_dtype": 0},
+}
+"""Attributes that newer opsets added: dropped at this value (None: at any), refused otherwise."""
+
+
+def opset_of(model: ModelProto) -> int:
+    """Return the version of the ai.onnx operator set that `model` uses (1 if it names none)."""
+    for entry in model.opset_import:
+        if entry.domain in _ONNX_DOMAINS:
+            return int(entry.version)
+    return 1
+
+
+def describe_node(node: NodeProto) -> str:
+    """Return how messages name a node: its op type and its name, or its first output."""
+    domain = "" if node.domain in _ONNX_DOMAINS else f"{node.domain}."
+    return f"{domain}{node.op_type} '{node.name or (node.output[0] if node.output else '?')}'"
+
+
+def repair_model(model: ModelProto) -> tuple[ModelProto, list[str]]:
+    """Apply every repair to `model`.
+
+    Parameters
+    ----------
+    model
+        Is changed in place, except where functions have to be inlined.
+
+    Returns
+    -------
+    The repaired model, and one line for each kind of repair that was done.
+
+    Raises
+    ------
+    FrontendError
+        If a node uses a form that cannot be expressed for the importer; all of them are named.
+    """
+    model, report = inline_functions(model)
+    faults: list[str] = []
+    for repair in _REPAIRS:
+        try:
+            report += repair(model)
+        except FrontendError as err:
+            faults.append(str(err))
+    _raise_all(faults)
+    report += stamp_opset(model)
+    return model, report
+
+
+def inline_functions(model: ModelProto) -> tuple[ModelProto, list[str]]:
+    """Replace functions of the model, and ONNX ops that are newer than 17, by their definitions."""
+    report = []
+    if model.functions:
+        num_before = len(model.functions)
+        model = onnx.inliner.inline_local_functions(model)
+        report.append(f"inlined {num_before} functions of the model")
+    newer = sorted({node.op_type for node in model.graph.node if _is_newer_op(node)})
+    can_inline = "inline_schema_functions" in inspect.signature(
+        onnx.inliner.inline_selected_functions
+    ).parameters
+    if newer and can_inline:
+        model = onnx.inliner.inline_selected_functions(
+            model, [("", name) for name in newer], inline_schema_functions=True
+        )
+        left = {node.op_type for node in model.graph.node if _is_newer_op(node)}
+        done = [name for name in newer if name not in left]
+        if done:
+            report.append(f"expanded into older ops: {', '.join(done)}")
+    return model, report
+
+
+def move_reduce_axes(model: ModelProto) -> list[str]:
+    """Reduce*(x, axes) ==> Reduce*(x) {axes}: the importer would use the first axis only."""
+    constants = _constants(model)
+    count, faults = 0, []
+    for node in model.graph.node:
+        if not node.op_type.startswith("Reduce") or len(node.input) < 2:
+            continue
+        name = node.input[1]
+        if name and name not in constants:
+            faults.append(
+                f"{describe_node(node)}: its axes '{name}' are computed at run time, and only "
+                f"constant axes can be compiled. Export the model with constant axes."
+            )
+            continue
+        axes = [int(axis) for axis in constants[name].reshape(-1)] if name else []
+        del node.input[1:]
+        if axes:
+            node.attribute.append(helper.make_attribute("axes", axes))
+            _drop_attribute(node, "noop_with_empty_axes")
+        count += 1
+    _raise_all(faults)
+    return [f"made the axes of {count} Reduce* nodes an attribute"] if count else []
+
+
+def drop_scatter_reduction(model: ModelProto) -> list[str]:
+    """Scatter* {reduction="none"} ==> Scatter*: the importer does not know the word "none"."""
+    count = 0
+    for node in model.graph.node:
+        if node.op_type in ("ScatterND", "ScatterElements"):
+            if _attribute(node, "reduction") == b"none":
+                _drop_attribute(node, "reduction")
+                count += 1
+    return [f"dropped reduction='none' of {count} Scatter nodes"] if count else []
+
+
+def make_splits_explicit(model: ModelProto) -> list[str]:
+    """Split(x) {num_outputs} ==> Split(x, sizes): the last part may be smaller than the others."""
+    nodes = [n for n in model.graph.node if n.op_type == "Split" and _has(n, "num_outputs")]
+    if not nodes:
+        return []
+    shapes, faults = _inferred_shapes(model), []
+    for node in nodes:
+        num_outputs = len(node.output)
+        axis = _attribute(node, "axis") or 0
+        shape = shapes.get(node.input[0])
+        extent = shape[axis] if shape is not None else None
+        if extent is None:
+            faults.append(
+                f"{describe_node(node)}: the size of axis {axis} of '{node.input[0]}' is unknown, "
+                f"so it cannot be split into {num_outputs}. Pass input_shapes=... with all sizes."
+            )
+            continue
+        _drop_attribute(node, "num_outputs")
+        if extent % num_outputs:
+            part = -(-extent // num_outputs)
+            sizes = [part] * (num_outputs - 1) + [extent - part * (num_outputs - 1)]
+            name = f"{node.output[0]}__split_sizes"
+            model.graph.initializer.append(numpy_helper.from_array(np.array(sizes), name))
+            del node.input[1:]
+            node.input.append(name)
+    _raise_all(faults)
+    return [f"gave {len(nodes)} Split nodes explicit sizes"]
+
+
+def expand_pad_axes(model: ModelProto) -> list[str]:
+    """Pad(x, pads, value, axes) ==> Pad(x, pads of all axes, value)."""
+    nodes = [n for n in model.graph.node if n.op_type == "Pad" and len(n.input) == 4 and n.input[3]]
+    if not nodes:
+        return []
+    constants, shapes, faults = _constants(model), _inferred_shapes(model), []
+    for node in nodes:
+        shape = shapes.get(node.input[0])
+        if shape is None or node.input[1] not in constants or node.input[3] not in constants:
+            faults.append(
+                f"{describe_node(node)}: its pads and axes must be constants and the rank of "
+                f"'{node.input[0]}' known. Export the model with constant padding."
+            )
+            continue
+        axes = constants[node.input[3]].reshape(-1)
+        given = constants[node.input[1]].reshape(2, -1)
+        pads = np.zeros((2, len(shape)), dtype=np.int64)
+        pads[:, axes] = given
+        name = f"{node.output[0]}__pads"
+        model.graph.initializer.append(numpy_helper.from_array(pads.reshape(-1), name))
+        value = node.input[2]
+        del node.input[1:]
+        node.input.extend([name, value])
+    _raise_all(faults)
+    return [f"wrote the pads of {len(nodes)} Pad nodes for all axes"]
+
+
+def drop_default_attributes(model: ModelProto) -> list[str]:
+    """Drop attributes of newer opsets that have no effect; refuse those that have one."""
+    dropped: collections.Counter[str] = collections.Counter()
+    faults = []
+    for node in model.graph.node:
+        if node.op_type == "Resize" and _has(node, "axes"):
+            faults.append(f"{describe_node(node)}: 'axes' is not supported; resize all axes")
+        for name, default in _DEFAULT_ATTRIBUTES.get(node.op_type, {}).items():
+            if not _has(node, name):
+                continue
+            value = _attribute(node, name)
+            values = value if isinstance(value, list) else [value]
+            if default is None or all(one == default for one in values):
+                _drop_attribute(node, name)
+                dropped[f"{node.op_type}.{name}"] += 1
+            elif node.op_type != "Reshape":  # the importer knows allowzero
+                faults.append(
+                    f"{describe_node(node)}: {name}={value!r} is not supported, only {default!r}"
+                )
+    _raise_all(faults)
+    return [f"dropped {count} x {name} at its default" for name, count in sorted(dropped.items())]
+
+
+def bypass_dropout(model: ModelProto) -> list[str]:
+    """Dropout(x) ==> x: at inference it does nothing."""
+    constants, faults = _constants(model), []
+    used = {name for node in model.graph.node for name in node.input}
+    used |= {output.name for output in model.graph.output}
+    count = 0
+    for node in model.graph.node:
+        if node.op_type != "Dropout" or any(name in used for name in node.output[1:] if name):
+            continue
+        training = node.input[2] if len(node.input) > 2 else ""
+        if training and bool(np.any(constants.get(training, np.array(True)))):
+            faults.append(
+                f"{describe_node(node)} is in training mode. Export the model for inference."
+            )
+            continue
+        node.op_type = "Identity"
+        del node.input[1:], node.output[1:], node.attribute[:]
+        count += 1
+    _raise_all(faults)
+    return [f"bypassed {count} Dropout nodes"] if count else []
+
+
+def bypass_identity(model: ModelProto) -> list[str]:
+    """Identity(x) ==> x, except where x is a graph output under its own name."""
+    graph = model.graph
+    outputs = {output.name for output in graph.output}
+    renamed: dict[str, str] = {}
+    kept = []
+    for node in graph.node:
+        for position, name in enumerate(node.input):
+            node.input[position] = renamed.get(name, name)
+        if node.op_type == "Identity" and node.output[0] not in outputs:
+            renamed[node.output[0]] = node.input[0]
+        else:
+            kept.append(node)
+    has_subgraphs = any(attribute.HasField("g") for n in graph.node for attribute in n.attribute)
+    if not renamed or has_subgraphs:  # a subgraph may use the old names
+        return []
+    del graph.node[:]
+    graph.node.extend(kept)
+    return [f"removed {len(renamed)} Identity nodes"]
+
+
+def tensor_constants(model: ModelProto) -> list[str]:
+    """Constant {value_ints, ...} ==> Constant {value}: the importer reads tensors only."""
+    count = 0
+    for node in model.graph.node:
+        if node.op_type != "Constant" or _has(node, "value") or len(node.attribute) != 1:
+            continue
+        attribute = node.attribute[0]
+        if attribute.name not in ("value_int", "value_ints", "value_float", "value_floats"):
+            continue
+        dtype = np.int64 if "int" in attribute.name else np.float32
+        value = numpy_helper.from_array(np.array(helper.get_attribute_value(attribute), dtype))
+        del node.attribute[:]
+        node.attribute.append(helper.make_attribute("value", value))
+        count += 1
+    return [f"wrote {count} Constant nodes as tensors"] if count else []
+
+
+def stamp_opset(model: ModelProto) -> list[str]:
+    """Declare the opset that the repaired model is in."""
+    version = opset_of(model)
+    op_types = {node.op_type for node in model.graph.node}
+    wanted = IMPORTER_OPSET + any(name in op_types for name in _OPS_OF_OPSET_18)
+    if version <= wanted:
+        return []
+    for entry in model.opset_import:
+        if entry.domain in _ONNX_DOMAINS:
+            entry.version = wanted
+    return [f"stamped opset {wanted} (the file said {version})"]
+
+
+_REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
+    tensor_constants,
+    make_splits_explicit,  # this and the next infer shapes: before axes become attributes, which
+    expand_pad_axes,  # opset 18 would read as "reduce all axes"
+    move_reduce_axes,
+    drop_scatter_reduction,
+    drop_default_attributes,
+    bypass_dropout,
+    bypass_identity,
+)
+
+
+def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
+    """Let onnxruntime fold constants and fuse at its level BASIC, which keeps to ONNX's own ops.
+
+    Returns
+    -------
+    The simplified model and a line that says so; or the same model and a line that says why it
+    could not be simplified.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        return model, ["not simplified: onnxruntime is not installed"]
+    if model.ByteSize() > _MAX_PROTO_BYTES // 2:
+        return model, ["not simplified: the model is too large to be passed to onnxruntime"]
+    errors = onnxruntime.capi.onnxruntime_pybind11_state
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "simplified.onnx"
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = str(path)
+        options.log_severity_level = 4  # its reasons come as exceptions; nothing to stderr
+        try:
+            onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+        except (
+            errors.Fail,
+            errors.InvalidArgument,
+            errors.InvalidGraph,
+            errors.NotImplemented,
+            errors.RuntimeException,
+        ) as err:
+            reason = str(err).strip().splitlines()[-1]
+            return model, [f"not simplified: onnxruntime refused it: {reason}"]
+        simplified = onnx.load(path)
+    foreign = _domains(simplified) - _domains(model)
+    if foreign:
+        return model, [f"not simplified: onnxruntime put in ops of {', '.join(sorted(foreign))}"]
+    before, after = len(model.graph.node), len(simplified.graph.node)
+    return simplified, [f"onnxruntime (BASIC) simplified {before} nodes to {after}"]
+
+
+def _raise_all(faults: Sequence[str]) -> None:
+    if faults:
+        raise FrontendError("\n".join(faults))
+
+
+def _domains(model: ModelProto) -> set[str]:
+    return {node.domain for node in model.graph.node if node.domain not in _ONNX_DOMAINS}
+
+
+def _is_newer_op(node: NodeProto) -> bool:
+    """Return True for an op that opset 17 does not have, and that the importer does not know."""
+    if node.domain not in _ONNX_DOMAINS or node.op_type in _OPS_OF_OPSET_18:
+        return False
+    return not onnx.defs.has(node.op_type, IMPORTER_OPSET, "")
+
+
+def _constants(model: ModelProto) -> dict[str, np.ndarray]:
+    """Return the integer and boolean constants of the graph: what shapes and axes are made of."""
+    return dict(_small_constants(model))
+
+
+def _small_constants(model: ModelProto) -> Iterator[tuple[str, np.ndarray]]:
+    kinds = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL)
+    for tensor in model.graph.initializer:
+        if tensor.data_type in kinds:
+            yield tensor.name, numpy_helper.to_array(tensor)
+    for node in model.graph.node:
+        if node.op_type == "Constant" and _has(node, "value"):
+            tensor = _attribute(node, "value")
+            if tensor.data_type in kinds:
+                yield node.output[0], numpy_helper.to_array(tensor)
+
+
+def _inferred_shapes(model: ModelProto) -> dict[str, list[int | None]]:
+    """Return value name -> dimensions (None where unknown), by ONNX's shape inference."""
+    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    shapes: dict[str, list[int | None]] = {t.name: list(t.dims) for t in graph.initializer}
+    for value in (*graph.input, *graph.value_info, *graph.output):
+        if value.type.tensor_type.HasField("shape"):
+            shapes[value.name] = [
+                dim.dim_value if dim.HasField("dim_value") else None
+                for dim in value.type.tensor_type.shape.dim
+            ]
+    return shapes
+
+
+def _has(node: NodeProto, name: str) -> bool:
+    return any(attribute.name == name for attribute in node.attribute)
+
+
+def _attribute(node: NodeProto, name: str) -> object:
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return helper.get_attribute_value(attribute)
+    return None
+
+
+def _drop_attribute(node: NodeProto, name: str) -> None:
+    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    del node.attribute[:]
+    node.attribute.extend(kept)

@@ -1,0 +1,271 @@
+"""Everything that depends on how TVM is installed, registered and versioned.
+
+This is the only module that touches TVM's registry of packed functions, the environment variables
+it reads, and differences between its versions. The others call `require_tvm` and import ``tvm``.
+
+TVM compiles CUDA code by ``nvcc``, or by an NVRTC call that ignores the target's ``arch`` and
+needs a device. `register_cuda_compiler` calls NVRTC itself, so that code for any GPU can be
+compiled on a machine that has neither a CUDA toolkit nor a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+import re
+import sys
+import types
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from heteroplace.errors import LoweringError, MissingTVMError
+
+MIN_VERSION = (0, 12)
+"""Oldest accepted TVM; older ones have no `te_compiler` of the form used here."""
+MAX_VERSION = (0, 19)
+"""Newest accepted TVM; later ones have no Relay."""
+
+_HOW_TO_GET_TVM = "run `python -m heteroplace.tvm_wheel install`"
+
+# LLVM 10 knows these names. It compiles newer ones ("x86-64-v3", "sapphirerapids", "znver4")
+# for a generic CPU without AVX after printing an error, and detects new CPUs as "generic".
+_CPU_BY_FLAGS = (
+    ("cascadelake", {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni"}),
+    ("skylake-avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}),
+    ("haswell", {"avx2", "fma"}),
+)
+
+
+def have_tvm() -> bool:
+    """Tell whether a package `tvm` can be found; it is not imported."""
+    return importlib.util.find_spec("tvm") is not None
+
+
+def require_tvm() -> ModuleType:
+    """Import TVM and return it, after checking its version and that it has Relay.
+
+    TVM's look-up of tuned schedules on the network is switched off, unless the variable
+    `TOPHUB_LOCATION` is set.
+
+    Raises
+    ------
+    MissingTVMError
+        There is no TVM, its library cannot be loaded, it has no Relay, or its version is none of
+        0.12 to 0.19.
+    """
+    os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+    if not have_tvm():
+        raise MissingTVMError(f"no TVM in {sys.prefix}: {_HOW_TO_GET_TVM}", name="tvm")
+    try:
+        tvm = importlib.import_module("tvm")
+    except (ImportError, OSError, RuntimeError) as err:
+        # OSError: the loader misses a library; RuntimeError: TVM found no libtvm.so at all.
+        raise MissingTVMError(f"TVM cannot be loaded: {err}. Or {_HOW_TO_GET_TVM}") from err
+    check_version(tvm.__version__)
+    if importlib.util.find_spec("tvm.relay") is None:
+        raise MissingTVMError(
+            f"TVM {tvm.__version__} in {tvm.__path__[0]} has no Relay: {_HOW_TO_GET_TVM}"
+        )
+    return tvm
+
+
+def check_version(version: str) -> None:
+    """Raise MissingTVMError unless `version` ("0.17.dev0") is from `MIN_VERSION` to `MAX_VERSION`.
+
+    >>> check_version("0.17.dev0")
+    """
+    match = re.match(r"(\d+)\.(\d+)", version)
+    if match is None or not MIN_VERSION <= (int(match[1]), int(match[2])) <= MAX_VERSION:
+        accepted = " to ".join(".".join(map(str, limit)) for limit in (MIN_VERSION, MAX_VERSION))
+        raise MissingTVMError(
+            f"TVM is version {version}, expected {accepted}: {_HOW_TO_GET_TVM}", name="tvm"
+        )
+
+
+def library_path() -> Path:
+    """Return the path of the loaded libtvm.so.
+
+    Raises
+    ------
+    MissingTVMError
+        As `require_tvm`.
+    """
+    tvm = require_tvm()
+    return Path(tvm._ffi.base._LIB._name).resolve()
+
+
+def llvm_cpu_target(flags: Iterable[str] | None = None) -> str:
+    """Return the TVM target of a CPU with these features.
+
+    Parameters
+    ----------
+    flags
+        Names of features as in /proc/cpuinfo; None: those of this machine.
+
+    Examples
+    --------
+    >>> llvm_cpu_target(["sse2", "avx", "avx2", "fma"])
+    'llvm -mcpu=haswell'
+    >>> llvm_cpu_target(["sse2"])
+    'llvm'
+    """
+    present = _cpu_flags() if flags is None else frozenset(flags)
+    for name, needed in _CPU_BY_FLAGS:
+        if needed <= present:
+            return f"llvm -mcpu={name}"
+    return "llvm"
+
+
+def _cpu_flags() -> frozenset[str]:
+    """Return the features that every CPU of this machine has; none if the system does not say."""
+    info = Path("/proc/cpuinfo")
+    if not info.is_file():
+        return frozenset()
+    lines = re.findall(r"^flags\s*:(.*)$", info.read_text(), re.MULTILINE)
+    return frozenset.intersection(*(frozenset(line.split()) for line in lines or [""]))
+
+
+def register_onnx_mapping_shim() -> None:
+    """Give onnx 1.19 and later the module `onnx.mapping` back, which TVM's importer reads.
+
+    Does nothing for an older onnx, or the second time.
+    """
+    import onnx
+
+    if importlib.util.find_spec("onnx.mapping") is not None:
+        return
+    table = {}
+    for tensor_type in onnx.helper.get_all_tensor_dtypes():
+        if tensor_type != onnx.TensorProto.UNDEFINED:
+            table[int(tensor_type)] = onnx.helper.tensor_dtype_to_np_dtype(tensor_type)
+    mapping: Any = types.ModuleType("onnx.mapping", "Types of tensors, for TVM's importer.")
+    # find_spec asks a loaded module for it, and fails where there is none.
+    mapping.__spec__ = importlib.util.spec_from_loader("onnx.mapping", loader=None)
+    mapping.TENSOR_TYPE_TO_NP_TYPE = table
+    sys.modules["onnx.mapping"] = mapping
+    package: Any = onnx
+    package.mapping = mapping
+
+
+def register_cuda_compiler() -> None:
+    """Make TVM compile CUDA code to PTX by NVRTC, for the `arch` of the target in hand.
+
+    Needs no nvcc and no GPU. It replaces TVM's own `tvm_callback_cuda_compile`; calling it again
+    changes nothing.
+
+    Raises
+    ------
+    MissingTVMError
+        As `require_tvm`.
+    LoweringError
+        libnvrtc.so.12 is not installed (here), or does not accept the code (when TVM compiles; the
+        message holds NVRTC's log). After an error of this kind TVM itself leaves the failed
+        build's target as the current one of the thread.
+    """
+    tvm = require_tvm()
+    nvrtc = _load_nvrtc()
+
+    def compile_for_target(code: str, target: Any = None) -> bytearray:
+        # TVM before 0.13 passes only the code.
+        target = target or tvm.target.Target.current(allow_none=True)
+        if target is None or "arch" not in target.attrs:
+            raise LoweringError(
+                "CUDA code without a target that says its architecture: "
+                "name one, as in 'cuda -arch=sm_80'"
+            )
+        return bytearray(compile_cuda(nvrtc, str(code), str(target.attrs["arch"])))
+
+    tvm.register_func("tvm_callback_cuda_compile", compile_for_target, override=True)
+
+
+def compile_cuda(nvrtc: ctypes.CDLL, code: str, arch: str) -> bytes:
+    """Compile CUDA C++ to PTX.
+
+    Parameters
+    ----------
+    nvrtc
+        The loaded libnvrtc.
+    code
+        One translation unit.
+    arch
+        "sm_80" or "compute_80".
+
+    Raises
+    ------
+    LoweringError
+        The code has errors, or NVRTC does not know `arch`.
+    """
+    virtual_arch = arch.replace("sm_", "compute_")
+    options = [f"--gpu-architecture={virtual_arch}", "--std=c++17"]
+    options += [f"--include-path={folder}" for folder in _cuda_include_folders()]
+    program = ctypes.c_void_p()
+    _check(
+        nvrtc,
+        nvrtc.nvrtcCreateProgram(
+            ctypes.byref(program), code.encode(), b"tvm_kernels.cu", 0, None, None
+        ),
+    )
+    try:
+        array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        status = nvrtc.nvrtcCompileProgram(program, len(options), array)
+        if status != 0:
+            log = _read(nvrtc, program, "ProgramLog").decode(errors="replace").strip()
+            raise LoweringError(
+                f"NVRTC cannot compile TVM's CUDA code for {arch} "
+                f"({_error_text(nvrtc, status)}):\n{log}"
+            )
+        return _read(nvrtc, program, "PTX")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _read(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
+    """Return NVRTC's "PTX" or "ProgramLog" of a program, without the NUL at the end."""
+    size = ctypes.c_size_t()
+    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
+    text = ctypes.create_string_buffer(size.value)
+    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, text))
+    return text.raw.rstrip(b"\0")
+
+
+def _check(nvrtc: ctypes.CDLL, status: int) -> None:
+    if status != 0:
+        raise LoweringError(f"NVRTC failed: {_error_text(nvrtc, status)}")
+
+
+def _error_text(nvrtc: ctypes.CDLL, status: int) -> str:
+    return str(nvrtc.nvrtcGetErrorString(status).decode())
+
+
+def _load_nvrtc() -> ctypes.CDLL:
+    """Open NVRTC of CUDA 12: the one of NVIDIA's wheel, else the system's."""
+    name = "libnvrtc.so.12"
+    places = [folder / "lib" / name for folder in _nvidia_packages("cuda_nvrtc")]
+    try:
+        nvrtc = ctypes.CDLL(str(next(filter(Path.is_file, places), name)))
+    except OSError as err:
+        raise LoweringError(
+            f"{name}, which compiles CUDA code, cannot be opened: {err}. "
+            "Run `pip install nvidia-cuda-nvrtc-cu12`"
+        ) from err
+    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
+    return nvrtc
+
+
+def _cuda_include_folders() -> list[Path]:
+    """Return folders with cuda_fp16.h and its like: of NVIDIA's wheel, else of a toolkit."""
+    folders = [folder / "include" for folder in _nvidia_packages("cuda_runtime")]
+    folders.append(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include")
+    return [folder for folder in folders if (folder / "cuda_fp16.h").is_file()][:1]
+
+
+def _nvidia_packages(name: str) -> list[Path]:
+    """Return the folders of NVIDIA's wheels for one part of CUDA."""
+    spec = importlib.util.find_spec("nvidia")
+    if spec is None or spec.submodule_search_locations is None:
+        return []
+    return [Path(place) / name for place in spec.submodule_search_locations]
