@@ -1,4 +1,4 @@
-"""Segments -> rows (one kernel call each), and the compiled library that holds all kernels.
+"""Segments -> rows: one for each kernel call, with the lowered kernels behind them.
 
 Equal groups share one kernel. Each row is traced to its task by the spans inside the fused
 function; a row without one (an inserted layout_transform) belongs to the task whose value it
@@ -243,20 +243,3 @@ def _last_cause(text: str) -> str:
     """The line of TVM's long message that says what is wrong."""
     lines = [line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line]
     return lines[-1] if lines else text.strip().splitlines()[-1]
-
-
-def compile_kernels(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
-    """Compile all kernels, of all targets, into one module that can be exported as one library."""
-    by_target: dict[str, list[Kernel]] = {}
-    for kernel in kernels:
-        by_target.setdefault(str(kernel.target), []).append(kernel)
-    compiled: list[tvm.runtime.Module] = []
-    for group in by_target.values():
-        functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
-        for kernel in group:
-            functions.update(dict(kernel.functions.functions.items()))
-        compiled.append(tvm.build({group[0].target: tvm.IRModule(functions)}))
-    # A kernel is looked up in a module and in what it imports.
-    for module in compiled[1:]:
-        compiled[0].import_module(module)
-    return compiled[0]

@@ -17,14 +17,13 @@ regions of one target and still trace each kernel to its task.
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import tvm
 from tvm import relay
 
 from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Plan
 from heteroplace.relay.expressions import (
     is_op_call,
@@ -56,26 +55,21 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
     return tuple(found)
 
 
-def annotate(extraction: Extraction, cluster: Cluster, plan: Plan, record: str) -> tvm.IRModule:
-    """Write the plan into the module.
-
-    Parameters
-    ----------
-    record
-        JSON text of graph, cluster, costs and plan that travels as an attribute of `main`.
+def annotate(extraction: Extraction, placement: Placement) -> tvm.IRModule:
+    """Write the placement into the module; it also travels along, as an attribute of `main`.
 
     Raises
     ------
     PlanError
         The plan belongs to another graph, or leaves a task out.
     """
-    graph = extraction.graph
+    graph, plan = extraction.graph, placement.plan
     if plan.graph_digest != graph.digest():
         raise PlanError(
             f"the plan was made for a graph with digest {plan.graph_digest}, but graph "
             f"{graph.name!r} has {graph.digest()}; solve again"
         )
-    return _Annotator(extraction, cluster, plan).run(record)
+    return _Annotator(extraction, placement.cluster, plan).run(placement.to_json())
 
 
 class _Annotator:
@@ -167,15 +161,19 @@ def _home_device(cluster: Cluster) -> int:
     )
 
 
-def read_record(mod: tvm.IRModule) -> dict[str, object] | None:
-    """Return what `annotate` stored in `main`, parsed; None if the module is not annotated."""
+def read_placement(mod: tvm.IRModule) -> Placement | None:
+    """Return the placement that `annotate` stored in `main`; None if the module has none.
+
+    Raises
+    ------
+    PlanError
+        The attribute is there, but was not written by this version.
+    """
     attributes = mod["main"].attrs
     if attributes is None or PLAN_ATTRIBUTE not in attributes:
         return None
     data = attributes[PLAN_ATTRIBUTE].data.numpy().tobytes()
-    value = json.loads(data.decode())
-    assert isinstance(value, dict)
-    return value
+    return Placement.from_json(data.decode(), "attribute of main")
 
 
 def strip_annotations(mod: tvm.IRModule) -> tvm.IRModule:

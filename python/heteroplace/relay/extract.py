@@ -18,7 +18,9 @@ from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,
     post_order_of_function,
+    rebuild,
     static_shape,
+    task_span,
     tensor_types,
     type_bytes,
 )
@@ -163,3 +165,20 @@ def _member_name(call: relay.Call) -> str:
 def _weight_bytes(nodes: list[relay.Expr]) -> int:
     constants = {node for node in nodes if isinstance(node, relay.Constant)}
     return sum(type_bytes(tensor_types(node.checked_type)[0]) for node in constants)
+
+
+def neutral_module(extraction: Extraction) -> tvm.IRModule:
+    """Return the module under the tasks: ops not fused, the span of each call naming its task."""
+    mapped: dict[relay.Expr, relay.Expr] = {}
+    task_of_call = {call: index for index, call in enumerate(extraction.calls)}
+    for node in post_order(extraction.main.body):
+        if node not in task_of_call:
+            rebuild([node], mapped)
+            continue
+        name = extraction.graph.tasks[task_of_call[node]].name
+        arguments = [mapped[argument] for argument in node.args]
+        inlined = dict(zip(node.op.params, arguments, strict=True))
+        rebuild(post_order_of_function(node.op), inlined, span=task_span(name))
+        mapped[node] = inlined[node.op.body]
+    main = relay.Function(extraction.main.params, mapped[extraction.main.body])
+    return relay.transform.InferType()(tvm.IRModule.from_expr(main))

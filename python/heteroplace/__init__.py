@@ -1,0 +1,68 @@
+"""heteroplace: place one neural network over all the processors of a machine.
+
+Importing it registers `relay.transform.HeteroPlace` when a TVM with Relay is installed. Without
+one, the planning layers (clusters, task graphs, solvers, reports) work all the same.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from heteroplace.errors import HeteroPlaceError, MissingTVMError
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cluster_file import load_cluster, save_cluster
+from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.model.plan import Plan
+from heteroplace.model.timeline import Timeline
+from heteroplace.tvm_bridge import have_tvm, require_tvm
+
+__version__ = "0.1.0"
+
+_NEEDS_TVM = {
+    "Executable": "heteroplace.build.executable",
+    "Executor": "heteroplace.run.executor",
+    "HeteroPlace": "heteroplace.hetero_place",
+    "build": "heteroplace.hetero_place",
+    "frontend": "heteroplace.relay.frontend",
+    "load": "heteroplace.run.executor",
+}
+"""Public names that live in layers on top of TVM, and the module of each."""
+
+__all__ = [
+    "Cluster",
+    "Device",
+    "HeteroPlaceError",
+    "Link",
+    "Memory",
+    "Plan",
+    "Task",
+    "TaskGraph",
+    "TaskGraphBuilder",
+    "Timeline",
+    "load_cluster",
+    "save_cluster",
+    *_NEEDS_TVM,
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the parts that need TVM when they are asked for; say how to get TVM if there is none."""
+    if name not in _NEEDS_TVM:
+        raise AttributeError(f"module 'heteroplace' has no attribute {name!r}")
+    require_tvm()
+    module = importlib.import_module(_NEEDS_TVM[name])
+    return module if name == "frontend" else getattr(module, name)
+
+
+def _attach_pass() -> None:
+    """Make `relay.transform.HeteroPlace` exist wherever TVM's own passes are."""
+    try:
+        tvm = require_tvm()
+    except MissingTVMError:
+        return  # whoever asks for a part that needs TVM gets this error then
+    transform = importlib.import_module(f"{tvm.__name__}.relay.transform")
+    transform.HeteroPlace = importlib.import_module("heteroplace.hetero_place").HeteroPlace
+
+
+_attach_pass()

@@ -1,0 +1,90 @@
+"""Compiled kernels as object files, and the linking of shared libraries from them.
+
+Code is generated once, into object files. They are linked into a library of kernels alone, which
+is loaded to measure and to run in this process, and later, together with weights and program, into
+the file that is exported. (TVM's own JIT would compile again, and its parallel loops cannot be
+given to our workers.)
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import tvm
+from tvm.contrib import cc
+
+from heteroplace.build.kernels import Kernel
+from heteroplace.errors import ArtifactError
+
+
+class KernelLibrary:
+    """Object files of compiled kernels and the shared library made of them.
+
+    The files live as long as the object; a library that was loaded stays mapped.
+    """
+
+    def __init__(self, module: tvm.runtime.Module) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="heteroplace-kernels-")
+        folder = Path(self._folder.name)
+        self.path = folder / "kernels.so"
+        """The library of kernels alone."""
+        self.objects: tuple[Path, ...] = ()
+        """What it was linked from; TVM decides how many files that are."""
+
+        def link_and_note(target: str, files: Sequence[str], **_: object) -> None:
+            self.objects = tuple(Path(file) for file in files)
+            link(self.objects, Path(target))
+
+        module.export_library(str(self.path), fcompile=link_and_note, workspace_dir=str(folder))
+
+
+def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
+    """Compile all kernels, of all targets, into one library."""
+    by_target: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        by_target.setdefault(str(kernel.target), []).append(kernel)
+    compiled: list[tvm.runtime.Module] = []
+    for group in by_target.values():
+        functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
+        for kernel in group:
+            functions.update(dict(kernel.functions.functions.items()))
+        compiled.append(tvm.build({group[0].target: tvm.IRModule(functions)}))
+    # A kernel is looked up in a module and in what it imports.
+    for module in compiled[1:]:
+        compiled[0].import_module(module)
+    return KernelLibrary(compiled[0])
+
+
+def find_compiler() -> str:
+    """Return the compiler that links.
+
+    Raises
+    ------
+    ArtifactError
+        There is none.
+    """
+    compiler = cc.get_cc()
+    if compiler is None or shutil.which(compiler) is None:
+        raise ArtifactError(
+            "no C++ compiler found, and compiled files are linked with it; install the package g++"
+        )
+    return str(compiler)
+
+
+def link(objects: Sequence[Path], target: Path) -> None:
+    """Link object files (and assembly) into a shared library.
+
+    Raises
+    ------
+    ArtifactError
+        The compiler is missing or fails; its last line of output is quoted.
+    """
+    command = [find_compiler(), "-shared", "-fPIC", "-o", str(target), *map(str, objects)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        raise ArtifactError(f"{target}: the linker failed: {last}")

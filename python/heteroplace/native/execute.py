@@ -1,0 +1,176 @@
+"""The executor: a lowered program and its compiled kernels, run over all devices at once.
+
+A thin face of the C++ class `heteroplace._core.Executor` (see `src/exec/README.md` for the text
+form of a program). Nothing of Python takes part in a run; the interpreter's lock is released.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from heteroplace import _core
+
+
+class PortSpec(NamedTuple):
+    """An input or output of a program."""
+
+    name: str
+    """Name in the model."""
+    dtype: str
+    """Type of the elements, by TVM's name; `bfloat16` is exchanged as `uint16` bit patterns."""
+    shape: tuple[int, ...]
+    """Extents; `()` for a scalar."""
+
+
+class Instruction(NamedTuple):
+    """One instruction of a program."""
+
+    queue: int
+    """Position of its queue in `Executor.queues`."""
+    index: int
+    """Position in the queue."""
+    step: int
+    """Step of the plan that it carries out."""
+    kernel: str | None
+    """Symbol of the kernel that it calls, or None for a copy or a join."""
+
+
+class Executor:
+    """A loaded program, ready to run many times.
+
+    Any thread may call any method; a second call while one is at work is an ExecutionError.
+    After a failed run the executor can be used again.
+
+    Parameters
+    ----------
+    libtvm_path
+        Path of the `libtvm.so` in use.
+    library_path
+        Absolute path of the library of kernels, which may hold the program and the weights too;
+        empty when `module` is given.
+    program_text
+        The program; empty to take the library's.
+    module_handle
+        Handle of a `tvm.runtime.Module` in memory (`module.handle.value`), instead of a file.
+        Its kernels run on one core each, as their parallel loops cannot be shared.
+    blob
+        The weights as a one-dimensional `uint8` array; None to take the library's. Used where it
+        lies if it starts at a multiple of 64 bytes, else copied once.
+
+    Raises
+    ------
+    ArtifactError
+        The library or the program is wrong, or they do not belong together.
+    ExecutionError
+        A device or a core that the program needs is missing, or memory is.
+    """
+
+    def __init__(
+        self,
+        libtvm_path: str,
+        library_path: str = "",
+        program_text: str = "",
+        *,
+        module_handle: int = 0,
+        blob: npt.NDArray[np.uint8] | None = None,
+    ) -> None:
+        self._core = _core.Executor(libtvm_path, library_path, program_text, module_handle, blob)
+        self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
+        self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())
+        self.instructions = tuple(
+            Instruction(queue, index, step, kernel or None)
+            for queue, index, step, kernel in self._core.instructions()
+        )
+        self.queues: tuple[str, ...] = tuple(self._core.queues())
+        self.arena_bytes: dict[str, int] = dict(self._core.arena_bytes())
+
+    def set_input(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Copy an array into an input, where it stays until it is set again.
+
+        Parameters
+        ----------
+        name
+            One of `inputs`.
+        array
+            Of exactly the input's type and shape, C-contiguous.
+
+        Raises
+        ------
+        ExecutionError
+            No such input, or another type or shape.
+        TypeError
+            `array` is not a C-contiguous array in host memory.
+        """
+        self._core.set_input(name, array)
+
+    def run(self) -> None:
+        """Run once and wait for the end.
+
+        Raises
+        ------
+        ExecutionError
+            An input has no value, or a step failed: the message names it, its queue, its kernel
+            and the cause.
+        """
+        self._core.run()
+
+    def get_output(self, name: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Copy an output of the last run into `out`, or into a new array.
+
+        Raises
+        ------
+        ExecutionError
+            No such output, no successful run yet, or `out` has another type or shape.
+        """
+        if out is None:
+            result: npt.NDArray[Any] = self._core.get_output(name)
+            return result
+        self._core.fill_output(name, out)
+        return out
+
+    def run_timed(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Run once and measure every instruction.
+
+        Returns
+        -------
+        start_ns, finish_ns
+            One entry per element of `instructions`, in ns from the start of the run. A span begins
+            after the instruction's waits. On CUDA queues they are times of the device, tied to the
+            host's clock at the start of the run (to within some microseconds).
+        """
+        start_ns, finish_ns = self._core.run_timed()
+        return start_ns, finish_ns
+
+    def profile(self, num_runs: int) -> npt.NDArray[np.int64]:
+        """Measure every instruction in place, over several runs.
+
+        Returns
+        -------
+        Median ns of each element of `instructions`.
+        """
+        medians: npt.NDArray[np.int64] = self._core.profile(num_runs)
+        return medians
+
+    def benchmark(self, num_runs: int) -> npt.NDArray[np.int64]:
+        """Run several times in a row, each started by the worker that ended the last.
+
+        Returns
+        -------
+        Wall ns of each run, from its start to the end of its last worker.
+        """
+        walls: npt.NDArray[np.int64] = self._core.benchmark(num_runs)
+        return walls
+
+    def hop_ns(self) -> int | None:
+        """Measure how long a cache line takes between the first two CPU workers, in ns.
+
+        Returns
+        -------
+        The median, or None with fewer than two CPU queues. Above 100 ns the two cores are bad
+        neighbours at the moment, and times of runs on both are not representative.
+        """
+        hop: int | None = self._core.hop_ns()
+        return hop
