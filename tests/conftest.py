@@ -1,4 +1,4 @@
-"""Rules for all tests: which need TVM with Relay, which need a GPU."""
+"""Rules for all tests (which need TVM with Relay, which need a GPU) and shared fixtures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+
+from tests.instances import diamond as make_diamond
+from tests.strategies import Instance
 
 _TESTS = Path(__file__).resolve().parent
 
@@ -44,3 +47,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             reason = reasons[mark]
             if reason is not None and item.get_closest_marker(mark) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture
+def diamond() -> Instance:
+    """The worked diamond on two devices; see `tests.instances`."""
+    return make_diamond()

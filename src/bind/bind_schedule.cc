@@ -1,7 +1,203 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
 #include "bind/bind.h"
+#include "model/problem.h"
+#include "sched/evaluate.h"
+#include "sched/list_schedule.h"
+#include "sched/search.h"
+#include "sim/simulator.h"
+#include "support/error.h"
+
+namespace nb = nanobind;
 
 namespace heteroplace {
 
-void BindSchedule(nanobind::module_&) {}
+namespace {
+
+using Ints = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::vector<int64_t> ToWide(const Ints& array) {
+  return {array.data(), array.data() + array.size()};
+}
+
+template <typename T = int>
+std::vector<T> ToNarrow(const Ints& array) {
+  std::vector<T> values;
+  values.reserve(array.size());
+  for (size_t index = 0; index < array.size(); ++index) {
+    values.push_back(static_cast<T>(array.data()[index]));
+  }
+  return values;
+}
+
+Csr ToCsr(const Ints& offsets, const Ints& values) {
+  Csr csr;
+  csr.offsets = ToNarrow(offsets);
+  csr.values = ToNarrow(values);
+  if (csr.offsets.empty() || csr.offsets.back() != static_cast<int>(csr.values.size())) {
+    throw Error(ErrorKind::kGraph, "the offsets of a list of lists do not end at its size");
+  }
+  return csr;
+}
+
+/*! \brief Hands a vector to numpy without copying it. */
+nb::object ToNumpy(std::vector<int64_t> values, size_t columns = 1) {
+  auto* owned = new std::vector<int64_t>(std::move(values));  // Deleted by the capsule.
+  nb::capsule owner(owned,
+                    [](void* data) noexcept { delete static_cast<std::vector<int64_t>*>(data); });
+  if (columns == 1) {
+    return nb::cast(nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size()}, owner));
+  }
+  return nb::cast(
+      nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size() / columns, columns}, owner));
+}
+
+/*! \brief (steps [num_steps][4] of kind, subject, place, src; makespan of the schedule). */
+nb::tuple ToTuple(const Problem& problem, const Schedule& schedule) {
+  std::vector<int64_t> rows;
+  for (const Step& step : ToSteps(problem, schedule).list) {
+    rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.subject, step.place, step.src});
+  }
+  return nb::make_tuple(ToNumpy(std::move(rows), 4), schedule.makespan_ns, schedule.violation);
+}
+
+SearchStart ToStart(const Problem& problem, const Ints& device, const Ints& order) {
+  SearchStart start{ToNarrow(device), ToNarrow(order)};
+  const auto tasks = static_cast<size_t>(problem.num_tasks);
+  if (start.device.size() != tasks || start.order.size() != tasks) {
+    throw Error(ErrorKind::kGraph, "a placement or an order does not cover the tasks");
+  }
+  return start;
+}
+
+/*! \brief Asks Python for Ctrl-C and reports progress; true ends the search. */
+bool PollPython(const std::optional<nb::callable>& progress, int64_t evaluations, int64_t best) {
+  nb::gil_scoped_acquire acquire;
+  if (PyErr_CheckSignals() != 0) {
+    // An interrupt ends the search, which still returns its best; any other error is passed on.
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) nb::raise_python_error();
+    PyErr_Clear();
+    return true;
+  }
+  if (progress) (*progress)(evaluations, best);
+  return false;
+}
+
+void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offsets,
+                 Ints unit_values, Ints weight_bytes, Ints workspace_bytes, Ints task_group,
+                 Ints tensor_bytes, Ints producer, Ints is_output, Ints read_offsets,
+                 Ints read_values, Ints memory_bytes, Ints link_bandwidth, Ints link_latency_ns,
+                 Ints link_channel, Ints route_offsets, Ints route_links, int host) {
+  Problem problem;
+  problem.run_ns = ToWide(run_ns);
+  problem.device_memory = ToNarrow(device_memory);
+  problem.device_units = ToCsr(unit_offsets, unit_values);
+  problem.weight_bytes = ToWide(weight_bytes);
+  problem.workspace_bytes = ToWide(workspace_bytes);
+  problem.task_group = ToNarrow(task_group);
+  problem.tensor_bytes = ToWide(tensor_bytes);
+  problem.producer = ToNarrow(producer);
+  problem.is_output = ToNarrow<uint8_t>(is_output);
+  problem.task_reads = ToCsr(read_offsets, read_values);
+  problem.memory_bytes = ToWide(memory_bytes);
+  problem.link_bandwidth = ToWide(link_bandwidth);
+  problem.link_latency_ns = ToWide(link_latency_ns);
+  problem.link_channel = ToNarrow(link_channel);
+  problem.route_links = ToCsr(route_offsets, route_links);
+  problem.host = host;
+  problem.Finish();
+  new (self) Problem(std::move(problem));
+}
+
+nb::tuple SimulateSteps(const Problem& problem, const Ints& rows, const Ints& link_offsets,
+                        const Ints& link_values) {
+  Steps steps;
+  for (size_t index = 0; index + 3 < rows.size(); index += 4) {
+    const int64_t* row = rows.data() + index;
+    steps.list.push_back({row[0] == 0 ? StepKind::kRun : StepKind::kCopy, static_cast<int>(row[1]),
+                          static_cast<int>(row[2]), static_cast<int>(row[3])});
+  }
+  steps.links = ToCsr(link_offsets, link_values);
+  Times times;
+  {
+    nb::gil_scoped_release release;
+    times = Simulate(problem, steps);
+  }
+  return nb::make_tuple(ToNumpy(std::move(times.start_ns)), ToNumpy(std::move(times.finish_ns)),
+                        ToNumpy(std::move(times.used_bytes)), times.makespan_ns);
+}
+
+nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
+                      const SearchOptions& options, std::optional<nb::callable> progress) {
+  std::vector<SearchStart> begin;
+  for (const auto& [device, order] : starts) begin.push_back(ToStart(problem, device, order));
+  if (begin.empty()) throw Error(ErrorKind::kGraph, "a search needs at least one start");
+  const SearchHook hook = [&progress](int64_t evaluations, int64_t best) {
+    return PollPython(progress, evaluations, best);
+  };
+  SearchOutcome outcome;
+  {
+    nb::gil_scoped_release release;
+    outcome = Search(problem, begin, options, hook);
+  }
+  return nb::make_tuple(ToTuple(problem, outcome.schedule), outcome.evaluations,
+                        outcome.was_stopped);
+}
+
+}  // namespace
+
+void BindSchedule(nb::module_& module) {
+  nb::class_<Problem>(module, "Problem")
+      .def("__init__", &InitProblem, nb::kw_only(), nb::arg("run_ns"), nb::arg("device_memory"),
+           nb::arg("unit_offsets"), nb::arg("unit_values"), nb::arg("weight_bytes"),
+           nb::arg("workspace_bytes"), nb::arg("task_group"), nb::arg("tensor_bytes"),
+           nb::arg("producer"), nb::arg("is_output"), nb::arg("read_offsets"),
+           nb::arg("read_values"), nb::arg("memory_bytes"), nb::arg("link_bandwidth"),
+           nb::arg("link_latency_ns"), nb::arg("link_channel"), nb::arg("route_offsets"),
+           nb::arg("route_links"), nb::arg("host"));
+  module.def("simulate", &SimulateSteps);
+  module.def("heft", [](const Problem& problem, const Ints& preferred) {
+    const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
+    Schedule schedule;
+    {
+      nb::gil_scoped_release release;
+      schedule = Heft(problem, mask);
+    }
+    return ToTuple(problem, schedule);
+  });
+  module.def(
+      "list_schedule", [](const Problem& problem, const Ints& device, const Doubles& priority) {
+        const std::vector<int> devices = ToNarrow(device);
+        return ToTuple(problem, ListSchedule(problem, devices, {priority.data(), priority.size()}));
+      });
+  module.def("search",
+             [](const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
+                int64_t max_evaluations, double time_limit_s, uint64_t seed, int64_t bound_ns,
+                int64_t patience, std::optional<nb::callable> progress) {
+               const SearchOptions options{max_evaluations, time_limit_s, seed, bound_ns, patience};
+               return SearchPlans(problem, starts, options, std::move(progress));
+             });
+  module.def("evaluate", [](const Problem& problem, const Ints& device, const Ints& order) {
+    const SearchStart plan = ToStart(problem, device, order);
+    Evaluator evaluate(problem);
+    evaluate(plan.device, plan.order, kNever);
+    return ToTuple(problem, evaluate.LatestSchedule(plan.device));
+  });
+  module.def("what_if", [](const Problem& problem, const Ints& device, const Ints& order) {
+    const SearchStart plan = ToStart(problem, device, order);
+    std::vector<int64_t> makespan;
+    {
+      nb::gil_scoped_release release;
+      makespan = WhatIf(problem, plan);
+    }
+    return ToNumpy(std::move(makespan), static_cast<size_t>(problem.num_devices));
+  });
+}
 
 }  // namespace heteroplace

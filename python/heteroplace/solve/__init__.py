@@ -1,0 +1,31 @@
+"""Solvers: TaskGraph + Cluster + CostTable -> SolveResult."""
+
+from heteroplace.solve.auto import AutoSolver
+from heteroplace.solve.base import (
+    SOLVERS,
+    Problem,
+    SolveOptions,
+    Solver,
+    SolveResult,
+    get_solver,
+)
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.cpsat import CpSatSolver
+from heteroplace.solve.explain import explain
+from heteroplace.solve.heft import HeftSolver
+from heteroplace.solve.search import SearchSolver
+from heteroplace.solve.single import SingleSolver
+
+for _solver in (AutoSolver(), SingleSolver(), HeftSolver(), SearchSolver(), CpSatSolver()):
+    SOLVERS[_solver.name] = _solver
+
+__all__ = [
+    "SOLVERS",
+    "Problem",
+    "SolveOptions",
+    "SolveResult",
+    "Solver",
+    "explain",
+    "get_solver",
+    "lower_bound",
+]

@@ -1,0 +1,164 @@
+"""What a solver takes and gives, and the list of solvers.
+
+Objective, bound and gap follow DiviML: `objective_ns` is what our own simulator finds for the plan,
+`bound_ns` is proven, gap = (objective - bound) / objective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from heteroplace.errors import SolverError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan, Run
+from heteroplace.native.schedule import NativeProblem
+
+OBJECTIVES = ("latency",)
+"""Objectives that the solvers know."""
+
+STATUSES = ("optimal", "feasible", "interrupted")
+"""Proven to equal the bound; valid; valid, and ended by Ctrl-C."""
+
+Progress = Callable[[str, float, int], None]
+"""Called with (stage, seconds since it began, best makespan so far in ns)."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be placed, on what, and what it costs."""
+
+    graph: TaskGraph
+    cluster: Cluster
+    costs: CostTable
+
+    @cached_property
+    def native(self) -> NativeProblem:
+        """The same as flat arrays, made on first use."""
+        return NativeProblem(self.graph, self.cluster, self.costs)
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """How long to try and what for. Checked on construction: SolverError names the field."""
+
+    objective: str = "latency"
+    """What is minimised: "latency", the makespan of one run."""
+    time_limit_s: float = 10.0
+    """Wall time for the whole solve, in seconds. A run that ends by it is not reproducible."""
+    iterations: int | None = None
+    """Deterministic budget: schedules that a search tries; CP-SAT gets
+    iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds. With it, equal
+    seeds and thread counts give equal results. None: only the time limits."""
+    seed: int = 0
+    """Seed of every random choice; >= 0."""
+    threads: int = 2
+    """Workers of CP-SAT. The other solvers use one thread."""
+    min_gain_ratio: float = 0.02
+    """`auto` uses several devices only if that is shorter than the best single device by more than
+    this part; a smaller predicted gain is within what measured costs can be wrong by."""
+    progress: Progress | None = None
+    """Called now and then while a solver works; None: silence."""
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise SolverError(
+                f"objective {self.objective!r} is not offered; supported: {', '.join(OBJECTIVES)}"
+            )
+        limits = (
+            ("time_limit_s", self.time_limit_s > 0, "> 0"),
+            ("iterations", self.iterations is None or self.iterations >= 0, ">= 0 or None"),
+            ("seed", 0 <= self.seed < 2**31, "in 0..2**31-1"),
+            ("threads", self.threads >= 1, ">= 1"),
+            ("min_gain_ratio", 0 <= self.min_gain_ratio < 1, "in [0, 1)"),
+        )
+        for name, is_right, expected in limits:
+            if not is_right:
+                raise SolverError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class SolveResult:
+    """A valid plan and how good it is known to be."""
+
+    plan: Plan
+    objective_ns: int
+    """Makespan of the plan by `heteroplace.simulate`."""
+    bound_ns: int
+    """No plan is shorter (for CP-SAT: none whose copies leave their tensor's home)."""
+    status: str
+    """One of STATUSES."""
+    solver: str
+    wall_s: float
+    candidates: tuple[tuple[str, int | None, str], ...] = ()
+    """(name, makespan in ns or None, note) of everything that was tried."""
+
+    @property
+    def gap(self) -> float:
+        """(objective - bound) / objective; 0 is proven optimal."""
+        if self.objective_ns == 0:
+            return 0.0
+        return (self.objective_ns - self.bound_ns) / self.objective_ns
+
+
+class Solver(Protocol):
+    """Finds a plan."""
+
+    @property
+    def name(self) -> str:
+        """Its key in `SOLVERS`."""
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """Return the best plan found.
+
+        Raises
+        ------
+        InfeasibleError
+            No placement satisfies the memory, link and pinning constraints.
+        SolverError
+            The solver cannot handle this problem.
+        """
+
+
+SOLVERS: dict[str, Solver] = {}
+"""Filled by `heteroplace.solve`."""
+
+
+def get_solver(name: str) -> Solver:
+    """Return the solver called `name`.
+
+    Raises
+    ------
+    SolverError
+        There is none; the message lists the names.
+    """
+    if name not in SOLVERS:
+        raise SolverError(f"no solver is called {name!r}; there are: {', '.join(SOLVERS)}")
+    return SOLVERS[name]
+
+
+def make_result(
+    problem: Problem,
+    plan: Plan,
+    bound_ns: int,
+    solver: str,
+    wall_s: float,
+    *,
+    was_interrupted: bool = False,
+    candidates: tuple[tuple[str, int | None, str], ...] = (),
+) -> SolveResult:
+    """Simulate `plan` and wrap it; the status follows from objective and bound."""
+    objective = problem.native.simulate(plan.steps).makespan_ns
+    status = "interrupted" if was_interrupted else "feasible"
+    if objective == bound_ns:
+        status = "optimal"
+    return SolveResult(plan, objective, bound_ns, status, solver, wall_s, candidates)
+
+
+def num_devices_used(plan: Plan) -> int:
+    """Return how many devices run at least one task."""
+    return len({step.device for step in plan.steps if isinstance(step, Run)})

@@ -1,0 +1,145 @@
+"""For each task a reason why it is where it is, found by asking what else would happen.
+
+The reasons are computed from the plan alone, whoever made it: the placement with one task moved is
+scheduled again in the plan's order, for every task and every device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from heteroplace.model.plan import Plan, Run
+from heteroplace.native.schedule import IMPOSSIBLE, IntArray
+from heteroplace.solve.base import Problem
+
+MAX_WHAT_IF_TASKS = 2_000
+"""Larger graphs get reasons without what-if; its work grows with the square of the tasks."""
+
+
+def explain(problem: Problem, plan: Plan) -> Plan:
+    """Return `plan` with `reasons` filled, one sentence per task.
+
+    Parameters
+    ----------
+    plan
+        A plan that passes `check_plan` for `problem`.
+    """
+    return replace(plan, reasons=_Explainer(problem, plan).reasons())
+
+
+class _Explainer:
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self._problem = problem
+        self._native = problem.native
+        self._plan = plan
+        self._placement = self._native.placement(plan.steps)
+        self._order = [step.task for step in plan.steps if isinstance(step, Run)]
+        times = self._native.simulate(plan.steps)
+        self._makespan_ns = times.makespan_ns
+        self._spans: dict[int, tuple[int, int]] = {}
+        for index, step in enumerate(plan.steps):
+            if isinstance(step, Run):
+                self._spans[step.task] = (int(times.start_ns[index]), int(times.finish_ns[index]))
+
+    def reasons(self) -> tuple[str, ...]:
+        count = len(self._problem.graph.tasks)
+        moved: IntArray | None = None
+        if 0 < count <= MAX_WHAT_IF_TASKS:
+            moved = self._native.what_if(self._placement, self._order)
+        found = []
+        for task in range(count):
+            parts = [self._constraint(task)]
+            if not parts[0]:
+                parts = [self._speed(task), self._locality(task), self._others_busy(task)]
+                if moved is not None:
+                    parts.append(self._what_if(task, moved))
+            found.append("; ".join(part for part in parts if part))
+        return tuple(found)
+
+    def _name(self, device: int) -> str:
+        return self._problem.cluster.devices[device].name
+
+    def _constraint(self, task: int) -> str:
+        """Why there was no choice; "" if there was one."""
+        value = self._problem.graph.tasks[task]
+        if int((self._native.run_ns[task] != IMPOSSIBLE).sum()) > 1:
+            return ""
+        if value.devices is not None and len(value.devices) == 1:
+            return f"pinned to {value.devices[0]}"
+        if value.together is not None:
+            return f"the tasks labelled {value.together!r} can only share this device"
+        return "only device that can run it"
+
+    def _speed(self, task: int) -> str:
+        device = self._placement[task]
+        run = self._native.run_ns[task]
+        others = [
+            (int(run[other]), other)
+            for other in range(len(run))
+            if other != device and run[other] != IMPOSSIBLE
+        ]
+        listed = ", ".join(f"{self._name(other)} {_us(ns)}" for ns, other in sorted(others))
+        own = int(run[device])
+        word = "fastest" if all(own <= ns for ns, _ in others) else "not the fastest"
+        text = f"{word} ({self._name(device)} {_us(own)}, {listed})"
+        label = self._problem.graph.tasks[task].together
+        return text if label is None else f"together with the tasks labelled {label!r}; {text}"
+
+    def _locality(self, task: int) -> str:
+        """Say if all that the task reads was made in its memory while other memories exist."""
+        cluster, graph = self._problem.cluster, self._problem.graph
+        if len(cluster.memories) == 1 or not graph.predecessors[task]:
+            return ""
+        memory = cluster.devices[self._placement[task]].memory
+        homes = {
+            cluster.devices[self._placement[before]].memory for before in graph.predecessors[task]
+        }
+        if homes == {memory}:
+            return f"all it reads from tasks is in {cluster.memories[memory].name} already"
+        return ""
+
+    def _others_busy(self, task: int) -> str:
+        """Name a task that kept a faster device busy when this one started."""
+        run = self._native.run_ns[task]
+        device = self._placement[task]
+        start = self._spans[task][0]
+        unit_ids = self._problem.cluster.unit_ids
+        for other in np.argsort(run, kind="stable").tolist():
+            if run[other] == IMPOSSIBLE or run[other] >= run[device]:
+                continue
+            for busy, (begin, finish) in self._spans.items():
+                shares = set(unit_ids[self._placement[busy]]) & set(unit_ids[other])
+                if busy != task and shares and begin <= start < finish:
+                    name = self._problem.graph.tasks[busy].name
+                    return (
+                        f"{self._name(device)} was free while {self._name(self._placement[busy])} "
+                        f"ran {name}"
+                    )
+        return ""
+
+    def _what_if(self, task: int, moved: IntArray) -> str:
+        """What the best other device would change."""
+        device = self._placement[task]
+        baseline = int(moved[task, device])
+        choices = [
+            (int(moved[task, other]), other)
+            for other in range(moved.shape[1])
+            if other != device and moved[task, other] != IMPOSSIBLE
+        ]
+        if not choices:
+            return "on any other device a memory would be too small"
+        best, other = min(choices)
+        if baseline in (0, IMPOSSIBLE):
+            return ""
+        change = (best - baseline) / baseline
+        if best > baseline:
+            return f"moving it to {self._name(other)} would lengthen the run by {change:.1%}"
+        if best == baseline:
+            return f"moving it to {self._name(other)} would change nothing"
+        return f"moving it alone to {self._name(other)} would shorten the run by {-change:.1%}"
+
+
+def _us(ns: int) -> str:
+    return f"{ns / 1000:.1f} us"

@@ -1,0 +1,158 @@
+"""HEFT (Topcuoglu et al. 2002) as a solver, and the device sets worth a try with it.
+
+On devices that share units plain HEFT takes the fastest one again and again and so blocks the
+others; trying each set of devices with disjoint units ("antichain") beside all of them mends that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from heteroplace.errors import InfeasibleError
+from heteroplace.model.memory import format_bytes
+from heteroplace.model.plan import Step
+from heteroplace.native.schedule import IMPOSSIBLE
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.single import why_not
+
+_MAX_SETS = 64
+"""Device sets tried; a cluster with more has its first ones tried, in order of device ids."""
+_REPAIR_EVALUATIONS = 20_000
+"""Schedules tried to mend a plan that does not fit."""
+
+
+class HeftSolver:
+    """HEFT over all devices. A plan that overflows a memory is mended by a short search."""
+
+    name = "heft"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`."""
+        start = time.perf_counter()
+        check_possible(problem)
+        steps = heft_steps(problem, range(len(problem.cluster.devices)))
+        if steps is None:
+            raise no_placement_error(problem)
+        plan = problem.native.plan(steps, "heft")
+        wall = time.perf_counter() - start
+        return make_result(problem, plan, lower_bound(problem), self.name, wall)
+
+
+def heft_steps(problem: Problem, devices: Iterable[int]) -> tuple[Step, ...] | None:
+    """Return HEFT's steps with the given devices preferred; None if no fitting plan was found."""
+    draft = problem.native.heft(devices)
+    if draft.violation:
+        draft = problem.native.search(
+            [draft.steps],
+            max_evaluations=_REPAIR_EVALUATIONS,
+            time_limit_s=60.0,
+            seed=0,
+            patience=_REPAIR_EVALUATIONS // 2,
+        ).draft
+    return None if draft.violation else draft.steps
+
+
+def device_sets(problem: Problem) -> list[tuple[int, ...]]:
+    """Return the sets of devices worth a HEFT: all, the maximal antichains, those of one memory.
+
+    An antichain is a set of at least two devices no two of which share a unit.
+    """
+    cluster = problem.cluster
+    everything = tuple(range(len(cluster.devices)))
+    sets = [everything]
+    groups = [everything]
+    for memory in range(len(cluster.memories)):
+        groups.append(tuple(d for d in everything if cluster.devices[d].memory == memory))
+    for group in groups:
+        sets.extend(found for found in _antichains(cluster.unit_ids, group) if len(found) > 1)
+    return list(dict.fromkeys(sets))[:_MAX_SETS]
+
+
+def _antichains(
+    unit_ids: Sequence[Sequence[int]], devices: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Maximal sets of devices without a common unit, at most _MAX_SETS of them."""
+    clashes = {
+        device: {other for other in devices if set(unit_ids[device]) & set(unit_ids[other])}
+        for device in devices
+    }
+    found: list[tuple[int, ...]] = []
+
+    def grow(chosen: tuple[int, ...], rest: Sequence[int]) -> None:
+        if len(found) >= _MAX_SETS:
+            return
+        if not rest:
+            if all(clashes[device] & set(chosen) for device in devices):
+                found.append(chosen)
+            return
+        first, others = rest[0], rest[1:]
+        grow((*chosen, first), [other for other in others if other not in clashes[first]])
+        if clashes[first] - {first}:
+            grow(chosen, others)
+
+    grow((), list(devices))
+    return found
+
+
+def check_possible(problem: Problem) -> None:
+    """Raise if some task can be nowhere, or alone fits in no memory.
+
+    Raises
+    ------
+    InfeasibleError
+        Every such task, with the reason for each device.
+    """
+    graph, cluster, native = problem.graph, problem.cluster, problem.native
+    faults = []
+    for task_id, task in enumerate(graph.tasks):
+        allowed = [d for d in range(len(cluster.devices)) if native.run_ns[task_id, d] >= 0]
+        if not allowed:
+            reasons = "; ".join(
+                f"{device.name}: {why_not(problem, task_id, device_id)}"
+                for device_id, device in enumerate(cluster.devices)
+            )
+            faults.append(f"task {task.name!r} can run on no device: {reasons}")
+            continue
+        outputs = sum(graph.tensors[tensor].bytes for tensor in graph.task_outputs[task_id])
+        need = task.weight_bytes + task.workspace_bytes + outputs
+        memories = {cluster.devices[device].memory for device in allowed}
+        if all(cluster.memories[memory].bytes < need for memory in memories):
+            capacities = ", ".join(
+                f"{cluster.devices[device].name} has "
+                f"{format_bytes(cluster.memories[cluster.devices[device].memory].bytes)}"
+                for device in allowed
+            )
+            faults.append(
+                f"task {task.name!r} needs {format_bytes(need)} (weights "
+                f"{format_bytes(task.weight_bytes)}, outputs {format_bytes(outputs)}, workspace "
+                f"{format_bytes(task.workspace_bytes)}) and no allowed device has it: {capacities}"
+            )
+    if faults:
+        raise InfeasibleError(
+            "; ".join(faults) + ". Allow another device, or give one of them more memory."
+        )
+
+
+def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleError:
+    """Return the error for a graph whose tasks fit one by one but not together."""
+    graph, cluster = problem.graph, problem.cluster
+    weights = sum(task.weight_bytes for task in graph.tasks)
+    tensors = sum(tensor.bytes for tensor in graph.tensors)
+    capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
+    found = "no placement fits" if is_proven else "no placement that fits was found"
+    pairs = [
+        f"{src.name} -> {dst.name}"
+        for src_id, src in enumerate(cluster.memories)
+        for dst_id, dst in enumerate(cluster.memories)
+        if not cluster.is_reachable(src_id, dst_id)
+    ]
+    links = f" No links lead {', '.join(pairs)}." if pairs else ""
+    pinned = sum(int((row != IMPOSSIBLE).sum() == 1) for row in problem.native.run_ns)
+    return InfeasibleError(
+        f"graph {graph.name!r} on cluster {cluster.name!r}: {found}. It needs "
+        f"{format_bytes(weights)} of weights and {format_bytes(tensors)} of tensors (each counted "
+        f"once, copies beside); {capacities}.{links} {pinned} of {len(graph.tasks)} tasks can run "
+        f"on one device only. Allow more devices, or give them more memory or links."
+    )

@@ -1,0 +1,85 @@
+"""All tasks on one device: the best one that fits. The yardstick of every comparison."""
+
+from __future__ import annotations
+
+import time
+
+from heteroplace.errors import InfeasibleError
+from heteroplace.model.memory import format_bytes, memory_use
+from heteroplace.model.plan import Plan
+from heteroplace.native.schedule import IMPOSSIBLE
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.bounds import lower_bound
+
+
+class SingleSolver:
+    """Puts everything on the device where it takes least; ties: the lower device id."""
+
+    name = "single"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`."""
+        start = time.perf_counter()
+        candidates: list[tuple[str, int | None, str]] = []
+        best: tuple[int, Plan] | None = None
+        for device_id, device in enumerate(problem.cluster.devices):
+            plan = single_plan(problem, device_id)
+            if isinstance(plan, str):
+                candidates.append((f"single {device.name}", None, plan))
+                continue
+            makespan = problem.native.simulate(plan.steps).makespan_ns
+            candidates.append((f"single {device.name}", makespan, ""))
+            if best is None or makespan < best[0]:
+                best = (makespan, plan)
+        if best is None:
+            reasons = "".join(f"\n  - {note}" for _, _, note in candidates)
+            raise InfeasibleError(
+                f"graph {problem.graph.name!r} does not fit on any single device:{reasons}\n"
+                f"Use a solver for several devices, or give a device more memory."
+            )
+        bound = lower_bound(problem)
+        wall = time.perf_counter() - start
+        return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
+
+
+def single_plan(problem: Problem, device: int) -> Plan | str:
+    """Return the plan with every task on `device`, or the reason why there is none."""
+    graph, cluster, native = problem.graph, problem.cluster, problem.native
+    name = cluster.devices[device].name
+    blocked = [i for i in range(len(graph.tasks)) if native.run_ns[i, device] == IMPOSSIBLE]
+    if blocked:
+        task = graph.tasks[blocked[0]]
+        more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
+        return f"{name} cannot run task {task.name!r}{more}: {why_not(problem, blocked[0], device)}"
+    placement = [device] * len(graph.tasks)
+    draft = native.evaluate(placement, range(len(graph.tasks)))
+    if draft.violation:
+        plan = native.plan(draft.steps, "")
+        copies = [(copy.tensor, copy.dst) for copy in plan.copies]
+        used = memory_use(graph, cluster, placement, copies)
+        short = [
+            f"memory {memory.name!r} has {format_bytes(memory.bytes)}, {format_bytes(need)} needed"
+            for memory, need in zip(cluster.memories, used, strict=True)
+            if need > memory.bytes
+        ]
+        return f"{name} cannot hold all tasks: " + "; ".join(short)
+    return native.plan(draft.steps, f"single {name}")
+
+
+def why_not(problem: Problem, task: int, device: int) -> str:
+    """Return why `task` cannot be on `device`."""
+    graph, cluster = problem.graph, problem.cluster
+    devices = graph.tasks[task].devices
+    if devices is not None and cluster.devices[device].name not in devices:
+        return f"it is allowed on {', '.join(devices) or 'no device'} only"
+    cost = problem.costs.rows[task][device]
+    if cost.ns is None:
+        return cost.reason or cost.source
+    label = graph.tasks[task].together
+    if label is not None:
+        for other, row in enumerate(problem.costs.rows):
+            names = graph.tasks[other].devices
+            is_pinned = names is not None and cluster.devices[device].name not in names
+            if graph.tasks[other].together == label and (row[device].ns is None or is_pinned):
+                return f"{graph.tasks[other].name!r}, together with it by {label!r}, cannot"
+    return "no link leads there from the host memory, or back"

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/problem.h"
+
+namespace heteroplace {
+
+/*!
+ * \brief Bytes that a placement needs in each memory: the static rule of model/memory.py.
+ *
+ * A memory holds the weights of its tasks, every tensor that is made there or copied there, and
+ * for each of its devices the largest workspace of the tasks on it. The host memory also holds
+ * all model inputs and outputs.
+ */
+class MemoryUse {
+ public:
+  explicit MemoryUse(const Problem& problem) : problem_(problem) { Clear(); }
+
+  /*! \brief Forgets all tasks and copies. */
+  void Clear();
+  /*! \brief Charges a task, with the tensors it makes, to its device's memory. */
+  void AddTask(int task, int device);
+  /*! \brief Charges a copy of a tensor to a memory. */
+  void AddCopy(int tensor, int memory);
+  /*! \brief Bytes that AddTask would add. */
+  int64_t ExtraForTask(int task, int device) const;
+  /*! \brief Bytes that AddCopy would add. */
+  int64_t ExtraForCopy(int tensor, int memory) const;
+  /*! \brief Bytes in use. */
+  const std::vector<int64_t>& used() const { return used_; }
+  /*! \brief Free bytes of a memory; negative when it is too full. */
+  int64_t Free(int memory) const { return problem_.memory_bytes[memory] - used_[memory]; }
+  /*! \brief Bytes over capacity, summed over the memories; 0: the placement fits. */
+  int64_t Overflow() const;
+
+ private:
+  const Problem& problem_;
+  std::vector<int64_t> used_;       // [num_memories]
+  std::vector<int64_t> workspace_;  // [num_devices], largest so far
+};
+
+}  // namespace heteroplace

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace heteroplace {
+
+/*! \brief Lists of small integers, one list per row, stored flat. */
+struct Csr {
+  std::vector<int> offsets{0};  // [num_rows + 1]
+  std::vector<int> values;      // [offsets.back()]
+
+  /*! \brief The values of one row. */
+  std::span<const int> operator[](int row) const {
+    return {values.data() + offsets[row], static_cast<size_t>(offsets[row + 1] - offsets[row])};
+  }
+  /*! \brief Number of lists. */
+  int num_rows() const { return static_cast<int>(offsets.size()) - 1; }
+  /*! \brief Adds one list at the end. */
+  template <typename Range>
+  void AddRow(const Range& row) {
+    values.insert(values.end(), row.begin(), row.end());
+    offsets.push_back(static_cast<int>(values.size()));
+  }
+};
+
+/*! \brief Marks a pair of memories, or a (task, device) pair, that cannot be used. */
+inline constexpr int64_t kImpossible = -1;
+
+/*!
+ * \brief One graph, one cluster and the costs, as flat vectors. Immutable after construction.
+ *
+ * Ids are positions, as in the Python values. Times are ns, sizes are bytes. Task ids are in
+ * topological order. A tensor's home is the memory of the device that makes it; the home of a
+ * model input is the host memory, or nowhere (-1: it is everywhere) if there is no host.
+ */
+struct Problem {
+  // Filled by the bindings.
+  std::vector<int64_t> run_ns;           // [num_tasks][num_devices], kImpossible: not allowed
+  std::vector<int> device_memory;        // [num_devices]
+  Csr device_units;                      // [num_devices]
+  std::vector<int64_t> weight_bytes;     // [num_tasks]
+  std::vector<int64_t> workspace_bytes;  // [num_tasks]
+  std::vector<int> task_group;           // [num_tasks], -1: free; tasks of a group share a device
+  std::vector<int64_t> tensor_bytes;     // [num_tensors]
+  std::vector<int> producer;             // [num_tensors], -1: model input
+  std::vector<uint8_t> is_output;        // [num_tensors]
+  Csr task_reads;                        // [num_tasks], tensor ids
+  std::vector<int64_t> memory_bytes;     // [num_memories]
+  std::vector<int64_t> link_bandwidth;   // [num_links], bytes per second
+  std::vector<int64_t> link_latency_ns;  // [num_links]
+  std::vector<int> link_channel;         // [num_links]
+  Csr route_links;                       // [num_memories * num_memories], empty: none
+  int host = -1;                         // memory id, -1: no host
+
+  // Derived by Finish().
+  int num_tasks = 0;
+  int num_tensors = 0;
+  int num_devices = 0;
+  int num_memories = 0;
+  int num_units = 0;
+  int num_channels = 0;
+  int num_groups = 0;
+  Csr task_makes;                    // [num_tasks], tensor ids
+  Csr predecessors;                  // [num_tasks], task ids, each once
+  Csr successors;                    // [num_tasks], task ids, each once
+  Csr group_tasks;                   // [num_groups], task ids
+  Csr allowed;                       // [num_tasks], device ids
+  Csr route_channels;                // [num_memories * num_memories], each once
+  std::vector<int64_t> transfer_ns;  // [num_tensors][num_memories][num_memories]
+  std::vector<int> outputs;          // distinct tensor ids that the model returns
+  std::vector<int64_t> tail_ns;      // [num_tasks], shortest possible time after its finish
+  std::vector<int64_t> base_bytes;   // [num_memories], in use under every placement
+
+  /*! \brief Fills the derived vectors. Throws Error(kGraph) if sizes disagree. */
+  void Finish();
+
+  /*! \brief Run time of a task on a device, or kImpossible. */
+  int64_t Run(int task, int device) const {
+    return run_ns[static_cast<size_t>(task) * static_cast<size_t>(num_devices) +
+                  static_cast<size_t>(device)];
+  }
+  /*! \brief Row of `route_links` and `route_channels` for a pair of memories. */
+  int Pair(int src, int dst) const { return src * num_memories + dst; }
+  /*! \brief Time to copy a tensor between two memories, or kImpossible. */
+  int64_t Transfer(int tensor, int src, int dst) const {
+    return transfer_ns[static_cast<size_t>(tensor) * pairs_ + static_cast<size_t>(Pair(src, dst))];
+  }
+  /*! \brief Whether the tensor is charged to the host memory whatever the placement. */
+  bool IsChargedToHost(int tensor) const {
+    return host >= 0 && (is_output[tensor] != 0 || producer[tensor] < 0);
+  }
+  /*! \brief Time of a transfer over the links of a route. The only place that computes it. */
+  int64_t TransferNs(std::span<const int> links, int64_t bytes) const;
+
+ private:
+  void DeriveLists();
+  void DeriveTransfers();
+  void DeriveTails();
+
+  size_t pairs_ = 0;
+};
+
+}  // namespace heteroplace
