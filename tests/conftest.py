@@ -1,4 +1,4 @@
-"""Rules and fixtures for all tests: which need TVM with Relay, which need a GPU."""
+"""Rules for all tests: which need TVM with Relay, which need a GPU."""
 
 from __future__ import annotations
 

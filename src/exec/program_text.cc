@@ -272,11 +272,6 @@ class Parser {
     for (const Port& other : ports) {
       if (other.name == port.name) Fail(std::string(word) + " '" + port.name + "' appears twice");
     }
-    if (is_input &&
-        program_.tensors[static_cast<size_t>(port.tensor)].storage != Storage::kExternal) {
-      Fail("input '" + port.name + "' is tensor " + fields_[2] +
-           ", which is not external; an input in an arena would be overwritten by later values");
-    }
     ports.push_back(std::move(port));
   }
 

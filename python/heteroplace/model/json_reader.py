@@ -161,11 +161,16 @@ def write_json(value: Mapping[str, object], path: str | os.PathLike[str]) -> Non
     OSError
         The folder does not exist or cannot be written to.
     """
+    write_text(_layout(value), path)
+
+
+def write_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Write `text` to `path` as UTF-8; atomic; raises OSError as `write_json`."""
     target = Path(path)
     # The process id keeps two writers of one file apart; the last one wins.
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(_layout(value), encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

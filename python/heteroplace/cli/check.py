@@ -1,0 +1,95 @@
+"""`heteroplace check` and `heteroplace clusters`: look at files without solving anything."""
+
+from __future__ import annotations
+
+import argparse
+
+from heteroplace.cli.place import read_costs
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster_file import cluster_from_json, load_cluster, ready_made_clusters
+from heteroplace.model.cost_file import costs_from_json
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph_file import graph_from_json, load_graph
+from heteroplace.model.json_reader import read_json
+from heteroplace.model.plan_file import plan_from_json
+from heteroplace.model.units import format_bytes
+from heteroplace.report.tables import format_table
+
+# The key that only this kind of file has. Costs and plans mean something only together with a
+# graph and a cluster.
+_KINDS = {"devices": "cluster", "tasks": "graph", "costs": "costs", "steps": "plan"}
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommands `check` and `clusters`."""
+    parser = commands.add_parser(
+        "check",
+        help="check a file and name all its faults",
+        description="Check a cluster, graph, cost or plan file and name all its faults.",
+    )
+    parser.add_argument("file", metavar="FILE", help="what to check (JSON)")
+    parser.add_argument("--graph", metavar="FILE", help="graph that a cost or plan file is for")
+    parser.add_argument("--cluster", metavar="FILE|NAME", help="cluster that it is for")
+    parser.add_argument("--costs", metavar="FILE", help="costs for a plan, as in `place`")
+    parser.set_defaults(run=run_check)
+    parser = commands.add_parser(
+        "clusters", help="list the ready-made clusters", description="List the ready-made clusters."
+    )
+    parser.set_defaults(run=run_clusters)
+
+
+def run_check(arguments: argparse.Namespace) -> None:
+    """Print one line about a good file; the faults of a bad one are raised."""
+    path = arguments.file
+    value = read_json(path, HeteroPlaceError)
+    kinds = [kind for key, kind in _KINDS.items() if isinstance(value, dict) and key in value]
+    if len(kinds) != 1:
+        raise HeteroPlaceError(
+            f"{path}: cannot tell what it is; expected an object with one of the keys "
+            f"{', '.join(f'{key!r} ({kind})' for key, kind in _KINDS.items())}"
+        )
+    if kinds[0] == "cluster":
+        print(f"{path}: {_describe_cluster(cluster_from_json(value, path))}: no faults")
+    elif kinds[0] == "graph":
+        print(f"{path}: {_describe_graph(graph_from_json(value, path).graph)}: no faults")
+    elif arguments.graph is None or arguments.cluster is None:
+        raise HeteroPlaceError(
+            f"{path}: a {kinds[0]} file can be checked only with --graph and --cluster"
+        )
+    else:
+        print(f"{path}: {_check_for_graph(kinds[0], value, arguments)}: no faults")
+
+
+def run_clusters(arguments: argparse.Namespace) -> None:
+    """Print the ready-made clusters; `place --cluster` takes their names."""
+    rows = []
+    for name in ready_made_clusters():
+        cluster = load_cluster(name)
+        devices = ", ".join(device.name for device in cluster.devices)
+        memory = format_bytes(sum(memory.bytes for memory in cluster.memories))
+        use = "run" if cluster.host is not None else "plan only"
+        rows.append([name, devices, memory, str(len(cluster.links)), use])
+    print(format_table(["cluster", "devices", "memory", "links", "use"], rows, "<<>><"))
+
+
+def _check_for_graph(kind: str, value: object, arguments: argparse.Namespace) -> str:
+    read, cluster = load_graph(arguments.graph), load_cluster(arguments.cluster)
+    if kind == "costs":
+        costs_from_json(value, read.graph, cluster, arguments.file)
+        return f"costs of graph {read.graph.name!r} on cluster {cluster.name!r}"
+    plan = plan_from_json(value, read.graph, cluster, arguments.file)
+    check_plan(read.graph, cluster, read_costs(arguments.costs, read, cluster), plan)
+    return f"plan of {len(plan.steps)} steps for graph {read.graph.name!r}, by {plan.origin}"
+
+
+def _describe_cluster(cluster: Cluster) -> str:
+    return (
+        f"cluster {cluster.name!r} of {len(cluster.devices)} devices, {len(cluster.memories)} "
+        f"memories and {len(cluster.links)} links"
+    )
+
+
+def _describe_graph(graph: TaskGraph) -> str:
+    return f"graph {graph.name!r} of {len(graph.tasks)} tasks and {len(graph.tensors)} tensors"

@@ -1,0 +1,56 @@
+"""Fit the latency and the bandwidth of a link to measured copies (as in DistIR, section 4).
+
+Unlike DistIR, residuals are relative to the measured time: with absolute ones the largest copies
+would decide alone, and the latency, which small copies pay, would be noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heteroplace.errors import ClusterError
+
+
+def link_from_samples(samples: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return (latency_ns, bytes_per_second) of the line that fits best.
+
+    Minimises the sum of squared relative errors of `latency + bytes / bandwidth`. If the best
+    latency is negative it is taken to be 0, and the bandwidth is fitted alone.
+
+    Parameters
+    ----------
+    samples : sequence of (bytes, ns)
+        Size and duration of each copy; durations > 0 and at least two different sizes.
+
+    Raises
+    ------
+    ClusterError
+        Too few sizes, a duration that is not positive, or durations that do not grow with the size.
+
+    >>> link_from_samples([(0, 5_000), (1_000_000, 105_000)])
+    (5000, 10000000000)
+    """
+    if len({size for size, _ in samples}) < 2:
+        raise ClusterError(f"a link needs copies of two sizes or more, got {list(samples)[:4]}")
+    if any(duration <= 0 or size < 0 for size, duration in samples):
+        raise ClusterError("a link needs copies with sizes >= 0 bytes and durations > 0 ns")
+    # Weighted normal equations of y = latency + slope * x with weights 1 / y^2.
+    weights = [1.0 / duration**2 for _, duration in samples]
+    total = sum(weights)
+    mean_size = sum(w * x for w, (x, _) in zip(weights, samples, strict=True)) / total
+    mean_ns = sum(w * y for w, (_, y) in zip(weights, samples, strict=True)) / total
+    variance = covariance = 0.0
+    for weight, (size, duration) in zip(weights, samples, strict=True):
+        variance += weight * (size - mean_size) ** 2
+        covariance += weight * (size - mean_size) * (duration - mean_ns)
+    slope = covariance / variance
+    latency_ns = mean_ns - slope * mean_size
+    if latency_ns < 0:
+        latency_ns = 0.0
+        slope = sum(x / y for x, y in samples) / sum((x / y) ** 2 for x, y in samples)
+    if slope <= 0:
+        raise ClusterError(
+            "the durations of the copies do not grow with their sizes, so they give no bandwidth; "
+            "measure larger copies, or more of them"
+        )
+    return round(latency_ns), max(1, round(1e9 / slope))

@@ -1,0 +1,210 @@
+"""Turn plans and timelines into text tables for a terminal. Pure functions, aligned columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.timeline import Timeline
+from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.report.steps import step_times
+
+MAX_ROWS = 40
+_MAX_CELL = 48
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One plan that was considered."""
+
+    name: str
+    """What made it, e.g. "cpu.all only" or "heft"."""
+    makespan_ns: int | None
+    """None: there is no such plan."""
+    note: str = ""
+    """Why there is none, or what is special about it."""
+
+
+def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> str:
+    """Return a table with a header line and columns two blanks apart.
+
+    Parameters
+    ----------
+    headers : sequence of str
+    rows : sequence of sequence of str
+        Each as long as `headers`.
+    align : str
+        "<" or ">" per column; by default all are "<".
+    """
+    align = align or "<" * len(headers)
+    cells = [list(headers), *([_cut(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    lines = []
+    for row in cells:
+        columns = zip(row, align, widths, strict=True)
+        lines.append("  ".join(f"{cell:{side}{width}}" for cell, side, width in columns).rstrip())
+    return "\n".join(lines)
+
+
+def placement_table(
+    graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline, max_rows: int = MAX_ROWS
+) -> str:
+    """Return where each task runs, when and why: one row per task, in order of the graph.
+
+    If that is more than `max_rows` rows, neighbours on one device share a row, which has the
+    earliest start, the sum of the times and the commonest reason.
+    """
+    times = step_times(timeline)
+    step_of = {step.task: i for i, step in enumerate(plan.steps) if isinstance(step, Run)}
+    placement = plan.placement(len(graph.tasks))
+    groups = _groups(placement, shared=len(graph.tasks) > max_rows)
+    rows = []
+    for group in groups:
+        spans = [times[step_of[task]] for task in group if step_of.get(task) in times]
+        first, last = graph.tasks[group[0]], graph.tasks[group[-1]]
+        name = first.name if len(group) == 1 else f"{first.name} .. {last.name} ({len(group)})"
+        device = placement[group[0]]
+        rows.append(
+            [
+                name,
+                first.op if len(group) == 1 else _commonest([graph.tasks[t].op for t in group]),
+                cluster.devices[device].name if device >= 0 else "-",
+                format_ns(min(start for start, _ in spans)) if spans else "-",
+                format_ns(sum(finish - start for start, finish in spans)) if spans else "-",
+                _commonest([plan.reasons[task] for task in group]) if plan.reasons else "",
+            ]
+        )
+    return format_table(["task", "op", "device", "start", "time", "reason"], rows, "<<<>><")
+
+
+def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline) -> str:
+    """Return the load of each device: tasks, busy time, its share of the makespan, memory."""
+    times = step_times(timeline)
+    rows = []
+    for device_id, device in enumerate(cluster.devices):
+        steps = [
+            index
+            for index, step in enumerate(plan.steps)
+            if isinstance(step, Run) and step.device == device_id
+        ]
+        busy_ns = sum(times[step][1] - times[step][0] for step in steps if step in times)
+        memory = cluster.memories[device.memory]
+        used = format_bytes(timeline.peak_bytes[device.memory]) if timeline.peak_bytes else "?"
+        rows.append(
+            [
+                device.name,
+                str(len(steps)),
+                format_ns(busy_ns),
+                _share(busy_ns, timeline.makespan_ns),
+                memory.name,
+                f"{used} / {format_bytes(memory.bytes)}",
+            ]
+        )
+    headers = ["device", "tasks", "busy", "share", "memory", "used / limit"]
+    return format_table(headers, rows, "<>>><>")
+
+
+def channel_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline) -> str:
+    """Return the load of each channel that is used; "" if nothing is copied."""
+    times = step_times(timeline)
+    rows = []
+    for channel in cluster.channels:
+        copies = [
+            (index, step)
+            for index, step in enumerate(plan.steps)
+            if isinstance(step, Copy)
+            and channel in {cluster.links[link].channel for link in step.route}
+        ]
+        if not copies:
+            continue
+        busy_ns = sum(times[i][1] - times[i][0] for i, _ in copies if i in times)
+        num_bytes = sum(graph.tensors[step.tensor].bytes for _, step in copies)
+        rows.append(
+            [
+                channel,
+                str(len(copies)),
+                format_bytes(num_bytes),
+                format_ns(busy_ns),
+                _share(busy_ns, timeline.makespan_ns),
+            ]
+        )
+    return (
+        format_table(["channel", "copies", "data", "busy", "share"], rows, "<>>>>") if rows else ""
+    )
+
+
+def candidates_table(candidates: Sequence[Candidate]) -> str:
+    """Return what was considered, best first (ties in the order given)."""
+    best = min((c.makespan_ns for c in candidates if c.makespan_ns is not None), default=None)
+    ranked = sorted(
+        candidates, key=lambda c: (c.makespan_ns is None, c.makespan_ns if c.makespan_ns else 0)
+    )
+    rows = []
+    for candidate in ranked:
+        time, ratio = "-", "-"
+        if candidate.makespan_ns is not None and best is not None:
+            time = format_ns(candidate.makespan_ns)
+            ratio = f"{candidate.makespan_ns / best:.2f}x" if best else "-"
+        rows.append([candidate.name, time, ratio, candidate.note])
+    return format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
+
+
+def headline(
+    cluster: Cluster,
+    plan: Plan,
+    makespan_ns: int,
+    best_single: tuple[str, int] | None = None,
+    bound_ns: int | None = None,
+) -> str:
+    """Return one line: what is predicted, where, against the best device alone and the bound.
+
+    Parameters
+    ----------
+    best_single : (device name, ns), optional
+        The fastest device that runs everything; None: no device can, or it is not known.
+    bound_ns : int, optional
+        Lower bound of the makespan; None: none is known.
+    """
+    used = dict.fromkeys(step.device for step in plan.steps if isinstance(step, Run))
+    names = [cluster.devices[device].name for device in sorted(used)]
+    notes = []
+    if len(names) == 1:
+        text = f"one device is best: everything on {names[0]}, predicted {format_ns(makespan_ns)}"
+    else:
+        text = f"predicted {format_ns(makespan_ns)} on {'+'.join(names) or 'nothing'}"
+        if best_single is None:
+            notes.append("no device alone can run everything")
+        else:
+            notes.append(f"best single device {best_single[0]} {format_ns(best_single[1])}")
+    if bound_ns is not None:
+        gap = (makespan_ns - bound_ns) / makespan_ns if makespan_ns else 0.0
+        notes.append(f"lower bound {format_ns(bound_ns)}, gap {100 * gap:.0f} %")
+    return f"{text} ({'; '.join(notes)})" if notes else text
+
+
+def _groups(placement: Sequence[int], shared: bool) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for task, device in enumerate(placement):
+        if shared and groups and placement[groups[-1][0]] == device:
+            groups[-1].append(task)
+        else:
+            groups.append([task])
+    return groups
+
+
+def _commonest(texts: Sequence[str]) -> str:
+    """The text that occurs most (ties: the first), with its share unless it is the only one."""
+    text, count = Counter(texts).most_common(1)[0]
+    return text if count == len(texts) else f"{text} ({count} of {len(texts)})"
+
+
+def _share(part_ns: int, whole_ns: int) -> str:
+    return f"{100 * part_ns / whole_ns:.0f} %" if whole_ns else "-"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."

@@ -1,0 +1,194 @@
+"""The command line, run in this process: output, files, exit codes."""
+
+import json
+
+import pytest
+
+from heteroplace.cli.main import main
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster_file import load_cluster
+from heteroplace.model.cost_file import costs_from_times, save_costs
+from heteroplace.model.graph_file import load_graph
+from heteroplace.model.plan_file import load_plan
+
+CLUSTER = {
+    "schema_version": 1,
+    "name": "two-cores",
+    "host": "ram",
+    "memories": [{"name": "ram", "size": "1 GiB"}],
+    "devices": [
+        {"name": f"cpu.{i}", "target": "llvm", "device": "cpu:0", "memory": "ram", "cores": [i]}
+        for i in range(2)
+    ],
+}
+TIMES = {"cpu.0": 100_000, "cpu.1": 100_000}
+GRAPH = {
+    "schema_version": 1,
+    "name": "fork",
+    "tasks": [{"name": name, "op": "nn.dense", "times_ns": TIMES} for name in "abcd"],
+    "tensors": [
+        {"producer": "a", "consumers": ["b", "c"], "bytes": 1000},
+        {"producer": "b", "consumers": ["d"], "bytes": 1000},
+        {"producer": "c", "consumers": ["d"], "bytes": 1000},
+        {"producer": "d", "bytes": 1000},
+    ],
+    "outputs": ["d.0"],
+}
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with cluster.json and graph.json, made the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.json").write_text(json.dumps(CLUSTER))
+    (tmp_path / "graph.json").write_text(json.dumps(GRAPH))
+    return tmp_path
+
+
+PLACE = ["place", "--graph", "graph.json", "--cluster", "cluster.json", "--iterations", "2000"]
+
+
+def test_place_prints_tables_and_a_headline(files, capsys):
+    assert main(PLACE) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("task  op        device")
+    assert "predicted 300 us on cpu.0+cpu.1 (best single device cpu.0 400 us; " in text
+    assert "lower bound 300 us, gap 0 %)" in text
+
+
+def test_place_json_is_one_object(files, capsys):
+    assert main([*PLACE, "--json", "--solver", "heft"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["objective_ns"], value["bound_ns"], value["gap"]) == (300_000, 300_000, 0)
+    assert (value["status"], value["solver"]) == ("optimal", "heft")
+    assert value["placement"].keys() == set("abcd")
+    assert value["placement"]["b"] != value["placement"]["c"]
+
+
+def test_place_writes_a_valid_plan_and_a_trace(files, capsys):
+    assert main([*PLACE, "-o", "plan.json", "--trace", "trace.json"]) == 0
+    read, cluster = load_graph("graph.json"), load_cluster("cluster.json")
+    plan = load_plan("plan.json", read.graph, cluster)
+    check_plan(read.graph, cluster, costs_from_times(read.graph, cluster, read.times), plan)
+    events = json.loads((files / "trace.json").read_text())["traceEvents"]
+    assert sorted(event["name"] for event in events if event["ph"] == "X") == list("abcd")
+    capsys.readouterr()
+    check = ["check", "plan.json", "--graph", "graph.json", "--cluster", "cluster.json"]
+    assert main(check) == 0
+    assert "plan.json: plan of 4 steps for graph 'fork'" in capsys.readouterr().out
+
+
+def test_place_says_when_one_device_is_best(files, capsys):
+    chain = {**GRAPH, "tensors": [
+        {"producer": a, "consumers": [b] if b else [], "bytes": 1}
+        for a, b in zip("abcd", ["b", "c", "d", None], strict=True)
+    ]}  # fmt: skip
+    (files / "graph.json").write_text(json.dumps(chain))
+    assert main(PLACE) == 0
+    assert "one device is best: everything on cpu.0, predicted 400 us" in capsys.readouterr().out
+
+
+def test_costs_come_from_a_file_if_given(files, capsys):
+    read, cluster = load_graph("graph.json"), load_cluster("cluster.json")
+    slow = {task.name: dict.fromkeys(TIMES, 1_000_000) for task in read.graph.tasks}
+    save_costs(costs_from_times(read.graph, cluster, slow), read.graph, cluster, "costs.json")
+    assert main([*PLACE, "--costs", "costs.json"]) == 0
+    assert "predicted 3.00 ms" in capsys.readouterr().out
+    check = ["check", "costs.json", "--graph", "graph.json", "--cluster", "cluster.json"]
+    assert main(check) == 0
+    assert "costs of graph 'fork' on cluster 'two-cores': no faults" in capsys.readouterr().out
+
+
+def test_graph_without_times_is_a_user_error(files, capsys):
+    tasks = [{"name": name} for name in "abcd"]
+    (files / "graph.json").write_text(json.dumps({**GRAPH, "tasks": tasks}))
+    assert main(PLACE) == 4
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: the file of graph 'fork' gives no times; add times_ns")
+    assert "Traceback" not in captured.err
+
+
+def test_verbose_shows_the_traceback(files, capsys):
+    (files / "graph.json").write_text("{")
+    assert main(["-v", *PLACE]) == 4
+    text = capsys.readouterr().err
+    assert text.startswith("Traceback")
+    assert "error: graph.json: not valid JSON: " in text
+
+
+def test_infeasible_has_its_own_code(files, capsys):
+    tasks = [{**task, "weight_bytes": "9 GiB"} for task in GRAPH["tasks"]]
+    (files / "graph.json").write_text(json.dumps({**GRAPH, "tasks": tasks}))
+    assert main(PLACE) == 3
+    assert "ram" in capsys.readouterr().err
+
+
+def test_missing_folder_of_the_output_is_a_user_error(files, capsys):
+    assert main([*PLACE, "-o", "no/plan.json"]) == 4
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["place"], ["check"], [*PLACE, "--solver", "magic"], [*PLACE, "--seed", "x"]],
+)
+def test_wrong_usage_is_code_2(files, arguments):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+
+
+def test_option_out_of_range_is_a_user_error(files, capsys):
+    assert main([*PLACE, "--budget", "0"]) == 4
+    assert "time_limit_s must be > 0, got 0.0" in capsys.readouterr().err
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out.startswith("heteroplace ")
+
+
+def test_clusters_lists_the_ready_made_ones(capsys):
+    assert main(["clusters"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["cluster", "devices", "memory", "links", "use"]
+    assert lines[3].startswith("moirai-inter-server  A, B, C, D")
+    assert lines[3].endswith("plan only")
+
+
+def test_check_describes_good_files(files, capsys):
+    assert main(["check", "cluster.json"]) == 0
+    assert main(["check", "graph.json"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "cluster.json: cluster 'two-cores' of 2 devices, 1 memories and 0 links: no faults",
+        "graph.json: graph 'fork' of 4 tasks and 4 tensors: no faults",
+    ]
+
+
+def test_check_names_all_faults(files, capsys):
+    (files / "cluster.json").write_text(json.dumps({**CLUSTER, "host": "rom", "hosts": 1}))
+    assert main(["check", "cluster.json"]) == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "error: cluster.json: 2 faults",
+        "  $.host: no memory is called 'rom'; did you mean \"ram\"?",
+        '  $: unknown key "hosts"; known keys: $schema, schema_version, name, description, '
+        "memories, defaults, devices, links, host",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[]", "cannot tell what it is; expected an object with one of the keys 'devices'"),
+        ('{"tasks": [], "devices": []}', "cannot tell what it is"),
+        ('{"steps": []}', "a plan file can be checked only with --graph and --cluster"),
+        ("{", "not valid JSON"),
+    ],
+)
+def test_check_refuses_what_it_cannot_check(files, capsys, text, message):
+    (files / "what.json").write_text(text)
+    assert main(["check", "what.json"]) == 4
+    assert message in capsys.readouterr().err

@@ -1,0 +1,135 @@
+"""Text tables: what they say, and that columns line up."""
+
+from dataclasses import replace
+
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.plan import Plan, Run
+from heteroplace.model.timeline import Span, Timeline
+from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.report.tables import (
+    Candidate,
+    candidates_table,
+    channel_table,
+    device_table,
+    format_table,
+    headline,
+    placement_table,
+)
+
+
+def test_columns_are_aligned():
+    text = format_table(["name", "time"], [["a", "5 ms"], ["longer", "15 ms"]], "<>")
+    assert text.splitlines() == ["name     time", "a        5 ms", "longer  15 ms"]
+
+
+def test_placement_has_one_row_per_task(graph, cluster, plan, predicted):
+    text = placement_table(graph, cluster, plan, predicted)
+    assert text.splitlines() == [
+        "task  op         device    start     time  reason",
+        "a     nn.conv2d  cpu        0 ns  1.00 us  critical",
+        "b     nn.b       gpu     3.10 us   500 ns  faster there",
+        "c     nn.c       cpu     1.00 us  2.00 us  no copy",
+    ]
+
+
+def test_long_placement_groups_neighbours_on_one_device(cluster):
+    builder = TaskGraphBuilder("row")
+    for index in range(6):
+        builder.add_task(Task(f"t{index}", "nn.relu" if index else "nn.dense"), [])
+    graph = builder.finalize([])
+    devices = [0, 0, 0, 1, 1, 0]
+    steps = tuple(Run(task, device) for task, device in enumerate(devices))
+    reasons = ("first", "fast", "fast", "r", "r", "r")
+    plan = Plan(graph.digest(), cluster.digest(), steps, "by hand", reasons)
+    spans = tuple(
+        Span(step, cluster.devices[device].name, 10 * step, 10 * step + 10)
+        for step, device in enumerate(devices)
+    )
+    text = placement_table(graph, cluster, plan, Timeline(spans, "simulated", (), 60), max_rows=5)
+    assert text.splitlines() == [
+        "task          op                device  start   time  reason",
+        "t0 .. t2 (3)  nn.relu (2 of 3)  cpu      0 ns  30 ns  fast (2 of 3)",
+        "t3 .. t4 (2)  nn.relu           gpu     30 ns  20 ns  r",
+        "t5            nn.relu           cpu     50 ns  10 ns  r",
+    ]
+
+
+def test_step_without_a_measurement_is_dashed(graph, cluster, plan, measured):
+    partial = replace(measured, spans=measured.spans[1:])
+    row = placement_table(graph, cluster, plan, partial).splitlines()[1]
+    assert row.split() == ["a", "nn.conv2d", "cpu", "-", "-", "critical"]
+
+
+def test_device_load(graph, cluster, plan, predicted):
+    assert device_table(graph, cluster, plan, predicted).splitlines() == [
+        "device  tasks     busy  share  memory       used / limit",
+        "cpu         2  3.00 us   75 %  ram     3.9 KiB / 1.0 GiB",
+        "gpu         1   500 ns   12 %  gram    2.0 KiB / 1.0 MiB",
+    ]
+
+
+def test_unknown_peak_is_a_question_mark(graph, cluster, plan, measured):
+    assert "? / 1.0 GiB" in device_table(graph, cluster, plan, measured)
+
+
+def test_channel_load(graph, cluster, plan, predicted):
+    assert channel_table(graph, cluster, plan, predicted).splitlines() == [
+        "channel  copies     data     busy  share",
+        "h2d           1  2.0 KiB  2.10 us   52 %",
+        "d2h           1      8 B   400 ns   10 %",
+    ]
+
+
+def test_no_copies_no_channel_table(graph, cluster, plan):
+    local = replace(plan, steps=tuple(Run(task, 0) for task in range(3)))
+    assert channel_table(graph, cluster, local, Timeline((), "simulated")) == ""
+
+
+def test_candidates_are_ranked_and_the_impossible_last():
+    text = candidates_table(
+        [Candidate("gpu only", None, "does not fit"), Candidate("b", 30), Candidate("a", 20)]
+    )
+    assert text.splitlines() == [
+        "candidate  predicted  of best  note",
+        "a              20 ns    1.00x",
+        "b              30 ns    1.50x",
+        "gpu only           -        -  does not fit",
+    ]
+
+
+def test_headline_names_devices_single_device_and_gap(cluster, plan):
+    text = headline(cluster, plan, 3_040_000, ("cpu", 3_310_000), 2_830_000)
+    assert text == (
+        "predicted 3.04 ms on cpu+gpu (best single device cpu 3.31 ms; "
+        "lower bound 2.83 ms, gap 7 %)"
+    )
+
+
+def test_headline_says_when_no_single_device_can(cluster, plan):
+    text = headline(cluster, plan, 4000)
+    assert text == "predicted 4.00 us on cpu+gpu (no device alone can run everything)"
+
+
+def test_headline_says_when_one_device_is_best(cluster, plan):
+    local = replace(plan, steps=tuple(Run(task, 1) for task in range(3)))
+    text = headline(cluster, local, 4000, ("gpu", 4000), 4000)
+    assert text == (
+        "one device is best: everything on gpu, predicted 4.00 us (lower bound 4.00 us, gap 0 %)"
+    )
+
+
+def test_numbers_for_people():
+    assert [format_ns(ns) for ns in (0, 999, 1000, 99_940, 123_456_789, 2 * 10**9)] == [
+        "0 ns",
+        "999 ns",
+        "1.00 us",
+        "99.9 us",
+        "123 ms",
+        "2.00 s",
+    ]
+    assert [format_bytes(size) for size in (0, 1023, 1024, 2**40)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.0 TiB",
+    ]
