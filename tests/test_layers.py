@@ -28,7 +28,7 @@ LAYERS = {
     "dynamic": (4, 0),
     "tvm_bridge": (5, 0),
     "relay": (5, 1),
-    "build": (6, 0),
+    "codegen": (6, 0),
     "run": (7, 0),
     "hetero_place": (8, 0),
     "cli": (9, 0),

@@ -20,7 +20,7 @@ from heteroplace.tvm_bridge import have_tvm, require_tvm
 __version__ = "0.1.0"
 
 _NEEDS_TVM = {
-    "Executable": "heteroplace.build.executable",
+    "Executable": "heteroplace.codegen.executable",
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
     "build": "heteroplace.hetero_place",

@@ -16,7 +16,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.build.executable import Executable, build_annotated
+from heteroplace.codegen.executable import Executable, build_annotated
 from heteroplace.costs.analytic import estimate_costs
 from heteroplace.errors import LoweringError, PlanError, SolverError
 from heteroplace.model.check import check_plan

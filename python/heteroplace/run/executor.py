@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from heteroplace.build.artifact import load_manifest
-from heteroplace.build.executable import Executable
+from heteroplace.codegen.artifact import load_manifest
+from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.placement import Placement

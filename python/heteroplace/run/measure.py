@@ -16,11 +16,11 @@ from collections.abc import Callable
 import numpy as np
 import tvm
 
-from heteroplace.build.artifact import weights_blob
-from heteroplace.build.compile import CompiledRows, compile_network
-from heteroplace.build.kernels import Row, Rows
-from heteroplace.build.lower import lower
-from heteroplace.build.targets import cluster_targets
+from heteroplace.codegen.artifact import weights_blob
+from heteroplace.codegen.compile import CompiledRows, compile_network
+from heteroplace.codegen.kernels import Row, Rows
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table

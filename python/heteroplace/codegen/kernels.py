@@ -15,7 +15,7 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
-from heteroplace.build.segments import Segment
+from heteroplace.codegen.segments import Segment
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import (
     is_primitive_call,

@@ -17,7 +17,7 @@ from pathlib import Path
 import tvm
 from tvm.contrib import cc
 
-from heteroplace.build.kernels import Kernel
+from heteroplace.codegen.kernels import Kernel
 from heteroplace.errors import ArtifactError
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import tvm
 
-from heteroplace.build.kernels import Rows, lower_segments
-from heteroplace.build.library import KernelLibrary, compile_kernels
-from heteroplace.build.segments import cut_segments
+from heteroplace.codegen.kernels import Rows, lower_segments
+from heteroplace.codegen.library import KernelLibrary, compile_kernels
+from heteroplace.codegen.segments import cut_segments
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 _MAX_KEPT = 4

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from heteroplace.build.kernels import Rows
+from heteroplace.codegen.kernels import Rows
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heteroplace.build.kernels import Rows
-from heteroplace.build.memory_plan import Arena
-from heteroplace.build.order import Instance, Item, order_items, root
-from heteroplace.build.program import (
+from heteroplace.codegen.kernels import Rows
+from heteroplace.codegen.memory_plan import Arena
+from heteroplace.codegen.order import Instance, Item, order_items, root
+from heteroplace.codegen.program import (
     ALIGNMENT_BYTES,
     Constant,
     Instruction,
@@ -24,7 +24,7 @@ from heteroplace.build.program import (
     Queue,
     Space,
 )
-from heteroplace.build.targets import DL_DEVICE_TYPES
+from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph

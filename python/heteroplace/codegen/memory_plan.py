@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from heteroplace.build.program import ALIGNMENT_BYTES
+from heteroplace.codegen.program import ALIGNMENT_BYTES
 
 
 @dataclass(frozen=True)

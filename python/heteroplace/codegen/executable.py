@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 
-from heteroplace.build.artifact import Manifest, weights_blob, write_artifact
-from heteroplace.build.compile import compile_network
-from heteroplace.build.library import KernelLibrary
-from heteroplace.build.lower import Lowered, lower
-from heteroplace.build.targets import cluster_targets
+from heteroplace.codegen.artifact import Manifest, weights_blob, write_artifact
+from heteroplace.codegen.compile import compile_network
+from heteroplace.codegen.library import KernelLibrary
+from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import LoweringError
 from heteroplace.model.placement import Placement
 from heteroplace.relay.annotate import read_placement, strip_annotations

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import tvm
 
-from heteroplace.build.library import KernelLibrary, link
-from heteroplace.build.lower import Lowered
-from heteroplace.build.program import ALIGNMENT_BYTES
+from heteroplace.codegen.library import KernelLibrary, link
+from heteroplace.codegen.lower import Lowered
+from heteroplace.codegen.program import ALIGNMENT_BYTES
 from heteroplace.errors import ArtifactError
 from heteroplace.model.placement import Placement
 
