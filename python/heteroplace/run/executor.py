@@ -109,16 +109,23 @@ class Executor:
         """Run `num_runs` times in a loop in C++; return the wall time of each run in ns."""
         return [int(ns) for ns in self._native.benchmark(num_runs)]
 
-    def timeline(self) -> Timeline:
-        """Run once with clocks; return when each step of the plan really started and finished."""
-        starts, finishes = self._native.run_timed()
-        records = [
-            (instruction.step, int(start), int(finish))
-            for instruction, start, finish in zip(
-                self._native.instructions, starts, finishes, strict=True
-            )
-        ]
-        return measured_timeline(records, self.placement)
+    def timeline(self, num_runs: int = 21) -> Timeline:
+        """Run with clocks; return when each step of the plan really started and finished.
+
+        Of `num_runs` timed runs, after some to warm up, the one of median length is returned.
+        """
+        self._native.benchmark(min(num_runs, 5))
+        runs = []
+        for _ in range(num_runs):
+            starts, finishes = self._native.run_timed()
+            records = [
+                (instruction.step, int(start), int(finish))
+                for instruction, start, finish in zip(
+                    self._native.instructions, starts, finishes, strict=True
+                )
+            ]
+            runs.append(measured_timeline(records, self.placement))
+        return sorted(runs, key=lambda timeline: timeline.makespan_ns)[num_runs // 2]
 
     def core_hop_ns(self) -> int | None:
         """Return the time of one cache-line hop between two workers, in ns; None: one worker.
