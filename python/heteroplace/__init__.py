@@ -6,6 +6,7 @@ one, the planning layers (clusters, task graphs, solvers, reports) work all the 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Any
 
@@ -55,14 +56,9 @@ def __getattr__(name: str) -> Any:
     return module if name == "frontend" else getattr(module, name)
 
 
-def _attach_pass() -> None:
-    """Make `relay.transform.HeteroPlace` exist wherever TVM's own passes are."""
-    try:
-        tvm = require_tvm()
-    except MissingTVMError:
-        return  # whoever asks for a part that needs TVM gets this error then
-    transform = importlib.import_module(f"{tvm.__name__}.relay.transform")
-    transform.HeteroPlace = importlib.import_module("heteroplace.hetero_place").HeteroPlace
-
-
-_attach_pass()
+# Make `relay.transform.HeteroPlace` exist beside TVM's own passes. Without a TVM that has Relay,
+# whoever asks for a part that needs it gets the error then.
+with contextlib.suppress(MissingTVMError):
+    require_tvm()
+    _transform = importlib.import_module("tvm.relay.transform")
+    _transform.HeteroPlace = __getattr__("HeteroPlace")  # type: ignore[attr-defined]

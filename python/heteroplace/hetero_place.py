@@ -192,7 +192,9 @@ def _with_pins(graph: TaskGraph, cluster: Cluster, options: HeteroPlaceOptions) 
     for task in graph.tasks:
         devices = allowed if options.exclude else None
         for pattern, device in options.pin.items():
-            if fnmatch(task.name, pattern) or any(fnmatch(op, pattern) for op in task.op.split("+")):
+            if fnmatch(task.name, pattern) or any(
+                fnmatch(op, pattern) for op in task.op.split("+")
+            ):
                 matched.add(pattern)
                 devices = (device,)
         tasks.append(replace(task, devices=devices))

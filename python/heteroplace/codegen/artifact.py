@@ -147,7 +147,7 @@ def write_artifact(
             part = folder / "model.so"
             link([*library.objects, source], part)
             _append_manifest(part, manifest.to_json())
-            os.replace(part, target)
+            part.replace(target)
     except OSError as err:
         raise ArtifactError(f"{target}: cannot write the compiled file: {err}") from err
 
@@ -161,9 +161,7 @@ def _append_manifest(part: Path, manifest: bytes) -> None:
         digest.update(manifest)
         file.seek(0, os.SEEK_END)
         file.write(manifest)
-        footer = _FOOTER.pack(
-            _MAGIC, FORMAT_VERSION, len(manifest), library_bytes, digest.digest()
-        )
+        footer = _FOOTER.pack(_MAGIC, FORMAT_VERSION, len(manifest), library_bytes, digest.digest())
         file.write(footer)
 
 
@@ -195,11 +193,15 @@ def load_manifest(path: str | os.PathLike[str]) -> Manifest:
         )
     expected = library_bytes + manifest_bytes + _FOOTER.size
     if len(data) != expected:
-        raise ArtifactError(f"{source}: {len(data)} bytes, its footer says {expected}; copy it again")
+        raise ArtifactError(
+            f"{source}: {len(data)} bytes, its footer says {expected}; copy it again"
+        )
     body = memoryview(data)[: -_FOOTER.size]
     if hashlib.sha256(body).digest() != digest:
-        raise ArtifactError(f"{source}: the SHA-256 of its content differs from the footer's; the "
-                            f"file was changed or damaged, copy or compile it again")
+        raise ArtifactError(
+            f"{source}: the SHA-256 of its content differs from the footer's; the "
+            f"file was changed or damaged, copy or compile it again"
+        )
     manifest = Manifest.from_json(bytes(body[library_bytes:]), source)
     if manifest.tvm_version != tvm.__version__:
         raise ArtifactError(

@@ -79,7 +79,5 @@ def build_annotated(mod: tvm.IRModule) -> Executable:
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
-    manifest = Manifest(
-        tvm.__version__, lowered.program.to_text(), placement, ports[0], ports[1]
-    )
+    manifest = Manifest(tvm.__version__, lowered.program.to_text(), placement, ports[0], ports[1])
     return Executable(compiled.library, lowered, manifest, weights_blob(lowered))

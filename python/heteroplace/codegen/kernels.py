@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Rows:
-    """The whole network as kernel calls, in an order that respects dependencies within a segment."""
+    """The whole network as kernel calls; within a segment their order respects dependencies."""
 
     values: tuple[Value, ...]
     rows: tuple[Row, ...]
@@ -241,5 +241,7 @@ class _Lowerer:
 
 def _last_cause(text: str) -> str:
     """The line of TVM's long message that says what is wrong."""
-    lines = [line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line]
+    lines = [
+        line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line
+    ]
     return lines[-1] if lines else text.strip().splitlines()[-1]

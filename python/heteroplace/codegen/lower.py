@@ -116,9 +116,9 @@ class _Lowering:
 
     def run(self) -> Lowered:
         self._place_inputs()
-        kept = {
-            (root(self._rows, value), self._cluster.host) for value in self._rows.outputs
-        } | {instance for instance in self._offsets}
+        kept = {(root(self._rows, value), self._cluster.host) for value in self._rows.outputs} | {
+            instance for instance in self._offsets
+        }
         for item in self._items:
             for instance in item.reads:
                 self._num_readers[instance] = self._num_readers.get(instance, 0) + 1

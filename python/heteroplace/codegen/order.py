@@ -118,7 +118,7 @@ class _Orderer:
         if self._cluster.host is None:
             raise LoweringError(
                 f"cluster {self._cluster.name!r} names no host memory, so nothing can be run on "
-                f"it; add \"host\" to the cluster file"
+                f'it; add "host" to the cluster file'
             )
         return self._cluster.host
 

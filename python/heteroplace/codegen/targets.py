@@ -42,8 +42,6 @@ def cluster_targets(cluster: Cluster) -> tuple[tuple[tvm.target.Target, ...], tu
     texts = list(dict.fromkeys(device.target for device in cluster.devices))
     host_device = next((device for device in cluster.devices if device.kind == "cpu"), None)
     host = None if host_device is None else device_target(host_device)
-    by_text = {
-        device.target: device_target(device, host) for device in reversed(cluster.devices)
-    }
+    by_text = {device.target: device_target(device, host) for device in reversed(cluster.devices)}
     positions = tuple(texts.index(device.target) for device in cluster.devices)
     return tuple(by_text[text] for text in texts), positions

@@ -177,7 +177,7 @@ def read_placement(mod: tvm.IRModule) -> Placement | None:
 
 
 def strip_annotations(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the neutral module under the annotations: no `on_device`, no `device_copy`, no plan."""
+    """Return the neutral module under the annotations: no device, no copy, no plan in it."""
     main = mod["main"]
     mapped: dict[relay.Expr, relay.Expr] = {}
 

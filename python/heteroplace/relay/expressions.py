@@ -44,16 +44,14 @@ def is_primitive_call(expr: relay.Expr) -> bool:
     if not isinstance(expr, relay.Call) or not isinstance(expr.op, relay.Function):
         return False
     attributes = expr.op.attrs
-    return attributes is not None and "Primitive" in attributes and int(attributes["Primitive"]) == 1
+    return (
+        attributes is not None and "Primitive" in attributes and int(attributes["Primitive"]) == 1
+    )
 
 
 def is_op_call(expr: relay.Expr, name: str) -> bool:
     """Say whether `expr` calls the operator `name`."""
-    return (
-        isinstance(expr, relay.Call)
-        and isinstance(expr.op, tvm.ir.Op)
-        and expr.op.name == name
-    )
+    return isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op) and expr.op.name == name
 
 
 def tensor_types(type_: tvm.ir.Type) -> list[relay.TensorType]:

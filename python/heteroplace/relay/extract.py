@@ -76,9 +76,7 @@ class _Extractor:
     def run(self) -> Extraction:
         for parameter in self._main.params:
             (type_,) = tensor_types(parameter.checked_type)
-            tensor = self._builder.add_input(
-                parameter.name_hint, static_shape(type_), type_.dtype
-            )
+            tensor = self._builder.add_input(parameter.name_hint, static_shape(type_), type_.dtype)
             self._tensors[parameter] = [tensor]
         for node in post_order(self._main.body):
             self._visit(node)

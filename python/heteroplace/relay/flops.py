@@ -9,10 +9,38 @@ from tvm import relay
 from heteroplace.relay.expressions import static_shape, tensor_types
 
 _FREE = frozenset(
-    """reshape squeeze expand_dims transpose layout_transform concatenate split strided_slice take
-    copy cast nn.batch_flatten nn.pad full zeros ones broadcast_to reverse stack gather gather_nd
-    where arange repeat tile contrib_reverse_reshape nn.dropout annotation.stop_fusion
-    dyn.reshape shape_of""".split()
+    {
+        "annotation.stop_fusion",
+        "arange",
+        "broadcast_to",
+        "cast",
+        "concatenate",
+        "contrib_reverse_reshape",
+        "copy",
+        "dyn.reshape",
+        "expand_dims",
+        "full",
+        "gather",
+        "gather_nd",
+        "layout_transform",
+        "nn.batch_flatten",
+        "nn.dropout",
+        "nn.pad",
+        "ones",
+        "repeat",
+        "reshape",
+        "reverse",
+        "shape_of",
+        "split",
+        "squeeze",
+        "stack",
+        "strided_slice",
+        "take",
+        "tile",
+        "transpose",
+        "where",
+        "zeros",
+    }
 )
 """Ops that move data and compute nothing."""
 

@@ -148,9 +148,7 @@ def load(path: str | os.PathLike[str]) -> Executor:
     return Executor(path)
 
 
-def measured_timeline(
-    records: Sequence[tuple[int, int, int]], placement: Placement
-) -> Timeline:
+def measured_timeline(records: Sequence[tuple[int, int, int]], placement: Placement) -> Timeline:
     """Turn (step, start_ns, finish_ns) of single instructions into a timeline of steps."""
     cluster, plan = placement.cluster, placement.plan
     times: dict[int, tuple[int, int]] = {}

@@ -64,7 +64,7 @@ def measure_costs(
     if absent:
         raise MissingCostError(
             "cannot measure on devices that are not in this machine: " + "; ".join(absent) + ". "
-            "Give costs=... (a table from that machine, or \"estimate\"), or leave them out"
+            'Give costs=... (a table from that machine, or "estimate"), or leave them out'
         )
     times: dict[tuple[str, int], list[int]] = {}
     targets, target_of_device = cluster_targets(cluster)
@@ -111,7 +111,9 @@ def _with_own_inputs(rows: Rows, row: Row) -> Rows:
             values[value] = type(old)(old.shape, old.dtype, input_name=f"value{value}")
     kept = {*row.reads, *row.writes}
     values = [
-        value if index in kept or value.input_name is None else type(value)(value.shape, value.dtype)
+        value
+        if index in kept or value.input_name is None
+        else type(value)(value.shape, value.dtype)
         for index, value in enumerate(values)
     ]
     return Rows(tuple(values), rows.rows, (), rows.kernels)
