@@ -7,12 +7,12 @@ input is wrong, 5 a package is missing, 130 interrupted.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 
+import heteroplace
 from heteroplace.cli import check, place
 from heteroplace.errors import HeteroPlaceError, InfeasibleError
 
@@ -54,7 +54,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="heteroplace", description="Place a network over the processors of a machine."
     )
-    parser.add_argument("--version", action="version", version=f"heteroplace {_version()}")
+    parser.add_argument(
+        "--version", action="version", version=f"heteroplace {heteroplace.__version__}"
+    )
     parser.add_argument(
         "-v", "--verbose", action="store_true", help="show the traceback of an error"
     )
@@ -69,13 +71,6 @@ def _exit_code(fault: Exception) -> int:
     if isinstance(fault, ImportError):
         return MISSING_PACKAGE
     return INFEASIBLE if isinstance(fault, InfeasibleError) else WRONG_INPUT
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("heteroplace")
-    except importlib.metadata.PackageNotFoundError:
-        return "(run from a folder, not installed)"
 
 
 if __name__ == "__main__":

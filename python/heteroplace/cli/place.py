@@ -23,7 +23,7 @@ from heteroplace.report.tables import (
     placement_table,
 )
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, get_solver
+from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -71,20 +71,21 @@ def run(arguments: argparse.Namespace) -> None:
     )
     problem = Problem(read.graph, cluster, read_costs(arguments.costs, read, cluster))
     result = get_solver(arguments.solver).solve(problem, options)
-    timeline = simulate(problem.graph, cluster, problem.costs, result.plan)
+    plan = explain(problem, result.plan)
+    timeline = simulate(problem.graph, cluster, problem.costs, plan)
     if arguments.output:
-        save_plan(result.plan, problem.graph, cluster, arguments.output)
+        save_plan(plan, problem.graph, cluster, arguments.output)
     if arguments.trace:
-        runs = [TraceRun("predicted", result.plan, timeline)]
+        runs = [TraceRun("predicted", plan, timeline)]
         write_trace(arguments.trace, problem.graph, cluster, runs)
     if arguments.json:
-        json.dump(_to_json(problem, result), sys.stdout, indent=1)
+        json.dump(_to_json(problem, result, plan.reasons), sys.stdout, indent=1)
         print()
         return
     tables = (
-        placement_table(problem.graph, cluster, result.plan, timeline),
-        device_table(problem.graph, cluster, result.plan, timeline),
-        channel_table(problem.graph, cluster, result.plan, timeline),
+        placement_table(problem.graph, cluster, plan, timeline),
+        device_table(problem.graph, cluster, plan, timeline),
+        channel_table(problem.graph, cluster, plan, timeline),
         candidates_table([Candidate(*entry) for entry in result.candidates])
         if result.candidates
         else "",
@@ -133,7 +134,7 @@ def _best_single(problem: Problem, options: SolveOptions) -> tuple[str, int] | N
     return name, single.objective_ns
 
 
-def _to_json(problem: Problem, result: SolveResult) -> dict[str, object]:
+def _to_json(problem: Problem, result: SolveResult, reasons: tuple[str, ...]) -> dict[str, object]:
     devices = result.plan.placement(len(problem.graph.tasks))
     return {
         "objective_ns": result.objective_ns,
@@ -145,6 +146,9 @@ def _to_json(problem: Problem, result: SolveResult) -> dict[str, object]:
         "placement": {
             task.name: problem.cluster.devices[device].name
             for task, device in zip(problem.graph.tasks, devices, strict=True)
+        },
+        "reasons": {
+            task.name: reason for task, reason in zip(problem.graph.tasks, reasons, strict=True)
         },
         "candidates": [
             {"name": name, "makespan_ns": makespan, "note": note}

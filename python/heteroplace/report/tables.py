@@ -39,9 +39,11 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: s
         Each as long as `headers`.
     align : str
         "<" or ">" per column; by default all are "<".
+
+    Long cells are cut, except those of the last column.
     """
     align = align or "<" * len(headers)
-    cells = [list(headers), *([_cut(cell) for cell in row] for row in rows)]
+    cells = [list(headers), *([*map(_cut, row[:-1]), row[-1]] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     lines = []
     for row in cells:
@@ -56,29 +58,36 @@ def placement_table(
     """Return where each task runs, when and why: one row per task, in order of the graph.
 
     If that is more than `max_rows` rows, neighbours on one device share a row, which has the
-    earliest start, the sum of the times and the commonest reason.
+    earliest start, the sum of the times and the reason of the longest task. Rows that are still
+    too many are left out, and the last line says how many tasks that are.
     """
     times = step_times(timeline)
-    step_of = {step.task: i for i, step in enumerate(plan.steps) if isinstance(step, Run)}
+    span = {
+        step.task: times[index]
+        for index, step in enumerate(plan.steps)
+        if isinstance(step, Run) and index in times
+    }
     placement = plan.placement(len(graph.tasks))
     groups = _groups(placement, shared=len(graph.tasks) > max_rows)
     rows = []
-    for group in groups:
-        spans = [times[step_of[task]] for task in group if step_of.get(task) in times]
+    for group in groups[:max_rows]:
+        known = [task for task in group if task in span]
         first, last = graph.tasks[group[0]], graph.tasks[group[-1]]
-        name = first.name if len(group) == 1 else f"{first.name} .. {last.name} ({len(group)})"
         device = placement[group[0]]
+        longest = max(known, key=lambda task: span[task][1] - span[task][0], default=group[0])
         rows.append(
             [
-                name,
-                first.op if len(group) == 1 else _commonest([graph.tasks[t].op for t in group]),
+                first.name if len(group) == 1 else f"{first.name} .. {last.name} ({len(group)})",
+                _commonest([graph.tasks[task].op for task in group]),
                 cluster.devices[device].name if device >= 0 else "-",
-                format_ns(min(start for start, _ in spans)) if spans else "-",
-                format_ns(sum(finish - start for start, finish in spans)) if spans else "-",
-                _commonest([plan.reasons[task] for task in group]) if plan.reasons else "",
+                format_ns(min(span[task][0] for task in known)) if known else "-",
+                format_ns(sum(span[task][1] - span[task][0] for task in known)) if known else "-",
+                plan.reasons[longest] if plan.reasons else "",
             ]
         )
-    return format_table(["task", "op", "device", "start", "time", "reason"], rows, "<<<>><")
+    text = format_table(["task", "op", "device", "start", "time", "reason"], rows, "<<<>><")
+    left_out = sum(len(group) for group in groups[max_rows:])
+    return f"{text}\n... and {left_out} more tasks" if left_out else text
 
 
 def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline) -> str:

@@ -39,19 +39,23 @@ def test_long_placement_groups_neighbours_on_one_device(cluster):
     graph = builder.finalize([])
     devices = [0, 0, 0, 1, 1, 0]
     steps = tuple(Run(task, device) for task, device in enumerate(devices))
-    reasons = ("first", "fast", "fast", "r", "r", "r")
+    reasons = ("first", "longest", "last", "r", "r", "r")
     plan = Plan(graph.digest(), cluster.digest(), steps, "by hand", reasons)
     spans = tuple(
-        Span(step, cluster.devices[device].name, 10 * step, 10 * step + 10)
+        Span(step, cluster.devices[device].name, 10 * step, 10 * step + (15 if step == 1 else 5))
         for step, device in enumerate(devices)
     )
-    text = placement_table(graph, cluster, plan, Timeline(spans, "simulated", (), 60), max_rows=5)
+    timeline = Timeline(spans, "simulated", (), 55)
+    text = placement_table(graph, cluster, plan, timeline, max_rows=5)
     assert text.splitlines() == [
         "task          op                device  start   time  reason",
-        "t0 .. t2 (3)  nn.relu (2 of 3)  cpu      0 ns  30 ns  fast (2 of 3)",
-        "t3 .. t4 (2)  nn.relu           gpu     30 ns  20 ns  r",
-        "t5            nn.relu           cpu     50 ns  10 ns  r",
+        "t0 .. t2 (3)  nn.relu (2 of 3)  cpu      0 ns  25 ns  longest",
+        "t3 .. t4 (2)  nn.relu           gpu     30 ns  10 ns  r",
+        "t5            nn.relu           cpu     50 ns   5 ns  r",
     ]
+    assert placement_table(graph, cluster, plan, timeline, max_rows=2).splitlines()[-1] == (
+        "... and 1 more tasks"
+    )
 
 
 def test_step_without_a_measurement_is_dashed(graph, cluster, plan, measured):
