@@ -29,6 +29,7 @@ from heteroplace.model.placement import Placement
 from heteroplace.relay.annotate import annotate, read_placement
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
+from heteroplace.run.local import local_cluster
 from heteroplace.run.measure import Progress, measure_costs
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
 
@@ -91,7 +92,8 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     Parameters
     ----------
     cluster
-        A cluster, the path of a cluster file, or the name of a ready-made one.
+        A cluster, the path of a cluster file, the name of a ready-made one, or "local": the CPU
+        of this machine.
     options
         Fields of `HeteroPlaceOptions`.
 
@@ -119,7 +121,9 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
         raise SolverError(
             f"HeteroPlace has no option {', '.join(unknown)}; it has: {', '.join(known)}"
         )
-    if not isinstance(cluster, Cluster):
+    if cluster == "local":
+        cluster = local_cluster()
+    elif not isinstance(cluster, Cluster):
         cluster = load_cluster(cluster)
     make = tvm.transform.module_pass(_HeteroPlacePass, opt_level=0, name="HeteroPlace")
     return make(cluster, HeteroPlaceOptions(**options))  # type: ignore[arg-type]
