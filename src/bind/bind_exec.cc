@@ -7,7 +7,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <memory>
+#include <new>
 #include <utility>
 
 #include "bind/bind.h"
@@ -122,10 +122,9 @@ std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> DescribeInstruct
   return rows;
 }
 
-std::unique_ptr<Executor> MakeExecutor(const std::string& libtvm_path,
-                                       const std::string& library_path,
-                                       const std::string& program_text, uintptr_t module,
-                                       const std::optional<BlobArray>& blob) {
+void MakeExecutor(Executor* place, const std::string& libtvm_path, const std::string& library_path,
+                  const std::string& program_text, uintptr_t module,
+                  const std::optional<BlobArray>& blob) {
   ExecutorSource source;
   source.libtvm_path = libtvm_path;
   source.library_path = library_path;
@@ -133,7 +132,7 @@ std::unique_ptr<Executor> MakeExecutor(const std::string& libtvm_path,
   source.module = reinterpret_cast<TVMModuleHandle>(module);
   if (blob.has_value()) source.blob = {blob->data(), static_cast<int64_t>(blob->size())};
   nb::gil_scoped_release release;
-  return std::make_unique<Executor>(source);
+  new (place) Executor(source);
 }
 
 }  // namespace
@@ -141,9 +140,9 @@ std::unique_ptr<Executor> MakeExecutor(const std::string& libtvm_path,
 void BindExec(nanobind::module_& module) {
   using release = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<Executor>(module, "Executor", "A loaded program. See heteroplace.native.execute.")
-      .def(nb::new_(&MakeExecutor), nb::arg("libtvm_path"), nb::arg("library_path"),
+      .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path"),
            nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),
-           nb::keep_alive<0, 5>())
+           nb::keep_alive<1, 6>())  // the weights are used where they lie
       .def("set_input", &SetInput, nb::arg("name"), nb::arg("array").noconvert())
       .def("run", &Executor::Run, release())
       .def("get_output", &NewOutput, nb::arg("name"))

@@ -141,12 +141,7 @@ class CudaStreamObject : public Stream {
   }
 
   void Launch(const KernelCall& call) override {
-    TVMValue result;
-    int code = 0;
-    if (abi_->FuncCall(call.function, call.arguments, call.type_codes, call.num_arguments,
-                       &result, &code) != 0) {
-      throw Error(ErrorKind::kExecution, abi_->LastErrorLine());
-    }
+    if (CallKernel(*abi_, call) != 0) throw Error(ErrorKind::kExecution, abi_->LastErrorLine());
   }
 
   void Copy(const DLTensor& dst, const DLTensor& src, int64_t bytes) override {

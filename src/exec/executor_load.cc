@@ -78,7 +78,7 @@ void Executor::Load(const ExecutorSource& source) {
   }
   store_ = std::make_unique<TensorStore>(
       &abi_, program_, source.blob.data != nullptr ? source.blob : LibraryBlob());
-  std::vector<TVMFunctionHandle> kernels;
+  std::vector<KernelFunction> kernels;
   for (const std::string& symbol : program_.kernels) kernels.push_back(library_->Function(symbol));
   for (size_t q = 0; q < program_.queues.size(); ++q) {
     workers_.push_back(std::make_unique<Worker>(&abi_, program_, q, &state_));
