@@ -58,8 +58,8 @@ class FakeEvent : public Event {
  private:
   std::mutex mutex_;
   std::condition_variable reached_changed_;
-  uint64_t recorded_ = 0;  // guarded by mutex_
-  uint64_t reached_ = 0;   // guarded by mutex_
+  uint64_t recorded_ = 0;   // guarded by mutex_
+  uint64_t reached_ = 0;    // guarded by mutex_
   Clock::time_point time_;  // guarded by mutex_; read after HostWait
 };
 

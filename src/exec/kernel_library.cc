@@ -47,11 +47,11 @@ KernelFunction KernelLibrary::Function(const std::string& symbol) {
     throw Error(ErrorKind::kArtifact, "kernel '" + symbol + "': " + abi_->LastErrorLine());
   }
   if (function == nullptr) {
-    const std::string where = !path_.empty()        ? "'" + path_ + "' does not have"
+    const std::string where = !path_.empty()       ? "'" + path_ + "' does not have"
                               : module_ != nullptr ? "the module in memory does not have"
-                                                    : "no library was given to provide";
-    throw Error(ErrorKind::kArtifact, where + " kernel '" + symbol +
-                                          "'; build the program and its kernels together");
+                                                   : "no library was given to provide";
+    throw Error(ErrorKind::kArtifact,
+                where + " kernel '" + symbol + "'; build the program and its kernels together");
   }
   functions_.push_back(function);
   return {reinterpret_cast<PackedCFunction>(Symbol(symbol.c_str())), function};

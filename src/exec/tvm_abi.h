@@ -107,8 +107,8 @@ struct TvmAbi {
   int (*FuncFree)(TVMFunctionHandle function);
   const char* (*GetLastError)();
   void (*SetLastError)(const char* message);
-  int (*DeviceAllocDataSpace)(DLDevice device, size_t bytes, size_t alignment,
-                              DLDataType type_hint, void** out);
+  int (*DeviceAllocDataSpace)(DLDevice device, size_t bytes, size_t alignment, DLDataType type_hint,
+                              void** out);
   int (*DeviceFreeDataSpace)(DLDevice device, void* data);
   int (*StreamCreate)(int device_type, int device_id, TVMStreamHandle* out);
   int (*StreamFree)(int device_type, int device_id, TVMStreamHandle stream);

@@ -183,9 +183,8 @@ void Worker::RunStream() {
 bool Worker::Await(const BoundInstruction& instruction) {
   for (const BoundWait& wait : instruction.waits) {
     if (wait.progress->done.load(std::memory_order_acquire) < wait.count) {
-      wait.progress->bell.WaitUntil([&] {
-        return wait.progress->done.load() >= wait.count || state_->is_cancelled.load();
-      });
+      wait.progress->bell.WaitUntil(
+          [&] { return wait.progress->done.load() >= wait.count || state_->is_cancelled.load(); });
       if (wait.progress->done.load() < wait.count) return false;
     }
     // The counter of an asynchronous queue says only that the event was recorded in this run.

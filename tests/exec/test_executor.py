@@ -139,9 +139,7 @@ def test_kernels_in_memory_run_without_a_file(module: tvm.runtime.Module) -> Non
 
 def test_kernels_in_memory_have_no_teams(module: tvm.runtime.Module) -> None:
     with pytest.raises(ArtifactError, match="no teams; export the module"):
-        Executor(
-            programs.libtvm_path(), "", team_program(1), module_handle=module.handle.value
-        )
+        Executor(programs.libtvm_path(), "", team_program(1), module_handle=module.handle.value)
 
 
 @pytest.mark.parametrize("shift", [0, 4])
@@ -165,7 +163,7 @@ def test_short_blob_is_refused(library: str) -> None:
     text = write_program(("cpu",), []).replace(
         "tensor 0 ", f"constant 0 0 0 {VECTOR_BYTES}\ntensor 0 ", 1
     )
-    with pytest.raises(ArtifactError, match="constant 0 ends at byte 1024 .* have 8 bytes"):
+    with pytest.raises(ArtifactError, match=r"constant 0 ends at byte 1024 .* have 8 bytes"):
         make_executor(library, text, np.zeros(8, "uint8"))
 
 
@@ -276,7 +274,7 @@ def test_failure_releases_all_waiting_queues(library: str, queues: tuple[str, ..
     executor = make_executor(library, text)
     executor.set_input("x0", vector(0))
     for _ in range(20):
-        with pytest.raises(ExecutionError, match="queue 'q0'.*num_args"):
+        with pytest.raises(ExecutionError, match=r"queue 'q0'.*num_args"):
             executor.run()
 
 
@@ -351,7 +349,7 @@ def test_timed_run_gives_spans_in_queue_order(library: str, queue: str) -> None:
     executor = make_executor(library, write_program((queue,), calls, outputs=(2,)))
     executor.set_input("x0", vector(0))
     start_ns, finish_ns = executor.run_timed()
-    assert [(i.queue, i.index, i.step, i.kernel) for i in executor.instructions] == [
+    assert [(i.queue, i.position, i.step, i.kernel) for i in executor.instructions] == [
         (0, 0, 7, "twice"),
         (0, 1, 8, None),
         (0, 2, 9, "add"),

@@ -106,7 +106,7 @@ def test_missing_kernel_is_named(library: str) -> None:
 
 
 def test_missing_library_is_named() -> None:
-    with pytest.raises(ArtifactError, match="cannot load kernels from '/none.so'"):
+    with pytest.raises(ArtifactError, match=r"cannot load kernels from '/none\.so'"):
         make_executor("/none.so", write_program(("cpu",), [CALL]))
 
 
