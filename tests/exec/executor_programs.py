@@ -32,7 +32,10 @@ def libtvm_path() -> str:
 
 
 def build_module(target: str = "llvm", parallel: bool = True) -> tvm.runtime.Module:
-    """Compile the kernels: `add`, `twice` (parallel), `row_sums` (parallel), `tiny`, `invert`."""
+    """Compile the kernels: `add`, `twice` (parallel), `row_sums` (parallel), `tiny`, `invert`.
+
+    For a CUDA target their names end in `_cuda`.
+    """
     a = te.placeholder((EXTENT,), name="a")
     b = te.placeholder((EXTENT,), name="b")
     one = te.placeholder((1,), name="one")
@@ -49,9 +52,13 @@ def build_module(target: str = "llvm", parallel: bool = True) -> tvm.runtime.Mod
     lowered = tvm.IRModule()
     for name, arguments in kernels.items():
         schedule = te.create_schedule(arguments[-1].op)
-        if parallel and name in ("twice", "row_sums"):
+        if target.startswith("cuda"):
+            threads = te.thread_axis("threadIdx.x")
+            schedule[arguments[-1]].bind(schedule[arguments[-1]].op.axis[0], threads)
+        elif parallel and name in ("twice", "row_sums"):
             schedule[arguments[-1]].parallel(schedule[arguments[-1]].op.axis[0])
-        lowered.update(tvm.lower(schedule, arguments, name=name))
+        suffix = "_cuda" if target.startswith("cuda") else ""
+        lowered.update(tvm.lower(schedule, arguments, name=name + suffix))
     return tvm.build(lowered, target=target)
 
 
@@ -68,22 +75,25 @@ def write_program(
     num_inputs: int = 1,
     outputs: tuple[int, ...] = (),
 ) -> str:
-    """Write a program over float32 vectors in one host space.
+    """Write a program over float32 vectors in one space.
 
     Parameters
     ----------
     queues
-        Per queue "cpu" (queue i on core i) or "fake:<delay ns>".
+        Per queue "cpu" (queue i on core i) or "fake:<delay ns>"; or "cuda" for all, and then
+        every vector is in the memory of cuda:0.
     instructions
         Lines of the program. Tensors 0 .. num_slots-1 are vectors in the arena, the inputs
         `x0`, `x1`, ... follow.
     outputs
         Tensors of the outputs `y0`, `y1`, ...
     """
-    text = ["heteroplace-program 1", f"space 0 ram 1 0 {num_slots * VECTOR_BYTES}"]
+    device = 2 if "cuda" in queues else 1
+    text = ["heteroplace-program 1", f"space 0 ram {device} 0 {num_slots * VECTOR_BYTES}"]
     for i, queue in enumerate(queues):
         kind, _, delay = queue.partition(":")
-        text.append(f"queue {i} q{i} {kind} 1 0 0 {delay or i}")
+        last = "-" if kind == "cuda" else delay or i
+        text.append(f"queue {i} q{i} {kind} {device} 0 0 {last}")
     for slot in range(num_slots):
         text.append(f"tensor {slot} 0 arena {slot * VECTOR_BYTES} 2 32 {EXTENT}")
     for i in range(num_inputs):

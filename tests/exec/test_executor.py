@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
+from pathlib import Path
 
 import executor_programs as programs
 import numpy as np
@@ -16,6 +18,7 @@ from executor_programs import (
     vector,
     write_program,
 )
+from tvm import te
 
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.native.execute import Executor
@@ -167,6 +170,57 @@ def test_short_blob_is_refused(library: str) -> None:
         make_executor(library, text, np.zeros(8, "uint8"))
 
 
+def test_artefact_holds_program_and_weights(module: tvm.runtime.Module, tmp_path: Path) -> None:
+    text = write_program(("cpu",), ["call 0 0 0 1 8,0,1 -"], outputs=(1,)).replace(
+        f"tensor 0 0 arena 0 2 32 {EXTENT}",
+        f"constant 0 0 0 {VECTOR_BYTES}\ntensor 0 0 constant 0 2 32 {EXTENT}",
+    )
+    (tmp_path / "program").write_text(text)
+    (tmp_path / "blob").write_bytes(vector(5).tobytes())
+    source = ['.section .rodata,"a"']
+    for name in ("program", "blob"):
+        source += [
+            f".global heteroplace_{name}, heteroplace_{name}_size",
+            ".balign 4096",
+            f'heteroplace_{name}: .incbin "{tmp_path / name}"',
+            f"end_of_{name}:",
+            ".balign 8",
+            f"heteroplace_{name}_size: .quad end_of_{name} - heteroplace_{name}",
+        ]
+    (tmp_path / "data.s").write_text("\n".join([*source, ""]))
+    objects = [str(tmp_path / "data.o")]
+    subprocess.run(["gcc", "-c", str(tmp_path / "data.s"), "-o", objects[0]], check=True)
+    artefact = str(tmp_path / "artefact.so")
+    module.export_library(artefact, addons=objects)
+    executor = make_executor(artefact, "")
+    executor.set_input("x0", vector(1))
+    executor.run()
+    np.testing.assert_array_equal(executor.get_output("y0"), vector(1) + vector(5))
+
+
+@needs_two_cores
+def test_library_with_barriers_runs_its_loops_serially(tmp_path: Path) -> None:
+    # One launch goes through the outer loop, with a barrier after each round of the inner one.
+    a = te.placeholder((64, EXTENT), name="a")
+    c = te.compute((64, EXTENT), lambda i, j: a[i, j] * 2.0 + 2.0, name="c")
+    schedule = te.create_schedule(c.op)
+    outer, inner = schedule[c].split(c.op.axis[0], factor=8)
+    schedule[c].parallel(inner)
+    schedule[c].pragma(outer, "parallel_launch_point")
+    schedule[c].pragma(inner, "parallel_stride_pattern")
+    schedule[c].pragma(inner, "parallel_barrier_when_finish")
+    kernel = tvm.build(schedule, [a, c], "llvm", name="row_sums")
+    assert "__TVMBackendParallelBarrier" in kernel.get_source("ll")
+    kernel.export_library(str(tmp_path / "barrier.so"))
+    text = team_program(3).replace("arena 0 2 32 64", f"external - 2 32 64,{EXTENT}")
+    executor = make_executor(str(tmp_path / "barrier.so"), text)
+    rows = np.random.default_rng(0).standard_normal((64, EXTENT)).astype("float32")
+    executor.set_input("rows", rows)
+    for _ in range(20):
+        executor.run()
+        np.testing.assert_array_equal(executor.get_output("sums"), rows * 2 + 2)
+
+
 def test_bool_and_scalar_tensors_pass_as_numpy_has_them(library: str) -> None:
     text = "\n".join(
         [
@@ -258,6 +312,14 @@ def test_failing_kernel_is_named_and_the_executor_survives(
             executor.run()
         with pytest.raises(ExecutionError, match="no run has succeeded"):
             executor.get_output("y0")
+
+
+def test_failing_kernel_in_memory_is_named(module: tvm.runtime.Module) -> None:
+    text = write_program(("cpu",), ["call 0 5 0 1 8,0 -"])
+    executor = Executor(programs.libtvm_path(), "", text, module_handle=module.handle.value)
+    executor.set_input("x0", vector(0))
+    with pytest.raises(ExecutionError, match=r"step 5 .*'add': .*num_args should be 3$"):
+        executor.run()
 
 
 @pytest.mark.parametrize("queues", [("cpu", "cpu"), ("cpu", "fake:1000"), ("fake:0", "cpu")])
