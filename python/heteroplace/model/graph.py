@@ -109,7 +109,11 @@ class TaskGraph:
         return tuple(tuple(sorted(ids)) for ids in found)
 
     def digest(self) -> str:
-        """Return a hex digest of the whole graph."""
+        """Return a hex digest of the whole graph; computed once."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -200,8 +204,8 @@ class TaskGraphBuilder:
         task_id = {name: index for index, name in enumerate(order)}
         consumers: dict[str, set[int]] = {name: set() for name in self._tensors}
         for task, reads in self._reads.items():
-            for tensor in reads:
-                consumers[tensor].add(task_id[task])
+            for read in reads:
+                consumers[read].add(task_id[task])
         tensor_id = {name: index for index, name in enumerate(self._tensors)}
         tensors = []
         for name, tensor in self._tensors.items():

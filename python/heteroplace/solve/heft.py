@@ -70,9 +70,7 @@ def device_sets(problem: Problem) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(sets))[:_MAX_SETS]
 
 
-def _antichains(
-    unit_ids: Sequence[Sequence[int]], devices: Sequence[int]
-) -> list[tuple[int, ...]]:
+def _antichains(unit_ids: Sequence[Sequence[int]], devices: Sequence[int]) -> list[tuple[int, ...]]:
     """Maximal sets of devices without a common unit, at most _MAX_SETS of them."""
     clashes = {
         device: {other for other in devices if set(unit_ids[device]) & set(unit_ids[other])}
