@@ -48,7 +48,7 @@ class CpSatSolver:
             )
         check_possible(problem)
         bound = lower_bound(problem)
-        starts = [plan.steps for _, plan in start_plans(problem)]
+        starts = [plan.steps for _, plan in start_plans(problem, options.time_limit_s / 4)]
         incumbent: tuple[Step, ...] | None = None
         if starts:
             short = SolveOptions(seed=options.seed, iterations=_START_EVALUATIONS)
