@@ -252,7 +252,8 @@ def _reduction(function: Callable[..., Any]) -> Evaluator:
             axes = tuple(int(axis) % data.ndim for axis in attrs.axis)
         if attrs.exclude:
             axes = tuple(axis for axis in range(data.ndim) if axis not in axes)
-        return np.asarray(function(data, axis=axes, keepdims=bool(attrs.keepdims)))
+        keywords = {"dtype": data.dtype} if function in (np.sum, np.prod) else {}  # no promotion
+        return np.asarray(function(data, axis=axes, keepdims=bool(attrs.keepdims), **keywords))
 
     return evaluate
 

@@ -41,6 +41,8 @@ MAX_CONSTANT_ELEMENTS = 16
 """Floating-point tensors up to this size become constants, larger ones parameters."""
 
 _MAX_REASON_LENGTH = 400
+_CONSEQUENCE = "The type inference pass was unable"
+"""What the type checker says after the true reason."""
 
 _FLOAT_TYPES = frozenset(
     {
@@ -168,7 +170,7 @@ def _importer_ops() -> frozenset[str]:
 
 
 def _move_initialisers_to_constants(model: ModelProto) -> None:
-    """Make integer and small initialisers Constant nodes, so that the importer sees their values."""
+    """Make integer and small initialisers Constant nodes, whose values the importer reads."""
     graph = model.graph
     constant = [
         tensor
@@ -209,26 +211,31 @@ def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, A
         except _IMPORTER_ERRORS as err:
             raise _import_error(state, where, err) from err
         num_folded = state.num_folded
-    try:
-        mod = relay.transform.InferType()(mod)
-        if _dynamic_expression(mod["main"]) is not None:
-            mod = relay.transform.InferType()(relay.transform.DynamicToStatic()(mod))
-    except tvm.TVMError as err:
-        raise FrontendError(f"{where}: the imported module does not type-check: {_reason(err)}") from err
+        try:
+            mod = relay.transform.InferType()(mod)
+            if _dynamic_expression(mod["main"]) is not None:
+                mod = relay.transform.InferType()(relay.transform.DynamicToStatic()(mod))
+        except tvm.TVMError as err:
+            reason = _reason(err, state.diagnostics)
+            raise FrontendError(f"{where}: the module does not type-check: {reason}") from err
     return mod, params, num_folded
 
 
 def _import_error(state: IncrementalImport, where: str, err: BaseException) -> FrontendError:
     node = state.current_node
     place = f"{where}: {describe_node(node)}" if node is not None else where
+    reason = _reason(err, state.diagnostics)
     return FrontendError(
-        f"{place} cannot be imported: {_reason(err)}. Export the model with other settings, or "
-        f"express this op by others."
+        f"{place} cannot be imported: {reason}. Export the model with other settings, or express "
+        f"this op by others."
     )
 
 
-def _reason(err: BaseException) -> str:
+def _reason(err: BaseException, diagnostics: Sequence[str]) -> str:
     """Return the one line of an error that says why: TVM puts C++ stack frames around it."""
+    causes = [text for text in diagnostics if not text.startswith(_CONSEQUENCE)]
+    if isinstance(err, tvm.error.DiagnosticError) and causes:
+        return causes[-1].splitlines()[0][:_MAX_REASON_LENGTH]
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"\w*Error: ", line)] or lines[-1:]
     text = telling[-1][:_MAX_REASON_LENGTH] if telling else "no reason given"

@@ -141,7 +141,9 @@ def _drop_filled_inputs(model: ModelProto) -> None:
 
     onnxruntime leaves such an entry behind when it folds the initialiser away: a false input.
     """
-    wanted = [type(value).FromString(value.SerializeToString()) for value in true_inputs(model.graph)]
+    wanted = [
+        type(value).FromString(value.SerializeToString()) for value in true_inputs(model.graph)
+    ]
     del model.graph.input[:]
     model.graph.input.extend(wanted)
     model.ir_version = max(model.ir_version, 4)  # the first that allows it

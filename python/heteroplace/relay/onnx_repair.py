@@ -92,18 +92,35 @@ def inline_functions(model: ModelProto) -> tuple[ModelProto, list[str]]:
         model = onnx.inliner.inline_local_functions(model)
         report.append(f"inlined {num_before} functions of the model")
     newer = sorted({node.op_type for node in model.graph.node if _is_newer_op(node)})
-    can_inline = "inline_schema_functions" in inspect.signature(
-        onnx.inliner.inline_selected_functions
-    ).parameters
+    can_inline = (
+        "inline_schema_functions"
+        in inspect.signature(onnx.inliner.inline_selected_functions).parameters
+    )
     if newer and can_inline:
-        model = onnx.inliner.inline_selected_functions(
-            model, [("", name) for name in newer], inline_schema_functions=True
-        )
+        try:
+            model = onnx.inliner.inline_selected_functions(
+                _with_types(model), [("", name) for name in newer], inline_schema_functions=True
+            )
+        except RuntimeError as err:  # the ops stay, and are refused by name later
+            reason = str(err).splitlines()[-1]
+            report.append(f"could not expand {', '.join(newer)} into older ops: {reason}")
         left = {node.op_type for node in model.graph.node if _is_newer_op(node)}
         done = [name for name in newer if name not in left]
         if done:
             report.append(f"expanded into older ops: {', '.join(done)}")
     return model, report
+
+
+def _with_types(model: ModelProto) -> ModelProto:
+    """Return `model` with the types of all its values, which definitions depend on."""
+    typed = onnx.shape_inference.infer_shapes(model)
+    known = {value.name for value in (*typed.graph.value_info, *typed.graph.input)}
+    for tensor in typed.graph.initializer:
+        if tensor.name not in known:
+            typed.graph.value_info.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return typed
 
 
 def move_reduce_axes(model: ModelProto) -> list[str]:
@@ -134,10 +151,10 @@ def drop_scatter_reduction(model: ModelProto) -> list[str]:
     """Scatter* {reduction="none"} ==> Scatter*: the importer does not know the word "none"."""
     count = 0
     for node in model.graph.node:
-        if node.op_type in ("ScatterND", "ScatterElements"):
-            if _attribute(node, "reduction") == b"none":
-                _drop_attribute(node, "reduction")
-                count += 1
+        is_scatter = node.op_type in ("ScatterND", "ScatterElements")
+        if is_scatter and _attribute(node, "reduction") == b"none":
+            _drop_attribute(node, "reduction")
+            count += 1
     return [f"dropped reduction='none' of {count} Scatter nodes"] if count else []
 
 

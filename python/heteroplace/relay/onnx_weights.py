@@ -123,9 +123,7 @@ def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _roles(
-    graph: onnx.GraphProto, weights: set[str]
-) -> dict[str, tuple[str, NodeProto | None]]:
+def _roles(graph: onnx.GraphProto, weights: set[str]) -> dict[str, tuple[str, NodeProto | None]]:
     """Return weight name -> (what it is for, its consumer), seeing through reshapes."""
     origin = {name: name for name in weights}
     for node in graph.node:
