@@ -50,13 +50,15 @@ bench: setup
 	$(BIN)/python -m heteroplace.bench
 
 lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(TYPED)
-	find src -name '*.h' -o -name '*.cc' | xargs $(BIN)/clang-format --dry-run --Werror
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python -m mypy $(TYPED)
+	find src -name '*.h' -o -name '*.cc' | \
+	  xargs "$$($(BIN)/python -c 'import clang_format as c; print(c.get_executable("clang-format"))')" \
+	  --dry-run --Werror
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .pkl_memoize_py3
 	find python tests -name __pycache__ -prune -exec rm -rf {} +
 
 setup: $(VENV)/.stamp-native
@@ -83,12 +85,17 @@ $(VENV)/.stamp-venv:
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(if $(filter system,$(TVM)),--system-site-packages) $(VENV)
 	echo '$(or $(TVM),wheel)' > $(VENV)/.tvm
+ifeq ($(TVM),system)
+	# A venv made from a venv sees only the packages of the Python below both.
+	$(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/system.pth"
+endif
 	$(PIP) install --upgrade "pip>=23"
 	touch $@
 
 $(VENV)/.stamp-tvm: $(VENV)/.stamp-venv python/heteroplace/tvm_wheel.py \
                     python/heteroplace/data/libcuda_lazy.c
-	case "$$(cat $(VENV)/.tvm)" in \
+	@case "$$(cat $(VENV)/.tvm)" in \
 	  wheel) $(BIN)/python python/heteroplace/tvm_wheel.py install ;; \
 	  system) ;; \
 	  *) $(PIP) install "$$(cat $(VENV)/.tvm)" ;; \

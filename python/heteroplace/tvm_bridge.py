@@ -163,7 +163,8 @@ def register_cuda_compiler() -> None:
         As `require_tvm`.
     LoweringError
         libnvrtc.so.12 is not installed (here), or does not accept the code (when TVM compiles; the
-        message holds NVRTC's log).
+        message holds NVRTC's log). After an error of this kind TVM itself leaves the failed
+        build's target as the current one of the thread.
     """
     tvm = require_tvm()
     nvrtc = _load_nvrtc()

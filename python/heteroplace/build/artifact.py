@@ -1,0 +1,214 @@
+"""The compiled file: one shared library with kernels, weights, program and placement.
+
+    [ELF: kernels of all targets, weights in a section of their own, page aligned]
+    [manifest: JSON with format, versions, program text, placement]
+    [footer, 64 bytes: magic, manifest size, library size, SHA-256 of all before it]
+
+The loader of the operating system ignores what follows the ELF part; `load_manifest` checks it
+before anything is mapped, so a truncated or foreign file never reaches the loader.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm.contrib import cc
+
+from heteroplace.build.lower import Lowered
+from heteroplace.build.program import ALIGNMENT_BYTES
+from heteroplace.errors import ArtifactError
+from heteroplace.model.placement import Placement
+
+FORMAT_VERSION = 1
+"""Version of manifest and footer."""
+
+BLOB_SYMBOL = "heteroplace_blob"
+"""Name of the weights in the library; `heteroplace_blob_size` is a 64-bit count beside it."""
+
+_MAGIC = b"HETEROPLACE\0"
+_FOOTER = struct.Struct("<12sIQQ32s")
+_PAGE_BYTES = 4096
+
+_ASSEMBLY = """
+.section .heteroplace.blob,"a",@progbits
+.balign {page}
+.global {symbol}
+.type {symbol}, @object
+{symbol}:
+.incbin "{path}"
+.size {symbol}, {size}
+.balign 8
+.global {symbol}_size
+.type {symbol}_size, @object
+{symbol}_size:
+.quad {size}
+.size {symbol}_size, 8
+.section .note.GNU-stack,"",@progbits
+"""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a compiled file says about itself."""
+
+    tvm_version: str
+    program_text: str
+    placement: Placement
+    inputs: tuple[tuple[str, tuple[int, ...], str], ...]
+    """Name, shape and dtype of every input."""
+    outputs: tuple[tuple[str, tuple[int, ...], str], ...]
+
+    def to_json(self) -> bytes:
+        """Return the JSON bytes."""
+        value = {
+            "format": FORMAT_VERSION,
+            "tvm": self.tvm_version,
+            "program": self.program_text,
+            "placement": self.placement.to_json(),
+            "inputs": [[name, list(shape), dtype] for name, shape, dtype in self.inputs],
+            "outputs": [[name, list(shape), dtype] for name, shape, dtype in self.outputs],
+        }
+        return json.dumps(value).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, source: str) -> Manifest:
+        """Read the JSON bytes.
+
+        Raises
+        ------
+        ArtifactError
+            Another format version, or a field is missing.
+        """
+        try:
+            value = json.loads(data)
+            if value["format"] != FORMAT_VERSION:
+                raise ArtifactError(
+                    f"{source}: format {value['format']}, this heteroplace reads "
+                    f"{FORMAT_VERSION}; compile the model again"
+                )
+            ports = [
+                tuple((str(name), tuple(shape), str(dtype)) for name, shape, dtype in value[key])
+                for key in ("inputs", "outputs")
+            ]
+            placement = Placement.from_json(value["placement"], source)
+            return cls(value["tvm"], value["program"], placement, ports[0], ports[1])
+        except (KeyError, TypeError, ValueError) as err:
+            raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
+
+
+def weights_blob(lowered: Lowered) -> np.ndarray:
+    """Return the weights as one array of bytes that starts at a multiple of a page."""
+    size = max(lowered.blob_bytes, ALIGNMENT_BYTES)
+    raw = np.zeros(size + _PAGE_BYTES, dtype=np.uint8)
+    start = -raw.ctypes.data % _PAGE_BYTES
+    blob = raw[start : start + size]
+    offset = 0
+    for weights in lowered.weights:
+        blob[offset : offset + weights.nbytes] = weights.reshape(-1).view(np.uint8)
+        offset += -(-max(weights.nbytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return blob
+
+
+def write_artifact(
+    path: str | os.PathLike[str], library: tvm.runtime.Module, blob: np.ndarray, manifest: Manifest
+) -> None:
+    """Write one file with everything; it replaces `path` only when it is complete.
+
+    Raises
+    ------
+    ArtifactError
+        No C compiler (the linker is needed), or the folder cannot be written.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise ArtifactError(f"{target}: folder {target.parent} does not exist; make it first")
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".heteroplace-") as folder:
+            part = Path(folder) / "model.so"
+            addon = _assemble_blob(Path(folder), blob)
+            library.export_library(str(part), addons=[str(addon)])
+            _append_manifest(part, manifest.to_json())
+            os.replace(part, target)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as err:
+        raise ArtifactError(f"{target}: cannot write the compiled file: {err}") from err
+
+
+def _assemble_blob(folder: Path, blob: np.ndarray) -> Path:
+    data, source, addon = folder / "blob.bin", folder / "blob.S", folder / "blob.o"
+    blob.tofile(data)
+    source.write_text(
+        _ASSEMBLY.format(page=_PAGE_BYTES, symbol=BLOB_SYMBOL, path=data, size=blob.nbytes)
+    )
+    compiler = cc.get_cc()
+    if compiler is None:
+        raise ArtifactError(
+            "no C compiler found: the compiled file is linked with it; install the package g++"
+        )
+    subprocess.run([compiler, "-c", str(source), "-o", str(addon)], check=True)
+    return addon
+
+
+def _append_manifest(part: Path, manifest: bytes) -> None:
+    library_bytes = part.stat().st_size
+    with part.open("r+b") as file:
+        digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else None
+        if digest is None:
+            digest = hashlib.sha256(part.read_bytes())
+        digest.update(manifest)
+        file.seek(0, os.SEEK_END)
+        file.write(manifest)
+        footer = _FOOTER.pack(
+            _MAGIC, FORMAT_VERSION, len(manifest), library_bytes, digest.digest()
+        )
+        file.write(footer)
+
+
+def load_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Read and check what a compiled file says about itself, without mapping its code.
+
+    Raises
+    ------
+    ArtifactError
+        The file is missing, truncated, damaged, not one of ours, or made by another TVM version.
+    """
+    source = os.fspath(path)
+    try:
+        data = Path(source).read_bytes()
+    except OSError as err:
+        raise ArtifactError(f"{source}: cannot be read: {err.strerror}") from err
+    if not data.startswith(b"\x7fELF"):
+        raise ArtifactError(f"{source}: not a shared library (it does not start with ELF's magic)")
+    if len(data) < _FOOTER.size or data[-_FOOTER.size :][: len(_MAGIC)] != _MAGIC:
+        raise ArtifactError(
+            f"{source}: no heteroplace footer at its end: the file is truncated, or it is a "
+            f"library of another program; compile or copy it again"
+        )
+    _, version, manifest_bytes, library_bytes, digest = _FOOTER.unpack(data[-_FOOTER.size :])
+    if version != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{source}: format {version}, this heteroplace reads {FORMAT_VERSION}; compile the "
+            f"model again"
+        )
+    expected = library_bytes + manifest_bytes + _FOOTER.size
+    if len(data) != expected:
+        raise ArtifactError(f"{source}: {len(data)} bytes, its footer says {expected}; copy it again")
+    body = memoryview(data)[: -_FOOTER.size]
+    if hashlib.sha256(body).digest() != digest:
+        raise ArtifactError(f"{source}: the SHA-256 of its content differs from the footer's; the "
+                            f"file was changed or damaged, copy or compile it again")
+    manifest = Manifest.from_json(bytes(body[library_bytes:]), source)
+    if manifest.tvm_version != tvm.__version__:
+        raise ArtifactError(
+            f"{source}: compiled by TVM {manifest.tvm_version}, this is TVM {tvm.__version__}; "
+            f"compile the model again"
+        )
+    return manifest

@@ -1,0 +1,262 @@
+"""Segments -> rows (one kernel call each), and the compiled library that holds all kernels.
+
+Equal groups share one kernel. Each row is traced to its task by the spans inside the fused
+function; a row without one (an inserted layout_transform) belongs to the task whose value it
+converts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import tvm
+from tvm import relay
+from tvm.relay.backend import te_compiler
+
+from heteroplace.build.segments import Segment
+from heteroplace.errors import LoweringError
+from heteroplace.relay.expressions import (
+    is_primitive_call,
+    post_order,
+    static_shape,
+    tasks_in,
+    tensor_types,
+)
+
+_WORKSPACE_ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the compiled program."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    input_name: str | None = None
+    """Name of the model input that it is; None: it is something else."""
+    constant: np.ndarray | None = None
+    """Its content if it is a weight."""
+    alias_of: int | None = None
+    """The value whose bytes it shares under another shape (a reshape), or None."""
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel call."""
+
+    kernel: str
+    """Symbol in the library."""
+    segment: int
+    task: str
+    """The task it belongs to."""
+    reads: tuple[int, ...]
+    """Values in the order of the kernel's arguments; weights among them."""
+    writes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The whole network as kernel calls, in an order that respects dependencies within a segment."""
+
+    values: tuple[Value, ...]
+    rows: tuple[Row, ...]
+    outputs: tuple[int, ...]
+    """Values of the model's results."""
+    kernels: dict[str, Kernel]
+    """By symbol."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One lowered, not yet compiled kernel."""
+
+    symbol: str
+    functions: tvm.IRModule
+    target: tvm.target.Target
+    workspace_bytes: int
+    """Scratch memory that it allocates while it runs."""
+
+
+def lower_segments(segments: Sequence[Segment], outputs: Sequence[str]) -> Rows:
+    """Lower every fused function of every segment and list the calls.
+
+    Raises
+    ------
+    LoweringError
+        TVM has no implementation of an op on a target.
+    """
+    lowerer = _Lowerer()
+    for index, segment in enumerate(segments):
+        lowerer.add_segment(index, segment)
+    return lowerer.finish(outputs)
+
+
+@dataclass
+class _Lowerer:
+    values: list[Value] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    named: dict[str, int] = field(default_factory=dict)
+    """Value of each exported name; of a name that is read before it is exported, a forward."""
+    forwards: dict[int, str] = field(default_factory=dict)
+
+    def add_segment(self, index: int, segment: Segment) -> None:
+        known: dict[relay.Expr, tuple[int, ...]] = {}
+        for parameter, source in zip(segment.main.params, segment.sources, strict=True):
+            known[parameter] = (self._source(parameter, source),)
+        with segment.target:
+            for node in post_order(segment.main.body):
+                if not isinstance(node, (relay.Var, relay.Function, tvm.ir.Op)):
+                    known[node] = self._visit(node, index, segment.target, known)
+        results = known[segment.main.body]
+        for name, value in zip(segment.exports, results, strict=True):
+            self.named[name] = value
+
+    def finish(self, outputs: Sequence[str]) -> Rows:
+        resolved = {value: self.named[name] for value, name in self.forwards.items()}
+
+        def real(value: int) -> int:
+            while value in resolved:
+                value = resolved[value]
+            return value
+
+        rows = [
+            Row(row.kernel, row.segment, row.task, tuple(map(real, row.reads)), row.writes)
+            for row in self._attributed()
+        ]
+        values = [
+            value
+            if value.alias_of is None
+            else Value(value.shape, value.dtype, alias_of=real(value.alias_of))
+            for value in self.values
+        ]
+        found = tuple(real(self._named_value(name)) for name in outputs)
+        return Rows(tuple(values), tuple(rows), found, self.kernels)
+
+    def _named_value(self, name: str) -> int:
+        if name not in self.named:
+            raise LoweringError(f"no segment makes the output {name!r}; this is a bug, report it")
+        return self.named[name]
+
+    def _source(self, parameter: relay.Var, source: str) -> int:
+        (type_,) = tensor_types(parameter.checked_type)
+        is_input = ":" not in source
+        if is_input and source in self.named:
+            return self.named[source]
+        value = self._add(type_, input_name=source if is_input else None)
+        if is_input:
+            self.named[source] = value
+        else:
+            self.forwards[value] = source
+        return value
+
+    def _add(
+        self,
+        type_: relay.TensorType,
+        input_name: str | None = None,
+        constant: np.ndarray | None = None,
+        alias_of: int | None = None,
+    ) -> int:
+        shape = static_shape(type_)
+        self.values.append(Value(shape, type_.dtype, input_name, constant, alias_of))
+        return len(self.values) - 1
+
+    def _visit(
+        self,
+        node: relay.Expr,
+        index: int,
+        target: tvm.target.Target,
+        known: dict[relay.Expr, tuple[int, ...]],
+    ) -> tuple[int, ...]:
+        if isinstance(node, relay.Constant):
+            (type_,) = tensor_types(node.checked_type)
+            return (self._add(type_, constant=node.data.numpy()),)
+        if isinstance(node, relay.Tuple):
+            return tuple(value for member in node.fields for value in known[member])
+        if isinstance(node, relay.TupleGetItem):
+            return (known[node.tuple_value][node.index],)
+        if not is_primitive_call(node):
+            raise LoweringError(f"cannot lower {type(node).__name__}: FuseOps left it unfused")
+        reads = tuple(value for argument in node.args for value in known[argument])
+        types = tensor_types(node.checked_type)
+        if "relay.reshape_only" in node.op.attrs and int(node.op.attrs["relay.reshape_only"]):
+            return (self._add(types[0], alias_of=reads[0]),)
+        writes = tuple(self._add(type_) for type_ in types)
+        kernel = self._lower(node.op, target)
+        tasks = tasks_in(node.op)
+        self.rows.append(Row(kernel, index, tasks[-1] if tasks else "", reads, writes))
+        return writes
+
+    def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
+        try:
+            cached = te_compiler.get().lower(function, target)
+        except RuntimeError as err:
+            ops = "+".join(
+                node.op.name
+                for node in post_order(function.body)
+                if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
+            )
+            reason = _last_cause(str(err))
+            raise LoweringError(
+                f"TVM cannot compile {ops} for target {target.kind.name!r}: {reason}. Pin its "
+                f"task to another device, or leave this device out of the cluster"
+            ) from err
+        symbol = str(cached.prim_fn_var.name_hint)
+        if symbol not in self.kernels:
+            workspace = sum(
+                int(tvm.tir.analysis.calculate_workspace_bytes(body, _WORKSPACE_ALIGNMENT))
+                for body in cached.funcs.functions.values()
+                if target.kind.name == "llvm"
+            )
+            self.kernels[symbol] = Kernel(symbol, cached.funcs, target, workspace)
+        return symbol
+
+    def _attributed(self) -> list[Row]:
+        """The rows, those without a span given to the task that makes or reads their value."""
+        task_of_value = {value: row.task for row in self.rows for value in row.writes if row.task}
+        readers: dict[int, str] = {}
+        for row in self.rows:
+            for value in row.reads:
+                if row.task:
+                    readers.setdefault(value, row.task)
+        attributed = []
+        for row in self.rows:
+            task = row.task
+            if not task:
+                made = [task_of_value[value] for value in row.reads if value in task_of_value]
+                read = [readers[value] for value in row.writes if value in readers]
+                task = (made + read + [""])[0]
+            if not task:
+                raise LoweringError(f"kernel {row.kernel} belongs to no task; report this as a bug")
+            attributed.append(Row(row.kernel, row.segment, task, row.reads, row.writes))
+        return attributed
+
+
+def _last_cause(text: str) -> str:
+    """The line of TVM's long message that says what is wrong."""
+    lines = [line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line]
+    return lines[-1] if lines else text.strip().splitlines()[-1]
+
+
+def compile_kernels(kernels: Sequence[Kernel]) -> tvm.runtime.Module:
+    """Compile all kernels, of all targets, into one module that can be exported as one library."""
+    by_target: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        by_target.setdefault(str(kernel.target), []).append(kernel)
+    compiled: list[tvm.runtime.Module] = []
+    for group in by_target.values():
+        functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
+        for kernel in group:
+            functions.update(dict(kernel.functions.functions.items()))
+        compiled.append(tvm.build({group[0].target: tvm.IRModule(functions)}))
+    # A kernel is looked up in a module and in what it imports.
+    for module in compiled[1:]:
+        compiled[0].import_module(module)
+    return compiled[0]

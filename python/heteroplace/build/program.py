@@ -1,0 +1,128 @@
+"""The program of an executor as values, and its text form.
+
+The text is what the artefact stores and the C++ executor reads (grammar: `src/exec/README.md`).
+Ids are positions in the tuples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import tvm
+
+ALIGNMENT_BYTES = 128
+"""Every tensor starts at a multiple of this: two cache lines, so that cores never share one."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """One memory and the arena that holds the values of a run."""
+
+    name: str
+    dl_device: tuple[int, int]
+    """DLPack device type and ordinal."""
+    arena_bytes: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Weights in one space."""
+
+    space: int
+    blob_offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class ProgramTensor:
+    """A view of a part of an arena, or of a constant."""
+
+    space: int
+    storage: str
+    """"arena" or "constant"."""
+    place: int
+    """Byte offset in the arena, or id of the constant."""
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass
+class Instruction:
+    """One line of a queue."""
+
+    kind: str
+    """"call", "join" or "copy"."""
+    step: int
+    """Position of the plan's step that it carries out."""
+    fields: tuple[str, ...]
+    """What stands between the step and the waits, as text."""
+    waits: tuple[tuple[int, int], ...] = ()
+    """(queue, count): start only when `queue` has finished its first `count` instructions."""
+
+
+@dataclass
+class Queue:
+    """One worker and its instructions in order."""
+
+    name: str
+    kind: str
+    """"cpu", "cuda" or "copy"."""
+    dl_device: tuple[int, int]
+    space: int
+    core: int | None
+    instructions: list[Instruction] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything the executor needs beside the compiled kernels and the weights."""
+
+    spaces: tuple[Space, ...]
+    queues: tuple[Queue, ...]
+    constants: tuple[Constant, ...]
+    tensors: tuple[ProgramTensor, ...]
+    inputs: tuple[tuple[str, int], ...]
+    """Name and tensor."""
+    outputs: tuple[tuple[str, int], ...]
+    kernels: tuple[str, ...]
+
+    def to_text(self) -> str:
+        """Return the text form."""
+        lines = ["heteroplace-program 1"]
+        for index, space in enumerate(self.spaces):
+            device = f"{space.dl_device[0]} {space.dl_device[1]}"
+            lines.append(f"space {index} {_quote(space.name)} {device} {space.arena_bytes}")
+        for index, queue in enumerate(self.queues):
+            core = "-" if queue.core is None else str(queue.core)
+            device = f"{queue.dl_device[0]} {queue.dl_device[1]}"
+            name = _quote(queue.name)
+            lines.append(f"queue {index} {name} {queue.kind} {device} {queue.space} {core}")
+        for index, constant in enumerate(self.constants):
+            place = f"{constant.blob_offset} {constant.bytes}"
+            lines.append(f"constant {index} {constant.space} {place}")
+        for index, tensor in enumerate(self.tensors):
+            code, bits = _dl_type(tensor.dtype)
+            shape = ",".join(map(str, tensor.shape)) or "-"
+            place = f"{tensor.space} {tensor.storage} {tensor.place}"
+            lines.append(f"tensor {index} {place} {code} {bits} {shape}")
+        lines += [f"input {_quote(name)} {tensor}" for name, tensor in self.inputs]
+        lines += [f"output {_quote(name)} {tensor}" for name, tensor in self.outputs]
+        lines += [f"kernel {index} {symbol}" for index, symbol in enumerate(self.kernels)]
+        for index, queue in enumerate(self.queues):
+            for instruction in queue.instructions:
+                waits = ",".join(f"{other}:{count}" for other, count in instruction.waits) or "-"
+                fields = " ".join(instruction.fields)
+                head = f"{instruction.kind} {index} {instruction.step}"
+                lines.append(f"{head} {fields} {waits}")
+        return "\n".join([*lines, "end", ""])
+
+
+def _quote(name: str) -> str:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _dl_type(dtype: str) -> tuple[int, int]:
+    """DLPack type code and bits, as TVM numbers them (bool is a one-bit unsigned integer)."""
+    data_type = tvm.DataType(dtype)
+    return int(data_type.type_code), int(data_type.bits)

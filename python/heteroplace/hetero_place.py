@@ -1,0 +1,245 @@
+"""The pass `HeteroPlace(cluster)`: a Relay module in, the same module placed over a cluster out.
+
+The whole pipeline in one readable function (`place`): prepare the module without regard to any
+target, cut it into tasks along TVM's own fusion, cost each task on each device, solve placement
+and order, write the plan into the module.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from heteroplace.build.executable import Executable, build_annotated
+from heteroplace.costs.analytic import estimate_costs
+from heteroplace.errors import LoweringError, PlanError, SolverError
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster_file import load_cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.cost_file import load_costs
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.placement import Placement
+from heteroplace.relay.annotate import annotate, read_placement
+from heteroplace.relay.extract import Extraction, extract, neutral_module
+from heteroplace.relay.prepare import prepare
+from heteroplace.run.measure import Progress, measure_costs
+from heteroplace.solve.base import Problem, SolveOptions, get_solver
+
+CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
+
+
+@dataclass(frozen=True)
+class HeteroPlaceOptions:
+    """Options of the pass; every field is a keyword of `HeteroPlace`."""
+
+    solver: str = "auto"
+    """Name of a solver (`heteroplace.solve.base.SOLVERS`)."""
+    objective: str = "latency"
+    """What is minimised."""
+    time_limit: float = 10.0
+    """Seconds that the solver may take."""
+    seed: int = 0
+    """Seed of everything random in the solver."""
+    costs: CostSource = "measure"
+    """"measure": run the network on each device of this machine. "estimate": from sizes and the
+    peak speeds in the cluster. Or a cost table, the path of one, or a function that makes one."""
+    pin: Mapping[str, str] = field(default_factory=dict)
+    """Pattern of task names or ops (`fnmatch`) -> name of the device that must run them."""
+    exclude: Sequence[str] = ()
+    """Names of devices that must not be used."""
+    params: Mapping[str, tvm.nd.NDArray] | None = None
+    """Weights to bind into the module first; None: they are bound already."""
+    progress: Progress | None = None
+    """Called with a line of text whenever something long begins."""
+
+
+class _HeteroPlacePass:
+    """Implementation of the pass for TVM's decorator; one object for one set of options."""
+
+    def __init__(self, cluster: Cluster, options: HeteroPlaceOptions) -> None:
+        self.cluster = cluster
+        self.options = options
+
+    def transform_module(
+        self, mod: tvm.IRModule, context: tvm.transform.PassContext
+    ) -> tvm.IRModule:
+        """Place `mod`, unless it is placed on this cluster already."""
+        del context  # the opt level is read by the passes inside
+        placed = read_placement(mod)
+        if placed is None:
+            return annotate(*place(mod, self.cluster, self.options))
+        if placed.cluster.digest() != self.cluster.digest():
+            raise PlanError(
+                f"the module is placed on cluster {placed.cluster.name!r} already; to place it on "
+                f"{self.cluster.name!r}, start from the module before the first HeteroPlace"
+            )
+        return mod
+
+
+def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
+    cluster: Cluster | str | os.PathLike[str], **options: object
+) -> tvm.transform.ModulePass:
+    """Place every op of a module on a device of `cluster`, to run as fast as can be.
+
+    Parameters
+    ----------
+    cluster
+        A cluster, the path of a cluster file, or the name of a ready-made one.
+    options
+        Fields of `HeteroPlaceOptions`.
+
+    Returns
+    -------
+    pass
+        A Relay module pass. Its result is an ordinary Relay module with `on_device` and
+        `device_copy`; the plan travels along as an attribute of `main`. Running the pass on its
+        own output changes nothing.
+
+    Raises
+    ------
+    ClusterError
+        The cluster file is wrong.
+    SolverError
+        There is no such option.
+
+    Examples
+    --------
+    >>> seq = tvm.transform.Sequential([relay.transform.HeteroPlace(cluster)])  # doctest: +SKIP
+    """
+    known = HeteroPlaceOptions.__dataclass_fields__
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise SolverError(
+            f"HeteroPlace has no option {', '.join(unknown)}; it has: {', '.join(known)}"
+        )
+    if not isinstance(cluster, Cluster):
+        cluster = load_cluster(cluster)
+    make = tvm.transform.module_pass(_HeteroPlacePass, opt_level=0, name="HeteroPlace")
+    return make(cluster, HeteroPlaceOptions(**options))  # type: ignore[arg-type]
+
+
+def place(
+    mod: tvm.IRModule, cluster: Cluster, options: HeteroPlaceOptions
+) -> tuple[Extraction, Placement]:
+    """Cut `mod` into tasks and place them; the steps of the pass before annotation.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        The module has control flow or dynamic shapes.
+    ClusterError, InfeasibleError, MissingCostError, SolverError
+        See the steps.
+    """
+    say = options.progress or (lambda line: None)
+    if options.params:
+        main = relay.build_module.bind_params_by_name(mod["main"], dict(options.params))
+        mod = tvm.IRModule.from_expr(main)
+    say("optimising the network")
+    extraction = extract(prepare(mod))
+    graph = _with_pins(extraction.graph, cluster, options)
+    extraction = replace(extraction, graph=graph)
+    costs = _costs(extraction, cluster, options)
+    say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
+    limits = SolveOptions(
+        objective=options.objective, time_limit_s=options.time_limit, seed=options.seed
+    )
+    result = get_solver(options.solver).solve(Problem(graph, cluster, costs), limits)
+    check_plan(graph, cluster, costs, result.plan)
+    placement = Placement(
+        graph,
+        cluster,
+        costs,
+        result.plan,
+        result.objective_ns,
+        result.bound_ns,
+        tuple((name, objective) for name, objective, _ in result.candidates),
+    )
+    return extraction, placement
+
+
+def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions) -> CostTable:
+    graph, source = extraction.graph, options.costs
+    if isinstance(source, CostTable):
+        source.check(graph, cluster)
+        return source
+    if source == "measure":
+        return measure_costs(neutral_module(extraction), graph, cluster, options.progress)
+    if source == "estimate":
+        return estimate_costs(graph, cluster)
+    if isinstance(source, (str, os.PathLike)):
+        return load_costs(source, graph, cluster)
+    table = source(graph, cluster)
+    table.check(graph, cluster)
+    return table
+
+
+def _with_pins(graph: TaskGraph, cluster: Cluster, options: HeteroPlaceOptions) -> TaskGraph:
+    """Restrict the devices of tasks as `pin` and `exclude` say."""
+    for name in (*options.pin.values(), *options.exclude):
+        cluster.device_id(name)  # raises ClusterError, which lists the names there are
+    allowed = tuple(d.name for d in cluster.devices if d.name not in options.exclude)
+    if not allowed:
+        raise SolverError("every device is excluded; leave at least one")
+    matched: set[str] = set()
+    tasks = []
+    for task in graph.tasks:
+        devices = allowed if options.exclude else None
+        for pattern, device in options.pin.items():
+            if fnmatch(task.name, pattern) or any(fnmatch(op, pattern) for op in task.op.split("+")):
+                matched.add(pattern)
+                devices = (device,)
+        tasks.append(replace(task, devices=devices))
+    unmatched = [pattern for pattern in options.pin if pattern not in matched]
+    if unmatched:
+        names = ", ".join(task.name for task in graph.tasks[:8])
+        raise SolverError(
+            f"pin: no task matches {', '.join(unmatched)}; tasks are called like: {names}"
+        )
+    return replace(graph, tasks=tuple(tasks))
+
+
+def build(
+    mod: tvm.IRModule,
+    cluster: Cluster | str | os.PathLike[str] | None = None,
+    params: Mapping[str, tvm.nd.NDArray | np.ndarray] | None = None,
+    **options: object,
+) -> Executable:
+    """Place a module, unless it is placed already, and compile it into one executable.
+
+    Parameters
+    ----------
+    mod
+        A Relay module, placed by `HeteroPlace` or not.
+    cluster
+        Where to place it; may be left out if the module is placed.
+    params
+        Weights, if they are not bound into the module.
+    options
+        Options of `HeteroPlace`.
+
+    Raises
+    ------
+    LoweringError
+        No cluster for a module that is not placed; weights for one that was placed without them.
+    """
+    placed = read_placement(mod)
+    if placed is not None:
+        names = [parameter.name_hint for parameter in mod["main"].params]
+        unbound = [name for name in names if params is not None and name in params]
+        if unbound:
+            raise LoweringError(
+                f"the module was placed before its weights ({', '.join(unbound[:4])}, ...) were "
+                f"bound: pass params= to HeteroPlace, or bind them before"
+            )
+    elif cluster is None:
+        raise LoweringError("the module is not placed; give build() a cluster, or run HeteroPlace")
+    if cluster is not None:
+        mod = HeteroPlace(cluster, params=params, **options)(mod)
+    return build_annotated(mod)

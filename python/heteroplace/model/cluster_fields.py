@@ -1,0 +1,103 @@
+"""Convert single fields of cluster.json. Each converter raises ValueError with what it expects."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from heteroplace.model.json_reader import a_count, a_name, list_of
+from heteroplace.model.units import parse_bytes
+
+_DEVICE = re.compile(r"(?s)(.+?)(?::([0-9]+))?")
+
+
+def a_target(value: object) -> str:
+    """Return a TVM target string; a dict becomes "KIND -key=value ..." with the keys sorted."""
+    expected = (
+        'a TVM target such as "llvm -mcpu=native" or {"kind": "cuda", "arch": "sm_75"} '
+        "(values: text without spaces, whole numbers, true or false, lists of these)"
+    )
+    if isinstance(value, str) and value.strip():
+        return value
+    if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+        raise ValueError(expected)
+    words = [value["kind"]]
+    for key in sorted(value):
+        if key != "kind":
+            elements = value[key] if isinstance(value[key], list) else [value[key]]
+            words.append(f"-{key}={','.join(_target_word(e, expected) for e in elements)}")
+    if any(not word or any(c.isspace() for c in word) for word in words):
+        raise ValueError(expected)
+    return " ".join(words)
+
+
+def _target_word(value: object, expected: str) -> str:
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, int):
+        return str(int(value))
+    raise ValueError(expected)
+
+
+def a_kind_and_index(value: object) -> tuple[str, int]:
+    """Split "cuda:1" into its kind and number; "cuda" is "cuda:0", as in TVM."""
+    match = _DEVICE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError('a device kind and number such as "cuda:1" or "cpu:0"')
+    return match[1], int(match[2] or 0)
+
+
+def a_size_or_name(value: object) -> int | str:
+    """Return the bytes in a size, or the text that must then name a memory."""
+    expected = 'the name of a memory, or a size > 0 such as "16 GiB"'
+    if isinstance(value, str) and not _is_size(value):
+        if not value:
+            raise ValueError(expected)
+        return value
+    try:
+        return positive(parse_bytes)(value)
+    except ValueError:
+        raise ValueError(expected) from None
+
+
+def a_memory_name(value: object) -> str:
+    """Accept a name that cannot be taken for a size."""
+    if _is_size(value):
+        raise ValueError("a name that is not also a size")
+    return a_name(value)
+
+
+def _is_size(value: object) -> bool:
+    try:
+        parse_bytes(value)
+    except ValueError:
+        return False
+    return isinstance(value, str)
+
+
+def core_numbers(value: object) -> tuple[int, ...]:
+    """Accept a list of different core numbers."""
+    expected = "a list of different core numbers such as [0, 1]"
+    cores = list_of(a_count, expected)(value)
+    if not cores or len(set(cores)) < len(cores):
+        raise ValueError(expected)
+    return cores
+
+
+def a_list_of_devices(value: object) -> list[object]:
+    """Accept a list that is not empty."""
+    if not isinstance(value, list) or not value:
+        raise ValueError("a list of at least one device")
+    return value
+
+
+def positive(parse: Callable[[object], int]) -> Callable[[object], int]:
+    """Return `parse` with 0 refused."""
+
+    def parse_positive(value: object) -> int:
+        number = parse(value)
+        if number <= 0:
+            raise ValueError("more than 0")
+        return number
+
+    return parse_positive

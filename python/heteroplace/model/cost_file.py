@@ -1,0 +1,169 @@
+"""Read and write cost tables as JSON, and turn run times that came with a graph into a table.
+
+A file names tasks and devices, and holds the digests of the graph and the cluster it was made for.
+"""
+
+from __future__ import annotations
+
+import os
+
+from heteroplace.errors import CostMismatchError, MissingCostError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph_file import Times
+from heteroplace.model.json_reader import (
+    Faults,
+    ObjectReader,
+    a_count,
+    a_text,
+    read_json,
+    schema_version,
+    write_json,
+)
+
+SCHEMA_VERSION = 1
+_WITH_TIME = ("measured", "estimated", "given")
+_WITHOUT_TIME = ("unsupported", "unknown")
+_MAX_LISTED = 10
+
+
+def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTable:
+    """Return the cost table of run times given by task name and device name.
+
+    `times` may hold devices that the cluster has not; they are left out.
+
+    Raises
+    ------
+    MissingCostError
+        A task lacks the time of a device that it may run on; null in a file says that the device
+        cannot run it.
+    CostMismatchError
+        `times` names a task that the graph has not.
+    """
+    unknown = sorted(set(times) - {task.name for task in graph.tasks})
+    if unknown:
+        raise CostMismatchError(
+            f"times are given for tasks that graph {graph.name!r} has not: "
+            f"{', '.join(unknown[:_MAX_LISTED])}"
+        )
+    missing: list[str] = []
+
+    def cost(task_id: int, device_id: int) -> Cost:
+        task, device = graph.tasks[task_id].name, cluster.devices[device_id].name
+        row = times.get(task, {})
+        if device not in row:
+            missing.append(f"task {task!r} on {device!r}")
+            return Cost.unknown()
+        time = row[device]
+        return Cost.unsupported("the given times say so") if time is None else Cost.given(time)
+
+    table = build_table(graph, cluster, cost)
+    if missing:
+        more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
+        given = sorted({device for row in times.values() for device in row})
+        raise MissingCostError(
+            f"graph {graph.name!r} gives no time for {', '.join(missing[:_MAX_LISTED])}{more}; "
+            f"it gives times for the devices: {', '.join(given) or 'none'}. Add the times, or "
+            f"null where a device cannot run a task"
+        )
+    return table
+
+
+def save_costs(
+    table: CostTable, graph: TaskGraph, cluster: Cluster, path: str | os.PathLike[str]
+) -> None:
+    """Write `table` to `path`; atomic.
+
+    Raises
+    ------
+    CostMismatchError
+        The table belongs to another graph or cluster.
+    """
+    table.check(graph, cluster)
+    write_json(costs_to_json(table, graph, cluster), path)
+
+
+def load_costs(path: str | os.PathLike[str], graph: TaskGraph, cluster: Cluster) -> CostTable:
+    """Return the cost table in a file.
+
+    Raises
+    ------
+    CostMismatchError
+        The file cannot be read, belongs to another graph or cluster, or has faults (all are named,
+        with their JSON paths).
+    """
+    return costs_from_json(read_json(path, CostMismatchError), graph, cluster, os.fspath(path))
+
+
+def costs_to_json(table: CostTable, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
+    """Return `table` as a value for `json.dump`."""
+    costs = {}
+    for task, row in zip(graph.tasks, table.rows, strict=True):
+        costs[task.name] = {
+            device.name: _cost_to_json(cost)
+            for device, cost in zip(cluster.devices, row, strict=True)
+        }
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "graph": graph.name,
+        "graph_digest": table.graph_digest,
+        "cluster": cluster.name,
+        "cluster_digest": table.cluster_digest,
+        "costs": costs,
+    }
+
+
+def costs_from_json(
+    value: object, graph: TaskGraph, cluster: Cluster, source: str = "costs"
+) -> CostTable:
+    """Return the table that a parsed JSON value describes; raises as `load_costs`."""
+    faults = Faults(source, CostMismatchError)
+    root = ObjectReader(value, "$", faults)
+    schema_version(root, SCHEMA_VERSION)
+    root.optional("graph", a_text, "")
+    root.optional("cluster", a_text, "")
+    graph_digest = root.required("graph_digest", a_text, "")
+    cluster_digest = root.required("cluster_digest", a_text, "")
+    rows = root.entry("costs")
+    root.finish()
+    faults.check()
+    # Before the rows are read: those of another graph would only give a heap of unknown names.
+    CostTable(graph_digest, cluster_digest, ()).check(graph, cluster)
+    table = []
+    for task in graph.tasks:
+        row = rows.entry(task.name)
+        table.append(tuple(_read_cost(row.entry(device.name)) for device in cluster.devices))
+        row.finish()
+    rows.finish()
+    faults.check()
+    return CostTable(graph_digest, cluster_digest, tuple(table))
+
+
+def _cost_to_json(cost: Cost) -> dict[str, object]:
+    value: dict[str, object] = {"source": cost.source}
+    if cost.ns is not None:
+        value["ns"] = cost.ns
+    if cost.spread_ns:
+        value["spread_ns"] = cost.spread_ns
+    if cost.reason:
+        value["reason"] = cost.reason
+    return value
+
+
+def _read_cost(reader: ObjectReader) -> Cost:
+    source = reader.required("source", _source, "unknown")
+    read_ns = reader.required if source in _WITH_TIME else reader.optional
+    ns = read_ns("ns", a_count, None)
+    if source in _WITHOUT_TIME and ns is not None:
+        reader.faults.add(f"{reader.path}.ns", f"a cost that is {source} has no time")
+    spread_ns = reader.optional("spread_ns", a_count, 0)
+    reason = reader.optional("reason", a_text, "")
+    reader.finish()
+    return Cost(ns, source, spread_ns, reason)
+
+
+def _source(value: object) -> str:
+    if value not in (*_WITH_TIME, *_WITHOUT_TIME):
+        raise ValueError(f"one of {', '.join((*_WITH_TIME, *_WITHOUT_TIME))}")
+    return str(value)

@@ -1,0 +1,156 @@
+"""Read and write plans as JSON. Steps name tasks, devices, tensors, memories and links.
+
+Whether a plan is valid is not asked here (that is `check_plan`), only whether its names exist.
+"""
+
+from __future__ import annotations
+
+import os
+
+from heteroplace.errors import PlanError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.json_reader import (
+    Faults,
+    ObjectReader,
+    a_list,
+    a_name,
+    a_text,
+    list_of,
+    read_json,
+    schema_version,
+    write_json,
+)
+from heteroplace.model.plan import Copy, Plan, Run, Step
+
+SCHEMA_VERSION = 1
+
+
+def save_plan(plan: Plan, graph: TaskGraph, cluster: Cluster, path: str | os.PathLike[str]) -> None:
+    """Write `plan` to `path` so that `load_plan` returns an equal one; atomic.
+
+    Raises
+    ------
+    PlanError
+        The plan belongs to another graph or cluster.
+    """
+    _check_digests(plan.graph_digest, plan.cluster_digest, graph, cluster, "the plan")
+    write_json(plan_to_json(plan, graph, cluster), path)
+
+
+def load_plan(path: str | os.PathLike[str], graph: TaskGraph, cluster: Cluster) -> Plan:
+    """Return the plan in a file.
+
+    Raises
+    ------
+    PlanError
+        The file cannot be read, belongs to another graph or cluster, or has faults (all are named,
+        with their JSON paths).
+    """
+    return plan_from_json(read_json(path, PlanError), graph, cluster, os.fspath(path))
+
+
+def plan_to_json(plan: Plan, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
+    """Return `plan` as a value for `json.dump`."""
+    value: dict[str, object] = {
+        "schema_version": SCHEMA_VERSION,
+        "graph": graph.name,
+        "graph_digest": plan.graph_digest,
+        "cluster": cluster.name,
+        "cluster_digest": plan.cluster_digest,
+        "origin": plan.origin,
+        "steps": [_step_to_json(step, graph, cluster) for step in plan.steps],
+    }
+    if plan.reasons:
+        value["reasons"] = list(plan.reasons)
+    return value
+
+
+def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: str = "plan") -> Plan:
+    """Return the plan that a parsed JSON value describes; raises as `load_plan`."""
+    faults = Faults(source, PlanError)
+    root = ObjectReader(value, "$", faults)
+    schema_version(root, SCHEMA_VERSION)
+    root.optional("graph", a_text, "")
+    root.optional("cluster", a_text, "")
+    graph_digest = root.required("graph_digest", a_text, "")
+    cluster_digest = root.required("cluster_digest", a_text, "")
+    origin = root.required("origin", a_text, "")
+    reasons = root.optional("reasons", list_of(a_text, "a list of texts"), ())
+    root.required("steps", a_list, ())
+    readers = root.objects("steps")
+    root.finish()
+    faults.check()
+    # Before the steps are read: those of another graph would only give a heap of unknown names.
+    _check_digests(graph_digest, cluster_digest, graph, cluster, source)
+    if reasons and len(reasons) != len(graph.tasks):
+        faults.add(
+            "$.reasons", f"has {len(reasons)} texts; expected one per task: {len(graph.tasks)}"
+        )
+    names = _Names(graph, cluster)
+    steps = tuple(names.read_step(reader) for reader in readers)
+    faults.check()
+    return Plan(graph_digest, cluster_digest, steps, origin, reasons)
+
+
+class _Names:
+    """Ids of everything that a step may name."""
+
+    def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
+        self._ids = {
+            "task": {task.name: index for index, task in enumerate(graph.tasks)},
+            "tensor": {tensor.name: index for index, tensor in enumerate(graph.tensors)},
+            "device": {device.name: index for index, device in enumerate(cluster.devices)},
+            "memory": {memory.name: index for index, memory in enumerate(cluster.memories)},
+            "link": {link.name: index for index, link in enumerate(cluster.links)},
+        }
+
+    def read_step(self, reader: ObjectReader) -> Step:
+        step: Step
+        if reader.has("copy"):
+            tensor = self._find(reader, "copy", "tensor")
+            src = self._find(reader, "from", "memory")
+            dst = self._find(reader, "to", "memory")
+            via = reader.required("via", list_of(a_name, "a list of link names"), ())
+            path = f"{reader.path}.via"
+            links = [
+                reader.faults.find(f"{path}[{index}]", "link", name, self._ids["link"])
+                for index, name in enumerate(via)
+            ]
+            step = Copy(tensor, src, dst, tuple(links))
+        else:
+            step = Run(self._find(reader, "run", "task"), self._find(reader, "on", "device"))
+        reader.finish()
+        return step
+
+    def _find(self, reader: ObjectReader, key: str, kind: str) -> int:
+        name = reader.required(key, a_name, None)
+        if name is None:
+            return 0
+        return reader.faults.find(f"{reader.path}.{key}", kind, name, self._ids[kind])
+
+
+def _step_to_json(step: Step, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
+    if isinstance(step, Run):
+        return {"run": graph.tasks[step.task].name, "on": cluster.devices[step.device].name}
+    return {
+        "copy": graph.tensors[step.tensor].name,
+        "from": cluster.memories[step.src].name,
+        "to": cluster.memories[step.dst].name,
+        "via": [cluster.links[link].name for link in step.route],
+    }
+
+
+def _check_digests(
+    graph_digest: str, cluster_digest: str, graph: TaskGraph, cluster: Cluster, source: str
+) -> None:
+    pairs = (
+        ("graph", graph.name, graph_digest, graph.digest()),
+        ("cluster", cluster.name, cluster_digest, cluster.digest()),
+    )
+    for kind, name, expected, got in pairs:
+        if expected != got:
+            raise PlanError(
+                f"{source}: made for a {kind} with digest {expected}, but {kind} {name!r} has "
+                f"{got}; make the plan again"
+            )

@@ -1,0 +1,123 @@
+"""Turn text such as "44.26 Gbit/s" into whole bytes, bytes per second or nanoseconds, and back.
+
+Arithmetic is exact (fractions, not floating point). Where a quantity is not whole it is rounded
+against optimism: sizes and speeds down, durations up.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([^0-9. ].*)")
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_BYTES = {f"{prefix}B": Fraction(factor) for prefix, factor in (_DECIMAL | _BINARY).items()}
+_BYTES_PER_SECOND = {f"{unit}/s": factor for unit, factor in _BYTES.items()} | {
+    f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _DECIMAL.items()
+}
+_NANOSECONDS = {
+    "ns": Fraction(1),
+    "us": Fraction(10**3),
+    "µs": Fraction(10**3),
+    "ms": Fraction(10**6),
+    "s": Fraction(10**9),
+}
+_FLOPS_PER_SECOND = {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()}
+
+
+def parse_bytes(value: object) -> int:
+    """Return the number of bytes in a size: a whole number of bytes, or text such as "16 GiB".
+
+    Raises
+    ------
+    ValueError
+        The text says what was expected.
+
+    >>> parse_bytes("1.5 KiB")
+    1536
+    """
+    if is_integer(value):
+        return _not_negative(value, 'a size such as "16 GiB", or a number of bytes')
+    return _quantity(value, _BYTES, 'a size such as "16 GiB" or "800 MB", or a number of bytes')
+
+
+def parse_bandwidth(value: object) -> int:
+    """Return the bytes per second in text such as "44.26 Gbit/s" or "5.5 GB/s".
+
+    The unit is obligatory, since bits are easily taken for bytes.
+
+    >>> parse_bandwidth("44.26 Gbit/s")
+    5532500000
+    """
+    expected = 'a bandwidth with its unit, such as "44.26 Gbit/s" or "5.5 GB/s"'
+    return _quantity(value, _BYTES_PER_SECOND, expected)
+
+
+def parse_duration(value: object) -> int:
+    """Return the nanoseconds in text such as "5 us" (units: ns, us, ms, s)."""
+    expected = 'a duration with its unit (ns, us, ms, s), such as "5 us"'
+    return _quantity(value, _NANOSECONDS, expected, round_up=True)
+
+
+def parse_flops_per_second(value: object) -> int:
+    """Return the operations per second in a whole number or text such as "14.1 TFLOP/s"."""
+    expected = 'a speed such as "14.1 TFLOP/s", or a number of operations per second'
+    if is_integer(value):
+        return _not_negative(value, expected)
+    return _quantity(value, _FLOPS_PER_SECOND, expected)
+
+
+def is_integer(value: object) -> bool:
+    """Say whether a parsed JSON value is a whole number (1.0 is one, as in JSON Schema)."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+
+
+def format_bytes(num_bytes: int) -> str:
+    """Return a size for people, e.g. "7.1 GiB".
+
+    >>> format_bytes(1536)
+    '1.5 KiB'
+    """
+    if num_bytes < 1024:
+        return f"{num_bytes} B"
+    size = float(num_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def format_ns(duration_ns: float) -> str:
+    """Return a duration for people, with three digits, e.g. "3.04 ms".
+
+    >>> format_ns(3_041_000)
+    '3.04 ms'
+    """
+    for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if abs(duration_ns) >= factor:
+            value = duration_ns / factor
+            digits = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+            return f"{value:.{digits}f} {unit}"
+    return f"{duration_ns:.0f} ns"
+
+
+def _not_negative(value: object, expected: str) -> int:
+    number = int(value)  # type: ignore[call-overload]
+    if number < 0:
+        raise ValueError(expected)
+    return int(number)
+
+
+def _quantity(
+    value: object, factors: dict[str, Fraction], expected: str, round_up: bool = False
+) -> int:
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2] not in factors:
+        raise ValueError(expected)
+    amount = Fraction(match[1]) * factors[match[2]]
+    whole = amount.numerator // amount.denominator
+    return whole + (1 if round_up and amount.denominator != 1 else 0)

@@ -1,0 +1,162 @@
+"""Small tools on Relay expressions that every module of this package needs.
+
+All walks are over TVM's own post-order and iterative on our side, so that a network of thousands
+of ops in a row does not exhaust Python's stack.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import tvm
+from tvm import relay
+
+from heteroplace.errors import UnsupportedRelayError
+from heteroplace.model.graph import tensor_bytes
+
+SPAN_PREFIX = "task:"
+"""Source names of spans that name a task start with this, so that others are not mistaken."""
+
+
+def post_order(expr: relay.Expr) -> list[relay.Expr]:
+    """Return every sub-expression once, operands first; bodies of inner functions are left out."""
+    found: list[relay.Expr] = []
+    inner: set[relay.Expr] = set()
+
+    def visit(node: relay.Expr) -> None:
+        found.append(node)
+        if isinstance(node, relay.Function):
+            inner.update(post_order_of_function(node))
+
+    relay.analysis.post_order_visit(expr, visit)
+    return [node for node in found if node not in inner or isinstance(node, relay.Function)]
+
+
+def post_order_of_function(function: relay.Function) -> list[relay.Expr]:
+    """Return the sub-expressions of a function: its parameters and its body, operands first."""
+    found: list[relay.Expr] = []
+    relay.analysis.post_order_visit(function.body, found.append)
+    return [*function.params, *found]
+
+
+def is_primitive_call(expr: relay.Expr) -> bool:
+    """Say whether `expr` calls a fused function, as FuseOps leaves them."""
+    if not isinstance(expr, relay.Call) or not isinstance(expr.op, relay.Function):
+        return False
+    attributes = expr.op.attrs
+    return attributes is not None and "Primitive" in attributes and int(attributes["Primitive"]) == 1
+
+
+def is_op_call(expr: relay.Expr, name: str) -> bool:
+    """Say whether `expr` calls the operator `name`."""
+    return (
+        isinstance(expr, relay.Call)
+        and isinstance(expr.op, tvm.ir.Op)
+        and expr.op.name == name
+    )
+
+
+def tensor_types(type_: tvm.ir.Type) -> list[relay.TensorType]:
+    """Return the tensor types inside `type_`, tuples flattened.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        A type that is neither a tensor nor a tuple of tensors, or a dynamic shape.
+    """
+    if isinstance(type_, relay.TupleType):
+        return [leaf for field in type_.fields for leaf in tensor_types(field)]
+    if not isinstance(type_, relay.TensorType):
+        raise UnsupportedRelayError(
+            f"a value has type {type_}; tasks exchange only tensors and tuples of tensors"
+        )
+    return [type_]
+
+
+def static_shape(type_: relay.TensorType) -> tuple[int, ...]:
+    """Return the shape as integers.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        Some extent is not known at compile time.
+    """
+    for extent in type_.shape:
+        if not isinstance(extent, (tvm.tir.IntImm, int)):
+            raise UnsupportedRelayError(
+                f"a value has the dynamic shape {type_}; give every input a fixed shape, e.g. by "
+                f"frontend.from_onnx(path, input_shapes=...)"
+            )
+    return tuple(int(extent) for extent in type_.shape)
+
+
+def type_bytes(type_: relay.TensorType) -> int:
+    """Return the size of a tensor type in bytes."""
+    return tensor_bytes(static_shape(type_), type_.dtype)
+
+
+def task_span(task: str) -> relay.Span:
+    """Return a span that ties an expression to the task it belongs to."""
+    return relay.Span(relay.SourceName(SPAN_PREFIX + task), 0, 0, 0, 0)
+
+
+def task_of_span(expr: relay.Expr) -> str | None:
+    """Return the task that the span of `expr` names; None if it names none."""
+    span = expr.span
+    if not isinstance(span, relay.Span):
+        return None
+    name = span.source_name.name
+    return name[len(SPAN_PREFIX) :] if name.startswith(SPAN_PREFIX) else None
+
+
+def tasks_in(function: relay.Function) -> list[str]:
+    """Return the tasks named by the spans in a function's body, in post-order, each once."""
+    nodes = post_order_of_function(function)
+    names = (task_of_span(node) for node in nodes if isinstance(node, relay.Call))
+    return list(dict.fromkeys(name for name in names if name is not None))
+
+
+def rebuild(
+    nodes: Sequence[relay.Expr],
+    mapped: dict[relay.Expr, relay.Expr],
+    rewrite: Callable[[relay.Expr, relay.Expr], relay.Expr] | None = None,
+    span: relay.Span | None = None,
+) -> None:
+    """Copy `nodes` (operands first) with their operands replaced, recording old -> new in `mapped`.
+
+    Parameters
+    ----------
+    nodes
+        In post-order. Nodes already in `mapped` are left as they are mapped.
+    mapped
+        Old expression to new expression; extended in place.
+    rewrite
+        Called as rewrite(old, new) for each copied node; what it returns is used instead.
+    span
+        Given to every copied call; None keeps the old spans.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        A node that is no dataflow: control flow, references, pattern matching.
+    """
+    for node in nodes:
+        if node in mapped:
+            continue
+        if isinstance(node, (relay.Var, relay.Constant, relay.GlobalVar, tvm.ir.Op)):
+            new: relay.Expr = node
+        elif isinstance(node, relay.Function):
+            new = node
+        elif isinstance(node, relay.Call):
+            arguments = [mapped[argument] for argument in node.args]
+            new = relay.Call(node.op, arguments, node.attrs, node.type_args, span or node.span)
+        elif isinstance(node, relay.Tuple):
+            new = relay.Tuple([mapped[field] for field in node.fields], span or node.span)
+        elif isinstance(node, relay.TupleGetItem):
+            new = relay.TupleGetItem(mapped[node.tuple_value], node.index, span or node.span)
+        else:
+            raise UnsupportedRelayError(
+                f"the module holds a {type(node).__name__} expression; only dataflow (calls, "
+                f"tuples, constants) can be cut into tasks: unroll loops and inline branches first"
+            )
+        mapped[node] = new if rewrite is None else rewrite(node, new)

@@ -1,0 +1,62 @@
+"""Count the floating point operations of Relay calls; a multiply-add counts two."""
+
+from __future__ import annotations
+
+import math
+
+from tvm import relay
+
+from heteroplace.relay.expressions import static_shape, tensor_types
+
+_FREE = frozenset(
+    """reshape squeeze expand_dims transpose layout_transform concatenate split strided_slice take
+    copy cast nn.batch_flatten nn.pad full zeros ones broadcast_to reverse stack gather gather_nd
+    where arange repeat tile contrib_reverse_reshape nn.dropout annotation.stop_fusion
+    dyn.reshape shape_of""".split()
+)
+"""Ops that move data and compute nothing."""
+
+
+def call_flops(call: relay.Call) -> int:
+    """Return the floating point operations of one call of an operator; types must be inferred."""
+    name = call.op.name
+    outputs = [math.prod(static_shape(type_)) for type_ in tensor_types(call.checked_type)]
+    if name in _FREE:
+        return 0
+    if "conv" in name and len(call.args) == 2 and hasattr(call.attrs, "kernel_size"):
+        if "transpose" in name:  # every input element is multiplied, not every output element
+            elements = math.prod(static_shape(call.args[0].checked_type))
+            return 2 * elements * _weights_per(call, "Ii")
+        return 2 * outputs[0] * _weights_per(call, "Oo")
+    if name in ("nn.dense", "nn.batch_matmul", "nn.matmul", "nn.contrib_dense_pack"):
+        data = static_shape(call.args[0].checked_type)
+        weights = math.prod(static_shape(call.args[1].checked_type))
+        rows = outputs[0] // max(1, _columns(call))
+        depth = data[-2] if getattr(call.attrs, "transpose_a", False) else data[-1]
+        return 2 * rows * _columns(call) * depth if weights else 0
+    if "pool2d" in name and hasattr(call.attrs, "pool_size"):
+        return outputs[0] * math.prod(int(extent) for extent in call.attrs.pool_size)
+    inputs = [
+        math.prod(static_shape(type_))
+        for argument in call.args
+        for type_ in tensor_types(argument.checked_type)
+    ]
+    # A reduction reads more than it writes, an elementwise op writes as much as it reads.
+    return max([*outputs, *inputs])
+
+
+def _columns(call: relay.Call) -> int:
+    return static_shape(tensor_types(call.checked_type)[0])[-1]
+
+
+def _weights_per(call: relay.Call, channel: str) -> int:
+    """Weights for each channel of one side: "Oo" of the output, "Ii" of the input.
+
+    In blocked layouts such as OIHW4i4o the channels of a side are two letters.
+    """
+    shape = static_shape(call.args[1].checked_type)
+    letters = [letter for letter in call.attrs.kernel_layout if letter.isalpha()]
+    channels = math.prod(
+        extent for letter, extent in zip(letters, shape, strict=True) if letter in channel
+    )
+    return math.prod(shape) // max(1, channels)

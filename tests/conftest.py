@@ -1,0 +1,46 @@
+"""Rules for all tests: which need TVM with Relay, which need a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+_TESTS = Path(__file__).resolve().parent
+
+
+def _why_no_relay() -> str | None:
+    """Return why tests of Relay cannot run; the package is looked at, but not imported."""
+    spec = importlib.util.find_spec("tvm")
+    if spec is None or not spec.submodule_search_locations:
+        return "no TVM is installed: python -m heteroplace.tvm_wheel install"
+    if not (Path(spec.submodule_search_locations[0]) / "relay").is_dir():
+        return "the TVM that is installed has no Relay: python -m heteroplace.tvm_wheel install"
+    return None
+
+
+def _why_no_gpu() -> str | None:
+    """Return why tests of CUDA cannot run: no driver, or no device."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "no NVIDIA driver is installed"
+    count = ctypes.c_int()
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return "the NVIDIA driver does not start"
+    return None if count.value else "this machine has no NVIDIA GPU"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what lies in tests/relay and tests/gpu, and skip what this machine cannot run."""
+    folders = {"relay": _TESTS / "relay", "gpu": _TESTS / "gpu"}
+    reasons = {"relay": _why_no_relay(), "gpu": _why_no_gpu()}
+    for item in items:
+        for mark, folder in folders.items():
+            if folder in item.path.parents:
+                item.add_marker(mark)
+            reason = reasons[mark]
+            if reason is not None and item.get_closest_marker(mark) is not None:
+                item.add_marker(pytest.mark.skip(reason=reason))

@@ -1,0 +1,209 @@
+"""The order of the layers, read from the import statements; nothing is imported to check it."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
+
+# Each part with its layer; a part imports from lower ones and from itself. Where two parts of one
+# layer build on each other, the second number orders them.
+LAYERS = {
+    "errors": (0, 0),
+    "tvm_wheel": (0, 0),
+    "model": (0, 1),
+    "native": (1, 0),
+    "report": (1, 0),
+    "coarsen": (2, 0),
+    "costs": (2, 0),
+    "simulate": (2, 0),
+    "solve": (3, 0),
+    "transforms": (4, 0),
+    "dynamic": (4, 0),
+    "tvm_bridge": (5, 0),
+    "relay": (5, 1),
+    "build": (6, 0),
+    "run": (7, 0),
+    "hetero_place": (8, 0),
+    "cli": (9, 0),
+    "bench": (9, 0),
+    "demo": (9, 0),
+}
+TVM_LAYERS = range(5, 10)
+# Programs and the pass on top: they may use the public names of `heteroplace`, as users do.
+TOP_LAYER = 9
+NOT_IMPORTED = {"cli", "bench", "demo", "hetero_place"}
+# Third-party packages that a function may import: large, or not always installed.
+LATE_IMPORTS = {
+    "attr",
+    "highspy",
+    "gurobipy",
+    "matplotlib",
+    "mpi4py",
+    "networkx",
+    "onnx",
+    "onnxruntime",
+    "ortools",
+    "psutil",
+    "pymetis",
+    "pynvml",
+    "rich",
+    "scipy",
+    "tvm",
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name."""
+
+    name: str
+    """Dotted, with the imported attribute: "heteroplace.errors.PlanError"."""
+    line: int
+    """Where it stands."""
+    is_late: bool
+    """It stands inside a function."""
+    dots: int
+    """Leading dots of a relative import."""
+
+    @property
+    def root(self) -> str:
+        """The top-level package."""
+        return self.name.split(".")[0]
+
+
+def is_import_call(call: ast.Call) -> bool:
+    """Tell whether this is `import_module("name")`, under importlib or alone."""
+    is_import = ast.unparse(call.func).split(".")[-1] == "import_module"
+    return is_import and bool(call.args) and isinstance(call.args[0], ast.Constant)
+
+
+def read_imports(text: str) -> Iterator[Import]:
+    """Yield the imports of a module, `importlib.import_module("name")` included."""
+
+    def visit(node: ast.AST, is_late: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, is_late, 0)
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}" if node.module else alias.name
+                yield Import(name, node.lineno, is_late, node.level)
+        elif isinstance(node, ast.Call) and is_import_call(node):
+            yield Import(ast.literal_eval(node.args[0]), node.lineno, is_late, 0)
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, is_late or is_function)
+
+    yield from visit(ast.parse(text), False)
+
+
+def check_package(package: Path) -> list[str]:
+    """Return every breach of the rules as "file:line: what"."""
+    faults = []
+    for path in sorted(package.rglob("*.py")):
+        inner = path.relative_to(package)
+        part = inner.parts[0].removesuffix(".py")
+        for found in read_imports(path.read_text()):
+            for fault in faults_of(part, found):
+                faults.append(f"{inner.as_posix()}:{found.line}: {fault}")
+        if part != "__init__" and part not in LAYERS:
+            faults.append(f"{inner.as_posix()}:1: {part} has no layer in tests/test_layers.py")
+    return faults
+
+
+def faults_of(part: str, found: Import) -> Iterator[str]:
+    """Yield what is wrong with one import in a module of `part`."""
+    layer = LAYERS.get(part, (TOP_LAYER, 0))
+    if found.dots:
+        yield f"relative import of {found.name}"
+        return
+    if found.root == "heteroplace":
+        yield from faults_inside(part, layer, found)
+        if found.is_late:
+            yield f"{found.name} is imported inside a function"
+        return
+    is_standard = found.root in sys.stdlib_module_names
+    if found.root == "tvm" and layer[0] not in TVM_LAYERS:
+        yield f"layer {layer[0]} imports tvm"
+    if layer[0] == 0 and not is_standard:
+        yield f"layer 0 imports {found.root}, which is not in the standard library"
+    if found.is_late and found.root not in LATE_IMPORTS:
+        yield f"{found.root} is imported inside a function"
+
+
+def faults_inside(part: str, layer: tuple[int, int], found: Import) -> Iterator[str]:
+    """Yield what is wrong with an import of heteroplace itself."""
+    steps = found.name.split(".")
+    target = steps[1] if len(steps) > 1 else ""
+    if target == "_core":
+        if part != "native":
+            yield "only native imports _core"
+    elif part in {"__init__", target}:
+        return
+    elif part == "tvm_wheel":
+        yield "tvm_wheel runs alone and imports nothing of heteroplace"
+    elif target in NOT_IMPORTED:
+        yield f"nothing imports {target}"
+    elif target not in LAYERS:
+        if layer[0] < TOP_LAYER:
+            yield f"{found.name}: only layer {TOP_LAYER} uses the names of the package itself"
+    elif LAYERS[target] >= layer:
+        yield f"{part} (layer {layer[0]}) imports {target} (layer {LAYERS[target][0]})"
+
+
+def test_every_module_imports_only_from_lower_layers() -> None:
+    faults = check_package(PACKAGE)
+    assert not faults, "\n".join(faults)
+
+
+def test_the_package_is_found() -> None:
+    assert (PACKAGE / "errors.py").is_file()
+    assert any(read_imports((PACKAGE / "tvm_bridge.py").read_text()))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        ("model/plan.py", "from heteroplace.solve import milp", "model (layer 0) imports solve"),
+        ("errors.py", "import heteroplace.model.plan", "errors (layer 0) imports model"),
+        ("coarsen/topo.py", "from heteroplace import costs", "coarsen (layer 2) imports costs"),
+        ("costs/links.py", "from heteroplace import _core", "only native imports _core"),
+        ("costs/links.py", "from heteroplace._core import f", "only native imports _core"),
+        ("solve/milp.py", "import tvm.relay", "layer 3 imports tvm"),
+        ("solve/milp.py", "def f():\n    import tvm", "layer 3 imports tvm"),
+        ("solve/milp.py", "import importlib\nimportlib.import_module('tvm')", "imports tvm"),
+        ("model/graph.py", "import numpy as np", "numpy, which is not in the standard library"),
+        ("run/executor.py", "import heteroplace.cli.main", "nothing imports cli"),
+        ("cli/main.py", "from heteroplace import hetero_place", "nothing imports hetero_place"),
+        ("run/executor.py", "from heteroplace import Plan", "only layer 9 uses the names"),
+        ("run/executor.py", "import heteroplace", "only layer 9 uses the names"),
+        ("run/executor.py", "from . import measure", "relative import of measure"),
+        ("run/executor.py", "def f():\n    import json", "json is imported inside a function"),
+        ("run/x.py", "class A:\n  def f(self):\n    from heteroplace import errors", "inside"),
+        ("tvm_wheel.py", "from heteroplace.errors import PlanError", "tvm_wheel runs alone"),
+        ("extras/new.py", "", "extras has no layer"),
+        ("solve/milp.py", "def f():\n    from ortools.sat import cp_model", None),
+        ("relay/extract.py", "from heteroplace.tvm_bridge import require_tvm", None),
+        ("run/executor.py", "from heteroplace.run.measure import f\nimport tvm", None),
+        ("native/__init__.py", "from heteroplace import _core", None),
+        ("bench/suites.py", "from heteroplace import Plan, HeteroPlace", None),
+        ("__init__.py", "from heteroplace.hetero_place import HeteroPlace", None),
+    ],
+)
+def test_the_checker_sees(tmp_path: Path, file: str, text: str, fault: str | None) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    faults = check_package(tmp_path)
+    if fault is None:
+        assert faults == []
+    else:
+        assert len(faults) == 1
+        assert fault in faults[0]

@@ -1,0 +1,290 @@
+"""Cluster files: what is read, what is refused (with JSON paths), and that the schema agrees."""
+
+import json
+from importlib import resources
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heteroplace.errors import ClusterError
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cluster_file import (
+    cluster_from_json,
+    cluster_to_json,
+    load_cluster,
+    ready_made_clusters,
+    save_cluster,
+)
+
+SCHEMA = json.loads(
+    (resources.files("heteroplace") / "schemas/cluster.schema.json").read_text("utf-8")
+)
+
+
+def small(**changes):
+    """A small valid cluster file, with top-level keys replaced."""
+    value = {
+        "schema_version": 1,
+        "name": "box",
+        "host": "ram",
+        "memories": [{"name": "ram", "size": "8 GiB"}],
+        "devices": [
+            {"name": "cpu", "target": "llvm", "device": "cpu:0", "memory": "ram", "cores": [0, 1]},
+            {
+                "name": "gpu0",
+                "target": {"kind": "cuda", "arch": "sm_75"},
+                "device": "cuda:1",
+                "memory": "16 GiB",
+            },
+        ],
+        "links": [
+            {
+                "src": "cpu",
+                "dst": "gpu0",
+                "bandwidth": "5.5 GB/s",
+                "latency": "5 us",
+                "bidirectional": True,
+            }
+        ],
+    }
+    value.update(changes)
+    return {key: item for key, item in value.items() if item is not None}
+
+
+def small_with(list_name, index, **changes):
+    """`small()` with keys of one memory, device or link replaced (None: removed)."""
+    value = small()
+    item = value[list_name][index]
+    item.update(changes)
+    value[list_name][index] = {key: entry for key, entry in item.items() if entry is not None}
+    return value
+
+
+def test_units_memories_and_links_are_read():
+    cluster = cluster_from_json(small())
+    assert cluster.memories == (Memory("ram", 8 * 2**30), Memory("gpu0", 16 * 2**30))
+    assert cluster.host == 0
+    cpu, gpu = cluster.devices
+    assert (cpu.kind, cpu.index, cpu.memory, cpu.cores) == ("cpu", 0, 0, (0, 1))
+    assert (gpu.kind, gpu.index, gpu.memory, gpu.target) == ("cuda", 1, 1, "cuda -arch=sm_75")
+    assert cluster.links == (
+        Link("cpu->gpu0", 0, 1, 5_500_000_000, 5_000, "cpu->gpu0"),
+        Link("gpu0->cpu", 1, 0, 5_500_000_000, 5_000, "gpu0->cpu"),
+    )
+
+
+def test_named_channel_is_shared_by_both_directions():
+    cluster = cluster_from_json(small_with("links", 0, channel="pcie", name="slot0"))
+    assert [(link.name, link.channel) for link in cluster.links] == [
+        ("slot0", "pcie"),
+        ("slot0.reverse", "pcie"),
+    ]
+
+
+def test_reserve_is_taken_off_every_memory():
+    cluster = cluster_from_json(small(defaults={"memory_reserve": "1 GiB"}))
+    assert [memory.bytes for memory in cluster.memories] == [7 * 2**30, 15 * 2**30]
+
+
+def test_reserve_must_leave_something():
+    with pytest.raises(ClusterError, match=r"\$\.memories\[0\]\.size: memory 'ram' has"):
+        cluster_from_json(small(defaults={"memory_reserve": "8 GiB"}))
+
+
+def test_target_dict_becomes_text_with_sorted_keys():
+    target = {"kind": "llvm", "mcpu": "skylake", "mattr": ["+avx2", "+fma"], "fast-math": True}
+    cluster = cluster_from_json(small_with("devices", 0, target=target))
+    assert cluster.devices[0].target == "llvm -fast-math=1 -mattr=+avx2,+fma -mcpu=skylake"
+
+
+def test_all_faults_are_reported_at_once_with_paths():
+    value = small()
+    value["nam"] = value.pop("name")
+    value["devices"][1]["memory"] = "16 GB/s"
+    value["devices"][1]["core"] = [1]
+    value["links"][0].update(dst="gpu1", bandwidth=5, latency="5")
+    with pytest.raises(ClusterError) as fault:
+        cluster_from_json(value, source="box.json")
+    assert str(fault.value).splitlines() == [
+        "box.json: 7 faults",
+        '  $: the key "name" is missing',
+        "  $.devices[1].memory: no memory is called '16 GB/s', and a size looks like \"16 GiB\"",
+        '  $.devices[1]: unknown key "core"; did you mean "cores"?',
+        '  $.links[0].dst: no memory or device is called "gpu1"; did you mean "gpu0"?',
+        '  $.links[0].bandwidth: expected a bandwidth with its unit, such as "44.26 Gbit/s" or '
+        '"5.5 GB/s", got 5',
+        "  $.links[0].latency: expected a duration with its unit (ns, us, ms, s), such as "
+        '"5 us", got "5"',
+        '  $: unknown key "nam"; did you mean "name"?',
+    ]
+
+
+# Faults of form, which the schema must refuse too.
+FORM_FAULTS = {
+    "not an object": ([], r"\$: expected an object, got \[\]"),
+    "no devices": (small(devices=[]), r"\$\.devices: expected a list of at least one device"),
+    "other version": (small(schema_version=2), r"\$\.schema_version: this file is of version 2"),
+    "name empty": (small(name=""), r"\$\.name: expected a name"),
+    "link list": (small(links={}), r"\$\.links: expected a list"),
+    "defaults unknown": (small(defaults={"copy_engines": 1}), 'unknown key "copy_engines"'),
+    "memory zero": (small_with("memories", 0, size=0), r"size: expected more than 0, got 0"),
+    "memory size name": (small_with("memories", 0, name="1 GB"), "a name that is not also a size"),
+    "memory no unit": (small_with("memories", 0, size="16"), r"\[0\]\.size: expected a size"),
+    "memory wrong case": (small_with("memories", 0, size="16 gib"), "expected a size such as"),
+    "own memory zero": (small_with("devices", 1, memory="0.0 GiB"), r"memory: expected the name"),
+    "device missing": (small_with("devices", 0, device=None), 'the key "device" is missing'),
+    "target without kind": (small_with("devices", 0, target={"arch": "x"}), "expected a TVM"),
+    "target with space": (small_with("devices", 0, target={"kind": "c", "a": "x y"}), "a TVM"),
+    "cores repeat": (small_with("devices", 0, cores=[1, 1]), r"cores: expected a list of diff"),
+    "cores negative": (small_with("devices", 0, cores=[-1]), r"cores: expected a list of diff"),
+    "flops": (small_with("devices", 0, flops_per_second="9 TFLOPS"), 'such as "14.1 TFLOP/s"'),
+    "bandwidth unit": (small_with("links", 0, bandwidth="5 GB"), "a bandwidth with its unit"),
+    "bandwidth zero": (small_with("links", 0, bandwidth="0 GB/s"), "expected more than 0"),
+    "latency missing": (small_with("links", 0, latency=None), 'the key "latency" is missing'),
+    "bidirectional": (small_with("links", 0, bidirectional="yes"), "expected true or false"),
+}
+
+# Faults of meaning, beyond a schema.
+MEANING_FAULTS = {
+    "unknown host": (small(host="rom"), r"\$\.host: no memory is called 'rom'; did you mean"),
+    "no way there": (
+        small(links=[]),
+        r"\$\.devices\[1\]: device 'gpu0' cannot be reached from host memory 'ram'; add a link",
+    ),
+    "no way back": (
+        small_with("links", 0, bidirectional=False),
+        r"\$\.devices\[1\]: host memory 'ram' cannot be reached from device 'gpu0'",
+    ),
+    "link to itself": (small_with("links", 0, dst="ram"), r"'cpu' and 'ram' are one memory"),
+    "cores of a gpu": (small_with("devices", 1, cores=[0]), "only cpu devices have cores"),
+    "cpu without cores": (
+        small(devices=[*small()["devices"], {**small()["devices"][0], "name": "c", "cores": [0]}]),
+        None,
+    ),
+    "memory twice": (
+        small(memories=[{"name": "ram", "size": 1}, {"name": "ram", "size": 1}]),
+        r"\$\.memories\[1\]\.size: a memory called 'ram' exists already",
+    ),
+    "links alike": (small(links=small()["links"] * 2), r"\$\.links: 2 links are called"),
+    "device twice": (small(devices=[*small()["devices"], small()["devices"][0]]), "used 2 times"),
+}
+MEANING_FAULTS["cpu without cores"][0]["devices"][0].pop("cores")
+MEANING_FAULTS["cpu without cores"] = (
+    MEANING_FAULTS["cpu without cores"][0],
+    r'\$\.devices\[0\]: the key "cores" is missing, which other cpu devices',
+)
+
+
+@pytest.mark.parametrize("case", FORM_FAULTS)
+def test_reader_and_schema_refuse_the_same_forms(case):
+    value, message = FORM_FAULTS[case]
+    with pytest.raises(ClusterError, match=message):
+        cluster_from_json(value)
+    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(value)
+
+
+@pytest.mark.parametrize("case", MEANING_FAULTS)
+def test_faults_of_meaning_are_refused(case):
+    value, message = MEANING_FAULTS[case]
+    with pytest.raises(ClusterError, match=message):
+        cluster_from_json(value)
+    jsonschema.validate(value, SCHEMA)
+
+
+@pytest.mark.parametrize("name", ready_made_clusters())
+def test_ready_made_clusters_load_and_fit_the_schema(name):
+    cluster = load_cluster(name)
+    assert cluster.name == name
+    folder = resources.files("heteroplace") / "clusters"
+    value = json.loads((folder / f"{name.replace('-', '_')}.json").read_text("utf-8"))
+    jsonschema.validate(value, SCHEMA)
+
+
+def test_moirai_bandwidths_are_exact():
+    cluster = load_cluster("moirai-inter-server")
+    route = cluster.route(cluster.device_id("A"), cluster.device_id("B"))
+    assert [cluster.links[link].bytes_per_second for link in route] == [5_532_500_000]
+    assert cluster.memories[0].bytes == 11 * 2**30 - 512 * 2**20
+
+
+def test_unknown_ready_made_name_is_named_with_a_suggestion():
+    with pytest.raises(ClusterError, match='did you mean "cpu-one-gpu"\\? There are: cpu-one-gpu,'):
+        load_cluster("cpu-one-gpus")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON: .* line 1 column 2"),
+        ('{"name": 1, "name": 2}', 'the key "name" occurs twice in one object'),
+        ('{"schema_version": NaN}', "NaN is not a JSON number"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
+)
+def test_broken_json_is_a_cluster_error(tmp_path, text, message):
+    path = tmp_path / "box.json"
+    path.write_text(text)
+    with pytest.raises(ClusterError, match=message):
+        load_cluster(path)
+
+
+def test_missing_file_is_a_cluster_error(tmp_path):
+    with pytest.raises(ClusterError, match=r"none\.json: cannot be read: No such file"):
+        load_cluster(tmp_path / "none.json")
+
+
+NAMES = st.text(min_size=1, max_size=6)
+
+
+@st.composite
+def clusters(draw):
+    """Any cluster that a file can hold, reachable from its host (through links both ways)."""
+    memory_names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    sizes = st.integers(1, 2**50)
+    memories = tuple(Memory(name, draw(sizes)) for name in memory_names)
+    ids = st.integers(0, len(memories) - 1)
+    optional = st.none() | st.integers(1, 2**60)
+    devices = tuple(
+        Device(
+            name,
+            draw(st.sampled_from(["cuda", "vulkan", "npu"])),
+            draw(st.sampled_from(["llvm", "cuda -arch=sm_75"])),
+            draw(st.integers(0, 9)),
+            draw(ids),
+            host=draw(st.text(max_size=3)),
+            flops_per_second=draw(optional),
+            memory_bytes_per_second=draw(optional),
+            launch_ns=draw(st.integers(0, 10**9)),
+            model=draw(st.text(max_size=3)),
+        )
+        for name in draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    )
+    ends = [(a, b) for a in range(len(memories)) for b in range(len(memories)) if a != b]
+    links = tuple(
+        Link(f"l{i}", a, b, draw(sizes), draw(st.integers(0, 10**12)), draw(NAMES))
+        for i, (a, b) in enumerate(ends)
+    )
+    return Cluster(draw(NAMES), memories, devices, links, draw(st.none() | ids))
+
+
+@given(clusters())
+def test_saved_cluster_is_read_back_equal(cluster):
+    value = json.loads(json.dumps(cluster_to_json(cluster)))
+    assert cluster_from_json(value) == cluster
+    jsonschema.validate(value, SCHEMA)
+
+
+def test_save_then_load_and_no_stray_files(tmp_path):
+    cluster = load_cluster("cpu-two-gpus")
+    save_cluster(cluster, tmp_path / "box.json")
+    assert load_cluster(tmp_path / "box.json") == cluster
+    assert [path.name for path in tmp_path.iterdir()] == ["box.json"]
+
+
+def test_cluster_that_no_file_can_hold_is_not_saved(tmp_path):
+    cluster = Cluster("box", (Memory("1 GB", 1),), (Device("d", "npu", "llvm", 0, 0),))
+    with pytest.raises(ClusterError, match="a name that is not also a size"):
+        save_cluster(cluster, tmp_path / "box.json")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,355 @@
+"""Graph, cost and plan files: round trips, faults with their paths, agreement with the schemas."""
+
+import json
+from importlib import resources
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heteroplace.errors import CostMismatchError, GraphError, MissingCostError, PlanError
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cost import Cost, CostTable
+from heteroplace.model.cost_file import (
+    costs_from_json,
+    costs_from_times,
+    costs_to_json,
+    load_costs,
+    save_costs,
+)
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.graph_file import graph_from_json, graph_to_json, load_graph, save_graph
+from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.plan_file import load_plan, plan_from_json, plan_to_json, save_plan
+
+
+def schema(name):
+    folder = resources.files("heteroplace") / "schemas"
+    return json.loads((folder / f"{name}.schema.json").read_text("utf-8"))
+
+
+SCHEMAS = {name: schema(name) for name in ("graph", "costs", "plan")}
+
+CLUSTER = Cluster(
+    "pair",
+    (Memory("ram", 1000), Memory("gram", 1000)),
+    (Device("cpu", "cpu", "llvm", 0, 0), Device("gpu", "cuda", "cuda", 0, 1)),
+    (Link("up", 0, 1, 10**9, 100, "pcie"), Link("down", 1, 0, 10**9, 100, "pcie")),
+    0,
+)
+
+
+def diamond(**changes):
+    """A graph file of three tasks, with top-level keys replaced."""
+    value = {
+        "schema_version": 1,
+        "name": "diamond",
+        "tasks": [
+            {"name": "a", "op": "conv", "weight_bytes": "1 KiB", "times_ns": {"cpu": 5, "gpu": 2}},
+            {"name": "b", "together": "bc", "times_ns": {"cpu": 7, "gpu": None}},
+            {"name": "c", "together": "bc", "devices": ["cpu"], "times_ms": {"cpu": 0.001}},
+        ],
+        "tensors": [
+            {"name": "x", "consumers": ["a"], "shape": [2, 3], "dtype": "float32"},
+            {"producer": "a", "consumers": ["b", "c"], "bytes": 4096},
+            {"producer": "b", "consumers": ["c"], "bytes": "1 KiB"},
+            {"producer": "c", "name": "y", "bytes": 8},
+        ],
+        "outputs": ["y"],
+    }
+    value.update(changes)
+    return value
+
+
+def diamond_with(list_name, index, **changes):
+    value = diamond()
+    item = value[list_name][index]
+    item.update(changes)
+    value[list_name][index] = {key: entry for key, entry in item.items() if entry != "REMOVE"}
+    return value
+
+
+def test_graph_and_times_are_read():
+    read = graph_from_json(diamond())
+    graph = read.graph
+    assert [task.name for task in graph.tasks] == ["a", "b", "c"]
+    assert [task.op for task in graph.tasks] == ["conv", "b", "c"]
+    assert graph.tasks[0].weight_bytes == 1024
+    assert (graph.tasks[2].devices, graph.tasks[2].together) == (("cpu",), "bc")
+    assert [tensor.name for tensor in graph.tensors] == ["x", "a.0", "b.0", "y"]
+    assert [tensor.bytes for tensor in graph.tensors] == [24, 4096, 1024, 8]
+    assert [tensor.consumers for tensor in graph.tensors] == [(0,), (1, 2), (2,), ()]
+    assert read.times == {
+        "a": {"cpu": 5, "gpu": 2},
+        "b": {"cpu": 7, "gpu": None},
+        "c": {"cpu": 1000},
+    }
+
+
+def test_file_without_times_gives_none():
+    value = diamond()
+    for task in value["tasks"]:
+        task.pop("times_ns", None)
+        task.pop("times_ms", None)
+    assert graph_from_json(value).times is None
+
+
+def test_all_faults_of_a_graph_are_reported_at_once():
+    value = diamond(outputs=["z"])
+    value["tasks"][1]["weigth_bytes"] = 1
+    value["tasks"][1]["flops"] = -1
+    value["tensors"][1]["consumers"] = ["b", "cc"]
+    value["tensors"][2].pop("bytes")
+    with pytest.raises(GraphError) as fault:
+        graph_from_json(value, "net.json")
+    assert str(fault.value).splitlines() == [
+        "net.json: 5 faults",
+        "  $.tasks[1].flops: expected a whole number >= 0, got -1",
+        '  $.tasks[1]: unknown key "weigth_bytes"; did you mean "weight_bytes"?',
+        '  $.tensors[1].consumers[1]: no task is called "cc"; did you mean "c"?',
+        '  $.tensors[2]: expected "bytes", or both "shape" and "dtype"',
+        '  $.outputs[0]: no tensor is called "z"',
+    ]
+
+
+GRAPH_FORM_FAULTS = {
+    "both times": (diamond_with("tasks", 0, times_ms={}), 'has both "times_ns" and "times_ms"'),
+    "negative time": (diamond_with("tasks", 0, times_ns={"cpu": -1}), r"times_ns\.cpu: expected a"),
+    "fraction of ns": (diamond_with("tasks", 0, times_ns={"c p": 1.5}), r'ns\["c p"\]: expected'),
+    "times list": (diamond_with("tasks", 0, times_ns=[]), "times_ns: expected an object"),
+    "times_ms text": (diamond_with("tasks", 2, times_ms={"cpu": "1"}), "expected a number >= 0"),
+    "no task name": (diamond_with("tasks", 0, name="REMOVE"), r'tasks\[0\]: the key "name" is'),
+    "devices text": (diamond_with("tasks", 0, devices="cpu"), "devices: expected a list of names"),
+    "size without unit": (diamond_with("tensors", 1, bytes="4096"), "bytes: expected a size"),
+    "input without name": (diamond_with("tensors", 0, name="REMOVE"), r'key "name" is missing'),
+    "negative extent": (diamond_with("tensors", 0, shape=[-1]), "shape: expected a list of whole"),
+    "no outputs": ({k: v for k, v in diamond().items() if k != "outputs"}, 'key "outputs" is mis'),
+    "tasks object": (diamond(tasks={}), r"\$\.tasks: expected a list"),
+}
+GRAPH_MEANING_FAULTS = {
+    "task twice": (diamond_with("tasks", 1, name="a"), r"tasks\[1\]: an earlier task is called"),
+    "tensor twice": (diamond_with("tensors", 3, name="x"), "an earlier tensor is called 'x' too"),
+    "producer": (diamond_with("tensors", 2, producer="q"), r"tensors\[2\]\.producer: no task is"),
+    "cycle": (diamond_with("tensors", 3, consumers=["a"]), "graph: graph 'diamond' has a cycle"),
+}
+
+
+@pytest.mark.parametrize("case", GRAPH_FORM_FAULTS)
+def test_graph_reader_and_schema_refuse_the_same_forms(case):
+    value, message = GRAPH_FORM_FAULTS[case]
+    with pytest.raises(GraphError, match=message):
+        graph_from_json(value)
+    assert not jsonschema.Draft202012Validator(SCHEMAS["graph"]).is_valid(value)
+
+
+@pytest.mark.parametrize("case", GRAPH_MEANING_FAULTS)
+def test_graph_faults_of_meaning_are_refused(case):
+    value, message = GRAPH_MEANING_FAULTS[case]
+    with pytest.raises(GraphError, match=message):
+        graph_from_json(value)
+    jsonschema.validate(value, SCHEMAS["graph"])
+
+
+def test_many_faults_are_cut_off():
+    value = diamond(tasks=[{"name": ""}] * 80)
+    with pytest.raises(GraphError, match=r"graph: \d+ faults") as fault:
+        graph_from_json(value)
+    lines = str(fault.value).splitlines()
+    assert len(lines) == 52
+    assert lines[-1].startswith("  and ")
+
+
+NAMES = st.text(min_size=1, max_size=5)
+
+
+@st.composite
+def graphs(draw):
+    """Any graph made by the builder: tasks in any order of adding, several outputs per task."""
+    builder = TaskGraphBuilder(draw(NAMES))
+    names = draw(st.lists(NAMES, max_size=6, unique=True))
+    sizes = st.integers(0, 2**40)
+    tensors = [
+        builder.add_input(f"in{i}", num_bytes=draw(sizes)) for i in range(draw(st.integers(0, 2)))
+    ]
+    tasks = []
+    for name in names:
+        reads = draw(st.lists(st.sampled_from(tensors), max_size=3)) if tensors else []
+        task = Task(
+            name,
+            draw(st.text(max_size=3)),
+            tuple(draw(st.lists(st.text(max_size=3), max_size=2))),
+            draw(sizes),
+            draw(sizes),
+            draw(sizes),
+            draw(st.none() | st.lists(NAMES, max_size=2).map(tuple)),
+            draw(st.none() | NAMES),
+        )
+        tasks.append((task, reads))
+        for index in range(draw(st.integers(0, 2))):
+            shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
+            size = draw(st.none() | sizes)
+            label = f"{name}/{index}"
+            tensors.append(builder.add_tensor(name, shape, "float32", size, label))
+    for task, reads in draw(st.permutations(tasks)):
+        builder.add_task(task, reads)
+    outputs = draw(st.lists(st.sampled_from(tensors), max_size=3)) if tensors else []
+    return builder.finalize(outputs)
+
+
+TIMES = st.dictionaries(NAMES, st.none() | st.integers(0, 10**15), max_size=3)
+
+
+@given(graphs(), st.data())
+def test_saved_graph_is_read_back_equal(graph, data):
+    times = {task.name: data.draw(TIMES) for task in graph.tasks}
+    value = json.loads(json.dumps(graph_to_json(graph, times)))
+    read = graph_from_json(value)
+    assert read.graph == graph
+    assert read.graph.digest() == graph.digest()
+    assert read.times == (times or None)
+    jsonschema.validate(value, SCHEMAS["graph"])
+
+
+def test_save_graph_then_load(tmp_path):
+    read = graph_from_json(diamond())
+    save_graph(read.graph, tmp_path / "net.json", read.times)
+    assert load_graph(tmp_path / "net.json") == read
+    with pytest.raises(GraphError, match=r"graph 'diamond' has not: \['d'\]"):
+        save_graph(read.graph, tmp_path / "net.json", {"d": {}})
+
+
+def test_times_become_costs():
+    read = graph_from_json(diamond())
+    table = costs_from_times(read.graph, CLUSTER, read.times)
+    assert table.rows[0] == (Cost.given(5), Cost.given(2))
+    assert table.rows[1][1].source == "unsupported"
+    assert table.rows[2][1].reason == "task is pinned to cpu"
+    table.check(read.graph, CLUSTER)
+
+
+def test_missing_times_are_named():
+    read = graph_from_json(diamond())
+    times = {"a": {"cpu": 1}, "c": {"cpu": 1, "npu": 1}}
+    with pytest.raises(
+        MissingCostError,
+        match="no time for task 'a' on 'gpu', task 'b' on 'cpu', task 'b' on 'gpu'; it gives "
+        "times for the devices: cpu, npu",
+    ):
+        costs_from_times(read.graph, CLUSTER, times)
+
+
+def test_times_of_unknown_tasks_are_refused():
+    with pytest.raises(CostMismatchError, match="graph 'diamond' has not: q"):
+        costs_from_times(graph_from_json(diamond()).graph, CLUSTER, {"q": {}})
+
+
+COSTS = st.one_of(
+    st.builds(Cost.measured, st.integers(0, 10**15), st.integers(0, 99), st.text(max_size=3)),
+    st.builds(Cost.estimated, st.integers(0, 10**15), st.text(max_size=3)),
+    st.builds(Cost.given, st.integers(0, 10**15)),
+    st.builds(Cost.unsupported, st.text(max_size=3)),
+    st.builds(Cost.unknown),
+)
+
+
+@given(graphs(), st.data())
+def test_saved_costs_are_read_back_equal(graph, data):
+    row = st.tuples(*[COSTS for _ in CLUSTER.devices])
+    rows = tuple(data.draw(row) for _ in graph.tasks)
+    table = CostTable(graph.digest(), CLUSTER.digest(), rows)
+    value = json.loads(json.dumps(costs_to_json(table, graph, CLUSTER)))
+    assert costs_from_json(value, graph, CLUSTER) == table
+    jsonschema.validate(value, SCHEMAS["costs"])
+
+
+@pytest.fixture
+def read():
+    return graph_from_json(diamond())
+
+
+def test_costs_of_another_graph_are_refused(read, tmp_path):
+    table = costs_from_times(read.graph, CLUSTER, read.times)
+    save_costs(table, read.graph, CLUSTER, tmp_path / "costs.json")
+    assert load_costs(tmp_path / "costs.json", read.graph, CLUSTER) == table
+    other = graph_from_json(diamond(name="other")).graph
+    with pytest.raises(CostMismatchError, match="made for a graph with digest"):
+        load_costs(tmp_path / "costs.json", other, CLUSTER)
+    with pytest.raises(CostMismatchError, match="made for a graph with digest"):
+        save_costs(table, other, CLUSTER, tmp_path / "costs.json")
+
+
+def test_all_faults_of_a_cost_file_are_reported_at_once(read):
+    value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
+    value["costs"]["a"]["cpu"] = {"source": "guessed", "ns": 1}
+    value["costs"]["a"]["gpu"] = {"source": "measured"}
+    value["costs"]["b"]["gpu"]["ns"] = 3
+    value["costs"]["d"] = value["costs"].pop("c")
+    with pytest.raises(CostMismatchError) as fault:
+        costs_from_json(value, read.graph, CLUSTER)
+    text = str(fault.value)
+    assert "$.costs.a.cpu.source: expected one of measured, estimated, given, uns" in text
+    assert '$.costs.a.gpu: the key "ns" is missing' in text
+    assert "$.costs.b.gpu.ns: a cost that is unsupported has no time" in text
+    assert '$.costs: the key "c" is missing' in text
+    assert '$.costs: unknown key "d"' in text
+    assert not jsonschema.Draft202012Validator(SCHEMAS["costs"]).is_valid(value)
+
+
+def make_plan(graph):
+    steps = (Copy(0, 0, 1, (0,)), Run(0, 1), Copy(1, 1, 0, (1,)), Run(1, 0), Run(2, 0))
+    return Plan(graph.digest(), CLUSTER.digest(), steps, "by hand", ("fast", "only cpu", "pinned"))
+
+
+def test_saved_plan_is_read_back_equal(read, tmp_path):
+    plan = make_plan(read.graph)
+    save_plan(plan, read.graph, CLUSTER, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json", read.graph, CLUSTER) == plan
+    value = json.loads((tmp_path / "plan.json").read_text())
+    assert value["steps"][0] == {"copy": "x", "from": "ram", "to": "gram", "via": ["up"]}
+    jsonschema.validate(value, SCHEMAS["plan"])
+
+
+@given(graphs(), st.data())
+def test_any_plan_is_read_back_equal(graph, data):
+    steps = []
+    if graph.tasks:
+        steps.append(st.builds(Run, st.integers(0, len(graph.tasks) - 1), st.integers(0, 1)))
+    if graph.tensors:
+        ids = st.integers(0, len(graph.tensors) - 1)
+        memory = st.integers(0, 1)
+        route = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(tuple)
+        steps.append(st.builds(Copy, ids, memory, memory, route))
+    chosen = tuple(data.draw(st.lists(st.one_of(steps), max_size=6))) if steps else ()
+    plan = Plan(graph.digest(), CLUSTER.digest(), chosen, data.draw(st.text(max_size=3)))
+    value = json.loads(json.dumps(plan_to_json(plan, graph, CLUSTER)))
+    assert plan_from_json(value, graph, CLUSTER) == plan
+    jsonschema.validate(value, SCHEMAS["plan"])
+
+
+def test_all_faults_of_a_plan_are_reported_at_once(read):
+    value = plan_to_json(make_plan(read.graph), read.graph, CLUSTER)
+    value["steps"][0].update(via=["upp"], to="gramm")
+    value["steps"][1] = {"run": "a", "at": "gpu"}
+    value["reasons"] = ["one"]
+    with pytest.raises(PlanError) as fault:
+        plan_from_json(value, read.graph, CLUSTER, "p.json")
+    assert str(fault.value).splitlines() == [
+        "p.json: 5 faults",
+        "  $.reasons: has 1 texts; expected one per task: 3",
+        '  $.steps[0].to: no memory is called "gramm"; did you mean "gram"?',
+        '  $.steps[0].via[0]: no link is called "upp"; did you mean "up"?',
+        '  $.steps[1]: the key "on" is missing',
+        '  $.steps[1]: unknown key "at"; known keys: copy, run, on',
+    ]
+    assert not jsonschema.Draft202012Validator(SCHEMAS["plan"]).is_valid(value)
+
+
+def test_plan_of_another_cluster_is_refused(read, tmp_path):
+    other = Cluster("one", CLUSTER.memories, CLUSTER.devices, CLUSTER.links)
+    plan = make_plan(read.graph)
+    with pytest.raises(PlanError, match="the plan: made for a cluster with digest"):
+        save_plan(plan, read.graph, other, tmp_path / "plan.json")
+    save_plan(plan, read.graph, CLUSTER, tmp_path / "plan.json")
+    with pytest.raises(PlanError, match=r"plan\.json: made for a cluster with digest"):
+        load_plan(tmp_path / "plan.json", read.graph, other)
