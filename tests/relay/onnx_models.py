@@ -13,6 +13,8 @@ from onnx import helper, numpy_helper
 from tvm import relay
 from tvm.contrib import graph_executor
 
+from heteroplace.tvm_bridge import require_tvm
+
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 
@@ -91,9 +93,12 @@ def run_onnxruntime(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> list[A
     return results
 
 
-def run_tvm(mod: tvm.IRModule, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[Any]:
+def run_tvm(
+    mod: tvm.IRModule, params: Mapping[str, Any], inputs: Mapping[str, Any], opt_level: int = 1
+) -> list[Any]:
     """Compile by stock `relay.build` for one CPU, and run."""
-    with tvm.transform.PassContext(opt_level=0):
+    require_tvm()  # no look-up of tuned schedules on the network
+    with tvm.transform.PassContext(opt_level=opt_level):
         library = relay.build(mod, target="llvm", params=dict(params))
     module = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
     module.run(**inputs)

@@ -252,16 +252,25 @@ def test_module_is_the_stock_importers(build: Callable[[], onnx.ModelProto], fro
     assert state.current_node is not None
 
 
+def _flatten_by_shape() -> onnx.ModelProto:
+    """What exporters write for `x.view(x.size(0), -1)`."""
+    nodes = [
+        om.node("Shape", "x", "shape"),
+        om.node("Gather", "shape zero", "size"),
+        om.node("Unsqueeze", "size axes", "first"),
+        om.node("Concat", "first rest", "target", axis=0),
+        om.node("Reshape", "x target", "y"),
+    ]
+    weights = {"zero": np.array(0), "axes": np.array([0]), "rest": np.array([-1])}
+    return om.make_model(nodes, {"x": [2, 3, 4]}, ["y"], weights)
+
+
 def test_shape_arithmetic_folds_to_what_the_stock_importer_has() -> None:
-    model = gpt_onnx(layers=1, hidden=16, heads=2, tokens=6, vocabulary=30)
-    stock, _ = _stock_import(model, frozen=False)
+    stock, _ = _stock_import(_flatten_by_shape(), frozen=True)
     with linear_time_import():
-        ours, _ = _stock_import(model, frozen=False)
-    finish = tvm.transform.Sequential(
-        [relay.transform.InferType(), relay.transform.FoldConstant(), relay.transform.InferType()]
-    )
-    # Stock leaves the shapes of variables unfolded; one more round of folding makes them equal.
-    tvm.ir.assert_structural_equal(finish(finish(ours)), finish(finish(stock)))
+        ours, _ = _stock_import(_flatten_by_shape(), frozen=True)
+    tvm.ir.assert_structural_equal(ours, stock)
+    assert count_calls(ours["main"]) == 1
 
 
 def test_import_of_twice_the_layers_makes_twice_the_calls_and_types_each_once(
@@ -269,15 +278,15 @@ def test_import_of_twice_the_layers_makes_twice_the_calls_and_types_each_once(
 ) -> None:
     counts = []
     infer = relay.transform.InferTypeLocal
-    for layers in (2, 4):
-        calls = []
+    for layers in (1, 2):
+        calls: list[int] = []
         monkeypatch.setattr(
             relay.transform, "InferTypeLocal", lambda e, calls=calls: (calls.append(1), infer(e))
         )
         model = gpt_onnx(layers, hidden=16, heads=2, tokens=6, vocabulary=30)
         imported = from_onnx(model, simplify=False)
         counts.append((len(calls), count_calls(imported.mod["main"])))
-    assert counts[1][1] > 1.8 * counts[0][1]
+    assert counts[1][1] > 1.6 * counts[0][1]
     assert counts[1][0] < 2.2 * counts[0][0]  # quadratic would be 4
 
 

@@ -152,13 +152,13 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
 def NumpyFoldConstant() -> tvm.transform.Pass:  # noqa: N802 (named as TVM names its passes)
     """Return the pass that runs `fold_constants`, with type inference before and after it."""
 
-    @relay.transform.function_pass(opt_level=0, name="NumpyFoldConstantBody")
     def fold_function(function: Any, mod: tvm.IRModule, context: Any) -> Any:
         return ConstantFolder().fold(function)
 
+    fold = relay.transform.function_pass(fold_function, opt_level=0, name="NumpyFoldFunction")
     infer_type = relay.transform.InferType()
     return tvm.transform.Sequential(
-        [infer_type, fold_function, infer_type], opt_level=0, name="NumpyFoldConstant"
+        [infer_type, fold, infer_type], opt_level=0, name="NumpyFoldConstant"
     )
 
 

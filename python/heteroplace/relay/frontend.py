@@ -1,8 +1,9 @@
 """An ONNX file -> a Relay module, its parameters, and a report of what was done on the way.
 
-The way: read and check the file; fix the sizes of its inputs; let onnxruntime simplify it (if it
-is installed); rewrite what TVM's importer would misread (`onnx_repair.py`); import in linear time
-(`incremental_types.py`). Nothing of this is silent: `ImportedModel.report` has a line for each.
+The way: read and check the file (`onnx_load.py`); fix the sizes of its inputs; let onnxruntime
+simplify it, if that is installed (`onnx_simplify.py`); rewrite what TVM's importer would misread
+(`onnx_repair.py`); import in linear time (`incremental_types.py`). Nothing of this is silent:
+`ImportedModel.report` has a line for each.
 
 Integer and small tensors of the file become constants of the module, because shapes, axes and
 scales must be known while importing; all other weights stay parameters, so that the module can be
@@ -26,7 +27,8 @@ from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.fold import children, is_static, static_shape
+from heteroplace.relay.fold import children, is_static
+from heteroplace.relay.fold_ops import static_shape
 from heteroplace.relay.incremental_types import IncrementalImport, linear_time_import
 from heteroplace.relay.onnx_load import (
     check_ops_are_known,
@@ -34,8 +36,9 @@ from heteroplace.relay.onnx_load import (
     set_input_shapes,
     true_inputs,
 )
-from heteroplace.relay.onnx_repair import describe_node, repair_model, simplify_offline
-from heteroplace.tvm_bridge import register_onnx_mapping_shim
+from heteroplace.relay.onnx_repair import describe_node, repair_model
+from heteroplace.relay.onnx_simplify import simplify_offline
+from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
 MAX_CONSTANT_ELEMENTS = 16
 """Floating-point tensors up to this size become constants, larger ones parameters."""
@@ -128,6 +131,7 @@ def from_onnx(
     ... # doctest: +SKIP
     """
     start = time.process_time()
+    require_tvm()
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
     report = set_input_shapes(model, input_shapes or {}, where)
