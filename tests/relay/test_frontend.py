@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,8 @@ import onnx
 import onnx_models as om
 import pytest
 import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import helper
 from tvm import relay
 from tvm.relay.frontend import common as tvm_common
@@ -345,6 +349,19 @@ def test_truncated_file(tmp_path: Path) -> None:
     data = om.tiny_cnn().SerializeToString()
     path.write_bytes(data[: len(data) // 2])
     assert "truncated" in _message(path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(position=st.integers(0, 5900), value=st.integers(0, 255), cut=st.integers(0, 12000))
+def test_damaged_file_imports_or_is_refused(position: int, value: int, cut: int) -> None:
+    data = bytearray(om.tiny_cnn().SerializeToString())
+    data[min(position, len(data) - 1)] = value
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "damaged.onnx"
+        path.write_bytes(data[:cut])
+        # Any other exception fails the test.
+        with contextlib.suppress(FrontendError):
+            assert from_onnx(path).outputs
 
 
 def test_all_unsupported_ops_are_named_at_once() -> None:

@@ -41,14 +41,20 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
         options.log_severity_level = 4  # its reasons come as exceptions; nothing to stderr
         try:
             onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+                model.SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+                enable_fallback=0,  # it would print, and try the same again
             )
         except (
+            errors.EPFail,
             errors.Fail,
             errors.InvalidArgument,
             errors.InvalidGraph,
+            errors.InvalidProtobuf,
             errors.NotImplemented,
             errors.RuntimeException,
+            ValueError,
         ) as err:
             reason = str(err).strip().splitlines()[-1]
             return model, [f"not simplified: onnxruntime refused it: {reason}"]
