@@ -11,8 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relay
 
+from heteroplace.bench.networks import randomly_wired
 from heteroplace.relay import fold
-from heteroplace.relay.fold import ConstantFolder, NumpyFoldConstant, fold_constants
+from heteroplace.relay.fold import (
+    ConstantFolder,
+    NumpyFoldConstant,
+    fold_constants,
+    with_numpy_folding,
+)
 from heteroplace.relay.fold_ops import EVALUATORS, SHAPE_OPS, transform_layout
 
 pytestmark = pytest.mark.relay
@@ -325,3 +331,30 @@ def test_pass_can_be_named_in_a_pipeline() -> None:
     with tvm.transform.PassContext(opt_level=0):
         folded = tvm.transform.Sequential([NumpyFoldConstant()])(mod)
     assert isinstance(folded["main"].body.args[1], relay.Constant)
+
+
+def test_numpy_folding_goes_before_every_fold_constant() -> None:
+    passes = [relay.transform.FoldScaleAxis(), relay.transform.FoldConstant()]
+    scale_axis, numpy_fold, fold_constant = with_numpy_folding(passes)
+    assert scale_axis.info.name == "FoldScaleAxis"
+    assert scale_axis.info.opt_level == passes[0].info.opt_level
+    names = [step.info.name for step in scale_axis.passes]
+    assert names[-2:] == ["NumpyFoldConstant", "FoldConstant"]
+    assert numpy_fold.info.name == "NumpyFoldConstant"
+    assert fold_constant.info.name == "FoldConstant"
+
+
+def test_nothing_is_left_for_tvm_in_a_network_with_batch_norms() -> None:
+    net = randomly_wired("ws", nodes=6, channels=8, size=4)
+    bound = relay.build_module.bind_params_by_name(net.mod["main"], net.params)
+    simplify = relay.transform.SimplifyInference()
+    passes = [simplify, NumpyFoldConstant(), *with_numpy_folding([relay.transform.FoldScaleAxis()])]
+    with tvm.transform.PassContext(opt_level=3):
+        mod = tvm.transform.Sequential(passes)(tvm.IRModule.from_expr(bound))
+        again = relay.transform.FoldConstant()(mod)
+    tvm.ir.assert_structural_equal(again, mod)
+    names = set()
+    relay.analysis.post_order_visit(
+        mod["main"], lambda e: names.add(e.op.name) if isinstance(e, relay.Call) else None
+    )
+    assert names == {"add", "multiply", "nn.conv2d", "nn.relu"}

@@ -162,6 +162,30 @@ def NumpyFoldConstant() -> tvm.transform.Pass:  # noqa: N802 (named as TVM names
     )
 
 
+def with_numpy_folding(passes: Sequence[tvm.transform.Pass]) -> list[tvm.transform.Pass]:
+    """Return `passes` with `NumpyFoldConstant` before each `FoldConstant`, nested ones included.
+
+    TVM's `FoldScaleAxis` is a sequence that ends in a `FoldConstant` of its own, and on a network
+    with batch norms that one compiles more constants than all others together.
+
+    Parameters
+    ----------
+    passes
+        As read from a `Sequential`. They are not changed; sequences inside keep their names and
+        levels, so `disabled_pass` works as before.
+    """
+    result: list[tvm.transform.Pass] = []
+    for step in passes:
+        info = step.info
+        if isinstance(step, tvm.transform.Sequential):
+            inner = with_numpy_folding(step.passes)
+            step = tvm.transform.Sequential(inner, opt_level=info.opt_level, name=info.name)
+        elif info.name == "FoldConstant":
+            result.append(NumpyFoldConstant())
+        result.append(step)
+    return result
+
+
 def children(expr: Any) -> list[Any]:
     """Return the expressions that `expr` is made of and that may be folded, in a fixed order."""
     if isinstance(expr, relay.Call):
