@@ -34,7 +34,6 @@ CALL = "call 0 1 1 1 8,0 -"
         ("tensor 0 0 arena 0", "tensor 0 0 constant 0", "none is declared before this line"),
         ("tensor 0 0 arena 0 2 32 256", "tensor 0 0 arena 0 2 8 256", "code 2 and 8 bits"),
         ("tensor 0 0 arena 0 2 32 256", "tensor 0 0 arena 0 2 32", "8 fields.*got 7 fields"),
-        ("input x0 8", "input x0 0", "input 'x0' is tensor 0, which is not external"),
         ("input x0 8", "input x0 8\ninput x0 8", "'x0' appears twice"),
         (CALL, "call 0 1 7 1 8,0 -", "kernel: got 7, expected 0 to 1"),
         (CALL, "call 0 1 1 1 8,99 -", "tensor id: got 99"),
