@@ -93,15 +93,8 @@ def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Func
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target:
-        mod = tvm.transform.Sequential([*_with_types(chosen)])(mod)
+        mod = tvm.transform.Sequential(chosen)(mod)
         return fuse(mod)["main"]
-
-
-def _with_types(passes: list[tvm.ir.transform.Pass]) -> list[tvm.ir.transform.Pass]:
-    typed = []
-    for step in passes:
-        typed += [relay.transform.InferType(), step]
-    return typed
 
 
 class _Cutter:
