@@ -28,7 +28,7 @@ Term = cp_model.LinearExpr | int
 """What a linear constraint is made of."""
 
 MAX_TASKS = 150
-"""Above this CP-SAT found nothing better than the search in 40 s (measured)."""
+"""Above this the model takes longer to load and to repeat its hint than the search to do better."""
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
 """What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""
 _START_EVALUATIONS = 50_000
