@@ -9,6 +9,8 @@ which may take long before it repeats a hint.
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ Term = cp_model.LinearExpr | int
 """What a linear constraint is made of."""
 
 MAX_TASKS = 150
-"""Above this CP-SAT found nothing better than the search in 40 s (measured)."""
+"""Above this the model takes longer to load and to repeat its hint than the search to do better."""
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
 """What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""
 _START_EVALUATIONS = 50_000
@@ -95,7 +97,7 @@ def run_cpsat(
         solver.parameters.interleave_search = True
     begin = time.perf_counter()
     report = None if options.progress is None else _Report(options, begin)
-    status = solver.solve(model.model, report)
+    status = _solve_keeping_signals(solver, model.model, report)
     best = None if incumbent is None else tuple(incumbent)
     if status == cp_model.MODEL_INVALID:
         raise SolverError(
@@ -112,6 +114,25 @@ def run_cpsat(
         # The bound is an integer in exact arithmetic; the solver reports it as a float.
         bound_ns = max(bound_ns, round(solver.best_objective_bound))
     return CpSatEnd(best, bound_ns, False)
+
+
+def _solve_keeping_signals(
+    solver: cp_model.CpSolver, model: cp_model.CpModel, report: _Report | None
+) -> cp_model.CpSolverStatus:
+    """Solve; Ctrl-C ends it early with its best plan.
+
+    OR-Tools takes over SIGINT and afterwards leaves the system's default, which would end the whole
+    process at the next Ctrl-C: Python's handler is put back. Only the main thread may do that, so
+    in other threads OR-Tools must not touch the signal.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    solver.parameters.catch_sigint_signal = is_main
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        return solver.solve(model, report)
+    finally:
+        if is_main and handler is not None:
+            signal.signal(signal.SIGINT, handler)
 
 
 class _Report(cp_model.CpSolverSolutionCallback):
