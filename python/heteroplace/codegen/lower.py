@@ -103,6 +103,7 @@ class _Lowering:
         self._clock: list[dict[int, int]] = []
         self._done: dict[int, tuple[int, int, dict[int, int]]] = {}
         self._offsets: dict[Instance, int] = {}
+        self._writer: dict[Instance, int] = {}
         self._users: dict[Instance, list[int]] = {}
         self._num_readers: dict[Instance, int] = {}
         self._tensors: dict[tuple[int, int], int] = {}
@@ -138,7 +139,8 @@ class _Lowering:
 
     def _emit(self, index: int, item: Item, kept: set[tuple[int, int | None]]) -> None:
         queue, helpers = self._queues_of(item)
-        needed = [user for instance in item.reads for user in self._users[instance][:1]]
+        # Nobody writes an input: it is there before the run.
+        needed = [self._writer[instance] for instance in item.reads if instance in self._writer]
         for instance in item.writes:
             offset, users = self._arenas[instance[1]].allocate(
                 instance[0],
@@ -146,6 +148,7 @@ class _Lowering:
                 lambda user: self._may_wait(user, queue, item),
             )
             self._offsets[instance] = offset
+            self._writer[instance] = index
             self._users[instance] = [index]
             needed += users
         waits = self._waits(queue, needed)
