@@ -181,7 +181,12 @@ def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions
         return estimate_costs(graph, cluster)
     if isinstance(source, (str, os.PathLike)):
         return load_costs(source, graph, cluster)
-    table = source(graph, cluster)
+    table = source(graph, cluster) if callable(source) else source
+    if not isinstance(table, CostTable):
+        raise SolverError(
+            f"costs must be 'measure', 'estimate', a CostTable, the path of one, or a function "
+            f"(graph, cluster) that returns one; got {table!r}"
+        )
     table.check(graph, cluster)
     return table
 
