@@ -32,6 +32,7 @@ from heteroplace.relay.prepare import prepare
 from heteroplace.run.local import local_cluster
 from heteroplace.run.measure import Progress, measure_costs
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve.explain import explain
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 
@@ -156,13 +157,14 @@ def place(
     extraction = replace(extraction, graph=graph)
     costs = _costs(extraction, cluster, options)
     say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
-    result = solver.solve(Problem(graph, cluster, costs), limits)
+    problem = Problem(graph, cluster, costs)
+    result = solver.solve(problem, limits)
     check_plan(graph, cluster, costs, result.plan)
     placement = Placement(
         graph,
         cluster,
         costs,
-        result.plan,
+        explain(problem, result.plan),
         result.objective_ns,
         result.bound_ns,
         tuple((name, objective) for name, objective, _ in result.candidates),
