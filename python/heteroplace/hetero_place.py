@@ -29,8 +29,10 @@ from heteroplace.model.placement import Placement
 from heteroplace.relay.annotate import annotate, read_placement
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
+from heteroplace.run.local import local_cluster
 from heteroplace.run.measure import Progress, measure_costs
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve.explain import explain
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 
@@ -91,7 +93,8 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     Parameters
     ----------
     cluster
-        A cluster, the path of a cluster file, or the name of a ready-made one.
+        A cluster, the path of a cluster file, the name of a ready-made one, or "local": the CPU
+        of this machine.
     options
         Fields of `HeteroPlaceOptions`.
 
@@ -119,7 +122,9 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
         raise SolverError(
             f"HeteroPlace has no option {', '.join(unknown)}; it has: {', '.join(known)}"
         )
-    if not isinstance(cluster, Cluster):
+    if cluster == "local":
+        cluster = local_cluster()
+    elif not isinstance(cluster, Cluster):
         cluster = load_cluster(cluster)
     make = tvm.transform.module_pass(_HeteroPlacePass, opt_level=0, name="HeteroPlace")
     return make(cluster, HeteroPlaceOptions(**options))  # type: ignore[arg-type]
@@ -138,25 +143,28 @@ def place(
         See the steps.
     """
     say = options.progress or (lambda line: None)
+    solver = get_solver(options.solver)
+    # Made first: wrong options are told before minutes of measuring.
+    limits = SolveOptions(
+        objective=options.objective, time_limit_s=options.time_limit, seed=options.seed
+    )
     if options.params:
         main = relay.build_module.bind_params_by_name(mod["main"], dict(options.params))
-        mod = tvm.IRModule.from_expr(main)
+        mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
     say("optimising the network")
     extraction = extract(prepare(mod))
     graph = _with_pins(extraction.graph, cluster, options)
     extraction = replace(extraction, graph=graph)
     costs = _costs(extraction, cluster, options)
     say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
-    limits = SolveOptions(
-        objective=options.objective, time_limit_s=options.time_limit, seed=options.seed
-    )
-    result = get_solver(options.solver).solve(Problem(graph, cluster, costs), limits)
+    problem = Problem(graph, cluster, costs)
+    result = solver.solve(problem, limits)
     check_plan(graph, cluster, costs, result.plan)
     placement = Placement(
         graph,
         cluster,
         costs,
-        result.plan,
+        explain(problem, result.plan),
         result.objective_ns,
         result.bound_ns,
         tuple((name, objective) for name, objective, _ in result.candidates),
@@ -175,15 +183,25 @@ def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions
         return estimate_costs(graph, cluster)
     if isinstance(source, (str, os.PathLike)):
         return load_costs(source, graph, cluster)
-    table = source(graph, cluster)
+    table = source(graph, cluster) if callable(source) else source
+    if not isinstance(table, CostTable):
+        raise SolverError(
+            f"costs must be 'measure', 'estimate', a CostTable, the path of one, or a function "
+            f"(graph, cluster) that returns one; got {table!r}"
+        )
     table.check(graph, cluster)
     return table
 
 
 def _with_pins(graph: TaskGraph, cluster: Cluster, options: HeteroPlaceOptions) -> TaskGraph:
     """Restrict the devices of tasks as `pin` and `exclude` say."""
+    if isinstance(options.exclude, str):
+        raise SolverError(f"exclude takes a list of names: exclude=[{options.exclude!r}]")
     for name in (*options.pin.values(), *options.exclude):
         cluster.device_id(name)  # raises ClusterError, which lists the names there are
+    for pattern, name in options.pin.items():
+        if name in options.exclude:
+            raise SolverError(f"pin: {pattern!r} goes to {name!r}, which is excluded; drop one")
     allowed = tuple(d.name for d in cluster.devices if d.name not in options.exclude)
     if not allowed:
         raise SolverError("every device is excluded; leave at least one")

@@ -26,6 +26,15 @@ void PinToCore(const Queue& queue) {
   }
 }
 
+/*! \brief Threads of the largest team that a queue leads. */
+uint32_t MaxThreads(const Queue& queue) {
+  int32_t threads = 1;
+  for (const Instruction& instruction : queue.instructions) {
+    if (instruction.opcode == Opcode::kCall) threads = std::max(threads, instruction.threads);
+  }
+  return static_cast<uint32_t>(threads);
+}
+
 }  // namespace
 
 int64_t NowNs() {
@@ -53,7 +62,7 @@ Worker::Worker(const TvmAbi* abi, const Program& program, size_t queue, RunState
       state_(state),
       instructions_(queue_.instructions.size()),
       spans_(queue_.instructions.size()),
-      team_(abi) {}
+      team_(abi, MaxThreads(queue_)) {}
 
 void Worker::MakeStream(TensorStore* store) {
   if (!queue_.IsAsync()) return;
@@ -71,7 +80,7 @@ void Worker::MakeStream(TensorStore* store) {
 }
 
 void Worker::Bind(const Program& program, TensorStore* store, KernelLibrary* library,
-                  const std::vector<TVMFunctionHandle>& kernels,
+                  const std::vector<KernelFunction>& kernels,
                   const std::vector<std::unique_ptr<Worker>>& workers) {
   has_teams_ = library->HasTeams();
   size_t most_arguments = 0;
@@ -84,7 +93,7 @@ void Worker::Bind(const Program& program, TensorStore* store, KernelLibrary* lib
     BoundInstruction& to = instructions_[i];
     to.opcode = from.opcode;
     to.is_awaited = from.is_awaited;
-    to.threads = from.threads;
+    to.role = {static_cast<uint32_t>(from.threads), static_cast<uint32_t>(from.rank)};
     for (const Wait& wait : from.waits) {
       Worker& other = *workers[static_cast<size_t>(wait.queue)];
       Event* event = other.instructions_[static_cast<size_t>(wait.count - 1)].event.get();
@@ -154,7 +163,7 @@ void Worker::RunHost() {
       spans_[current_].finish_ns = now_ns - state_->start_ns;
     }
     if (instruction.is_awaited) progress_.Publish(static_cast<uint32_t>(current_) + 1);
-    if (instruction.threads > 1) team_.End();
+    if (instruction.opcode == Opcode::kCall && instruction.role.threads > 1) team_.End();
     if (state_->is_cancelled.load(std::memory_order_relaxed)) return;
   }
 }
@@ -183,9 +192,8 @@ void Worker::RunStream() {
 bool Worker::Await(const BoundInstruction& instruction) {
   for (const BoundWait& wait : instruction.waits) {
     if (wait.progress->done.load(std::memory_order_acquire) < wait.count) {
-      wait.progress->bell.WaitUntil([&] {
-        return wait.progress->done.load() >= wait.count || state_->is_cancelled.load();
-      });
+      wait.progress->bell.WaitUntil(
+          [&] { return wait.progress->done.load() >= wait.count || state_->is_cancelled.load(); });
       if (wait.progress->done.load() < wait.count) return false;
     }
     // The counter of an asynchronous queue says only that the event was recorded in this run.
@@ -202,7 +210,7 @@ bool Worker::Execute(const BoundInstruction& instruction) {
     case Opcode::kCall:
       return Call(instruction);
     case Opcode::kJoin:
-      instruction.team->Help([&] {
+      instruction.team->Help(instruction.role, [&] {
         return instruction.leader->done.load() >= instruction.leader_count ||
                state_->is_cancelled.load();
       });
@@ -218,14 +226,9 @@ bool Worker::Execute(const BoundInstruction& instruction) {
 }
 
 bool Worker::Call(const BoundInstruction& instruction) {
-  const KernelCall& call = instruction.call;
-  TVMValue result;
-  int result_code = 0;
-  if (instruction.threads > 1 && has_teams_) team_.Begin(instruction.threads);
-  const int code = abi_->FuncCall(call.function, call.arguments, call.type_codes,
-                                  call.num_arguments, &result, &result_code);
-  if (code == 0) return true;
-  if (instruction.threads > 1) team_.End();
+  if (instruction.role.threads > 1 && has_teams_) team_.Begin(instruction.role);
+  if (CallKernel(*abi_, instruction.call) == 0) return true;
+  if (instruction.role.threads > 1) team_.End();
   Fail(abi_->LastErrorLine());
   return false;
 }

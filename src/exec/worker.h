@@ -56,7 +56,8 @@ struct BoundWait {
 struct BoundInstruction {
   Opcode opcode;
   bool is_awaited;
-  int32_t threads;
+  /*! \brief Call or join: this worker's part in the team; one thread where there is no team. */
+  TeamRole role;
   std::vector<BoundWait> waits;
   KernelCall call;
   /*! \brief Join: the leader's team and progress, and the count at which its call is over. */
@@ -81,7 +82,7 @@ class Worker {
 
   /*! \brief Resolves the instructions. All workers must have their streams. */
   void Bind(const Program& program, TensorStore* store, KernelLibrary* library,
-            const std::vector<TVMFunctionHandle>& kernels,
+            const std::vector<KernelFunction>& kernels,
             const std::vector<std::unique_ptr<Worker>>& workers);
 
   /*! \brief Prepares the calling thread: core, TVM's thread bound, stream. Throws Error. */
