@@ -62,7 +62,7 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         )
     tvmc_options.check_outputs(arguments.output, arguments.placement_plan_out)
     options = tvmc_options.placement_options(arguments)
-    cluster = tvmc_options.read_cluster(arguments.placement, arguments)
+    cluster = tvmc_options.read_cluster(arguments)
     mod, params = load_model(arguments.FILE, arguments.model_format, arguments.input_shapes)
     with tvm.transform.PassContext(
         opt_level=arguments.opt_level,
@@ -102,19 +102,30 @@ def load_model(
     if not Path(path).is_file():
         raise FrontendError(f"{path}: no such file; give the path of a model")
     if model_format == "onnx" or (model_format is None and Path(path).suffix.lower() == ".onnx"):
-        imported = from_onnx(path, input_shapes=input_shapes)
-        print(f"imported {path}")
-        print("".join(f"  {line}\n" for line in imported.report), end="", flush=True)
-        return imported.mod, imported.params
+        return _load_onnx(path, input_shapes)
     try:
         model = frontends.load_model(path, model_format, input_shapes)
     except LOADER_ERRORS as err:
         raise FrontendError(
-            f"{path}: TVM's importer cannot read it: {one_line(err)}. Check the file, "
+            f"{path}: TVM's importer cannot read it: {one_line(err)}; check the file, "
             f"--model-format and --input-shapes"
         ) from err
     print(f"imported {path} by TVM's driver", flush=True)
     return model.mod, model.params
+
+
+def _load_onnx(
+    path: str, input_shapes: Mapping[str, Sequence[int]] | None
+) -> tuple[tvm.IRModule, Mapping[str, tvm.nd.NDArray]]:
+    try:
+        imported = from_onnx(path, input_shapes=input_shapes)
+    except FrontendError as err:
+        if "input_shapes" in str(err):  # the message speaks to those who call from Python
+            hint = '(on the command line: --input-shapes "name:[1,3,224,224] name2:[1,8]")'
+            raise FrontendError(f"{err} {hint}") from err
+        raise
+    print("\n  ".join((f"imported {path}", *imported.report)), flush=True)
+    return imported.mod, imported.params
 
 
 def summary(placement: Placement) -> str:
@@ -126,9 +137,7 @@ def summary(placement: Placement) -> str:
     tables = (
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
-        headline(
-            cluster, plan, placement.predicted_ns, _best_single(problem), placement.bound_ns
-        ),
+        headline(cluster, plan, placement.predicted_ns, _best_single(problem), placement.bound_ns),
     )
     return "\n\n".join(tables)
 

@@ -63,4 +63,4 @@ def one_line(fault: BaseException) -> str:
     """
     lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"\w*Error: |.*Check failed", line)]
-    return (telling or lines or [type(fault).__name__])[-1]
+    return (telling or lines or [type(fault).__name__])[-1].rstrip(".")

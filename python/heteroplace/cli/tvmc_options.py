@@ -1,4 +1,4 @@
-"""The options `--placement-*` of `tvmc compile`: their parser, their checks, what they stand for."""
+"""The options `--placement-*` of `tvmc compile`: their parser, their checks, their meaning."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from heteroplace.costs.probe import local_cpu_cluster
-from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError
+from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster, ready_made_clusters
+from heteroplace.run.executor import missing_devices
 from heteroplace.solve import SOLVERS, SolveOptions
 from heteroplace.solve.base import OBJECTIVES
 from heteroplace.tvm_bridge import llvm_cpu_target
@@ -138,6 +139,8 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, object]:
     ------
     HeteroPlaceError
         A pin without "=".
+    MissingCostError
+        There is no such cost table.
     SolverError
         A time limit that is not positive.
     """
@@ -149,20 +152,29 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, object]:
         "exclude": arguments.placement_exclude,
         "pin": _read_pins(arguments.placement_pin or []),
     }
+    costs = arguments.placement_costs
+    if costs not in (None, "measure", "estimate") and not Path(costs).is_file():
+        raise MissingCostError(
+            f"--placement-costs {costs}: no such file; give measure, estimate or a cost table"
+        )
     if arguments.placement_time_limit is not None:
         # Checked by the solver too, but only after everything was measured.
         SolveOptions(time_limit_s=arguments.placement_time_limit)
     return {name: value for name, value in options.items() if value is not None}
 
 
-def read_cluster(text: str, arguments: argparse.Namespace) -> Cluster:
-    """Return the cluster that `--placement` names, with the devices that other options name.
+def read_cluster(arguments: argparse.Namespace) -> Cluster:
+    """Return the cluster that `--placement` names.
 
     Raises
     ------
     ClusterError
-        There is no such cluster, its file has faults, or it has no such device.
+        There is no such cluster, its file has faults, or it lacks a device that another option
+        names.
+    MissingCostError
+        The costs shall be measured on a device that is not in this machine.
     """
+    text = arguments.placement
     if text == LOCAL:
         cluster = local_cpu_cluster(llvm_cpu_target())
     elif text in ready_made_clusters() or Path(text).is_file():
@@ -175,6 +187,13 @@ def read_cluster(text: str, arguments: argparse.Namespace) -> Cluster:
     pinned = _read_pins(arguments.placement_pin or []).values()
     for name in (*pinned, *(arguments.placement_exclude or [])):
         cluster.device_id(name)
+    absent = missing_devices(cluster, [device.name for device in cluster.devices])
+    if absent and arguments.placement_costs in (None, "measure"):
+        raise MissingCostError(
+            f"costs cannot be measured on devices that are not in this machine: "
+            f"{'; '.join(absent)}. Give --placement-costs estimate, or a cost table made on that "
+            f"machine"
+        )
     return cluster
 
 
