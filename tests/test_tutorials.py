@@ -17,7 +17,7 @@ def test_there_are_tutorials() -> None:
 
 @pytest.mark.relay
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_tutorial_runs_without_a_warning(path: Path, tmp_path: Path) -> None:
+def test_tutorial_runs_with_warnings_as_errors(path: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-W", "error", str(path)],

@@ -25,9 +25,7 @@ from tvm.contrib import graph_executor
 
 import heteroplace
 from heteroplace.costs.probe import local_cpu_cluster
-from heteroplace.report.tables import headline, placement_table
-from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import Problem, explain
+from heteroplace.report.tables import placement_table
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 cluster = local_cpu_cluster(llvm_cpu_target())
@@ -103,12 +101,7 @@ print(
 # ``build`` makes the kernels of all devices and the program that connects them.
 
 executable = heteroplace.build(placed)
-placement = executable.placement
-plan = explain(Problem(placement.graph, cluster, placement.costs), placement.plan)
-predicted = simulate(placement.graph, cluster, placement.costs, plan)
-print(placement_table(placement.graph, cluster, plan, predicted))
-best = min(placement.single_device_ns().items(), key=lambda entry: entry[1])
-print(headline(cluster, plan, placement.predicted_ns, best, placement.bound_ns))
+print(executable.summary())
 
 # %%
 # One file, and a run
@@ -135,9 +128,7 @@ print("same numbers as TVM alone")
 # --------------------
 # The same table, with measured times in place of the predicted ones.
 
-measured = executor.timeline()
-print(placement_table(placement.graph, cluster, placement.plan, measured))
-times = np.array(executor.benchmark(100))
-print(
-    f"predicted {predicted.makespan_ns / 1e3:.0f} us, median of 100 {np.median(times) / 1e3:.0f} us"
-)
+placement, measured = executor.placement, executor.timeline()
+print(placement_table(placement.graph, placement.cluster, placement.plan, measured))
+median_us = np.median(executor.benchmark(100)) / 1e3
+print(f"predicted {placement.predicted_ns / 1e3:.0f} us, median of 100 runs {median_us:.0f} us")

@@ -17,10 +17,11 @@ from heteroplace.costs.probe import local_cpu_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.tvm_bridge import llvm_cpu_target
 
-# TVM's driver leaves its configuration file to the garbage collector, and reads Relay text by a
-# deprecated name.
+# TVM's driver leaves files (its configuration, its packages) and the kernels' library leaves its
+# folder to the garbage collector; TVM's driver reads Relay text by a deprecated name.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed file .*default.json:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:tvm.parser.fromtext is deprecated:DeprecationWarning"),
 ]
 

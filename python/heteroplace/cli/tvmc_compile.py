@@ -18,7 +18,7 @@ from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transf
 import heteroplace
 from heteroplace.cli import tvmc_options
 from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
-from heteroplace.errors import ArtifactError, FrontendError, InfeasibleError
+from heteroplace.errors import ArtifactError, FrontendError, InfeasibleError, PlanError
 from heteroplace.model.placement import Placement
 from heteroplace.model.plan_file import save_plan
 from heteroplace.model.units import format_bytes
@@ -26,7 +26,7 @@ from heteroplace.relay.annotate import read_placement
 from heteroplace.relay.frontend import from_onnx
 from heteroplace.report.tables import device_table, headline, placement_table
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import Problem, SolveOptions, explain, get_solver
+from heteroplace.solve import Problem, SolveOptions, get_solver
 
 
 def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
@@ -73,6 +73,8 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         place = heteroplace.HeteroPlace(cluster, params=params, progress=_say, **options)
         mod = place(mod)
         placement = read_placement(mod)
+        if placement is None:
+            raise PlanError(f"{arguments.FILE}: the pass left no plan in the module")
         print(f"\n{summary(placement)}", flush=True)
         if arguments.placement_plan_out is not None:
             path = arguments.placement_plan_out
@@ -131,13 +133,13 @@ def _load_onnx(
 def summary(placement: Placement) -> str:
     """Return the tables of a placement, and the headline."""
     graph, cluster = placement.graph, placement.cluster
-    problem = Problem(graph, cluster, placement.costs)
-    plan = explain(problem, placement.plan)
-    timeline = simulate(graph, cluster, placement.costs, plan)
+    plan, costs = placement.plan, placement.costs
+    timeline = simulate(graph, cluster, costs, plan)
+    best_single = _best_single(Problem(graph, cluster, costs))
     tables = (
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
-        headline(cluster, plan, placement.predicted_ns, _best_single(problem), placement.bound_ns),
+        headline(cluster, plan, placement.predicted_ns, best_single, placement.bound_ns),
     )
     return "\n\n".join(tables)
 
