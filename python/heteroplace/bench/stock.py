@@ -156,8 +156,13 @@ def import_stock(
 
 def build_stock(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray], target: str) -> Any:
     """Compile by `relay.build` for one CPU target."""
-    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+    with in_pass_context():
         return relay.build(mod, target=target, params=dict(params))
+
+
+def in_pass_context() -> tvm.transform.PassContext:
+    """Return the context under which everything is compiled, ours and stock: opt level 3."""
+    return tvm.transform.PassContext(opt_level=OPT_LEVEL)
 
 
 def silence_tuning_hint() -> None:

@@ -17,11 +17,11 @@ from heteroplace import Executable, Executor, HeteroPlace, build
 from heteroplace.bench.measure_peers import Comparison, compare_timers
 from heteroplace.bench.models import Model
 from heteroplace.bench.stock import (
-    OPT_LEVEL,
     OnnxExecutor,
     StockExecutor,
     build_stock,
     cpu_seconds,
+    in_pass_context,
 )
 from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.targets import cluster_targets
@@ -123,7 +123,7 @@ class Study:
 def prepare_model(model: Model, cluster: Cluster, say: Say = lambda line: None) -> Prepared:
     """Optimise, compile and measure `model` on every device of a cluster of one target."""
     start = cpu_seconds()
-    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+    with in_pass_context():
         say("optimising the network")
         extraction = compile_once(model, cluster, say)
         compile_s = cpu_seconds() - start
@@ -159,7 +159,7 @@ def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) ->
     placement = Placement(
         graph, cluster, costs, result.plan, result.objective_ns, result.bound_ns, tried
     )
-    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+    with in_pass_context():
         return build(annotate(prepared.extraction, placement))
 
 
@@ -171,7 +171,7 @@ def place_by_pass(prepared: Prepared, time_limit_s: float, say: Say) -> Executab
         return prepared.costs
 
     model = prepared.model
-    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+    with in_pass_context():
         place = HeteroPlace(
             prepared.cluster,
             params=model.params,
