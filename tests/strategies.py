@@ -61,9 +61,7 @@ def _links(draw: st.DrawFn, count: int) -> tuple[Link, ...]:
             name = f"{src}-{dst}"
             channel = {"link": name, "pair": f"{min(src, dst)}-{max(src, dst)}", "bus": "bus"}
             bandwidth = draw(st.sampled_from([1, 2, 5])) * 10**9
-            links.append(
-                Link(name, src, dst, bandwidth, draw(st.integers(0, 2)), channel[sharing])
-            )
+            links.append(Link(name, src, dst, bandwidth, draw(st.integers(0, 2)), channel[sharing]))
     return tuple(links)
 
 

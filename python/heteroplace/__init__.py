@@ -16,7 +16,8 @@ from heteroplace.model.cluster_file import load_cluster, save_cluster
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
-from heteroplace.tvm_bridge import have_tvm, require_tvm
+from heteroplace.run.local import local_cluster
+from heteroplace.tvm_bridge import require_tvm
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "TaskGraphBuilder",
     "Timeline",
     "load_cluster",
+    "local_cluster",
     "save_cluster",
     *_NEEDS_TVM,
 ]

@@ -29,8 +29,10 @@ from heteroplace.model.placement import Placement
 from heteroplace.relay.annotate import annotate, read_placement
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
+from heteroplace.run.local import local_cluster
 from heteroplace.run.measure import Progress, measure_costs
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve.explain import explain
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 
@@ -91,7 +93,8 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     Parameters
     ----------
     cluster
-        A cluster, the path of a cluster file, or the name of a ready-made one.
+        A cluster, the path of a cluster file, the name of a ready-made one, or "local": the CPU
+        of this machine.
     options
         Fields of `HeteroPlaceOptions`.
 
@@ -119,7 +122,9 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
         raise SolverError(
             f"HeteroPlace has no option {', '.join(unknown)}; it has: {', '.join(known)}"
         )
-    if not isinstance(cluster, Cluster):
+    if cluster == "local":
+        cluster = local_cluster()
+    elif not isinstance(cluster, Cluster):
         cluster = load_cluster(cluster)
     make = tvm.transform.module_pass(_HeteroPlacePass, opt_level=0, name="HeteroPlace")
     return make(cluster, HeteroPlaceOptions(**options))  # type: ignore[arg-type]
@@ -150,13 +155,14 @@ def place(
     limits = SolveOptions(
         objective=options.objective, time_limit_s=options.time_limit, seed=options.seed
     )
-    result = get_solver(options.solver).solve(Problem(graph, cluster, costs), limits)
+    problem = Problem(graph, cluster, costs)
+    result = get_solver(options.solver).solve(problem, limits)
     check_plan(graph, cluster, costs, result.plan)
     placement = Placement(
         graph,
         cluster,
         costs,
-        result.plan,
+        explain(problem, result.plan),
         result.objective_ns,
         result.bound_ns,
         tuple((name, objective) for name, objective, _ in result.candidates),

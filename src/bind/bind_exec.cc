@@ -86,9 +86,9 @@ void FillOutput(Executor& executor, const std::string& name, const OutputArray& 
   const DLDataType dtype = TensorType(out.dtype(), tensor.dtype);
   const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
   if (!is_same_type || Shape(out) != tensor.shape) {
-    throw Error(ErrorKind::kExecution,
-                "output '" + name + "': `out` is " + DescribeTensor(dtype, Shape(out)) +
-                    ", expected " + DescribeTensor(tensor.dtype, tensor.shape));
+    throw Error(ErrorKind::kExecution, "output '" + name + "': `out` is " +
+                                           DescribeTensor(dtype, Shape(out)) + ", expected " +
+                                           DescribeTensor(tensor.dtype, tensor.shape));
   }
   nb::gil_scoped_release release;
   executor.GetOutput(name, out.data());
@@ -114,9 +114,8 @@ std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> DescribeInstruct
     for (size_t i = 0; i < program.queues[q].instructions.size(); ++i) {
       const Instruction& at = program.queues[q].instructions[i];
       rows.emplace_back(static_cast<int32_t>(q), static_cast<int32_t>(i), at.step,
-                        at.opcode == Opcode::kCall
-                            ? program.kernels[static_cast<size_t>(at.kernel)]
-                            : std::string());
+                        at.opcode == Opcode::kCall ? program.kernels[static_cast<size_t>(at.kernel)]
+                                                   : std::string());
     }
   }
   return rows;

@@ -31,18 +31,19 @@ class CpuDevice : public Device {
     // One page more than needed; what lies outside the aligned part is given back.
     const size_t size = MappedBytes(bytes);
     const size_t slack = static_cast<size_t>(PageBytes(bytes));
-    void* raw = mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                     -1, 0);
+    void* raw =
+        mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) {
-      throw Error(ErrorKind::kExecution,
-                  "cannot allocate " + std::to_string(bytes) + " bytes of host memory: " +
-                      std::strerror(errno) + "; free memory, or plan for a smaller one");
+      throw Error(ErrorKind::kExecution, "cannot allocate " + std::to_string(bytes) +
+                                             " bytes of host memory: " + std::strerror(errno) +
+                                             "; free memory, or plan for a smaller one");
     }
     const uintptr_t begin = reinterpret_cast<uintptr_t>(raw);
     const uintptr_t aligned = (begin + slack - 1) / slack * slack;
     if (aligned != begin) munmap(raw, aligned - begin);
     const uintptr_t end = begin + size + slack;
-    if (aligned + size != end) munmap(reinterpret_cast<void*>(aligned + size), end - aligned - size);
+    if (aligned + size != end)
+      munmap(reinterpret_cast<void*>(aligned + size), end - aligned - size);
     void* data = reinterpret_cast<void*>(aligned);
     // Advice only: without huge pages the program is slower, not wrong.
     if (slack == static_cast<size_t>(kHugePageBytes)) madvise(data, size, MADV_HUGEPAGE);

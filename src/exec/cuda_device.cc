@@ -37,8 +37,8 @@ struct CudaRuntime {
   int (*StreamWaitEvent)(CudaStream stream, CudaEvent event, unsigned flags);
   int (*StreamSynchronize)(CudaStream stream);
   int (*MemcpyAsync)(void* dst, const void* src, size_t bytes, int kind, CudaStream stream);
-  int (*MemcpyPeerAsync)(void* dst, int dst_device, const void* src, int src_device,
-                         size_t bytes, CudaStream stream);
+  int (*MemcpyPeerAsync)(void* dst, int dst_device, const void* src, int src_device, size_t bytes,
+                         CudaStream stream);
   int (*Memcpy)(void* dst, const void* src, size_t bytes, int kind);
   int (*HostRegister)(void* data, size_t bytes, unsigned flags);
   int (*HostUnregister)(void* data);
@@ -101,9 +101,7 @@ class CudaEventObject : public Event {
   CudaEventObject(const CudaEventObject&) = delete;
   CudaEventObject& operator=(const CudaEventObject&) = delete;
 
-  void HostWait() override {
-    cuda_.Check(cuda_.EventSynchronize(event_), "cudaEventSynchronize");
-  }
+  void HostWait() override { cuda_.Check(cuda_.EventSynchronize(event_), "cudaEventSynchronize"); }
 
   int64_t ElapsedNs(const Event& earlier) const override {
     const auto& other = dynamic_cast<const CudaEventObject&>(earlier);
@@ -141,12 +139,7 @@ class CudaStreamObject : public Stream {
   }
 
   void Launch(const KernelCall& call) override {
-    TVMValue result;
-    int code = 0;
-    if (abi_->FuncCall(call.function, call.arguments, call.type_codes, call.num_arguments,
-                       &result, &code) != 0) {
-      throw Error(ErrorKind::kExecution, abi_->LastErrorLine());
-    }
+    if (CallKernel(*abi_, call) != 0) throw Error(ErrorKind::kExecution, abi_->LastErrorLine());
   }
 
   void Copy(const DLTensor& dst, const DLTensor& src, int64_t bytes) override {
@@ -235,7 +228,8 @@ class CudaDevice : public Device {
   }
 
  private:
-  /*! \brief Lets copies between GPUs go directly; without it the driver stages them in host memory. */
+  /*! \brief Lets copies between GPUs go directly; without it the driver stages them in host memory.
+   */
   void EnablePeers(int count) {
     cuda_.Check(cuda_.SetDevice(device_), "cudaSetDevice");
     for (int peer = 0; peer < count; ++peer) {

@@ -13,11 +13,28 @@ namespace heteroplace {
 
 /*! \brief A kernel with its arguments, built once and kept by the executor. */
 struct KernelCall {
-  TVMFunctionHandle function = nullptr;
+  KernelFunction function;
   TVMValue* arguments = nullptr;  // [num_arguments]
   int* type_codes = nullptr;      // [num_arguments]
   int num_arguments = 0;
 };
+
+/*!
+ * \brief Calls a kernel on this thread. Returns 0, or leaves a message in TVM's last error.
+ *
+ * A kernel of a library is called at its address: that is faster, and its failure is a mere return
+ * code, where TVMFuncCall would throw inside TVM and print a stack trace into the message.
+ */
+inline int CallKernel(const TvmAbi& abi, const KernelCall& call) {
+  TVMValue result;
+  int result_code = 0;
+  if (call.function.address != nullptr) {
+    return call.function.address(call.arguments, call.type_codes, call.num_arguments, &result,
+                                 &result_code, nullptr);
+  }
+  return abi.FuncCall(call.function.handle, call.arguments, call.type_codes, call.num_arguments,
+                      &result, &result_code);
+}
 
 /*! \brief A point in a stream. Recorded anew in every run. */
 class Event {

@@ -57,9 +57,9 @@ void Executor::SetInput(const std::string& name, const DLDataType& dtype,
   const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits &&
                             dtype.lanes == tensor.dtype.lanes;
   if (!is_same_type || shape != tensor.shape) {
-    throw Error(ErrorKind::kExecution,
-                "input '" + name + "': expected " + DescribeTensor(tensor.dtype, tensor.shape) +
-                    ", got " + DescribeTensor(dtype, shape));
+    throw Error(ErrorKind::kExecution, "input '" + name + "': expected " +
+                                           DescribeTensor(tensor.dtype, tensor.shape) + ", got " +
+                                           DescribeTensor(dtype, shape));
   }
   store_->Write(id, data);
   is_input_set_[input] = true;
@@ -84,7 +84,8 @@ void Executor::GetOutput(const std::string& name, void* data) {
 void Executor::CheckInputs() const {
   std::string missing;
   for (size_t i = 0; i < is_input_set_.size(); ++i) {
-    if (!is_input_set_[i]) missing += (missing.empty() ? "'" : ", '") + program_.inputs[i].name + "'";
+    if (!is_input_set_[i])
+      missing += (missing.empty() ? "'" : ", '") + program_.inputs[i].name + "'";
   }
   if (!missing.empty()) {
     throw Error(ErrorKind::kExecution, "inputs without a value: " + missing + "; set them first");

@@ -54,8 +54,8 @@ class Executor {
   const Program& program() const { return program_; }
 
   /*! \brief Sets an input until it is set again; `data` is compact and row major. */
-  void SetInput(const std::string& name, const DLDataType& dtype,
-                const std::vector<int64_t>& shape, const void* data);
+  void SetInput(const std::string& name, const DLDataType& dtype, const std::vector<int64_t>& shape,
+                const void* data);
 
   /*! \brief The tensor of an output, for its type and shape. */
   const Tensor& OutputTensor(const std::string& name) const;
@@ -117,7 +117,7 @@ class Executor {
   Order order_ = Order::kRun;
   bool is_timed_ = false;
   int64_t runs_left_ = 0;
-  std::vector<int64_t> wall_ns_;                   // of the runs of this order
+  std::vector<int64_t> wall_ns_;                    // of the runs of this order
   std::vector<std::vector<int64_t>> durations_ns_;  // [num_instructions][timed runs]
   std::vector<int64_t> hop_rounds_ns_;
 

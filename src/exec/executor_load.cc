@@ -38,14 +38,14 @@ Executor::~Executor() { StopWorkers(); }
 
 std::string Executor::ProgramText(const ExecutorSource& source) const {
   if (!source.program_text.empty()) return source.program_text;
-  std::string_view text =
-      Section(*library_, "heteroplace_program", "heteroplace_program_size");
+  std::string_view text = Section(*library_, "heteroplace_program", "heteroplace_program_size");
   if (text.empty()) {
     throw Error(ErrorKind::kArtifact,
                 source.library_path.empty()
                     ? "no program: give its text, or a library that holds it"
-                    : "'" + source.library_path + "' holds no program (symbol "
-                      "heteroplace_program); it was not made by heteroplace");
+                    : "'" + source.library_path +
+                          "' holds no program (symbol "
+                          "heteroplace_program); it was not made by heteroplace");
   }
   return std::string(text);
 }
@@ -68,17 +68,17 @@ void Executor::Load(const ExecutorSource& source) {
     for (const Queue& queue : program_.queues) {
       for (const Instruction& at : queue.instructions) {
         if (at.threads > 1) {
-          throw Error(ErrorKind::kArtifact,
-                      "program line " + std::to_string(at.line) + ": a call has " +
-                          std::to_string(at.threads) + " threads, but kernels in memory have no "
-                          "teams; export the module to a library file");
+          throw Error(ErrorKind::kArtifact, "program line " + std::to_string(at.line) +
+                                                ": a call has " + std::to_string(at.threads) +
+                                                " threads, but kernels in memory have no "
+                                                "teams; export the module to a library file");
         }
       }
     }
   }
-  store_ = std::make_unique<TensorStore>(
-      &abi_, program_, source.blob.data != nullptr ? source.blob : LibraryBlob());
-  std::vector<TVMFunctionHandle> kernels;
+  store_ = std::make_unique<TensorStore>(&abi_, program_,
+                                         source.blob.data != nullptr ? source.blob : LibraryBlob());
+  std::vector<KernelFunction> kernels;
   for (const std::string& symbol : program_.kernels) kernels.push_back(library_->Function(symbol));
   for (size_t q = 0; q < program_.queues.size(); ++q) {
     workers_.push_back(std::make_unique<Worker>(&abi_, program_, q, &state_));

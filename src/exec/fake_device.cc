@@ -58,8 +58,8 @@ class FakeEvent : public Event {
  private:
   std::mutex mutex_;
   std::condition_variable reached_changed_;
-  uint64_t recorded_ = 0;  // guarded by mutex_
-  uint64_t reached_ = 0;   // guarded by mutex_
+  uint64_t recorded_ = 0;   // guarded by mutex_
+  uint64_t reached_ = 0;    // guarded by mutex_
   Clock::time_point time_;  // guarded by mutex_; read after HostWait
 };
 
@@ -78,12 +78,7 @@ class FakeStream : public Stream {
   void Launch(const KernelCall& call) override {
     Issue([this, call] {
       if (!error_.empty()) return;  // as a CUDA stream: nothing runs after a fault
-      TVMValue result;
-      int code = 0;
-      if (abi_->FuncCall(call.function, call.arguments, call.type_codes, call.num_arguments,
-                         &result, &code) != 0) {
-        error_ = abi_->LastErrorLine();
-      }
+      if (CallKernel(*abi_, call) != 0) error_ = abi_->LastErrorLine();
       std::this_thread::sleep_for(delay_);
     });
   }

@@ -18,16 +18,15 @@ KernelLibrary::KernelLibrary(const TvmAbi* abi, const std::string& path, TVMModu
     module_ = module;
     return;
   }
-  if (abi_->ModLoadFromFile(path.c_str(), "so", &module_) != 0) {
-    throw Error(ErrorKind::kArtifact, "cannot load kernels from '" + path +
-                                          "': " + abi_->LastErrorLine());
-  }
-  // TVM has just loaded the file: this only takes another reference, for dlsym.
-  library_ = dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+  // Opened here first for dlsym, and because the linker's message is clearer than TVM's.
+  library_ = dlopen(path.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (library_ == nullptr) {
-    abi_->ModFree(module_);
-    throw Error(ErrorKind::kArtifact, "'" + path + "' is loaded by TVM but not found again; "
-                                      "give an absolute path");
+    throw Error(ErrorKind::kArtifact, "cannot load kernels from '" + path + "': " + dlerror());
+  }
+  if (abi_->ModLoadFromFile(path.c_str(), "so", &module_) != 0) {
+    dlclose(library_);
+    throw Error(ErrorKind::kArtifact,
+                "TVM cannot load kernels from '" + path + "': " + abi_->LastErrorLine());
   }
   launch_ = static_cast<void**>(Symbol("__TVMBackendParallelLaunch"));
   // The compiler leaves out what no kernel uses. Chunks of one launch that wait for each other
@@ -41,21 +40,21 @@ KernelLibrary::~KernelLibrary() {
   if (library_ != nullptr) dlclose(library_);
 }
 
-TVMFunctionHandle KernelLibrary::Function(const std::string& symbol) {
+KernelFunction KernelLibrary::Function(const std::string& symbol) {
   TVMFunctionHandle function = nullptr;
   if (module_ != nullptr &&
       abi_->ModGetFunction(module_, symbol.c_str(), /*query_imports=*/1, &function) != 0) {
     throw Error(ErrorKind::kArtifact, "kernel '" + symbol + "': " + abi_->LastErrorLine());
   }
   if (function == nullptr) {
-    const std::string where = !path_.empty()        ? "'" + path_ + "' does not have"
+    const std::string where = !path_.empty()       ? "'" + path_ + "' does not have"
                               : module_ != nullptr ? "the module in memory does not have"
-                                                    : "no library was given to provide";
-    throw Error(ErrorKind::kArtifact, where + " kernel '" + symbol +
-                                          "'; build the program and its kernels together");
+                                                   : "no library was given to provide";
+    throw Error(ErrorKind::kArtifact,
+                where + " kernel '" + symbol + "'; build the program and its kernels together");
   }
   functions_.push_back(function);
-  return function;
+  return {reinterpret_cast<PackedCFunction>(Symbol(symbol.c_str())), function};
 }
 
 void* KernelLibrary::Symbol(const char* name) const {

@@ -29,7 +29,7 @@ class KernelLibrary {
   KernelLibrary& operator=(const KernelLibrary&) = delete;
 
   /*! \brief The kernel of that name; owned by the library. \throws Error kArtifact if absent. */
-  TVMFunctionHandle Function(const std::string& symbol);
+  KernelFunction Function(const std::string& symbol);
 
   /*! \brief Address of a symbol of the file, or null. */
   void* Symbol(const char* name) const;

@@ -36,8 +36,8 @@ void CheckJoin(Program* program, size_t queue, const Instruction& join) {
   }
   Instruction& call = leader.instructions[static_cast<size_t>(join.leader_index)];
   if (call.opcode != Opcode::kCall || call.threads < 2) {
-    Fail(join, "a join of line " + std::to_string(call.line) +
-                   ", which is no call with several threads");
+    Fail(join,
+         "a join of line " + std::to_string(call.line) + ", which is no call with several threads");
   }
   call.is_awaited = true;
 }

@@ -1,62 +1,24 @@
 // Text -> Program. The form of each line is in README.md.
 #include <algorithm>
-#include <charconv>
-#include <limits>
-#include <unordered_set>
+#include <utility>
 
+#include "exec/line_reader.h"
 #include "exec/program.h"
-#include "support/error.h"
 
 namespace heteroplace {
 
 namespace {
 
-/*! \brief Splits one line into fields; a field in double quotes may hold spaces, \" and \\. */
-std::vector<std::string> SplitFields(std::string_view line, int number) {
-  std::vector<std::string> fields;
-  size_t i = 0;
-  while (i < line.size()) {
-    if (line[i] == ' ' || line[i] == '\t' || line[i] == '\r') {
-      ++i;
-      continue;
-    }
-    std::string field;
-    if (line[i] == '"') {
-      bool closed = false;
-      for (++i; i < line.size() && !closed; ++i) {
-        if (line[i] == '"') {
-          closed = true;
-        } else {
-          if (line[i] == '\\' && i + 1 < line.size()) ++i;
-          field += line[i];
-        }
-      }
-      if (!closed) {
-        throw Error(ErrorKind::kArtifact, "program line " + std::to_string(number) +
-                                              ": a quoted name has no closing quote");
-      }
-    } else {
-      while (i < line.size() && line[i] != ' ' && line[i] != '\t' && line[i] != '\r') {
-        field += line[i++];
-      }
-    }
-    fields.push_back(std::move(field));
-  }
-  return fields;
-}
-
-class Parser {
+class Parser : private LineReader {
  public:
   Program Parse(std::string_view text) {
     bool ended = false;
     size_t begin = 0;
     while (begin < text.size()) {
       size_t end = std::min(text.find('\n', begin), text.size());
-      ++line_;
       std::string_view line = text.substr(begin, end - begin);
       begin = end + 1;
-      fields_ = SplitFields(line, line_);
-      if (fields_.empty() || fields_[0][0] == '#') continue;
+      if (!SetLine(line)) continue;
       if (ended) Fail("text after 'end'");
       ended = ParseLine();
     }
@@ -68,10 +30,6 @@ class Parser {
   }
 
  private:
-  [[noreturn]] void Fail(const std::string& what) const {
-    throw Error(ErrorKind::kArtifact, "program line " + std::to_string(line_) + ": " + what);
-  }
-
   bool ParseLine() {
     const std::string& word = fields_[0];
     if (!has_header_) {
@@ -290,8 +248,8 @@ class Parser {
       const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
       const Space& space = program_.spaces[static_cast<size_t>(tensor.space)];
       if (!(space.device == queue.device)) {
-        Fail("tensor " + std::to_string(id) + " is on " + DeviceName(space.device) +
-             " (space '" + space.name + "'), the call's queue '" + queue.name + "' on " +
+        Fail("tensor " + std::to_string(id) + " is on " + DeviceName(space.device) + " (space '" +
+             space.name + "'), the call's queue '" + queue.name + "' on " +
              DeviceName(queue.device) + "; copy the tensor first");
       }
       call.tensors.push_back(static_cast<int32_t>(id));
@@ -318,8 +276,8 @@ class Parser {
     const Tensor& src = program_.tensors[static_cast<size_t>(copy.tensors[0])];
     const Tensor& dst = program_.tensors[static_cast<size_t>(copy.tensors[1])];
     if (src.bytes != dst.bytes) {
-      Fail("a copy from " + std::to_string(src.bytes) + " bytes to " +
-           std::to_string(dst.bytes) + " bytes");
+      Fail("a copy from " + std::to_string(src.bytes) + " bytes to " + std::to_string(dst.bytes) +
+           " bytes");
     }
     if (dst.storage == Storage::kConstant) Fail("a copy overwrites a constant");
     for (const Tensor* tensor : {&src, &dst}) {
@@ -349,10 +307,10 @@ class Parser {
         Fail("wait '" + std::string(item) + "'; expected <queue>:<count>");
       }
       Wait wait;
-      wait.queue = static_cast<int32_t>(Integer(item.substr(0, colon), "queue of a wait", 0,
-                                                LastId(program_.queues.size())));
-      wait.count = static_cast<int32_t>(
-          Integer(item.substr(colon + 1), "count of a wait", 1, kMaxCount));
+      wait.queue = static_cast<int32_t>(
+          Integer(item.substr(0, colon), "queue of a wait", 0, LastId(program_.queues.size())));
+      wait.count =
+          static_cast<int32_t>(Integer(item.substr(colon + 1), "count of a wait", 1, kMaxCount));
       instruction.waits.push_back(wait);
       begin = end + 1;
     }
@@ -386,70 +344,7 @@ class Parser {
     return DLDataType{static_cast<uint8_t>(code), static_cast<uint8_t>(bits), 1};
   }
 
-  void ExpectFields(size_t count, const std::string& form) const {
-    if (fields_.size() != count) {
-      Fail("expected '" + form + "' (" + std::to_string(count) + " fields), got " +
-           std::to_string(fields_.size()) + " fields");
-    }
-  }
-
-  void ExpectNextId(const char* what, size_t expected) const {
-    if (fields_[1] != std::to_string(expected)) {
-      Fail(std::string("expected ") + what + " " + std::to_string(expected) + ", got '" +
-           fields_[1] + "'; ids are dense and in order");
-    }
-  }
-
-  void ExpectAligned(int64_t offset, const char* what) const {
-    if (offset % kTensorAlignmentBytes != 0) {
-      Fail(std::string(what) + " " + std::to_string(offset) + " is no multiple of " +
-           std::to_string(kTensorAlignmentBytes));
-    }
-  }
-
-  static int64_t LastId(size_t size) { return static_cast<int64_t>(size) - 1; }
-
-  int32_t Id(size_t field, const char* what, size_t size) const {
-    return static_cast<int32_t>(Number(field, what, 0, LastId(size)));
-  }
-
-  int64_t Number(size_t field, const char* what, int64_t min, int64_t max) const {
-    return Integer(fields_[field], what, min, max);
-  }
-
-  int64_t Integer(std::string_view text, const char* what, int64_t min, int64_t max) const {
-    int64_t value = 0;
-    auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (text.empty() || code != std::errc() || end != text.data() + text.size()) {
-      Fail(std::string(what) + ": expected an integer, got '" + std::string(text) + "'");
-    }
-    if (value < min || value > max) {
-      Fail(std::string(what) + ": got " + std::string(text) +
-           (max < min ? ", and none is declared before this line"
-                      : ", expected " + std::to_string(min) + " to " + std::to_string(max)));
-    }
-    return value;
-  }
-
-  std::vector<int64_t> List(size_t field, const char* what, int64_t min, int64_t max) const {
-    std::vector<int64_t> values;
-    const std::string& text = fields_[field];
-    if (text == "-") return values;
-    for (size_t begin = 0; begin <= text.size();) {
-      size_t end = std::min(text.find(',', begin), text.size());
-      values.push_back(
-          Integer(std::string_view(text).substr(begin, end - begin), what, min, max));
-      begin = end + 1;
-    }
-    return values;
-  }
-
-  static constexpr int64_t kMaxBytes = int64_t{1} << 60;
-  static constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
-
   Program program_;
-  std::vector<std::string> fields_;
-  int line_ = 0;
   bool has_header_ = false;
 };
 

@@ -78,9 +78,9 @@ class TensorStore {
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Device>> devices_;
   std::vector<Block> blocks_;  // after devices_, which free them
   std::vector<std::unique_ptr<PinnedMemory>> pinned_;
-  std::vector<char*> arenas_;     // [num_spaces]
-  std::vector<char*> constants_;  // [num_constants]
-  std::vector<char*> externals_;  // [num_tensors], null if the tensor is not external
+  std::vector<char*> arenas_;      // [num_spaces]
+  std::vector<char*> constants_;   // [num_constants]
+  std::vector<char*> externals_;   // [num_tensors], null if the tensor is not external
   std::vector<DLTensor> tensors_;  // [num_tensors]
 };
 

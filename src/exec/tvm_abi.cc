@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+
 #include "support/error.h"
 
 namespace heteroplace {
@@ -55,6 +57,8 @@ std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& 
 
 std::string TvmAbi::LastErrorLine() const {
   std::string text = GetLastError();
+  // TVM puts its own frames after the message; they say nothing of the model.
+  text.resize(std::min(text.size(), text.find("Stack trace:")));
   size_t end = text.find_last_not_of(" \n\r\t");
   if (end == std::string::npos) return "no message from TVM";
   size_t begin = text.rfind('\n', end);

@@ -59,6 +59,16 @@ using TVMModuleHandle = void*;
 using TVMFunctionHandle = void*;
 using TVMStreamHandle = void*;
 
+/*! \brief A compiled kernel as it is in a library; 0 for success. */
+using PackedCFunction = int (*)(TVMValue* args, int* type_codes, int num_args, TVMValue* ret_value,
+                                int* ret_type_code, void* resource);
+
+/*! \brief A kernel: its address in a library where it has one, and TVM's handle for it. */
+struct KernelFunction {
+  PackedCFunction address = nullptr;
+  TVMFunctionHandle handle = nullptr;
+};
+
 /*! \brief What a parallel loop's body learns of its launch. */
 struct TVMParallelGroupEnv {
   void* sync_handle;  // [num_task] counters of TVM's barrier
@@ -97,8 +107,8 @@ struct TvmAbi {
   int (*FuncFree)(TVMFunctionHandle function);
   const char* (*GetLastError)();
   void (*SetLastError)(const char* message);
-  int (*DeviceAllocDataSpace)(DLDevice device, size_t bytes, size_t alignment,
-                              DLDataType type_hint, void** out);
+  int (*DeviceAllocDataSpace)(DLDevice device, size_t bytes, size_t alignment, DLDataType type_hint,
+                              void** out);
   int (*DeviceFreeDataSpace)(DLDevice device, void* data);
   int (*StreamCreate)(int device_type, int device_id, TVMStreamHandle* out);
   int (*StreamFree)(int device_type, int device_id, TVMStreamHandle stream);
@@ -108,7 +118,7 @@ struct TvmAbi {
   /*! \brief Handle of dlopen; its dependencies (libcudart) are searched through it too. */
   void* library;
 
-  /*! \brief Last line of the calling thread's last TVM error. */
+  /*! \brief Last line of the calling thread's last TVM error, without the stack trace. */
   std::string LastErrorLine() const;
 };
 

@@ -71,7 +71,7 @@ void Worker::MakeStream(TensorStore* store) {
 }
 
 void Worker::Bind(const Program& program, TensorStore* store, KernelLibrary* library,
-                  const std::vector<TVMFunctionHandle>& kernels,
+                  const std::vector<KernelFunction>& kernels,
                   const std::vector<std::unique_ptr<Worker>>& workers) {
   has_teams_ = library->HasTeams();
   size_t most_arguments = 0;
@@ -183,9 +183,8 @@ void Worker::RunStream() {
 bool Worker::Await(const BoundInstruction& instruction) {
   for (const BoundWait& wait : instruction.waits) {
     if (wait.progress->done.load(std::memory_order_acquire) < wait.count) {
-      wait.progress->bell.WaitUntil([&] {
-        return wait.progress->done.load() >= wait.count || state_->is_cancelled.load();
-      });
+      wait.progress->bell.WaitUntil(
+          [&] { return wait.progress->done.load() >= wait.count || state_->is_cancelled.load(); });
       if (wait.progress->done.load() < wait.count) return false;
     }
     // The counter of an asynchronous queue says only that the event was recorded in this run.
@@ -218,13 +217,8 @@ bool Worker::Execute(const BoundInstruction& instruction) {
 }
 
 bool Worker::Call(const BoundInstruction& instruction) {
-  const KernelCall& call = instruction.call;
-  TVMValue result;
-  int result_code = 0;
   if (instruction.threads > 1 && has_teams_) team_.Begin(instruction.threads);
-  const int code = abi_->FuncCall(call.function, call.arguments, call.type_codes,
-                                  call.num_arguments, &result, &result_code);
-  if (code == 0) return true;
+  if (CallKernel(*abi_, instruction.call) == 0) return true;
   if (instruction.threads > 1) team_.End();
   Fail(abi_->LastErrorLine());
   return false;

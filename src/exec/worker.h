@@ -81,7 +81,7 @@ class Worker {
 
   /*! \brief Resolves the instructions. All workers must have their streams. */
   void Bind(const Program& program, TensorStore* store, KernelLibrary* library,
-            const std::vector<TVMFunctionHandle>& kernels,
+            const std::vector<KernelFunction>& kernels,
             const std::vector<std::unique_ptr<Worker>>& workers);
 
   /*! \brief Prepares the calling thread: core, TVM's thread bound, stream. Throws Error. */

@@ -261,7 +261,11 @@ class _OnnxGraph:
 
 
 def gpt_onnx(
-    layers: int = 24, hidden: int = 1024, heads: int = 16, tokens: int = 128, vocabulary: int = 50257
+    layers: int = 24,
+    hidden: int = 1024,
+    heads: int = 16,
+    tokens: int = 128,
+    vocabulary: int = 50257,
 ) -> onnx.ModelProto:
     """Return the ONNX graph (opset 17) of a GPT decoder without weights, as exporters write it.
 
@@ -282,9 +286,7 @@ def gpt_onnx(
     if hidden % heads:
         raise GraphError(f"a width of {hidden} cannot be split into {heads} heads of equal size")
     graph = _OnnxGraph()
-    graph.inputs.append(
-        helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, (1, tokens))
-    )
+    graph.inputs.append(helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, (1, tokens)))
     embedded = graph.op("Gather", graph.weight("wte", vocabulary, hidden), "ids", axis=0)
     positions = graph.op(
         "Gather", graph.weight("wpe", tokens, hidden), graph.constant(range(tokens), np.int64)
@@ -297,12 +299,11 @@ def gpt_onnx(
         value = graph.op("Add", attended, value)
         normed = graph.layer_norm(f"{name}.ln_2", value, hidden)
         inner = _gelu(graph, graph.linear(f"{name}.mlp.c_fc", normed, hidden, 4 * hidden))
-        value = graph.op("Add", value, graph.linear(f"{name}.mlp.c_proj", inner, 4 * hidden, hidden))
+        inner = graph.linear(f"{name}.mlp.c_proj", inner, 4 * hidden, hidden)
+        value = graph.op("Add", value, inner)
     normed = graph.layer_norm("ln_f", value, hidden)
     logits = graph.op("MatMul", normed, graph.weight("lm_head", hidden, vocabulary))
-    output = helper.make_tensor_value_info(
-        logits, onnx.TensorProto.FLOAT, (1, tokens, vocabulary)
-    )
+    output = helper.make_tensor_value_info(logits, onnx.TensorProto.FLOAT, (1, tokens, vocabulary))
     return helper.make_model(
         helper.make_graph(graph.nodes, "gpt", graph.inputs, [output]),
         opset_imports=[helper.make_opsetid("", 17)],

@@ -33,7 +33,7 @@ def local_cpu_cluster(target: str, cores: Sequence[int] | None = None) -> Cluste
     Returns
     -------
     Cluster
-        Its memory "ram" is the host's, of the size that is free now.
+        Its memory "ram" is the host's.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def local_cpu_cluster(target: str, cores: Sequence[int] | None = None) -> Cluste
     groups = [(f"cpu.{index}", part) for index, part in enumerate(parts)]
     groups.append(("cpu.all", chosen))
     devices = tuple(Device(name, "cpu", target, 0, 0, part) for name, part in groups)
-    return Cluster("local-cpu", (Memory("ram", available_memory_bytes()),), devices, host=0)
+    return Cluster("local-cpu", (Memory("ram", memory_bytes()),), devices, host=0)
 
 
 def split_cores(cores: Sequence[int], max_parts: int = MAX_PARTS) -> list[tuple[int, ...]]:
@@ -70,10 +70,14 @@ def split_cores(cores: Sequence[int], max_parts: int = MAX_PARTS) -> list[tuple[
     return groups
 
 
-def available_memory_bytes() -> int:
-    """Return the bytes this process may still allocate: free memory, or less in a container."""
-    available = int(psutil.virtual_memory().available)
-    limit, used = _CGROUP / "memory.max", _CGROUP / "memory.current"
-    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
-        available = min(available, max(1, int(text) - int(used.read_text())))
-    return available
+def memory_bytes() -> int:
+    """Return the memory of this machine, or of the container if that is limited to less.
+
+    Not what is free at the moment: a cluster must be the same today and tomorrow, or costs and
+    plans made for it could not be used again.
+    """
+    total = int(psutil.virtual_memory().total)
+    limit = _CGROUP / "memory.max"
+    if limit.exists() and (text := limit.read_text().strip()) != "max":
+        total = min(total, int(text))
+    return total

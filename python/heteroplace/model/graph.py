@@ -109,7 +109,11 @@ class TaskGraph:
         return tuple(tuple(sorted(ids)) for ids in found)
 
     def digest(self) -> str:
-        """Return a hex digest of the whole graph."""
+        """Return a hex digest of the whole graph; computed once."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

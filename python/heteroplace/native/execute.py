@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace import _core
+from heteroplace import _core  # type: ignore[attr-defined, unused-ignore]
 
 
 class PortSpec(NamedTuple):
@@ -30,7 +30,7 @@ class Instruction(NamedTuple):
 
     queue: int
     """Position of its queue in `Executor.queues`."""
-    index: int
+    position: int
     """Position in the queue."""
     step: int
     """Step of the plan that it carries out."""
@@ -81,8 +81,8 @@ class Executor:
         self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
         self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())
         self.instructions = tuple(
-            Instruction(queue, index, step, kernel or None)
-            for queue, index, step, kernel in self._core.instructions()
+            Instruction(queue, position, step, kernel or None)
+            for queue, position, step, kernel in self._core.instructions()
         )
         self.queues: tuple[str, ...] = tuple(self._core.queues())
         self.arena_bytes: dict[str, int] = dict(self._core.arena_bytes())

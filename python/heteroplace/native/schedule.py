@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import heteroplace._core as _core
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace import _core
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
@@ -117,7 +117,7 @@ class NativeProblem:
             A step reads a tensor that is not there, or a device cannot run its task.
         """
         rows = np.empty((len(steps), 4), dtype=np.int64)
-        routes = []
+        routes: list[tuple[int, ...]] = []
         for index, step in enumerate(steps):
             if isinstance(step, Run):
                 rows[index] = (0, step.task, step.device, -1)
@@ -222,7 +222,8 @@ def _ints(values: Iterable[int]) -> IntArray:
 
 def _csr(rows: Iterable[Sequence[int]]) -> tuple[IntArray, IntArray]:
     """Offsets and values of a list of lists."""
-    offsets, values = [0], []
+    offsets: list[int] = [0]
+    values: list[int] = []
     for row in rows:
         values.extend(row)
         offsets.append(len(values))

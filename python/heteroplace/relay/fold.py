@@ -152,14 +152,38 @@ def fold_constants(mod: tvm.IRModule) -> tvm.IRModule:
 def NumpyFoldConstant() -> tvm.transform.Pass:  # noqa: N802 (named as TVM names its passes)
     """Return the pass that runs `fold_constants`, with type inference before and after it."""
 
-    @relay.transform.function_pass(opt_level=0, name="NumpyFoldConstantBody")
     def fold_function(function: Any, mod: tvm.IRModule, context: Any) -> Any:
         return ConstantFolder().fold(function)
 
+    fold = relay.transform.function_pass(fold_function, opt_level=0, name="NumpyFoldFunction")
     infer_type = relay.transform.InferType()
     return tvm.transform.Sequential(
-        [infer_type, fold_function, infer_type], opt_level=0, name="NumpyFoldConstant"
+        [infer_type, fold, infer_type], opt_level=0, name="NumpyFoldConstant"
     )
+
+
+def with_numpy_folding(passes: Sequence[tvm.transform.Pass]) -> list[tvm.transform.Pass]:
+    """Return `passes` with `NumpyFoldConstant` before each `FoldConstant`, nested ones included.
+
+    TVM's `FoldScaleAxis` is a sequence that ends in a `FoldConstant` of its own, and on a network
+    with batch norms that one compiles more constants than all others together.
+
+    Parameters
+    ----------
+    passes
+        As read from a `Sequential`. They are not changed; sequences inside keep their names and
+        levels, so `disabled_pass` works as before.
+    """
+    result: list[tvm.transform.Pass] = []
+    for step in passes:
+        info = step.info
+        if isinstance(step, tvm.transform.Sequential):
+            inner = with_numpy_folding(step.passes)
+            step = tvm.transform.Sequential(inner, opt_level=info.opt_level, name=info.name)
+        elif info.name == "FoldConstant":
+            result.append(NumpyFoldConstant())
+        result.append(step)
+    return result
 
 
 def children(expr: Any) -> list[Any]:

@@ -46,14 +46,16 @@ def transform_layout(array: Array, src_layout: str, dst_layout: str) -> Array | 
     if src_axes != sorted({letter.upper() for letter, _ in dst}) or len(src) != array.ndim:
         return None
     src_position = {letter: index for index, (letter, _) in enumerate(src)}
-    order, whole = [], []
+    order: list[int] = []
+    whole: list[int] = []
     for axis in src_axes:
         parts = [p for p in (axis, axis.lower()) if p in src_position]
         order += [src_position[part] for part in parts]
         whole.append(int(np.prod([array.shape[src_position[part]] for part in parts])))
     merged = array.transpose(order).reshape(whole)
     factors = {letter: factor for letter, factor in dst if factor}
-    split_shape, split_position = [], {}
+    split_shape: list[int] = []
+    split_position: dict[str, int] = {}
     for axis, extent in zip(src_axes, whole, strict=True):
         factor = factors.get(axis.lower(), 1)
         if extent % factor:
@@ -63,7 +65,8 @@ def transform_layout(array: Array, src_layout: str, dst_layout: str) -> Array | 
         if axis.lower() in factors:
             split_position[axis.lower()] = len(split_shape)
             split_shape.append(factor)
-    return merged.reshape(split_shape).transpose([split_position[letter] for letter, _ in dst])
+    permutation = [split_position[letter] for letter, _ in dst]
+    return np.asarray(merged.reshape(split_shape).transpose(permutation))
 
 
 def _parse_layout(layout: str) -> list[tuple[str, int]]:
@@ -126,7 +129,7 @@ def _power(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
 
 
 def _reshaped(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
-    return args[0].reshape(static_shape(result))
+    return np.reshape(args[0], static_shape(result))
 
 
 def _broadcast(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
@@ -139,7 +142,7 @@ def _filled(value: int) -> Evaluator:
 
 def _transpose(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
     axes = None if attrs is None or attrs.axes is None else [int(axis) for axis in attrs.axes]
-    return args[0].transpose(axes or None)
+    return np.transpose(args[0], axes or None)
 
 
 def _layout_transform(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
@@ -252,7 +255,8 @@ def _reduction(function: Callable[..., Any]) -> Evaluator:
             axes = tuple(int(axis) % data.ndim for axis in attrs.axis)
         if attrs.exclude:
             axes = tuple(axis for axis in range(data.ndim) if axis not in axes)
-        return np.asarray(function(data, axis=axes, keepdims=bool(attrs.keepdims)))
+        keywords = {"dtype": data.dtype} if function in (np.sum, np.prod) else {}  # no promotion
+        return np.asarray(function(data, axis=axes, keepdims=bool(attrs.keepdims), **keywords))
 
     return evaluate
 

@@ -1,8 +1,9 @@
 """An ONNX file -> a Relay module, its parameters, and a report of what was done on the way.
 
-The way: read and check the file; fix the sizes of its inputs; let onnxruntime simplify it (if it
-is installed); rewrite what TVM's importer would misread (`onnx_repair.py`); import in linear time
-(`incremental_types.py`). Nothing of this is silent: `ImportedModel.report` has a line for each.
+The way: read and check the file (`onnx_load.py`); fix the sizes of its inputs; let onnxruntime
+simplify it, if that is installed (`onnx_simplify.py`); rewrite what TVM's importer would misread
+(`onnx_repair.py`); import in linear time (`incremental_types.py`). Nothing of this is silent:
+`ImportedModel.report` has a line for each.
 
 Integer and small tensors of the file become constants of the module, because shapes, axes and
 scales must be known while importing; all other weights stay parameters, so that the module can be
@@ -26,7 +27,8 @@ from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.fold import children, is_static, static_shape
+from heteroplace.relay.fold import children, is_static
+from heteroplace.relay.fold_ops import static_shape
 from heteroplace.relay.incremental_types import IncrementalImport, linear_time_import
 from heteroplace.relay.onnx_load import (
     check_ops_are_known,
@@ -34,13 +36,16 @@ from heteroplace.relay.onnx_load import (
     set_input_shapes,
     true_inputs,
 )
-from heteroplace.relay.onnx_repair import describe_node, repair_model, simplify_offline
-from heteroplace.tvm_bridge import register_onnx_mapping_shim
+from heteroplace.relay.onnx_repair import describe_node, repair_model
+from heteroplace.relay.onnx_simplify import simplify_offline
+from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
 MAX_CONSTANT_ELEMENTS = 16
 """Floating-point tensors up to this size become constants, larger ones parameters."""
 
 _MAX_REASON_LENGTH = 400
+_CONSEQUENCE = "The type inference pass was unable"
+"""What the type checker says after the true reason."""
 
 _FLOAT_TYPES = frozenset(
     {
@@ -126,6 +131,7 @@ def from_onnx(
     ... # doctest: +SKIP
     """
     start = time.process_time()
+    require_tvm()
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
     report = set_input_shapes(model, input_shapes or {}, where)
@@ -168,7 +174,7 @@ def _importer_ops() -> frozenset[str]:
 
 
 def _move_initialisers_to_constants(model: ModelProto) -> None:
-    """Make integer and small initialisers Constant nodes, so that the importer sees their values."""
+    """Make integer and small initialisers Constant nodes, whose values the importer reads."""
     graph = model.graph
     constant = [
         tensor
@@ -209,26 +215,31 @@ def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, A
         except _IMPORTER_ERRORS as err:
             raise _import_error(state, where, err) from err
         num_folded = state.num_folded
-    try:
-        mod = relay.transform.InferType()(mod)
-        if _dynamic_expression(mod["main"]) is not None:
-            mod = relay.transform.InferType()(relay.transform.DynamicToStatic()(mod))
-    except tvm.TVMError as err:
-        raise FrontendError(f"{where}: the imported module does not type-check: {_reason(err)}") from err
+        try:
+            mod = relay.transform.InferType()(mod)
+            if _dynamic_expression(mod["main"]) is not None:
+                mod = relay.transform.InferType()(relay.transform.DynamicToStatic()(mod))
+        except tvm.TVMError as err:
+            reason = _reason(err, state.diagnostics)
+            raise FrontendError(f"{where}: the module does not type-check: {reason}") from err
     return mod, params, num_folded
 
 
 def _import_error(state: IncrementalImport, where: str, err: BaseException) -> FrontendError:
     node = state.current_node
     place = f"{where}: {describe_node(node)}" if node is not None else where
+    reason = _reason(err, state.diagnostics)
     return FrontendError(
-        f"{place} cannot be imported: {_reason(err)}. Export the model with other settings, or "
-        f"express this op by others."
+        f"{place} cannot be imported: {reason}. Export the model with other settings, or express "
+        f"this op by others."
     )
 
 
-def _reason(err: BaseException) -> str:
+def _reason(err: BaseException, diagnostics: Sequence[str]) -> str:
     """Return the one line of an error that says why: TVM puts C++ stack frames around it."""
+    causes = [text for text in diagnostics if not text.startswith(_CONSEQUENCE)]
+    if isinstance(err, tvm.error.DiagnosticError) and causes:
+        return causes[-1].splitlines()[0][:_MAX_REASON_LENGTH]
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
     telling = [line for line in lines if re.match(r"\w*Error: ", line)] or lines[-1:]
     text = telling[-1][:_MAX_REASON_LENGTH] if telling else "no reason given"

@@ -33,6 +33,7 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.relay.fold import ConstantFolder, children, is_constant
 
+_RENDERER = "diagnostics.OverrideRenderer"
 _IMPORT_LOCK = threading.RLock()
 
 _STOCK_INFER_TYPE = tvm_common.infer_type
@@ -48,6 +49,8 @@ class IncrementalImport:
         self._folder = _ImportFolder(self._typed_or_none)
         self.current_node: Any = None
         """The ONNX node that is being converted, for messages."""
+        self.diagnostics: list[str] = []
+        """What TVM's type checker would have printed, in order."""
 
     @property
     def num_folded(self) -> int:
@@ -168,10 +171,29 @@ def linear_time_import() -> Iterator[IncrementalImport]:
         try:
             for module, name, _ in saved:
                 setattr(module, name, replacements[name])
-            yield state
+            with _collected_diagnostics(state.diagnostics):
+                yield state
         finally:
             for module, name, stock in saved:
                 setattr(module, name, stock)
+
+
+@contextlib.contextmanager
+def _collected_diagnostics(messages: list[str]) -> Iterator[None]:
+    """Append the messages of TVM's type checker to `messages` instead of printing them."""
+    previous = tvm.get_global_func(_RENDERER, allow_missing=True)
+
+    def collect(context: Any) -> None:
+        messages.extend(str(diagnostic.message) for diagnostic in context.diagnostics)
+
+    tvm.ir.diagnostics.override_renderer(collect)
+    try:
+        yield
+    finally:
+        if previous is None:
+            tvm.ir.diagnostics.override_renderer(None)
+        else:
+            tvm.register_func(_RENDERER, previous, override=True)
 
 
 def _is_local(node: Any) -> bool:

@@ -57,6 +57,7 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
         raise FrontendError(
             f"{where} has no graph with outputs: it is empty, or no ONNX model. Export it again."
         )
+    _check_names_are_text(model.graph, where)
     _check_values_are_produced(model.graph, where)
     _drop_filled_inputs(model)
     return model, where
@@ -116,6 +117,17 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
                 yield attribute.t
 
 
+def _check_names_are_text(graph: GraphProto, where: str) -> None:
+    """Raise for a name that is no UTF-8: protobuf then gives bytes instead of a string."""
+    for node in graph.node:
+        for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
+            if not isinstance(name, str):
+                raise FrontendError(
+                    f"{where} is damaged: it names a node or value {bytes(name)!r}, which is no "
+                    f"text. Export or download it again."
+                )
+
+
 def _check_values_are_produced(graph: GraphProto, where: str) -> None:
     known = {tensor.name for tensor in graph.initializer}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -141,7 +153,9 @@ def _drop_filled_inputs(model: ModelProto) -> None:
 
     onnxruntime leaves such an entry behind when it folds the initialiser away: a false input.
     """
-    wanted = [type(value).FromString(value.SerializeToString()) for value in true_inputs(model.graph)]
+    wanted = [
+        type(value).FromString(value.SerializeToString()) for value in true_inputs(model.graph)
+    ]
     del model.graph.input[:]
     model.graph.input.extend(wanted)
     model.ir_version = max(model.ir_version, 4)  # the first that allows it

@@ -4,17 +4,15 @@ TVM's importer knows opset 17. Later opsets move arguments between attributes an
 the importer meets a form that it does not know it often goes on and computes something else: a
 `Reduce*` whose axes are an input is reduced over the FIRST axis only, an ONNX `Attention` is taken
 for Microsoft's op of that name. Each repair here handles one such form, changes the model in place
-and returns one line per kind of change. `simplify_offline` lets onnxruntime fold and fuse the
-graph first (its level BASIC: ONNX's own ops only), which removes most shape arithmetic.
+and returns one line per kind of change.
 """
 
 from __future__ import annotations
 
 import collections
 import inspect
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,7 +26,6 @@ IMPORTER_OPSET = 17
 
 _OPS_OF_OPSET_18 = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Mish")
 _ONNX_DOMAINS = ("", "ai.onnx")
-_MAX_PROTO_BYTES = 2**31 - 1
 
 _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
     "Cast": {"saturate": None, "round_mode": None},  # both matter for 8-bit floats only
@@ -92,18 +89,35 @@ def inline_functions(model: ModelProto) -> tuple[ModelProto, list[str]]:
         model = onnx.inliner.inline_local_functions(model)
         report.append(f"inlined {num_before} functions of the model")
     newer = sorted({node.op_type for node in model.graph.node if _is_newer_op(node)})
-    can_inline = "inline_schema_functions" in inspect.signature(
-        onnx.inliner.inline_selected_functions
-    ).parameters
+    can_inline = (
+        "inline_schema_functions"
+        in inspect.signature(onnx.inliner.inline_selected_functions).parameters
+    )
     if newer and can_inline:
-        model = onnx.inliner.inline_selected_functions(
-            model, [("", name) for name in newer], inline_schema_functions=True
-        )
+        try:
+            model = onnx.inliner.inline_selected_functions(
+                _with_types(model), [("", name) for name in newer], inline_schema_functions=True
+            )
+        except RuntimeError as err:  # the ops stay, and are refused by name later
+            reason = str(err).splitlines()[-1]
+            report.append(f"could not expand {', '.join(newer)} into older ops: {reason}")
         left = {node.op_type for node in model.graph.node if _is_newer_op(node)}
         done = [name for name in newer if name not in left]
         if done:
             report.append(f"expanded into older ops: {', '.join(done)}")
     return model, report
+
+
+def _with_types(model: ModelProto) -> ModelProto:
+    """Return `model` with the types of all its values, which definitions depend on."""
+    typed = onnx.shape_inference.infer_shapes(model)
+    known = {value.name for value in (*typed.graph.value_info, *typed.graph.input)}
+    for tensor in typed.graph.initializer:
+        if tensor.name not in known:
+            typed.graph.value_info.append(
+                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            )
+    return typed
 
 
 def move_reduce_axes(model: ModelProto) -> list[str]:
@@ -134,10 +148,10 @@ def drop_scatter_reduction(model: ModelProto) -> list[str]:
     """Scatter* {reduction="none"} ==> Scatter*: the importer does not know the word "none"."""
     count = 0
     for node in model.graph.node:
-        if node.op_type in ("ScatterND", "ScatterElements"):
-            if _attribute(node, "reduction") == b"none":
-                _drop_attribute(node, "reduction")
-                count += 1
+        is_scatter = node.op_type in ("ScatterND", "ScatterElements")
+        if is_scatter and _attribute(node, "reduction") == b"none":
+            _drop_attribute(node, "reduction")
+            count += 1
     return [f"dropped reduction='none' of {count} Scatter nodes"] if count else []
 
 
@@ -305,55 +319,9 @@ _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
 )
 
 
-def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
-    """Let onnxruntime fold constants and fuse at its level BASIC, which keeps to ONNX's own ops.
-
-    Returns
-    -------
-    The simplified model and a line that says so; or the same model and a line that says why it
-    could not be simplified.
-    """
-    try:
-        import onnxruntime
-    except ImportError:
-        return model, ["not simplified: onnxruntime is not installed"]
-    if model.ByteSize() > _MAX_PROTO_BYTES // 2:
-        return model, ["not simplified: the model is too large to be passed to onnxruntime"]
-    errors = onnxruntime.capi.onnxruntime_pybind11_state
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "simplified.onnx"
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = str(path)
-        options.log_severity_level = 4  # its reasons come as exceptions; nothing to stderr
-        try:
-            onnxruntime.InferenceSession(
-                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-            )
-        except (
-            errors.Fail,
-            errors.InvalidArgument,
-            errors.InvalidGraph,
-            errors.NotImplemented,
-            errors.RuntimeException,
-        ) as err:
-            reason = str(err).strip().splitlines()[-1]
-            return model, [f"not simplified: onnxruntime refused it: {reason}"]
-        simplified = onnx.load(path)
-    foreign = _domains(simplified) - _domains(model)
-    if foreign:
-        return model, [f"not simplified: onnxruntime put in ops of {', '.join(sorted(foreign))}"]
-    before, after = len(model.graph.node), len(simplified.graph.node)
-    return simplified, [f"onnxruntime (BASIC) simplified {before} nodes to {after}"]
-
-
 def _raise_all(faults: Sequence[str]) -> None:
     if faults:
         raise FrontendError("\n".join(faults))
-
-
-def _domains(model: ModelProto) -> set[str]:
-    return {node.domain for node in model.graph.node if node.domain not in _ONNX_DOMAINS}
 
 
 def _is_newer_op(node: NodeProto) -> bool:
@@ -397,7 +365,7 @@ def _has(node: NodeProto, name: str) -> bool:
     return any(attribute.name == name for attribute in node.attribute)
 
 
-def _attribute(node: NodeProto, name: str) -> object:
+def _attribute(node: NodeProto, name: str) -> Any:
     for attribute in node.attribute:
         if attribute.name == name:
             return helper.get_attribute_value(attribute)

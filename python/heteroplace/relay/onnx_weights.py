@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -123,9 +124,7 @@ def _weight_shapes(graph: onnx.GraphProto) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _roles(
-    graph: onnx.GraphProto, weights: set[str]
-) -> dict[str, tuple[str, NodeProto | None]]:
+def _roles(graph: onnx.GraphProto, weights: set[str]) -> dict[str, tuple[str, NodeProto | None]]:
     """Return weight name -> (what it is for, its consumer), seeing through reshapes."""
     origin = {name: name for name in weights}
     for node in graph.node:
@@ -204,6 +203,6 @@ def _fan_in(shape: tuple[int, ...], node: NodeProto | None) -> int:
     return shape[1] if is_transposed else shape[0]
 
 
-def _copy(message: onnx.NodeProto) -> onnx.NodeProto:
+def _copy(message: Any) -> Any:
     """Return a protobuf message that outlives the field it was in."""
     return type(message).FromString(message.SerializeToString())

@@ -70,7 +70,7 @@ class _Auto:
             plan = single_plan(problem, device_id)
             if isinstance(plan, str):
                 self._tried.append((f"single {device.name}", None, plan))
-        for name, plan in start_plans(problem):
+        for name, plan in start_plans(problem, self._left_s() / 2):
             self._add(name, plan)
         if not self._is_proven():
             self._search()

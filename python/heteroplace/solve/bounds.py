@@ -89,7 +89,8 @@ def _unit_weights(native: NativeProblem) -> IntArray:
             break
         weights = weights * np.exp(slope / slope.max() * 0.5 / np.sqrt(step + 1.0))
         weights = weights / weights.sum()
-    return np.maximum(1, np.rint(best_weights * _SCALE)).astype(np.int64)
+    scaled: IntArray = np.maximum(1, np.rint(best_weights * _SCALE)).astype(np.int64)
+    return scaled
 
 
 def _load(native: NativeProblem, tasks: IntArray, unit_weights: IntArray) -> int:

@@ -1,4 +1,4 @@
-"""The exact model in OR-Tools CP-SAT: optional intervals, no big-M (Moirai M0-M10 without M5's rows).
+"""The exact model in OR-Tools CP-SAT: optional intervals instead of big-M rows (Moirai III-D).
 
 Per task one optional interval for each device it may run on; NoOverlap for each unit and each
 channel. Unlike Moirai (one transfer per edge) there is one optional copy per tensor and destination
@@ -21,6 +21,9 @@ from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_resu
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import run_search, start_plans
+
+Term = cp_model.LinearExpr | int
+"""What a linear constraint is made of."""
 
 MAX_TASKS = 150
 """Above this CP-SAT found nothing better than the search in 40 s (measured)."""
@@ -45,7 +48,7 @@ class CpSatSolver:
             )
         check_possible(problem)
         bound = lower_bound(problem)
-        starts = [plan.steps for _, plan in start_plans(problem)]
+        starts = [plan.steps for _, plan in start_plans(problem, options.time_limit_s / 4)]
         incumbent: tuple[Step, ...] | None = None
         if starts:
             short = SolveOptions(seed=options.seed, iterations=_START_EVALUATIONS)
@@ -55,9 +58,7 @@ class CpSatSolver:
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
-        return make_result(
-            problem, plan, end.bound_ns, self.name, time.perf_counter() - begin
-        )
+        return make_result(problem, plan, end.bound_ns, self.name, time.perf_counter() - begin)
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,7 @@ def run_cpsat(
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         found = model.read_steps(solver)
         native = problem.native
-        if best is None or (
-            native.simulate(found).makespan_ns < native.simulate(best).makespan_ns
-        ):
+        if best is None or (native.simulate(found).makespan_ns < native.simulate(best).makespan_ns):
             best = found
         # The bound is an integer in exact arithmetic; the solver reports it as a float.
         bound_ns = max(bound_ns, round(solver.best_objective_bound))
@@ -132,9 +131,7 @@ class _Report(cp_model.CpSolverSolutionCallback):
 class _Model:
     """The model and its variables, with the hint."""
 
-    def __init__(
-        self, problem: Problem, incumbent: Sequence[Step] | None, bound_ns: int
-    ) -> None:
+    def __init__(self, problem: Problem, incumbent: Sequence[Step] | None, bound_ns: int) -> None:
         self._problem = problem
         self._native = problem.native
         self._graph = problem.graph
@@ -146,7 +143,7 @@ class _Model:
         self._channel_id = {name: index for index, name in enumerate(channels)}
         self._on_channel: list[list[cp_model.IntervalVar]] = [[] for _ in channels]
         self._on_device: list[dict[int, cp_model.IntVar]] = []
-        self._in_memory: list[list[cp_model.LinearExprT]] = []
+        self._in_memory: list[list[Term]] = []
         self._start: list[cp_model.IntVar] = []
         self._finish: list[cp_model.IntVar] = []
         self._copy: dict[tuple[int, int], _CopyVars] = {}
@@ -188,16 +185,19 @@ class _Model:
             self._start.append(start)
             self._finish.append(finish)
             choice: dict[int, cp_model.IntVar] = {}
+            run_terms: list[Term] = []
             for device, run_ns in enumerate(self._native.run_ns[task_id].tolist()):
                 if run_ns < 0:
                     continue
                 choice[device] = model.new_bool_var(f"on{task_id}_{device}")
-                interval = model.new_optional_interval_var(
-                    start, run_ns, finish, choice[device], f"run{task_id}_{device}"
+                interval = model.new_optional_fixed_size_interval_var(
+                    start, run_ns, choice[device], f"run{task_id}_{device}"
                 )
+                run_terms.append(run_ns * choice[device])
                 for unit in self._cluster.unit_ids[device]:
                     self._on_unit[unit].append(interval)
             model.add_exactly_one(choice.values())
+            model.add(finish == start + cp_model.LinearExpr.sum(run_terms))
             model.add(self._makespan >= finish)
             for other in self._graph.predecessors[task_id]:
                 model.add(start >= self._finish[other])
@@ -209,16 +209,16 @@ class _Model:
             self._on_device.append(choice)
             self._in_memory.append(self._memory_terms(choice))
 
-    def _memory_terms(self, choice: dict[int, cp_model.IntVar]) -> list[cp_model.LinearExprT]:
+    def _memory_terms(self, choice: dict[int, cp_model.IntVar]) -> list[Term]:
         """For each memory an expression that is 1 if the task is on one of its devices."""
-        terms: list[cp_model.LinearExprT] = []
+        terms: list[Term] = []
         for memory in range(len(self._cluster.memories)):
             literals = [
                 literal
                 for device, literal in choice.items()
                 if self._cluster.devices[device].memory == memory
             ]
-            terms.append(sum(literals))
+            terms.append(cp_model.LinearExpr.sum(literals) if literals else 0)
         return terms
 
     def _add_copies(self) -> None:
@@ -235,59 +235,66 @@ class _Model:
                 if readers:
                     self._add_copy(tensor_id, dst, readers)
 
-    def _home(self, tensor: int, memory: int) -> cp_model.LinearExprT:
+    def _home(self, tensor: int, memory: int) -> Term:
         """1 if the tensor is made in (or, a model input, arrives in) the memory."""
         producer = self._graph.tensors[tensor].producer
         if producer is None:
             return int(memory == self._cluster.host)
         return self._in_memory[producer][memory]
 
-    def _add_copy(
-        self, tensor: int, dst: int, readers: Sequence[cp_model.LinearExprT]
-    ) -> None:
+    def _add_copy(self, tensor: int, dst: int, readers: Sequence[Term]) -> None:
         model = self.model
-        producer = self._graph.tensors[tensor].producer
-        name = f"copy{tensor}_{dst}"
-        copy = _CopyVars(
-            model.new_bool_var(name),
-            model.new_int_var(0, self._horizon, f"{name}start"),
-            model.new_int_var(0, self._horizon, f"{name}finish"),
-            {},
-        )
+        sources: dict[int, int] = {}
         for src in range(len(self._cluster.memories)):
             home = self._home(tensor, src)
             if src == dst or _is_zero(home):
                 continue
             time_ns = self._transfer_ns(tensor, src, dst)
-            if time_ns is None:
-                for reader in readers:
-                    model.add(home + reader <= 1)
+            if time_ns is not None:
+                sources[src] = time_ns
                 continue
-            literal = model.new_bool_var(f"{name}from{src}")
-            copy.source[src] = literal
+            for reader in readers:
+                model.add(home + reader <= 1)
+        if not sources:
+            return
+        name = f"copy{tensor}_{dst}"
+        copy = _CopyVars(
+            model.new_bool_var(name),
+            model.new_int_var(0, self._horizon, f"{name}start"),
+            model.new_int_var(0, self._horizon, f"{name}finish"),
+            {src: model.new_bool_var(f"{name}from{src}") for src in sources},
+        )
+        self._copy[tensor, dst] = copy
+        for src, time_ns in sources.items():
+            literal, home = copy.source[src], self._home(tensor, src)
             model.add(literal <= home)
-            model.add(literal <= sum(readers))
+            model.add(literal <= cp_model.LinearExpr.sum(readers))
             for reader in readers:
                 model.add(literal >= home + reader - 1)
-            interval = model.new_optional_interval_var(
-                copy.start, time_ns, copy.finish, literal, f"{name}from{src}run"
+            interval = model.new_optional_fixed_size_interval_var(
+                copy.start, time_ns, literal, f"{name}from{src}run"
             )
             route = self._cluster.route(src, dst)
             for channel in dict.fromkeys(self._cluster.links[link].channel for link in route):
                 self._on_channel[self._channel_id[channel]].append(interval)
-        if not copy.source:
-            return
-        model.add(copy.is_made == sum(copy.source.values()))
+        model.add(copy.is_made == cp_model.LinearExpr.sum(list(copy.source.values())))
+        terms = [time_ns * copy.source[src] for src, time_ns in sources.items()]
+        model.add(copy.finish == copy.start + cp_model.LinearExpr.sum(terms))
+        self._order_copy(tensor, dst, copy)
+
+    def _order_copy(self, tensor: int, dst: int, copy: _CopyVars) -> None:
+        """After its producer, before its readers and the end."""
+        model = self.model
+        producer = self._graph.tensors[tensor].producer
         if producer is not None:
             model.add(copy.start >= self._finish[producer]).only_enforce_if(copy.is_made)
-        model.add(self._makespan >= copy.finish).only_enforce_if(copy.is_made)
+        model.add(self._makespan >= copy.finish)
         for task in self._graph.tensors[tensor].consumers:
             for device, literal in self._on_device[task].items():
                 if self._cluster.devices[device].memory == dst:
                     model.add(self._start[task] >= copy.finish).only_enforce_if(
                         [copy.is_made, literal]
                     )
-        self._copy[tensor, dst] = copy
 
     def _add_memory(self) -> None:
         """The rule of `heteroplace.model.memory`."""
@@ -301,7 +308,7 @@ class _Model:
                     self.model.add(largest >= sizes[task_id] * choice[device])
             self._workspace.append(largest)
         for memory_id, memory in enumerate(self._cluster.memories):
-            terms: list[cp_model.LinearExprT] = []
+            terms: list[Term] = []
             if memory_id == host:
                 terms.append(sum(self._graph.tensors[tensor].bytes for tensor in kept))
             for task_id, task in enumerate(self._graph.tasks):
@@ -313,10 +320,10 @@ class _Model:
             for (tensor, dst), copy in self._copy.items():
                 if dst == memory_id and (memory_id != host or tensor not in kept):
                     terms.append(self._graph.tensors[tensor].bytes * copy.is_made)
-            for device_id, device in enumerate(self._cluster.devices):
-                if device.memory == memory_id:
+            for device_id, place in enumerate(self._cluster.devices):
+                if place.memory == memory_id:
                     terms.append(self._workspace[device_id])
-            self.model.add(sum(terms) <= memory.bytes)
+            self.model.add(cp_model.LinearExpr.sum(terms) <= memory.bytes)
 
     def _add_hint(self, steps: Sequence[Step]) -> None:
         """A complete hint: CP-SAT silently drops one that leaves out a variable."""
@@ -356,7 +363,10 @@ class _Model:
         for task, choice in enumerate(self._on_device):
             for device, literal in choice.items():
                 if solver.boolean_value(literal):
-                    start, finish = solver.value(self._start[task]), solver.value(self._finish[task])
+                    start, finish = (
+                        solver.value(self._start[task]),
+                        solver.value(self._finish[task]),
+                    )
                     found.append(((start, finish, 2 * task, task, 0), Run(task, device)))
         for (tensor, dst), copy in self._copy.items():
             for src, literal in copy.source.items():
@@ -380,6 +390,6 @@ class _CopyVars:
     """For each possible home: the copy is made from there."""
 
 
-def _is_zero(term: cp_model.LinearExprT) -> bool:
+def _is_zero(term: Term) -> bool:
     """Whether an expression is the constant 0 (a sum over no literals)."""
     return isinstance(term, int) and term == 0

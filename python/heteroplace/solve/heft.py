@@ -12,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.memory import format_bytes
 from heteroplace.model.plan import Step
-from heteroplace.native.schedule import IMPOSSIBLE
+from heteroplace.native.schedule import IMPOSSIBLE, Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.order_place import order_place
 from heteroplace.solve.single import why_not
 
 _MAX_SETS = 64
@@ -32,7 +33,7 @@ class HeftSolver:
         """See `Solver.solve`."""
         start = time.perf_counter()
         check_possible(problem)
-        steps = heft_steps(problem, range(len(problem.cluster.devices)))
+        steps = heft_steps(problem, range(len(problem.cluster.devices)), options.time_limit_s)
         if steps is None:
             raise no_placement_error(problem)
         plan = problem.native.plan(steps, "heft")
@@ -40,18 +41,25 @@ class HeftSolver:
         return make_result(problem, plan, lower_bound(problem), self.name, wall)
 
 
-def heft_steps(problem: Problem, devices: Iterable[int]) -> tuple[Step, ...] | None:
+def heft_steps(
+    problem: Problem, devices: Iterable[int], time_limit_s: float
+) -> tuple[Step, ...] | None:
     """Return HEFT's steps with the given devices preferred; None if no fitting plan was found."""
     draft = problem.native.heft(devices)
     if draft.violation:
-        draft = problem.native.search(
-            [draft.steps],
-            max_evaluations=_REPAIR_EVALUATIONS,
-            time_limit_s=60.0,
-            seed=0,
-            patience=_REPAIR_EVALUATIONS // 2,
-        ).draft
+        draft = repair(problem, draft, time_limit_s)
     return None if draft.violation else draft.steps
+
+
+def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
+    """Return a plan that overflows less, by a short search from it and from Order-Place."""
+    return problem.native.search(
+        [draft.steps, order_place(problem).steps],
+        max_evaluations=_REPAIR_EVALUATIONS,
+        time_limit_s=time_limit_s,
+        seed=0,
+        patience=_REPAIR_EVALUATIONS // 2,
+    ).draft
 
 
 def device_sets(problem: Problem) -> list[tuple[int, ...]]:
@@ -70,9 +78,7 @@ def device_sets(problem: Problem) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(sets))[:_MAX_SETS]
 
 
-def _antichains(
-    unit_ids: Sequence[Sequence[int]], devices: Sequence[int]
-) -> list[tuple[int, ...]]:
+def _antichains(unit_ids: Sequence[Sequence[int]], devices: Sequence[int]) -> list[tuple[int, ...]]:
     """Maximal sets of devices without a common unit, at most _MAX_SETS of them."""
     clashes = {
         device: {other for other in devices if set(unit_ids[device]) & set(unit_ids[other])}

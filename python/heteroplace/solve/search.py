@@ -14,6 +14,7 @@ from heteroplace.model.plan import Plan, Step
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, device_sets, heft_steps, no_placement_error
+from heteroplace.solve.order_place import order_place
 from heteroplace.solve.single import single_plan
 
 PATIENCE_PER_TASK = 20_000
@@ -38,7 +39,7 @@ class SearchSolver:
         """See `Solver.solve`."""
         begin = time.perf_counter()
         check_possible(problem)
-        starts = [plan.steps for _, plan in start_plans(problem)]
+        starts = [plan.steps for _, plan in start_plans(problem, options.time_limit_s / 2)]
         if not starts:
             raise no_placement_error(problem)
         bound = lower_bound(problem)
@@ -51,21 +52,32 @@ class SearchSolver:
         )
 
 
-def start_plans(problem: Problem) -> list[tuple[str, Plan]]:
-    """Return (name, plan) for every single device and every HEFT set that gives a valid plan."""
+def start_plans(problem: Problem, time_limit_s: float) -> list[tuple[str, Plan]]:
+    """Return (name, plan) for every single device, every HEFT set and Order-Place, where valid.
+
+    HEFT sets that the time does not reach are left out; the first one, all devices, always runs.
+    """
+    begin = time.perf_counter()
+    cluster, native = problem.cluster, problem.native
     plans = []
-    for device_id, device in enumerate(problem.cluster.devices):
+    for device_id, device in enumerate(cluster.devices):
         plan = single_plan(problem, device_id)
         if isinstance(plan, Plan):
             plans.append((f"single {device.name}", plan))
-    if len(problem.cluster.devices) == 1:
+    if len(cluster.devices) == 1 or not problem.graph.tasks:
         return plans
-    for devices in device_sets(problem):
-        steps = heft_steps(problem, devices)
+    if len(cluster.memories) > 1:
+        draft = order_place(problem)
+        if draft.violation == 0:
+            plans.append(("order-place", native.plan(draft.steps, "order-place")))
+    for index, devices in enumerate(device_sets(problem)):
+        left = time_limit_s - (time.perf_counter() - begin)
+        if index and left <= 0:
+            break
+        steps = heft_steps(problem, devices, max(left, 0.1))
         if steps is not None:
-            names = ", ".join(problem.cluster.devices[device].name for device in devices)
-            name = f"heft {names}"
-            plans.append((name, problem.native.plan(steps, name)))
+            name = f"heft {', '.join(cluster.devices[device].name for device in devices)}"
+            plans.append((name, native.plan(steps, name)))
     return plans
 
 

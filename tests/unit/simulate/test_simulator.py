@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 
@@ -58,7 +60,7 @@ def test_spans_of_one_resource_never_overlap(case: tuple[Instance, Plan]) -> Non
         for name in names:
             by_unit.setdefault(name, []).append((span.start_ns, span.finish_ns))
     for spans in by_unit.values():
-        for (_, finish), (start, _) in zip(spans, spans[1:], strict=False):
+        for (_, finish), (start, _) in pairwise(spans):
             assert finish <= start
 
 

@@ -1,0 +1,69 @@
+"""The whole line on a machine with an NVIDIA GPU: place, build, export, load, run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import heteroplace as hp
+from heteroplace.bench.networks import small_cnn
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+
+tvm = pytest.importorskip("tvm")
+relay = pytest.importorskip("tvm.relay")
+
+
+def cpu_and_gpu() -> Cluster:
+    """The first core of this machine and its first GPU, with figures of PCIe 3.0 x16."""
+    core = hp.local_cluster().devices[0]
+    arch = "sm_" + tvm.cuda(0).compute_version.replace(".", "")
+    return Cluster(
+        "cpu-and-gpu",
+        (Memory("ram", 8 << 30), Memory("gpu0", 4 << 30)),
+        (
+            Device("cpu.0", "cpu", core.target, 0, 0, core.cores),
+            Device("gpu0", "cuda", f"cuda -arch={arch}", 0, 1),
+        ),
+        (
+            Link("up", 0, 1, 12_000_000_000, 10_000, "up"),
+            Link("down", 1, 0, 12_000_000_000, 10_000, "down"),
+        ),
+        0,
+    )
+
+
+def reference(mod: tvm.IRModule, params: dict, inputs: dict[str, np.ndarray]) -> np.ndarray:
+    with tvm.transform.PassContext(opt_level=3):
+        library = relay.build(mod, target="llvm", params=params)
+    graph = tvm.contrib.graph_executor.GraphModule(library["default"](tvm.cpu(0)))
+    graph.run(**inputs)
+    return graph.get_output(0).numpy()
+
+
+@pytest.mark.parametrize("pin", [{}, {"conv2d.*": "gpu0"}, {"conv2d.1": "gpu0", "conv2d.2": "cpu.0"}])
+def test_mixed_plan_gives_the_numbers_of_stock_tvm(pin: dict[str, str], tmp_path: Path) -> None:
+    mod, params, shapes = small_cnn()
+    random = np.random.default_rng(0)
+    inputs = {name: random.random(shape).astype("float32") for name, shape in shapes.items()}
+    with tvm.transform.PassContext(opt_level=3):
+        placed = relay.transform.HeteroPlace(cpu_and_gpu(), params=params, pin=pin)(mod)
+        hp.build(placed).export_library(tmp_path / "model.so")
+    executor = hp.load(tmp_path / "model.so")
+    expected = reference(mod, params, inputs)
+    for _ in range(20):
+        (output,) = executor.run(**inputs)
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+def test_timeline_of_a_gpu_covers_its_kernels() -> None:
+    mod, params, shapes = small_cnn()
+    with tvm.transform.PassContext(opt_level=3):
+        options = {"params": params, "pin": {"conv2d.*": "gpu0"}}
+        executable = hp.build(relay.transform.HeteroPlace(cpu_and_gpu(), **options)(mod))
+    executor = hp.Executor(executable)
+    executor.run(**{name: np.ones(shape, "float32") for name, shape in shapes.items()})
+    spans = [span for span in executor.timeline().spans if span.resource == "gpu0"]
+    assert spans
+    assert all(span.finish_ns > span.start_ns >= 0 for span in spans)

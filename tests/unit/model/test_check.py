@@ -1,0 +1,178 @@
+"""check_plan accepts what the rules allow and names every kind of fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from heteroplace.errors import CostMismatchError, PlanError
+from heteroplace.model.check import check_plan
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Copy, Plan, Run, Step
+from tests.instances import cpu, diamond, gpus, instance
+from tests.strategies import Instance, instances_with_plan
+
+
+def plan_of(case: Instance, *steps: Step) -> Plan:
+    return Plan(case.graph.digest(), case.cluster.digest(), steps, "test")
+
+
+def good_steps(case: Instance) -> list[Step]:
+    """The optimum of the diamond: c on the second device."""
+    route = case.cluster.route
+    return [
+        Run(0, 0),
+        Copy(0, 0, 1, route(0, 1)),
+        Run(1, 0),
+        Run(2, 1),
+        Copy(2, 1, 0, route(1, 0)),
+        Run(3, 0),
+    ]
+
+
+def check(case: Instance, steps: list[Step]) -> None:
+    check_plan(case.graph, case.cluster, case.costs, plan_of(case, *steps))
+
+
+def test_good_plan_passes(diamond: Instance) -> None:
+    check(diamond, good_steps(diamond))
+
+
+@pytest.mark.parametrize(
+    ("index", "step", "message"),
+    [
+        (0, Run(9, 0), "step 0 runs task 9; there is no such id"),
+        (0, Run(0, 9), "step 0 runs task 'a' on device 9"),
+        (0, Run(0, 1), "step 1, copy 'a.0' m0->m1: the tensor is not in memory 'm0' by then"),
+        (1, Copy(0, 0, 1, ()), "its route ends in memory 'm0'"),
+        (1, Copy(0, 0, 1, (1,)), "its route breaks at link '1-0', not from memory 'm0'"),
+        (1, Copy(0, 0, 1, (0, 1)), "its route ends in memory 'm0'"),
+        (1, Copy(0, 0, 1, (7,)), r"link ids that do not exist: \[7\]"),
+        (1, Copy(8, 0, 1, (0,)), "holds an id that does not exist"),
+        (1, Copy(1, 0, 1, (0,)), "copy 'b.0' m0->m1: the tensor is not in memory 'm0' by"),
+        (5, Run(2, 0), "the task has run before"),
+    ],
+)
+def test_wrong_step_is_named(diamond: Instance, index: int, step: Step, message: str) -> None:
+    steps = good_steps(diamond)
+    steps[index] = step
+    with pytest.raises(PlanError, match=message):
+        check(diamond, steps)
+
+
+def test_all_faults_are_listed(diamond: Instance) -> None:
+    steps = good_steps(diamond)
+    del steps[4]
+    del steps[1]
+    with pytest.raises(PlanError, match=r"(?s)2 faults.*run 'c' @gpu1.*run 'd' @gpu0"):
+        check(diamond, steps)
+
+
+def test_copy_that_nobody_reads_is_a_fault(diamond: Instance) -> None:
+    steps = [*good_steps(diamond), Copy(3, 0, 1, (0,))]
+    with pytest.raises(PlanError, match=r"step 6 copies tensor 'd\.0' where nobody reads it"):
+        check(diamond, steps)
+
+
+def test_second_copy_to_a_memory_is_a_fault(diamond: Instance) -> None:
+    steps = good_steps(diamond)
+    steps.insert(2, steps[1])
+    with pytest.raises(PlanError, match="the tensor is in memory 'm1' already"):
+        check(diamond, steps)
+
+
+def test_memory_exactly_full_is_fine_and_one_byte_less_is_not() -> None:
+    # m1 holds two tasks of 1000 bytes, their two outputs and two copies of 10 bytes each.
+    route = gpus({(0, 1): 10, (1, 0): 5}, 2).route(0, 1)
+    steps = [Run(0, 0), Run(1, 0), Copy(0, 0, 1, route), Copy(1, 0, 1, route), Run(2, 1), Run(3, 1)]
+    check(diamond(2040, 1000), steps)
+    with pytest.raises(PlanError, match=r"memory 'm1' needs .* \(1 bytes too few\)"):
+        check(diamond(2039, 1000), steps)
+
+
+def test_output_must_end_in_the_host_memory() -> None:
+    case = instance([], {"a": (3, 3)}, gpus({(0, 1): 1, (1, 0): 1}, 2, host=0))
+    check(case, [Run(0, 0)])
+    with pytest.raises(PlanError, match=r"output 'a\.0' does not end in the host memory 'm0'"):
+        check(case, [Run(0, 1)])
+    check(case, [Run(0, 1), Copy(0, 1, 0, case.cluster.route(1, 0))])
+
+
+def relabelled(case: Instance, **changes: object) -> Instance:
+    """The same instance with the first two tasks changed."""
+    tasks = tuple(
+        replace(task, **changes) if index < 2 else task  # type: ignore[arg-type]
+        for index, task in enumerate(case.graph.tasks)
+    )
+    graph = TaskGraph(
+        case.graph.name, tasks, case.graph.tensors, case.graph.inputs, case.graph.outputs
+    )
+    return Instance(graph, case.cluster, build_table(graph, case.cluster, lambda *_: Cost.given(1)))
+
+
+def test_label_split_over_devices_is_a_fault() -> None:
+    case = relabelled(instance([], {"a": (1,) * 3, "b": (1,) * 3}, cpu()), together="pair")
+    check(case, [Run(0, 0), Run(1, 0)])
+    with pytest.raises(PlanError, match=r"labelled 'pair' must share a device: 'a' @cpu\.0"):
+        check(case, [Run(0, 0), Run(1, 1)])
+
+
+def test_device_that_is_not_allowed_is_a_fault() -> None:
+    case = relabelled(instance([], {"a": (1,) * 3, "b": (1,) * 3}, cpu()), devices=("cpu.1",))
+    with pytest.raises(PlanError, match=r"(?s)allowed on cpu\.1 only.*its cost there is unsupp"):
+        check(case, [Run(0, 0), Run(1, 1)])
+
+
+def test_plan_of_another_graph_is_a_fault(diamond: Instance) -> None:
+    plan = replace(plan_of(diamond, *good_steps(diamond)), graph_digest="0000")
+    with pytest.raises(PlanError, match="made for a graph with digest 0000"):
+        check_plan(diamond.graph, diamond.cluster, diamond.costs, plan)
+
+
+def test_costs_of_another_cluster_are_an_error(diamond: Instance) -> None:
+    costs = replace(diamond.costs, cluster_digest="0000")
+    with pytest.raises(CostMismatchError, match="made for a cluster with digest 0000"):
+        check_plan(diamond.graph, diamond.cluster, costs, plan_of(diamond, *good_steps(diamond)))
+
+
+@given(instances_with_plan(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_every_dropped_step_is_caught(case: tuple[Instance, Plan], data: st.DataObject) -> None:
+    found, plan = case
+    dropped = data.draw(st.integers(0, len(plan.steps) - 1))
+    steps = [step for index, step in enumerate(plan.steps) if index != dropped]
+    with pytest.raises(PlanError):
+        check(found, steps)
+
+
+@given(instances_with_plan(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_every_swap_of_dependent_steps_is_caught(
+    case: tuple[Instance, Plan], data: st.DataObject
+) -> None:
+    found, plan = case
+    pairs = [
+        (first, second)
+        for first in range(len(plan.steps))
+        for second in range(first + 1, len(plan.steps))
+        if depends(found, plan.steps[second], plan.steps[first])
+    ]
+    assume(pairs)
+    first, second = data.draw(st.sampled_from(pairs))
+    steps = list(plan.steps)
+    steps[first], steps[second] = steps[second], steps[first]
+    with pytest.raises(PlanError):
+        check(found, steps)
+
+
+def depends(case: Instance, later: Step, earlier: Step) -> bool:
+    """Whether a copy or run reads what a run makes."""
+    if not isinstance(earlier, Run):
+        return False
+    made = set(case.graph.task_outputs[earlier.task])
+    reads = {later.tensor} if isinstance(later, Copy) else {*case.graph.task_inputs[later.task]}
+    return bool(made & reads)

@@ -1,0 +1,127 @@
+"""Equal seeds and budgets give equal plans, whatever the hash seed and the run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from heteroplace.errors import InfeasibleError
+from heteroplace.model.check import check_plan
+from heteroplace.model.text import print_plan
+from heteroplace.native.schedule import NativeProblem
+from heteroplace.solve import Problem, SolveOptions, get_solver
+from tests.instances import cpu, instance
+from tests.strategies import Instance, instances
+
+
+def layered(num_layers: int = 8, width: int = 4) -> Instance:
+    """A random-looking layered graph on two cores."""
+    run_ns: dict[str, tuple[int | None, ...]] = {}
+    edges = []
+    for layer in range(num_layers):
+        for index in range(width):
+            time = 20 + (7 * layer + 13 * index) % 30
+            run_ns[f"t{layer}_{index}"] = (time, time, time * 2 // 3)
+            if layer:
+                for step in (0, 1):
+                    source = (index * 3 + step + layer) % width
+                    edges.append((f"t{layer - 1}_{source}", f"t{layer}_{index}"))
+    return instance(edges, run_ns, cpu())
+
+
+def plan_text(name: str, seed: int) -> str:
+    case = layered()
+    options = SolveOptions(iterations=4000, seed=seed, threads=2, time_limit_s=60)
+    result = get_solver(name).solve(Problem(case.graph, case.cluster, case.costs), options)
+    check_plan(case.graph, case.cluster, case.costs, result.plan)
+    return print_plan(case.graph, case.cluster, result.plan)
+
+
+@pytest.mark.parametrize("name", ["auto", "search"])
+def test_result_does_not_depend_on_the_hash_seed(name: str) -> None:
+    root = Path(__file__).parents[3]
+    code = (
+        "from tests.unit.solve.test_determinism import plan_text\n"
+        f"print(plan_text({name!r}, 3), end='')"
+    )
+    texts = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        path = [str(root), *(entry for entry in sys.path if entry)]
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        texts.append(done.stdout)
+    assert texts[0] == texts[1] == plan_text(name, 3)
+
+
+def test_search_uses_its_whole_budget_and_no_more() -> None:
+    case = layered()
+    native = NativeProblem(case.graph, case.cluster, case.costs)
+    start = native.heft(range(3)).steps
+    report = native.search([start], max_evaluations=1234, time_limit_s=60, seed=0)
+    assert report.num_evaluations == 1234
+
+
+def test_search_of_no_evaluations_returns_the_best_start() -> None:
+    case = layered()
+    native = NativeProblem(case.graph, case.cluster, case.costs)
+    starts = [native.heft([device]).steps for device in range(3)]
+    report = native.search(starts, max_evaluations=0, time_limit_s=60, seed=0)
+    least = min(native.simulate(steps).makespan_ns for steps in starts)
+    assert native.simulate(report.draft.steps).makespan_ns == least
+
+
+def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
+    case = layered()
+    problem = Problem(case.graph, case.cluster, case.costs)
+    heuristics = [
+        problem.native.simulate(problem.native.heft(devices).steps).makespan_ns
+        for devices in ([0], [1], [2], [0, 1], [0, 1, 2])
+    ]
+    result = get_solver("search").solve(problem, SolveOptions(iterations=50_000))
+    assert result.objective_ns < min(heuristics)
+
+
+@given(instances(max_tasks=8))
+@settings(max_examples=80, deadline=None)
+def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Instance) -> None:
+    problem = Problem(case.graph, case.cluster, case.costs)
+    native = problem.native
+    drafts = [native.heft(range(len(case.cluster.devices)))]
+    if drafts[0].violation == 0:
+        placement = native.placement(drafts[0].steps)
+        drafts.append(native.evaluate(placement, range(len(case.graph.tasks))))
+        drafts.append(native.list_schedule(placement, [-t for t in range(len(case.graph.tasks))]))
+    for draft in drafts:
+        if draft.violation == 0:
+            assert native.simulate(draft.steps).makespan_ns <= draft.makespan_ns
+            plan = native.plan(draft.steps, "test")
+            check_plan(case.graph, case.cluster, case.costs, plan)
+
+
+@given(instances(max_tasks=8))
+@settings(max_examples=40, deadline=None)
+def test_what_if_of_the_plan_itself_is_its_evaluation(case: Instance) -> None:
+    problem = Problem(case.graph, case.cluster, case.costs)
+    try:
+        result = get_solver("heft").solve(problem, SolveOptions())
+    except InfeasibleError:
+        return
+    native = problem.native
+    placement = native.placement(result.plan.steps)
+    order = list(range(len(case.graph.tasks)))
+    moved = native.what_if(placement, order)
+    expected = native.evaluate(placement, order).makespan_ns
+    assert [int(moved[t, d]) for t, d in enumerate(placement)] == [expected] * len(order)

@@ -1,0 +1,62 @@
+"""Solvers against brute force, on random small instances."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from heteroplace.errors import InfeasibleError
+from heteroplace.model.check import check_plan
+from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, lower_bound
+from tests.reference.brute_force import optimal_makespan
+from tests.strategies import Instance, instances
+
+SMALL = SolveOptions(iterations=3000, threads=1, time_limit_s=20, min_gain_ratio=0)
+QUICK = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def solve(instance: Instance, name: str) -> SolveResult:
+    """Solve and judge the plan."""
+    problem = Problem(instance.graph, instance.cluster, instance.costs)
+    result = get_solver(name).solve(problem, SMALL)
+    check_plan(instance.graph, instance.cluster, instance.costs, result.plan)
+    assert result.bound_ns <= result.objective_ns
+    assert result.objective_ns == problem.native.simulate(result.plan.steps).makespan_ns
+    return result
+
+
+def check_all_solvers(instance: Instance) -> None:
+    """cpsat and auto find the optimum of brute force; no other solver is below it."""
+    optimum = optimal_makespan(instance.graph, instance.cluster, instance.costs)
+    problem = Problem(instance.graph, instance.cluster, instance.costs)
+    if optimum is None:
+        for name in ("single", "heft", "search", "cpsat", "auto"):
+            with pytest.raises(InfeasibleError):
+                solve(instance, name)
+        return
+    assert lower_bound(problem) <= optimum
+    for name in ("cpsat", "auto"):
+        result = solve(instance, name)
+        assert result.objective_ns == optimum
+        assert result.status == "optimal"
+    for name in ("single", "heft", "search"):
+        try:
+            assert solve(instance, name).objective_ns >= optimum
+        except InfeasibleError:
+            assert name == "single" or any(m.bytes < 1000 for m in instance.cluster.memories)
+
+
+@given(instances(max_tasks=5))
+@QUICK
+def test_solvers_against_brute_force(instance: Instance) -> None:
+    check_all_solvers(instance)
+
+
+@given(instances(max_tasks=4, is_memory_tight=True))
+@QUICK
+def test_solvers_against_brute_force_with_tight_memory(instance: Instance) -> None:
+    check_all_solvers(instance)
