@@ -24,9 +24,9 @@ from heteroplace.bench.stock import (
     silence_tuning_hint,
 )
 from heteroplace.bench.study import compile_once
-from heteroplace.costs.probe import local_cpu_cluster
 from heteroplace.relay.onnx_weights import light_model, light_model_names
 from heteroplace.report.tables import format_table
+from heteroplace.run.local import local_cluster
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 GPT = "gpt_24_layers_graph_only"
@@ -78,7 +78,7 @@ def measure_ours(name: str) -> dict[str, float]:
         frontend.from_onnx(model)
         return {"import_s": round(cpu_seconds() - start, 2)}
     network = load_model(name)
-    cluster = local_cpu_cluster(llvm_cpu_target())
+    cluster = local_cluster()
     start = cpu_seconds()
     with in_pass_context():
         compile_once(network, cluster)

@@ -19,14 +19,13 @@ from heteroplace.bench.study import (
     StudyOptions,
     study,
 )
-from heteroplace.costs.probe import local_cpu_cluster
 from heteroplace.report.tables import format_table
-from heteroplace.tvm_bridge import llvm_cpu_target
+from heteroplace.run.local import local_cluster
 
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
-    cluster = local_cpu_cluster(llvm_cpu_target())
+    cluster = local_cluster()
     rows = []
     for name in filter(re.compile(only).search, model_names()):
         options = StudyOptions(say=lambda line, name=name: say(f"{name}: {line}"))

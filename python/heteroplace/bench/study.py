@@ -78,7 +78,7 @@ class StudyOptions:
     """See `compare_timers`."""
     say: Say = lambda line: None
     on_round: Callable[[int], None] = lambda done: None
-    """Called with the number of rounds done."""
+    """Called with the number of rounds done: 0, 1, ..., `num_rounds`."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +226,7 @@ def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: boo
     outputs = {name: executor.run(**model.inputs) for name, executor in executors.items()}
     outputs.update({name: peer.run() for name, peer in peers.items()})
     say(f"measuring {len(executors)} plans and {len(peers)} peers in {options.num_rounds} rounds")
+    options.on_round(0)
     comparison = compare_timers(
         {name: runner.benchmark for name, runner in {**executors, **peers}.items()},
         num_rounds=options.num_rounds,

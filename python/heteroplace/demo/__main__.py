@@ -15,7 +15,6 @@ from heteroplace import Cluster, HeteroPlaceError, load
 from heteroplace.bench.models import Model, load_model
 from heteroplace.bench.stock import silence_tuning_hint
 from heteroplace.bench.study import CHOSEN, CORES, Study, StudyOptions, study
-from heteroplace.costs.probe import local_cpu_cluster
 from heteroplace.demo.console import Screen
 from heteroplace.demo.report import (
     plan_headline,
@@ -27,8 +26,8 @@ from heteroplace.demo.report import (
     write_summary,
     write_timelines,
 )
+from heteroplace.run.local import local_cluster
 from heteroplace.simulate.simulator import simulate
-from heteroplace.tvm_bridge import llvm_cpu_target
 
 MODELS: tuple[tuple[str, str], ...] = (
     ("inception_v2", "Inception-v2, an ONNX file with random weights"),
@@ -82,7 +81,7 @@ def run_demo(
         See `StudyOptions`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    cluster = local_cpu_cluster(llvm_cpu_target())
+    cluster = local_cluster()
     names = ", ".join(f"{d.name} ({_cores(len(d.cores))})" for d in cluster.devices)
     screen.title("heteroplace: one network over all the processors of a machine")
     screen.print(f"devices: {names}; target {cluster.devices[0].target}")
@@ -101,11 +100,13 @@ def measure_model(
     model: Model, cluster: Cluster, num_rounds: int, time_limit_s: float, screen: Screen
 ) -> Study:
     """Place, build and measure one model, with a bar for the rounds of measurement."""
-    with screen.bar("rounds", num_rounds) as advance:
-        options = StudyOptions(
-            time_limit_s=time_limit_s, num_rounds=num_rounds, say=screen.step, on_round=advance
-        )
-        return study(model, cluster, options)
+    options = StudyOptions(
+        time_limit_s=time_limit_s,
+        num_rounds=num_rounds,
+        say=screen.step,
+        on_round=lambda done: screen.bar(done, num_rounds),
+    )
+    return study(model, cluster, options)
 
 
 def show(result: Study, folder: Path, screen: Screen) -> None:

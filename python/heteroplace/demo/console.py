@@ -7,9 +7,6 @@ it began.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -27,6 +24,7 @@ class Screen:
         self._begin = self._start = time.perf_counter()
         self._step = ""
         self._status: Status | None = None
+        self._progress: Progress | None = None
 
     def print(self, text: str = "") -> None:
         """Print `text` as it is."""
@@ -56,25 +54,27 @@ class Screen:
             self._console.print(f"  {self._step} ({time.perf_counter() - self._start:.1f} s)")
         self._step = ""
 
-    @contextmanager
-    def bar(self, text: str, total: int) -> Iterator[Any]:
-        """Show a bar; yields a function that takes the number of units done.
+    def bar(self, done: int, total: int) -> None:
+        """Show how many of `total` units are done; begin with 0 and end with `total`.
 
-        It is drawn only when that is called, never by a thread in between: a measurement goes on.
+        It is drawn here and only here, not by a thread in between: a measurement goes on.
         """
-        with Progress(
-            TextColumn("  {task.description}", markup=False),
-            BarColumn(),
-            TextColumn("{task.completed}/{task.total}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            auto_refresh=False,
-            disable=not self._console.is_terminal,
-        ) as progress:
-            task = progress.add_task(text, total=total)
-
-            def advance(done: int) -> None:
-                progress.update(task, completed=done)
-                progress.refresh()
-
-            yield advance
+        if not self._console.is_terminal:
+            return
+        if self._progress is None:
+            self._end_step()
+            self._progress = Progress(
+                TextColumn("  {task.description}", markup=False),
+                BarColumn(),
+                TextColumn("{task.completed}/{task.total}"),
+                TimeElapsedColumn(),
+                console=self._console,
+                auto_refresh=False,
+            )
+            self._progress.add_task("rounds", total=total)
+            self._progress.start()
+        self._progress.update(self._progress.task_ids[0], completed=done)
+        self._progress.refresh()
+        if done >= total:
+            self._progress.stop()
+            self._progress = None
