@@ -35,7 +35,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     folder = tmp_path_factory.mktemp("demo")
     text = io.StringIO()
     console = Console(file=text, highlight=False, markup=False, soft_wrap=True)
-    run_demo([("A [tiny] network", tiny_model)], folder, 2, 1.0, Screen(console))
+    made = [("A [tiny] network", tiny_model)]
+    run_demo(made, made, folder, 2, 1.0, Screen(console))
     return text.getvalue(), folder
 
 
@@ -47,6 +48,15 @@ def test_figures_are_complete_and_consistent(finished: tuple[str, Path]) -> None
     assert row["copies"] == 0
     assert 0 < row["bound_ms"] <= row["predicted_ms"]
     assert row["all_cores_ms"] in row["single_device_ms"].values()
+
+
+def test_model_that_is_only_placed_has_its_plan_in_the_summary(
+    finished: tuple[str, Path],
+) -> None:
+    summary = json.loads((finished[1] / "summary.json").read_text())
+    (row,) = summary["placed_only"]
+    assert row["tasks"] == summary["models"][0]["tasks"]
+    assert row["predicted_ms"] <= min(row["predicted_single_device_ms"].values())
 
 
 def test_file_can_be_loaded_and_run(finished: tuple[str, Path]) -> None:

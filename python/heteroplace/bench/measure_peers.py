@@ -3,21 +3,31 @@
 A machine that others use changes its speed from second to second, and the distance between two of
 its cores (the time that a cache line takes from one to the other) from minute to minute. So all
 that is compared runs in one process, in rounds; a result is the median over the rounds of the
-medians in a round, and the distance is measured before and after each round.
+medians in a round, and the distance is measured before and after each round. Rounds during which
+other programs used the cores are left out, as long as enough rounds remain: they are chosen by
+what the others did, not by the results.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import psutil
 
 Timer = Callable[[int], Sequence[int]]
 """Runs something so many times and returns the wall time of each run in ns."""
 
 MIN_RUNS = 4
 MAX_RUNS = 200
+QUIET_CORES = 0.1
+"""Others that use fewer cores than this do not disturb."""
+_LEAST_SHARE = 1 / 3
+"""At least this part of the rounds counts."""
+_BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
 _QUIET_NS = 1_000_000
 _QUIET_SLICE_S = 0.01
 
@@ -31,18 +41,38 @@ class Comparison:
     hops_ns: tuple[int, ...]
     """One hop of a cache line between two cores, before and after each round; empty: unknown."""
 
+    others_cores: tuple[float, ...] = ()
+    """For each round how many cores other programs used; empty: unknown, every round counts."""
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """The rounds that count, ascending: the quiet ones, but at least a third of all."""
+        num_rounds = len(next(iter(self.rounds_ns.values()), ()))
+        if not self.others_cores:
+            return tuple(range(num_rounds))
+        ranked = sorted(range(num_rounds), key=lambda index: (self.others_cores[index], index))
+        quiet = [index for index in ranked if self.others_cores[index] <= QUIET_CORES]
+        return tuple(sorted(ranked[: max(len(quiet), math.ceil(num_rounds * _LEAST_SHARE))]))
+
     def median_ns(self, name: str) -> int:
-        """Return the median over the rounds."""
-        return int(statistics.median(self.rounds_ns[name]))
+        """Return the median over the rounds that count."""
+        return int(statistics.median(self.rounds_ns[name][index] for index in self.counted))
 
     def best_ns(self, name: str) -> int:
-        """Return the fastest round."""
+        """Return the fastest round of all."""
         return min(self.rounds_ns[name])
 
     def ratio(self, name: str, other: str) -> float:
-        """Return the median over the rounds of time of `name` / time of `other` in the round."""
-        pairs = zip(self.rounds_ns[name], self.rounds_ns[other], strict=True)
-        return statistics.median(left / right for left, right in pairs)
+        """Return the median, over the rounds that count, of time of `name` / time of `other`."""
+        left, right = self.rounds_ns[name], self.rounds_ns[other]
+        return statistics.median(left[index] / right[index] for index in self.counted)
+
+    @property
+    def median_others_cores(self) -> float | None:
+        """Return how many cores others used in the rounds that count; None: unknown."""
+        if not self.others_cores:
+            return None
+        return statistics.median(self.others_cores[index] for index in self.counted)
 
     @property
     def median_hop_ns(self) -> int | None:
@@ -83,7 +113,9 @@ def compare_timers(
     names = list(timers)
     rounds: dict[str, list[int]] = {name: [] for name in names}
     hops: list[int | None] = []
+    others: list[float] = []
     for done in range(num_rounds):
+        before = _Usage.now()
         first = done % len(names)
         hops.append(_hop(hop_ns))
         for name in names[first:] + names[:first]:
@@ -91,12 +123,36 @@ def compare_timers(
             times = timers[name](num_runs[name] + 1)[1:]
             rounds[name].append(int(statistics.median(times)))
         hops.append(_hop(hop_ns))
+        others.append(_Usage.now().others_since(before))
         if on_round is not None:
             on_round(done + 1)
     return Comparison(
         {name: tuple(values) for name, values in rounds.items()},
         tuple(hop for hop in hops if hop is not None),
+        tuple(others),
     )
+
+
+@dataclass(frozen=True)
+class _Usage:
+    """Seconds at one moment."""
+
+    wall: float
+    own: float
+    """Processor time of this process."""
+    machine: float
+    """Processor time of everything on this machine."""
+
+    @classmethod
+    def now(cls) -> _Usage:
+        times = psutil.cpu_times()
+        machine = sum(getattr(times, name, 0.0) for name in _BUSY_FIELDS)
+        return cls(time.perf_counter(), time.process_time(), machine)
+
+    def others_since(self, before: _Usage) -> float:
+        """Cores that others used since `before`; the clocks' steps can make it less than 0."""
+        others = (self.machine - before.machine) - (self.own - before.own)
+        return max(0.0, others / (self.wall - before.wall))
 
 
 def wait_until_quiet(limit_s: float = 1.0) -> bool:

@@ -16,7 +16,7 @@ from heteroplace.errors import GraphError
 from heteroplace.relay.onnx_weights import light_model, light_model_names
 
 _WIRED: Mapping[str, Mapping[str, object]] = {
-    "randomly_wired": {"kind": "ws", "nodes": 32, "channels": 96, "size": 28},
+    "randomly_wired": {"kind": "ws", "nodes": 32, "channels": 128, "size": 28},
     "randomly_wired_small": {"kind": "ws", "nodes": 32, "channels": 78, "size": 14},
 }
 """WS(4, 0.75) on 32 nodes as in DiviML, of two sizes."""

@@ -9,15 +9,25 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from heteroplace import Cluster, HeteroPlaceError, load
 from heteroplace.bench.models import Model, load_model
 from heteroplace.bench.stock import silence_tuning_hint
-from heteroplace.bench.study import CHOSEN, CORES, Study, StudyOptions, study
+from heteroplace.bench.study import (
+    CHOSEN,
+    CORES,
+    Study,
+    StudyOptions,
+    place_by_pass,
+    prepare_model,
+    study,
+)
 from heteroplace.demo.console import Screen
 from heteroplace.demo.report import (
     plan_headline,
+    plan_row,
     plan_text,
     summary_row,
     times_text,
@@ -33,6 +43,9 @@ MODELS: tuple[tuple[str, str], ...] = (
     ("inception_v2", "Inception-v2, an ONNX file with random weights"),
     ("randomly_wired", "a randomly wired network, WS(4, 0.75) of 32 nodes, written in Relay"),
 )
+
+CHAIN = ("resnet50", "ResNet-50, almost a chain: placed only, to see that one device is enough")
+Maker = Callable[[], Model]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,9 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.rounds < 1:
         parser.error(f"--rounds must be at least 1, got {options.rounds}")
     silence_tuning_hint()
-    makers = [(title, lambda name=name: load_model(name)) for name, title in MODELS]
+    measured = [(title, partial(load_model, name)) for name, title in MODELS]
+    placed = [(CHAIN[1], partial(load_model, CHAIN[0]))]
     try:
-        run_demo(makers, options.output, options.rounds, options.time_limit, Screen())
+        run_demo(measured, placed, options.output, options.rounds, options.time_limit, Screen())
     except HeteroPlaceError as fault:
         print(f"error: {fault}", file=sys.stderr)
         return 1
@@ -63,7 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_demo(
-    makers: Sequence[tuple[str, Callable[[], Model]]],
+    measured: Sequence[tuple[str, Maker]],
+    placed: Sequence[tuple[str, Maker]],
     folder: Path,
     num_rounds: int,
     time_limit_s: float,
@@ -73,8 +88,9 @@ def run_demo(
 
     Parameters
     ----------
-    makers
-        Title of each model, and what makes it.
+    measured, placed
+        Title of each model, and what makes it; the second ones are placed, but neither run nor
+        compared.
     folder
         Where the files go.
     num_rounds, time_limit_s
@@ -85,14 +101,21 @@ def run_demo(
     names = ", ".join(f"{d.name} ({_cores(len(d.cores))})" for d in cluster.devices)
     screen.title("heteroplace: one network over all the processors of a machine")
     screen.print(f"devices: {names}; target {cluster.devices[0].target}")
-    rows = []
-    for title, make in makers:
+    rows, placed_rows = [], []
+    for title, make in measured:
         screen.title(title)
         screen.step("importing")
         result = measure_model(make(), cluster, num_rounds, time_limit_s, screen)
         show(result, folder, screen)
         rows.append(summary_row(result))
-        write_summary(rows, folder / "summary.json")
+    for title, make in placed:
+        screen.title(title)
+        screen.step("importing")
+        prepared = prepare_model(make(), cluster, screen.step)
+        placement = place_by_pass(prepared, time_limit_s, screen.step).placement
+        screen.print(f"\n{plan_headline(placement)}")
+        placed_rows.append(plan_row(prepared.model.name, placement))
+    write_summary(rows, placed_rows, folder / "summary.json")
     screen.print(f"\nall figures: {folder / 'summary.json'}")
 
 

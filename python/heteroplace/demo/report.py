@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heteroplace import Timeline
+from heteroplace.bench.measure_peers import QUIET_CORES, Comparison
 from heteroplace.bench.study import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
 from heteroplace.model.placement import Placement
 from heteroplace.model.units import format_bytes, format_ns
@@ -23,6 +24,7 @@ from heteroplace.report.tables import (
 from heteroplace.simulate.simulator import simulate
 
 _ROWS_SHOWN = 14
+_LINE_LENGTH = 130
 GOOD_HOP_NS = 100
 """Two cores that are further apart than this slow down everything that runs on both."""
 
@@ -50,12 +52,16 @@ def plan_text(placement: Placement, all_in: Path) -> str:
     timeline = simulate(graph, cluster, placement.costs, plan)
     table = placement_table(graph, cluster, plan, timeline, max_rows=len(graph.tasks))
     lines = table.splitlines()
-    shown = lines[: _ROWS_SHOWN + 1]
+    shown = [_cut(line) for line in lines[: _ROWS_SHOWN + 1]]
     if len(lines) > len(shown):
-        shown.append(f"... {len(lines) - len(shown)} more tasks in {all_in}")
+        shown.append(f"... {len(lines) - len(shown)} more tasks, and whole reasons, in {all_in}")
     tried = candidates_table([Candidate(name, ns) for name, ns in placement.candidates])
     loads = device_table(graph, cluster, plan, timeline)
     return "\n\n".join([loads, "\n".join(shown), tried])
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 3] + "..."
 
 
 def write_placement(placement: Placement, path: Path) -> None:
@@ -147,15 +153,25 @@ def verdict_text(result: Study, predicted_of: Timeline, measured: Timeline) -> s
         f"import and compile: {result.compile_s:.1f} s of processor time, stock TVM "
         f"{result.stock_compile_s:.1f} s"
     )
-    hop = comparison.median_hop_ns
-    if hop is not None:
-        note = (
-            ""
-            if hop <= GOOD_HOP_NS
-            else ("; the cores are far apart now, so what runs on both is slower than predicted")
-        )
-        lines.append(f"a cache line takes {hop} ns from core to core{note}")
+    lines += _disturbances(comparison)
     return "\n".join(lines)
+
+
+def _disturbances(comparison: Comparison) -> list[str]:
+    """What of the machine's state the figures depend on."""
+    lines = []
+    hop, others = comparison.median_hop_ns, comparison.median_others_cores
+    if hop is not None:
+        note = ""
+        if hop > GOOD_HOP_NS:
+            note = "; they are far apart now, so what runs on both is slower than predicted"
+        lines.append(f"a cache line takes {hop} ns from core to core{note}")
+    if others is not None and others > QUIET_CORES:
+        lines.append(
+            f"other programs used {others:.1f} cores meanwhile: these are not the times of a quiet "
+            f"machine"
+        )
+    return lines
 
 
 def _largest(result: Study, name: str) -> float:
@@ -205,14 +221,32 @@ def summary_row(result: Study) -> dict[str, object]:
         "rounds_ms": {
             name: [_ms(ns) for ns in rounds] for name, rounds in comparison.rounds_ns.items()
         },
+        "counted_rounds": list(comparison.counted),
         "hops_ns": list(comparison.hops_ns),
+        "others_cores": [round(cores, 3) for cores in comparison.others_cores],
     }
     return row
 
 
-def write_summary(rows: Sequence[Mapping[str, object]], path: Path) -> None:
-    """Write the rows of all models as JSON."""
-    path.write_text(json.dumps({"models": list(rows)}, indent=1) + "\n")
+def plan_row(name: str, placement: Placement) -> dict[str, object]:
+    """Return the figures of a model that was only placed."""
+    singles = placement.single_device_ns()
+    return {
+        "name": name,
+        "tasks": len(placement.graph.tasks),
+        "devices_used": list(placement.devices_used),
+        "bound_ms": _ms(placement.bound_ns),
+        "predicted_ms": _ms(placement.predicted_ns),
+        "predicted_single_device_ms": {device: _ms(ns) for device, ns in singles.items()},
+    }
+
+
+def write_summary(
+    rows: Sequence[Mapping[str, object]], placed: Sequence[Mapping[str, object]], path: Path
+) -> None:
+    """Write the rows of the models that were measured, and of those only placed, as JSON."""
+    value = {"models": list(rows), "placed_only": list(placed)}
+    path.write_text(json.dumps(value, indent=1) + "\n")
 
 
 def _median_ms(result: Study, name: str) -> float | None:

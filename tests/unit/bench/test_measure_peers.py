@@ -93,6 +93,26 @@ def test_ratio_is_taken_within_rounds() -> None:
     assert comparison.best_ns("b") == 20
 
 
+def test_rounds_with_busy_others_are_left_out() -> None:
+    comparison = Comparison({"a": (10, 90, 12, 80, 14, 70)}, (), (0.0, 1.5, 0.01, 1.2, 0.05, 0.9))
+    assert comparison.counted == (0, 2, 4)
+    assert comparison.median_ns("a") == 12
+    assert comparison.best_ns("a") == 10
+    assert comparison.median_others_cores == 0.01
+
+
+def test_a_third_of_the_rounds_counts_if_others_are_always_busy() -> None:
+    comparison = Comparison({"a": (1, 2, 3, 4, 5, 6)}, (), (2.0, 1.0, 2.0, 2.0, 2.0, 1.5))
+    assert comparison.counted == (1, 5)
+
+
+def test_what_others_use_is_measured_for_each_round() -> None:
+    clocks, _ = make_clocks()
+    result = compare_timers(clocks, num_rounds=2)
+    assert len(result.others_cores) == 2
+    assert all(cores >= 0 for cores in result.others_cores)
+
+
 def test_quiet_is_not_said_while_a_thread_works() -> None:
     stop = threading.Event()
 
