@@ -33,12 +33,12 @@ LAYERS = {
     "hetero_place": (8, 0),
     "cli": (9, 0),
     "bench": (9, 0),
-    "demo": (9, 0),
+    "demo": (9, 1),
 }
 TVM_LAYERS = range(5, 10)
 # Programs and the pass on top: they may use the public names of `heteroplace`, as users do.
 TOP_LAYER = 9
-NOT_IMPORTED = {"cli", "bench", "demo", "hetero_place"}
+NOT_IMPORTED = {"cli", "demo", "hetero_place"}
 # Third-party packages that a function may import: large, or not always installed.
 LATE_IMPORTS = {
     "attr",

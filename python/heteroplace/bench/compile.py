@@ -1,0 +1,107 @@
+"""`bench compile`: processor seconds from a model to kernels, ours against stock TVM.
+
+Ours is import, neutral passes, segments, lowering, code generation and linking, for one device and
+without measuring. Stock is TVM's `from_onnx` and `relay.build` of the same model. Each runs in a
+process of its own, since TVM keeps what it lowered; starting Python and TVM is not counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+from heteroplace import HeteroPlaceError, frontend
+from heteroplace.bench.models import load_model
+from heteroplace.bench.networks import gpt_onnx
+from heteroplace.bench.stock import (
+    build_stock,
+    cpu_seconds,
+    import_stock,
+    in_pass_context,
+    silence_tuning_hint,
+)
+from heteroplace.bench.study import compile_once
+from heteroplace.relay.onnx_weights import light_model, light_model_names
+from heteroplace.report.tables import format_table
+from heteroplace.run.local import local_cluster
+from heteroplace.tvm_bridge import llvm_cpu_target
+
+GPT = "gpt_24_layers_graph_only"
+_ERROR_LINES = 3
+
+
+def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+    rows: list[dict[str, object]] = []
+    # The one that is quoted most comes first.
+    names = sorted(light_model_names(), key=lambda name: name != "resnet50")
+    for name in filter(re.compile(only).search, [*names, GPT]):
+        say(f"{name}: ours")
+        row: dict[str, object] = {"name": name, **_in_process("ours", name)}
+        if name != GPT:
+            say(f"{name}: stock TVM")
+            row |= _in_process("stock", name)
+            ours = row["import_s"] + row["compile_s"]  # type: ignore[operator]
+            stock = row["stock_import_s"] + row["stock_compile_s"]  # type: ignore[operator]
+            row["ratio"] = round(stock / ours, 2)
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Return the rows as text; times in processor seconds."""
+    columns = ("import_s", "compile_s", "stock_import_s", "stock_compile_s", "ratio")
+    cells = [[str(row["name"]), *(str(row.get(key, "-")) for key in columns)] for row in rows]
+    headers = ["network", "import", "compile", "stock import", "stock compile", "stock / ours"]
+    return format_table(headers, cells, "<>>>>>")
+
+
+def _in_process(side: str, name: str) -> dict[str, float]:
+    """Measure in a fresh process; return what it printed."""
+    command = [sys.executable, "-m", "heteroplace.bench.compile", side, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = " / ".join(done.stderr.strip().splitlines()[-_ERROR_LINES:])
+        raise HeteroPlaceError(f"measuring {side} on {name} failed: {last}")
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def measure_ours(name: str) -> dict[str, float]:
+    """Import and compile by our own way, in this process; of the GPT graph, only import."""
+    if name == GPT:
+        model = gpt_onnx(layers=24)
+        start = cpu_seconds()
+        frontend.from_onnx(model)
+        return {"import_s": round(cpu_seconds() - start, 2)}
+    network = load_model(name)
+    cluster = local_cluster()
+    start = cpu_seconds()
+    with in_pass_context():
+        compile_once(network, cluster)
+    return {
+        "import_s": round(network.import_s, 2),
+        "compile_s": round(cpu_seconds() - start, 2),
+    }
+
+
+def measure_stock(name: str) -> dict[str, float]:
+    """Import and compile by stock TVM, in this process."""
+    model = light_model(name)
+    start = cpu_seconds()
+    mod, params = import_stock(model)
+    middle = cpu_seconds()
+    build_stock(mod, params, llvm_cpu_target())
+    return {
+        "stock_import_s": round(middle - start, 2),
+        "stock_compile_s": round(cpu_seconds() - middle, 2),
+    }
+
+
+if __name__ == "__main__":
+    silence_tuning_hint()
+    measure = {"ours": measure_ours, "stock": measure_stock}[sys.argv[1]]
+    print(json.dumps(measure(sys.argv[2])))

@@ -1,0 +1,177 @@
+"""What a user would run instead: stock TVM's graph executor, and onnxruntime.
+
+Each peer owns one thread. TVM keeps a pool of workers for each calling thread, so that two
+configurations (one core, all cores) live in one process only if each is called from its own; and
+the thread is bound to the peer's cores, so that a one-core peer has the core that our one-core plan
+has.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+
+from heteroplace.tvm_bridge import register_onnx_mapping_shim
+
+OPT_LEVEL = 3
+_ONE_CORE_PER_THREAD = -2
+"""Mode of TVM's thread pools: the threads are bound to the cores that are listed."""
+
+Result = TypeVar("Result")
+
+
+class _BoundThread:
+    """A thread that is allowed on some cores only, and runs what it is given there."""
+
+    def __init__(self, name: str, cores: Sequence[int]) -> None:
+        # 0 is the calling thread: the process itself keeps all its cores.
+        self._pool = ThreadPoolExecutor(1, name, initializer=lambda: os.sched_setaffinity(0, cores))
+
+    def call(self, function: Callable[..., Result], *args: object) -> Result:
+        """Run `function` there, wait for it, and return or raise what it does."""
+        return self._pool.submit(function, *args).result()
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class StockExecutor:
+    """A library of `relay.build` in TVM's graph executor, on some cores.
+
+    Not thread-safe.
+
+    Parameters
+    ----------
+    library
+        What `relay.build` returned.
+    inputs
+        Values by name; they stay set.
+    cores
+        Cores of the main thread and its helpers: one thread for each.
+    """
+
+    def __init__(
+        self, library: Any, inputs: Mapping[str, np.ndarray], cores: Sequence[int]
+    ) -> None:
+        self._thread = _BoundThread("stock-tvm", cores)
+        self._module = self._thread.call(self._make, library, inputs, cores)
+
+    @staticmethod
+    def _make(library: Any, inputs: Mapping[str, np.ndarray], cores: Sequence[int]) -> Any:
+        # Before the first kernel: it would start the pool with all the cores of the machine.
+        configure = tvm.get_global_func("runtime.config_threadpool")
+        configure(_ONE_CORE_PER_THREAD, len(cores), [str(core) for core in cores])
+        module = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
+        for name, array in inputs.items():
+            module.set_input(name, tvm.nd.array(array))
+        return module
+
+    def run(self) -> list[np.ndarray]:
+        """Run once and return the outputs."""
+
+        def run() -> list[np.ndarray]:
+            self._module.run()
+            count = self._module.get_num_outputs()
+            return [self._module.get_output(index).numpy() for index in range(count)]
+
+        return self._thread.call(run)
+
+    def benchmark(self, num_runs: int) -> list[int]:
+        """Run `num_runs` times; return the wall time of each in ns."""
+        return self._thread.call(_time_runs, self._module.module["run"], num_runs)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.close()
+
+
+class OnnxExecutor:
+    """A model in onnxruntime, on one core. Not thread-safe."""
+
+    def __init__(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], core: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        # It warns of initialisers that nothing reads; they are the networks' own.
+        options.log_severity_level = 3
+        self._inputs = dict(inputs)
+        self._thread = _BoundThread("onnxruntime", [core])
+        self._session = self._thread.call(
+            onnxruntime.InferenceSession,
+            model.SerializeToString(),
+            options,
+            ["CPUExecutionProvider"],
+        )
+
+    def run(self) -> list[np.ndarray]:
+        """Run once and return the outputs."""
+        return self._thread.call(self._session.run, None, self._inputs)
+
+    def benchmark(self, num_runs: int) -> list[int]:
+        """Run `num_runs` times; return the wall time of each in ns."""
+
+        def run() -> None:
+            self._session.run(None, self._inputs)
+
+        return self._thread.call(_time_runs, run, num_runs)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.close()
+
+
+def _time_runs(run: Callable[[], object], num_runs: int) -> list[int]:
+    times = []
+    for _ in range(num_runs):
+        start = time.perf_counter_ns()
+        run()
+        times.append(time.perf_counter_ns() - start)
+    return times
+
+
+def import_stock(
+    model: onnx.ModelProto,
+) -> tuple[tvm.IRModule, Mapping[str, tvm.nd.NDArray]]:
+    """Import a model by TVM's own front end, with the settings that are its default."""
+    register_onnx_mapping_shim()
+    with warnings.catch_warnings():
+        # It warns where the ONNX checker is stricter than itself.
+        warnings.simplefilter("ignore")
+        mod, params = relay.frontend.from_onnx(model)
+    return mod, params
+
+
+def build_stock(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray], target: str) -> Any:
+    """Compile by `relay.build` for one CPU target."""
+    with in_pass_context():
+        return relay.build(mod, target=target, params=dict(params))
+
+
+def in_pass_context() -> tvm.transform.PassContext:
+    """Return the context under which everything is compiled, ours and stock: opt level 3."""
+    return tvm.transform.PassContext(opt_level=OPT_LEVEL)
+
+
+def silence_tuning_hint() -> None:
+    """Switch off TVM's hint that schedules are not tuned: the peers and we use the same ones."""
+    logging.getLogger("autotvm").setLevel(logging.ERROR)
+
+
+def cpu_seconds() -> float:
+    """Return the processor time of this process and of the programs that it ran, in seconds."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime

@@ -1,0 +1,261 @@
+"""Place one network in several ways, build each, and measure all of them beside the stock peers.
+
+The ways share everything that does not depend on the placement: the network is optimised, compiled
+and measured once, on the whole cluster; a part of the cluster gets its part of the cost table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from heteroplace import Executable, Executor, HeteroPlace, build
+from heteroplace.bench.measure_peers import Comparison, compare_timers
+from heteroplace.bench.models import Model
+from heteroplace.bench.stock import (
+    OnnxExecutor,
+    StockExecutor,
+    build_stock,
+    cpu_seconds,
+    in_pass_context,
+)
+from heteroplace.codegen.compile import compile_network
+from heteroplace.codegen.targets import cluster_targets
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.placement import Placement
+from heteroplace.relay.annotate import annotate
+from heteroplace.relay.extract import Extraction, extract, neutral_module
+from heteroplace.relay.prepare import prepare
+from heteroplace.run.measure import measure_costs
+from heteroplace.solve.base import Problem, SolveOptions, get_solver
+
+Say = Callable[[str], None]
+"""Called with a line of text whenever something long begins."""
+
+CHOSEN = "chosen"
+"""Name of the plan that may use every device."""
+CORES = "cores"
+"""Name of the plan that may use every device but the one of all cores."""
+STOCK_ONE = "stock TVM, first device's cores"
+STOCK_ALL = "stock TVM, all cores"
+ONNXRUNTIME = "onnxruntime, one core"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network that is optimised, compiled and costed for a cluster, but not placed."""
+
+    model: Model
+    cluster: Cluster
+    extraction: Extraction
+    costs: CostTable
+    compile_s: float
+    """Processor seconds from Relay to a library of kernels, without the import."""
+
+    def on(self, names: tuple[str, ...]) -> tuple[Cluster, CostTable]:
+        """Return the part of the cluster with only these devices, and its costs."""
+        ids = [self.cluster.device_id(name) for name in names]
+        devices = tuple(self.cluster.devices[index] for index in ids)
+        cluster = replace(self.cluster, devices=devices)
+        rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
+        return cluster, replace(self.costs, cluster_digest=cluster.digest(), rows=rows)
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """How much time to spend."""
+
+    time_limit_s: float = 5.0
+    """Of the solver, for each plan."""
+    num_rounds: int = 11
+    round_ns: int = 80_000_000
+    """See `compare_timers`."""
+    say: Say = lambda line: None
+    on_round: Callable[[int], None] = lambda done: None
+    """Called with the number of rounds done: 0, 1, ..., `num_rounds`."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """One network: its plans, and what was measured."""
+
+    model: Model
+    prepared: Prepared
+    executables: Mapping[str, Executable]
+    """By name of the plan: CHOSEN, CORES if there are several parts, and single devices."""
+    executors: Mapping[str, Executor]
+    """As `executables`."""
+    comparison: Comparison
+    """Times of all plans and peers."""
+    outputs: Mapping[str, list[np.ndarray]] = field(repr=False)
+    """As `comparison`."""
+    stock_compile_s: float
+    """Processor seconds of stock TVM: import and build."""
+
+    @property
+    def compile_s(self) -> float:
+        """Processor seconds of our import, passes and code generation."""
+        return self.model.import_s + self.prepared.compile_s
+
+    @property
+    def single_names(self) -> tuple[str, ...]:
+        """Plans of a single device."""
+        return tuple(name for name in self.executables if name not in (CHOSEN, CORES))
+
+    def measured_single_ns(self) -> dict[str, int]:
+        """Return the measured time of each plan of a single device."""
+        return {name: self.comparison.median_ns(name) for name in self.single_names}
+
+    def difference(self, name: str, other: str) -> float | None:
+        """Return the largest difference of two sets of outputs; None: one does not exist."""
+        if name not in self.outputs or other not in self.outputs:
+            return None
+        pairs = zip(self.outputs[name], self.outputs[other], strict=True)
+        return max(float(np.abs(left - right).max()) for left, right in pairs)
+
+
+def prepare_model(model: Model, cluster: Cluster, say: Say = lambda line: None) -> Prepared:
+    """Optimise, compile and measure `model` on every device of a cluster of one target."""
+    start = cpu_seconds()
+    with in_pass_context():
+        say("optimising the network")
+        extraction = compile_once(model, cluster, say)
+        compile_s = cpu_seconds() - start
+        neutral = neutral_module(extraction)
+        costs = measure_costs(neutral, extraction.graph, cluster, say)
+    return Prepared(model, cluster, extraction, costs, compile_s)
+
+
+def compile_once(model: Model, cluster: Cluster, say: Say = lambda line: None) -> Extraction:
+    """Cut `model` into tasks and compile all its kernels for the first target of the cluster.
+
+    The library stays in the compiler's own store, from which measuring and building take it.
+    """
+    mod = model.mod
+    if model.params:
+        main = relay.build_module.bind_params_by_name(mod["main"], dict(model.params))
+        mod = tvm.IRModule.from_expr(main)
+    extraction = extract(prepare(mod))
+    say(f"compiling {len(extraction.graph.tasks)} tasks")
+    graph, targets = extraction.graph, cluster_targets(cluster)[0]
+    placed = {task.name: 0 for task in graph.tasks}
+    compile_network(neutral_module(extraction), graph.digest(), targets[:1], placed)
+    return extraction
+
+
+def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) -> Executable:
+    """Place a prepared network on some devices and build it, as the pass does."""
+    cluster, costs = prepared.on(names)
+    graph = prepared.extraction.graph
+    options = SolveOptions(time_limit_s=time_limit_s)
+    result = get_solver("auto").solve(Problem(graph, cluster, costs), options)
+    tried = tuple((name, ns) for name, ns, _ in result.candidates)
+    placement = Placement(
+        graph, cluster, costs, result.plan, result.objective_ns, result.bound_ns, tried
+    )
+    with in_pass_context():
+        return build(annotate(prepared.extraction, placement))
+
+
+def place_by_pass(prepared: Prepared, time_limit_s: float, say: Say) -> Executable:
+    """Place on the whole cluster by the pass itself, from Relay to the executable."""
+
+    def costs(graph: TaskGraph, cluster: Cluster) -> CostTable:
+        del graph, cluster  # the pass checks that the table belongs to them
+        return prepared.costs
+
+    model = prepared.model
+    with in_pass_context():
+        place = HeteroPlace(
+            prepared.cluster,
+            params=model.params,
+            costs=costs,
+            time_limit=time_limit_s,
+            progress=say,
+        )
+        return build(place(model.mod))
+
+
+def plan_names(cluster: Cluster) -> dict[str, tuple[str, ...]]:
+    """Return the plans to compare with the chosen one: name -> devices it may use.
+
+    Of single devices, one of each kind (target and number of cores).
+    """
+    plans: dict[str, tuple[str, ...]] = {}
+    most = max(len(device.cores) for device in cluster.devices)
+    parts = tuple(d.name for d in cluster.devices if len(d.cores) < most)
+    if len(parts) > 1:
+        plans[CORES] = parts
+    alike: set[tuple[str, int]] = set()
+    for device in cluster.devices:
+        if (device.target, len(device.cores)) not in alike:
+            alike.add((device.target, len(device.cores)))
+            plans[device.name] = (device.name,)
+    return plans
+
+
+def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: bool = True) -> Study:
+    """Place, build and measure `model` on a cluster of CPU devices, beside the peers.
+
+    Parameters
+    ----------
+    with_cores
+        Also make the plan that may not use the device of all cores.
+    """
+    say = options.say
+    prepared = prepare_model(model, cluster, say)
+    executables = {CHOSEN: place_by_pass(prepared, options.time_limit_s, say)}
+    for name, devices in plan_names(cluster).items():
+        if with_cores or name != CORES:
+            say(f"placing on {', '.join(devices)} only")
+            executables[name] = place_on(prepared, devices, options.time_limit_s)
+    say("compiling with stock TVM")
+    start = cpu_seconds()
+    mod, params, inputs = model.stock()
+    library = build_stock(mod, params, cluster.devices[0].target)
+    stock_compile_s = cpu_seconds() - start
+    say("loading")
+    executors = {name: Executor(executable) for name, executable in executables.items()}
+    peers = _peers(model, cluster, library, inputs)
+    outputs = {name: executor.run(**model.inputs) for name, executor in executors.items()}
+    outputs.update({name: peer.run() for name, peer in peers.items()})
+    say(f"measuring {len(executors)} plans and {len(peers)} peers in {options.num_rounds} rounds")
+    options.on_round(0)
+    comparison = compare_timers(
+        {name: runner.benchmark for name, runner in {**executors, **peers}.items()},
+        num_rounds=options.num_rounds,
+        round_ns=options.round_ns,
+        hop_ns=_hop_probe(executors),
+        on_round=options.on_round,
+    )
+    for peer in peers.values():
+        peer.close()
+    return Study(model, prepared, executables, executors, comparison, outputs, stock_compile_s)
+
+
+def _peers(
+    model: Model, cluster: Cluster, library: object, inputs: Mapping[str, np.ndarray]
+) -> dict[str, StockExecutor | OnnxExecutor]:
+    first = cluster.devices[0].cores
+    most = max((device.cores for device in cluster.devices), key=len)
+    peers: dict[str, StockExecutor | OnnxExecutor] = {
+        STOCK_ONE: StockExecutor(library, inputs, first),
+        STOCK_ALL: StockExecutor(library, inputs, most),
+    }
+    if model.onnx_model is not None:
+        peers[ONNXRUNTIME] = OnnxExecutor(model.onnx_model, model.inputs, first[0])
+    return peers
+
+
+def _hop_probe(executors: Mapping[str, Executor]) -> Callable[[], int | None] | None:
+    """The probe of the first plan that has two workers."""
+    for executor in executors.values():
+        if executor.core_hop_ns() is not None:
+            return executor.core_hop_ns
+    return None

@@ -1,0 +1,165 @@
+"""`python -m heteroplace.demo`: two networks over the CPU of this machine, against what is usual.
+
+Each network is imported, placed, built into one file, run from that file, and compared with stock
+TVM and onnxruntime. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from heteroplace import Cluster, HeteroPlaceError, load
+from heteroplace.bench.models import Model, load_model
+from heteroplace.bench.stock import silence_tuning_hint
+from heteroplace.bench.study import (
+    CHOSEN,
+    CORES,
+    Study,
+    StudyOptions,
+    place_by_pass,
+    prepare_model,
+    study,
+)
+from heteroplace.demo.console import Screen
+from heteroplace.demo.report import (
+    plan_headline,
+    plan_row,
+    plan_text,
+    summary_row,
+    times_text,
+    verdict_text,
+    write_placement,
+    write_summary,
+    write_timelines,
+)
+from heteroplace.run.local import local_cluster
+from heteroplace.simulate.simulator import simulate
+
+MODELS: tuple[tuple[str, str], ...] = (
+    ("inception_v2", "Inception-v2, an ONNX file with random weights"),
+    ("randomly_wired", "a randomly wired network, WS(4, 0.75) of 32 nodes, written in Relay"),
+)
+
+CHAIN = ("resnet50", "ResNet-50, almost a chain: placed only, to see that one device is enough")
+Maker = Callable[[], Model]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo and return its exit code: 0, or 1 after an error of ours."""
+    parser = argparse.ArgumentParser(prog="python -m heteroplace.demo", description=__doc__)
+    parser.add_argument(
+        "--output", type=Path, default=Path("build/demo"), metavar="DIR", help="default: build/demo"
+    )
+    parser.add_argument("--rounds", type=int, default=11, help="rounds of measurement; default: 11")
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="of the solver, for each plan; default: 5",
+    )
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error(f"--rounds must be at least 1, got {options.rounds}")
+    silence_tuning_hint()
+    measured = [(title, partial(load_model, name)) for name, title in MODELS]
+    placed = [(CHAIN[1], partial(load_model, CHAIN[0]))]
+    try:
+        run_demo(measured, placed, options.output, options.rounds, options.time_limit, Screen())
+    except HeteroPlaceError as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_demo(
+    measured: Sequence[tuple[str, Maker]],
+    placed: Sequence[tuple[str, Maker]],
+    folder: Path,
+    num_rounds: int,
+    time_limit_s: float,
+    screen: Screen,
+) -> None:
+    """Show each model and write `summary.json`.
+
+    Parameters
+    ----------
+    measured, placed
+        Title of each model, and what makes it; the second ones are placed, but neither run nor
+        compared.
+    folder
+        Where the files go.
+    num_rounds, time_limit_s
+        See `StudyOptions`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    cluster = local_cluster()
+    names = ", ".join(f"{d.name} ({_cores(len(d.cores))})" for d in cluster.devices)
+    screen.title("heteroplace: one network over all the processors of a machine")
+    screen.print(f"devices: {names}; target {cluster.devices[0].target}")
+    rows, placed_rows = [], []
+    for title, make in measured:
+        screen.title(title)
+        screen.step("importing")
+        result = measure_model(make(), cluster, num_rounds, time_limit_s, screen)
+        show(result, folder, screen)
+        rows.append(summary_row(result))
+    for title, make in placed:
+        screen.title(title)
+        screen.step("importing")
+        prepared = prepare_model(make(), cluster, screen.step)
+        placement = place_by_pass(prepared, time_limit_s, screen.step).placement
+        screen.print(f"\n{plan_headline(placement)}")
+        placed_rows.append(plan_row(prepared.model.name, placement))
+    write_summary(rows, placed_rows, folder / "summary.json")
+    screen.print(f"\nall figures: {folder / 'summary.json'}")
+
+
+def measure_model(
+    model: Model, cluster: Cluster, num_rounds: int, time_limit_s: float, screen: Screen
+) -> Study:
+    """Place, build and measure one model, with a bar for the rounds of measurement."""
+    options = StudyOptions(
+        time_limit_s=time_limit_s,
+        num_rounds=num_rounds,
+        say=screen.step,
+        on_round=lambda done: screen.bar(done, num_rounds),
+    )
+    return study(model, cluster, options)
+
+
+def show(result: Study, folder: Path, screen: Screen) -> None:
+    """Print the result of one model and write its files."""
+    name = result.model.name
+    executable = result.executables[CHOSEN]
+    placement = executable.placement
+    library, trace = folder / f"{name}.so", folder / f"{name}.trace.json"
+    full = folder / f"{name}.placement.txt"
+    screen.step(f"writing {library}")
+    executable.export_library(library)
+    executor = load(library)
+    executor.run(**result.model.inputs)
+    measured = executor.timeline()
+    predicted = simulate(placement.graph, placement.cluster, placement.costs, placement.plan)
+    write_timelines(placement, measured, trace)
+    write_placement(placement, full)
+    screen.print(f"\n{plan_headline(placement)}")
+    if CORES in result.executables:
+        cores = result.executables[CORES].placement
+        screen.print(f"without the device of all cores: {plan_headline(cores)}")
+    screen.print(f"\n{plan_text(placement, full)}")
+    screen.print(f"\n{times_text(result)}")
+    screen.print(f"\n{verdict_text(result, predicted, measured)}")
+    screen.print(f"\nfiles: {library}, {trace} (open it at https://ui.perfetto.dev), {full}")
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""A finished study -> the demo's text, and the files that it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from heteroplace import Timeline
+from heteroplace.bench.measure_peers import QUIET_CORES, Comparison
+from heteroplace.bench.study import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
+from heteroplace.model.placement import Placement
+from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.report.chrome_trace import TraceRun, write_trace
+from heteroplace.report.compare import compare
+from heteroplace.report.tables import (
+    Candidate,
+    candidates_table,
+    device_table,
+    format_table,
+    headline,
+    placement_table,
+)
+from heteroplace.simulate.simulator import simulate
+
+_ROWS_SHOWN = 14
+_LINE_LENGTH = 130
+GOOD_HOP_NS = 100
+"""Two cores that are further apart than this slow down everything that runs on both."""
+
+
+def best_single_ns(placement: Placement) -> tuple[str, int] | None:
+    """Return the device that is predicted to run the whole network fastest; ties: the first."""
+    singles = placement.single_device_ns()
+    return min(singles.items(), key=lambda item: item[1]) if singles else None
+
+
+def plan_headline(placement: Placement) -> str:
+    """Return the line that says what was chosen and what it is predicted to take."""
+    return headline(
+        placement.cluster,
+        placement.plan,
+        placement.predicted_ns,
+        best_single_ns(placement),
+        placement.bound_ns,
+    )
+
+
+def plan_text(placement: Placement, all_in: Path) -> str:
+    """Return loads, the first rows of the placement, and what else was considered."""
+    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
+    timeline = simulate(graph, cluster, placement.costs, plan)
+    table = placement_table(graph, cluster, plan, timeline, max_rows=len(graph.tasks))
+    lines = table.splitlines()
+    shown = [_cut(line) for line in lines[: _ROWS_SHOWN + 1]]
+    if len(lines) > len(shown):
+        shown.append(f"... {len(lines) - len(shown)} more tasks, and whole reasons, in {all_in}")
+    tried = candidates_table([Candidate(name, ns) for name, ns in placement.candidates])
+    loads = device_table(graph, cluster, plan, timeline)
+    return "\n\n".join([loads, "\n".join(shown), tried])
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 3] + "..."
+
+
+def write_placement(placement: Placement, path: Path) -> None:
+    """Write where every task runs, and the whole reason for it."""
+    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
+    timeline = simulate(graph, cluster, placement.costs, plan)
+    parts = [
+        plan_headline(placement),
+        device_table(graph, cluster, plan, timeline),
+        placement_table(graph, cluster, plan, timeline, max_rows=len(graph.tasks)),
+        "Why:",
+        "\n".join(
+            f"{task.name}: {reason}" for task, reason in zip(graph.tasks, plan.reasons, strict=True)
+        ),
+    ]
+    path.write_text("\n\n".join(parts) + "\n")
+
+
+def write_timelines(placement: Placement, measured: Timeline, path: Path) -> None:
+    """Write the predicted and the measured timeline as one Chrome trace."""
+    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
+    predicted = simulate(graph, cluster, placement.costs, plan)
+    runs = [TraceRun("predicted", plan, predicted), TraceRun("measured", plan, measured)]
+    write_trace(path, graph, cluster, runs)
+
+
+def times_text(result: Study) -> str:
+    """Return the table of everything that was timed, and what it says."""
+    comparison = result.comparison
+    fastest = min(comparison.rounds_ns, key=comparison.median_ns)
+    rows = []
+    for name in sorted(comparison.rounds_ns, key=comparison.median_ns):
+        predicted, devices = "", ""
+        if name in result.executables:
+            placement = result.executables[name].placement
+            predicted = format_ns(placement.predicted_ns)
+            devices = "+".join(placement.devices_used)
+        rounds = comparison.rounds_ns[name]
+        rows.append(
+            [
+                _label(name),
+                devices,
+                predicted,
+                format_ns(comparison.median_ns(name)),
+                f"{format_ns(min(rounds))} .. {format_ns(max(rounds))}",
+                f"{comparison.ratio(name, fastest):.2f}x",
+            ]
+        )
+    headers = ["what", "devices used", "predicted", "measured", "rounds", "of fastest"]
+    return format_table(headers, rows, "<<>>>>")
+
+
+def _label(name: str) -> str:
+    labels = {CHOSEN: "chosen plan", CORES: "plan without the device of all cores"}
+    is_peer = name in (STOCK_ONE, STOCK_ALL, ONNXRUNTIME)
+    return labels.get(name, name if is_peer else f"all on {name}")
+
+
+def verdict_text(result: Study, predicted_of: Timeline, measured: Timeline) -> str:
+    """Return what the figures amount to: speed, prediction, bound, equality, memory, hop."""
+    comparison = result.comparison
+    placement = result.executables[CHOSEN].placement
+    chosen_ns = comparison.median_ns(CHOSEN)
+    single, single_ns = min(result.measured_single_ns().items(), key=lambda item: item[1])
+    matched = compare(placement.graph, placement.cluster, placement.plan, predicted_of, measured)
+    memory = result.executables[CHOSEN].lowered.memory_bytes
+    one_memory = result.executables[single].lowered.memory_bytes
+    error = (placement.predicted_ns - chosen_ns) / chosen_ns
+    lines = [
+        f"measured {format_ns(chosen_ns)}, predicted {format_ns(placement.predicted_ns)} "
+        f"({error:+.1%}), lower bound {format_ns(placement.bound_ns)}",
+        f"best single device {single} {format_ns(single_ns)}: the plan takes "
+        f"{comparison.ratio(CHOSEN, single):.2f} of it",
+        f"copies between memories: {len(placement.plan.copies)}; memory "
+        f"{format_bytes(sum(memory))}, on {single} alone {format_bytes(sum(one_memory))}",
+    ]
+    if matched.rank_correlation is not None:
+        lines.append(
+            f"rank correlation of predicted and measured task times: {matched.rank_correlation:.2f}"
+        )
+    for name, text in ((STOCK_ONE, "stock TVM"), (ONNXRUNTIME, "onnxruntime")):
+        difference = result.difference(CHOSEN, name)
+        if difference is not None:
+            lines.append(
+                f"largest difference to {text}: {difference:.2g} "
+                f"(of values up to {_largest(result, name):.2g})"
+            )
+    lines.append(
+        f"import and compile: {result.compile_s:.1f} s of processor time, stock TVM "
+        f"{result.stock_compile_s:.1f} s"
+    )
+    lines += _disturbances(comparison)
+    return "\n".join(lines)
+
+
+def _disturbances(comparison: Comparison) -> list[str]:
+    """What of the machine's state the figures depend on."""
+    lines = []
+    hop, others = comparison.median_hop_ns, comparison.median_others_cores
+    if hop is not None:
+        note = ""
+        if hop > GOOD_HOP_NS:
+            note = "; they are far apart now, so what runs on both is slower than predicted"
+        lines.append(f"a cache line takes {hop} ns from core to core{note}")
+    if others is not None and others > QUIET_CORES:
+        lines.append(
+            f"other programs used {others:.1f} cores meanwhile: these are not the times of a quiet "
+            f"machine"
+        )
+    return lines
+
+
+def _largest(result: Study, name: str) -> float:
+    return max(float(abs(array).max()) for array in result.outputs[name])
+
+
+def summary_row(result: Study) -> dict[str, object]:
+    """Return the figures of one model for `summary.json`; all times in ms."""
+    comparison = result.comparison
+    chosen = result.executables[CHOSEN]
+    placement = chosen.placement
+    singles = result.measured_single_ns()
+    most = max(placement.cluster.devices, key=lambda device: len(device.cores)).name
+    row: dict[str, object] = {
+        "name": result.model.name,
+        "tasks": len(placement.graph.tasks),
+        "devices_used": list(placement.devices_used),
+        "copies": len(placement.plan.copies),
+        "bound_ms": _ms(placement.bound_ns),
+        "predicted_ms": _ms(placement.predicted_ns),
+        "measured_ms": _ms(comparison.median_ns(CHOSEN)),
+        "single_device_ms": {name: _ms(ns) for name, ns in singles.items()},
+        "all_cores_ms": _ms(singles[most]),
+        "stock_all_threads_ms": _ms(comparison.median_ns(STOCK_ALL)),
+        "core_hop_ns": comparison.median_hop_ns,
+        "stock_tvm_ms": _ms(comparison.median_ns(STOCK_ONE)),
+        "onnxruntime_ms": _median_ms(result, ONNXRUNTIME),
+        "max_abs_diff_tvm": result.difference(CHOSEN, STOCK_ONE),
+        "max_abs_diff_onnxruntime": result.difference(CHOSEN, ONNXRUNTIME),
+        "compile_s": round(result.compile_s, 2),
+        "stock_compile_s": round(result.stock_compile_s, 2),
+        "speedup": min(singles.values()) / comparison.median_ns(CHOSEN),
+        "predicted_single_device_ms": {
+            name: _ms(ns) for name, ns in placement.single_device_ns().items()
+        },
+        "cores_measured_ms": _median_ms(result, CORES),
+        "cores_predicted_ms": (
+            _ms(result.executables[CORES].placement.predicted_ns)
+            if CORES in result.executables
+            else None
+        ),
+        "memory_bytes": {
+            name: sum(executable.lowered.memory_bytes)
+            for name, executable in result.executables.items()
+        },
+        "best_round_ms": {name: _ms(comparison.best_ns(name)) for name in comparison.rounds_ns},
+        "rounds_ms": {
+            name: [_ms(ns) for ns in rounds] for name, rounds in comparison.rounds_ns.items()
+        },
+        "counted_rounds": list(comparison.counted),
+        "hops_ns": list(comparison.hops_ns),
+        "others_cores": [round(cores, 3) for cores in comparison.others_cores],
+    }
+    return row
+
+
+def plan_row(name: str, placement: Placement) -> dict[str, object]:
+    """Return the figures of a model that was only placed."""
+    singles = placement.single_device_ns()
+    return {
+        "name": name,
+        "tasks": len(placement.graph.tasks),
+        "devices_used": list(placement.devices_used),
+        "bound_ms": _ms(placement.bound_ns),
+        "predicted_ms": _ms(placement.predicted_ns),
+        "predicted_single_device_ms": {device: _ms(ns) for device, ns in singles.items()},
+    }
+
+
+def write_summary(
+    rows: Sequence[Mapping[str, object]], placed: Sequence[Mapping[str, object]], path: Path
+) -> None:
+    """Write the rows of the models that were measured, and of those only placed, as JSON."""
+    value = {"models": list(rows), "placed_only": list(placed)}
+    path.write_text(json.dumps(value, indent=1) + "\n")
+
+
+def _median_ms(result: Study, name: str) -> float | None:
+    if name not in result.comparison.rounds_ns:
+        return None
+    return _ms(result.comparison.median_ns(name))
+
+
+def _ms(ns: int) -> float:
+    return round(ns / 1e6, 4)

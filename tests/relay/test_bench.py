@@ -1,0 +1,141 @@
+"""The benchmarks on a tiny network: plans, peers, command lines."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from heteroplace import HeteroPlaceError
+from heteroplace.bench import compile as compile_bench
+from heteroplace.bench import run as run_bench
+from heteroplace.bench.__main__ import main
+from heteroplace.bench.models import Model, load_model, model_names
+from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.stock import StockExecutor, build_stock
+from heteroplace.bench.study import (
+    CHOSEN,
+    CORES,
+    STOCK_ALL,
+    STOCK_ONE,
+    Study,
+    StudyOptions,
+    plan_names,
+    study,
+)
+from heteroplace.errors import GraphError
+from heteroplace.run.local import local_cluster
+from heteroplace.tvm_bridge import llvm_cpu_target
+
+
+def tiny_model() -> Model:
+    network = small_cnn()
+    image = np.random.default_rng(0).standard_normal(network.input_shapes["image"])
+    return Model("tiny", network.mod, network.params, {"image": image.astype(np.float32)})
+
+
+@pytest.fixture(scope="module")
+def tiny_study() -> Study:
+    options = StudyOptions(time_limit_s=1.0, num_rounds=2, round_ns=1_000_000)
+    return study(tiny_model(), local_cluster(), options)
+
+
+def test_every_plan_and_peer_gives_the_same_numbers(tiny_study: Study) -> None:
+    assert set(tiny_study.outputs) == {*tiny_study.executables, STOCK_ONE, STOCK_ALL}
+    for name in tiny_study.outputs:
+        difference = tiny_study.difference(name, STOCK_ONE)
+        assert difference is not None and difference < 1e-5, name
+
+
+def test_study_has_a_plan_for_every_kind_of_device(tiny_study: Study) -> None:
+    cluster = local_cluster()
+    expected = {CHOSEN, *plan_names(cluster)}
+    assert set(tiny_study.executables) == expected
+    for name in tiny_study.single_names:
+        assert tiny_study.executables[name].placement.devices_used == (name,)
+    assert set(tiny_study.measured_single_ns()) == set(tiny_study.single_names)
+
+
+def test_plans_share_one_cost_table(tiny_study: Study) -> None:
+    prepared = tiny_study.prepared
+    for executable in tiny_study.executables.values():
+        placement = executable.placement
+        for column, device in enumerate(placement.cluster.devices):
+            whole = prepared.cluster.device_id(device.name)
+            assert [row[column] for row in placement.costs.rows] == [
+                row[whole] for row in prepared.costs.rows
+            ]
+
+
+def test_plan_without_the_device_of_all_cores_uses_only_parts(tiny_study: Study) -> None:
+    if CORES not in tiny_study.executables:
+        pytest.skip("this process may run on one core only")
+    cluster = tiny_study.executables[CORES].placement.cluster
+    assert "cpu.all" not in [device.name for device in cluster.devices]
+
+
+def test_rows_of_run_bench_become_a_table(tiny_study: Study) -> None:
+    row = run_bench.row_of(tiny_study)
+    assert json.loads(json.dumps(row))["name"] == "tiny"
+    assert row["onnxruntime_ms"] is None
+    lines = run_bench.table([row]).splitlines()
+    assert len(lines) == 2 and lines[1].startswith("tiny")
+
+
+def test_peer_runs_on_its_cores_and_leaves_the_caller_alone() -> None:
+    model = tiny_model()
+    mod, params, inputs = model.stock()
+    library = build_stock(mod, params, llvm_cpu_target())
+    allowed = os.sched_getaffinity(0)
+    core = min(allowed)
+    peer = StockExecutor(library, inputs, [core])
+    try:
+        assert peer._thread.call(os.sched_getaffinity, 0) == {core}
+        assert len(peer.benchmark(5)) == 5
+    finally:
+        peer.close()
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_unknown_network_is_refused_by_name() -> None:
+    with pytest.raises(GraphError, match="no network 'lenet': expected one of bvlc_alexnet"):
+        load_model("lenet")
+    assert {"resnet50", "randomly_wired"} <= set(model_names())
+
+
+def test_stock_import_gets_the_inputs_under_its_own_names() -> None:
+    # Its input is called "gpu_0/data_0", which TVM's importer changes.
+    model = load_model("squeezenet")
+    mod, params, inputs = model.stock()
+    unbound = [p.name_hint for p in mod["main"].params if p.name_hint not in params]
+    assert list(inputs) == unbound
+
+
+def test_bench_alone_lists_its_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    text = capsys.readouterr().err
+    assert "compile" in text and "run" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--only", "("], "is not a regular expression"),
+        (["compile", "--only", "no such network"], "matches no network"),
+        (["sleep"], "invalid choice"),
+    ],
+)
+def test_wrong_usage_exits_with_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_compile_bench_names_what_failed() -> None:
+    with pytest.raises(HeteroPlaceError, match=r"measuring ours on lenet failed: .*no network"):
+        compile_bench._in_process("ours", "lenet")

@@ -1,0 +1,118 @@
+"""The demo on a tiny network: its text, its files, its figures."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from heteroplace import load
+from heteroplace.bench.models import Model
+from heteroplace.bench.networks import small_cnn
+from heteroplace.demo.__main__ import main, run_demo
+from heteroplace.demo.console import Screen
+
+KEYS = {
+    "name", "tasks", "devices_used", "copies", "bound_ms", "predicted_ms", "measured_ms",
+    "single_device_ms", "all_cores_ms", "stock_all_threads_ms", "core_hop_ns", "stock_tvm_ms",
+    "onnxruntime_ms", "max_abs_diff_tvm", "compile_s", "stock_compile_s",
+}  # fmt: skip
+
+
+def tiny_model() -> Model:
+    network = small_cnn()
+    image = np.random.default_rng(0).standard_normal(network.input_shapes["image"])
+    return Model("tiny", network.mod, network.params, {"image": image.astype(np.float32)})
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What the demo printed, and the folder of its files."""
+    folder = tmp_path_factory.mktemp("demo")
+    text = io.StringIO()
+    console = Console(file=text, highlight=False, markup=False, soft_wrap=True)
+    made = [("A [tiny] network", tiny_model)]
+    run_demo(made, made, folder, 2, 1.0, Screen(console))
+    return text.getvalue(), folder
+
+
+def test_figures_are_complete_and_consistent(finished: tuple[str, Path]) -> None:
+    (row,) = json.loads((finished[1] / "summary.json").read_text())["models"]
+    assert set(row) >= KEYS
+    assert row["max_abs_diff_tvm"] < 1e-5
+    assert row["onnxruntime_ms"] is None
+    assert row["copies"] == 0
+    assert 0 < row["bound_ms"] <= row["predicted_ms"]
+    assert row["all_cores_ms"] in row["single_device_ms"].values()
+
+
+def test_model_that_is_only_placed_has_its_plan_in_the_summary(
+    finished: tuple[str, Path],
+) -> None:
+    summary = json.loads((finished[1] / "summary.json").read_text())
+    (row,) = summary["placed_only"]
+    assert row["tasks"] == summary["models"][0]["tasks"]
+    assert row["predicted_ms"] <= min(row["predicted_single_device_ms"].values())
+
+
+def test_file_can_be_loaded_and_run(finished: tuple[str, Path]) -> None:
+    model = tiny_model()
+    executor = load(finished[1] / "tiny.so")
+    (output,) = executor.run(**model.inputs)
+    assert output.shape == (1, 8, 16, 16)
+
+
+def test_trace_has_both_timelines_of_every_kernel(finished: tuple[str, Path]) -> None:
+    events = json.loads((finished[1] / "tiny.trace.json").read_text())["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert sorted(names.values()) == ["measured", "predicted"]
+    steps = {
+        label: {e["name"] for e in events if e["ph"] == "X" and names[e["pid"]] == label}
+        for label in names.values()
+    }
+    assert steps["measured"] and steps["measured"] <= steps["predicted"]
+
+
+def test_placement_file_gives_a_reason_for_every_task(finished: tuple[str, Path]) -> None:
+    text = (finished[1] / "tiny.placement.txt").read_text()
+    reasons = text.split("Why:\n\n")[1].splitlines()
+    (row,) = json.loads((finished[1] / "summary.json").read_text())["models"]
+    assert len(reasons) == row["tasks"]
+    assert all(reason.partition(": ")[2] for reason in reasons)
+
+
+def test_text_says_what_matters(finished: tuple[str, Path]) -> None:
+    text = finished[0]
+    for part in (
+        "A [tiny] network",
+        "lower bound",
+        "measured",
+        "chosen plan",
+        "largest difference",
+    ):
+        assert part in text
+
+
+def test_terminal_shows_steps_with_their_time() -> None:
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, highlight=False, markup=False)
+    screen = Screen(console)
+    screen.step("one [two]")
+    screen.print("done")
+    screen.step("measuring")
+    for done in range(3):
+        screen.bar(done, 2)
+    screen.print("the end")
+    shown = text.getvalue()
+    assert "one [two] (0.0 s)" in shown and "done" in shown and "2/2" in shown
+
+
+def test_no_round_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--rounds", "0"])
+    assert caught.value.code == 2
+    assert "--rounds must be at least 1" in capsys.readouterr().err

@@ -1,0 +1,131 @@
+"""Taking turns: what is called how often, and which medians come out."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from heteroplace.bench.measure_peers import (
+    MAX_RUNS,
+    MIN_RUNS,
+    Comparison,
+    compare_timers,
+    wait_until_quiet,
+)
+
+
+class FakeClock:
+    """Pretends to run something; records the number of runs of every turn."""
+
+    def __init__(self, name: str, run_ns: int, turns: list[str]) -> None:
+        self.name = name
+        self.run_ns = run_ns
+        self.turns = turns
+        self.num_runs: list[int] = []
+
+    def __call__(self, num_runs: int) -> list[int]:
+        self.turns.append(self.name)
+        self.num_runs.append(num_runs)
+        # The first run of a turn is slow, as with cold caches.
+        return [100 * self.run_ns] + [self.run_ns] * (num_runs - 1)
+
+
+def make_clocks() -> tuple[dict[str, FakeClock], list[str]]:
+    turns: list[str] = []
+    times = {"slow": 50_000_000, "middle": 1_000_000, "fast": 1_000}
+    return {name: FakeClock(name, ns, turns) for name, ns in times.items()}, turns
+
+
+def test_first_run_of_a_turn_is_not_counted() -> None:
+    clocks, _ = make_clocks()
+    result = compare_timers(clocks, num_rounds=3)
+    assert {name: result.median_ns(name) for name in clocks} == {
+        name: clock.run_ns for name, clock in clocks.items()
+    }
+    assert all(len(rounds) == 3 for rounds in result.rounds_ns.values())
+
+
+def test_number_of_runs_follows_the_time_of_one() -> None:
+    clocks, _ = make_clocks()
+    compare_timers(clocks, num_rounds=1, round_ns=20_000_000)
+    # The first entry is the trial; each turn has one run to warm up.
+    assert clocks["slow"].num_runs[1:] == [MIN_RUNS + 1]
+    assert clocks["middle"].num_runs[1:] == [20 + 1]
+    assert clocks["fast"].num_runs[1:] == [MAX_RUNS + 1]
+
+
+def test_every_round_begins_with_another_timer() -> None:
+    clocks, turns = make_clocks()
+    compare_timers(clocks, num_rounds=3)
+    trial, *rounds = (turns[i : i + 3] for i in range(0, len(turns), 3))
+    assert trial == ["slow", "middle", "fast"]
+    assert [one[0] for one in rounds] == ["slow", "middle", "fast"]
+    assert all(sorted(one) == sorted(trial) for one in rounds)
+
+
+def test_hops_are_measured_around_every_round_and_missing_ones_left_out() -> None:
+    clocks, _ = make_clocks()
+    hops = iter([50, 60, None, 70])
+    result = compare_timers(clocks, num_rounds=2, hop_ns=lambda: next(hops))
+    assert result.hops_ns == (50, 60, 70)
+    assert result.median_hop_ns == 60
+    assert compare_timers(clocks, num_rounds=1).median_hop_ns is None
+
+
+def test_rounds_are_reported_one_by_one() -> None:
+    clocks, _ = make_clocks()
+    done: list[int] = []
+    compare_timers(clocks, num_rounds=3, on_round=done.append)
+    assert done == [1, 2, 3]
+
+
+def test_no_round_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_rounds must be at least 1, got 0"):
+        compare_timers({}, num_rounds=0)
+
+
+def test_ratio_is_taken_within_rounds() -> None:
+    # The machine was twice as slow in the second round, for both.
+    comparison = Comparison({"a": (10, 20, 11), "b": (20, 40, 22)}, ())
+    assert comparison.ratio("a", "b") == 0.5
+    assert comparison.median_ns("a") == 11
+    assert comparison.best_ns("b") == 20
+
+
+def test_rounds_with_busy_others_are_left_out() -> None:
+    comparison = Comparison({"a": (10, 90, 12, 80, 14, 70)}, (), (0.0, 1.5, 0.01, 1.2, 0.05, 0.9))
+    assert comparison.counted == (0, 2, 4)
+    assert comparison.median_ns("a") == 12
+    assert comparison.best_ns("a") == 10
+    assert comparison.median_others_cores == 0.01
+
+
+def test_a_third_of_the_rounds_counts_if_others_are_always_busy() -> None:
+    comparison = Comparison({"a": (1, 2, 3, 4, 5, 6)}, (), (2.0, 1.0, 2.0, 2.0, 2.0, 1.5))
+    assert comparison.counted == (1, 5)
+
+
+def test_what_others_use_is_measured_for_each_round() -> None:
+    clocks, _ = make_clocks()
+    result = compare_timers(clocks, num_rounds=2)
+    assert len(result.others_cores) == 2
+    assert all(cores >= 0 for cores in result.others_cores)
+
+
+def test_quiet_is_not_said_while_a_thread_works() -> None:
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            sum(range(1000))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        was_quiet = wait_until_quiet(0.2)
+    finally:
+        stop.set()
+        worker.join()
+    assert not was_quiet
+    assert wait_until_quiet(10.0)
