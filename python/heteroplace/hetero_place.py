@@ -19,12 +19,11 @@ from tvm import relay
 from heteroplace.codegen.executable import Executable, build_annotated
 from heteroplace.costs.analytic import estimate_costs
 from heteroplace.errors import LoweringError, PlanError, SolverError
-from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.cost_file import load_costs
-from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.placement import Placement
 from heteroplace.relay.annotate import annotate, read_placement
 from heteroplace.relay.extract import Extraction, extract, neutral_module
@@ -32,7 +31,7 @@ from heteroplace.relay.prepare import prepare
 from heteroplace.run.local import local_cluster
 from heteroplace.run.measure import Progress, measure_costs
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
-from heteroplace.solve.explain import explain
+from heteroplace.solve.placement import make_placement
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 
@@ -50,10 +49,13 @@ class HeteroPlaceOptions:
     seed: int = 0
     """Seed of everything random in the solver."""
     costs: CostSource = "measure"
-    """"measure": run the network on each device of this machine. "estimate": from sizes and the
-    peak speeds in the cluster. Or a cost table, the path of one, or a function that makes one."""
+    """"measure": run the network on each device of this machine, with a clock around every kernel.
+    "isolated": run each distinct kernel alone, which is quicker and less exact. "estimate": from
+    sizes and the peak speeds in the cluster. Or a cost table, the path of one, or a function that
+    makes one."""
     pin: Mapping[str, str] = field(default_factory=dict)
-    """Pattern of task names or ops (`fnmatch`) -> name of the device that must run them."""
+    """Pattern (`fnmatch`) of task names, ops or layers of the imported model -> name of the
+    device that must run them."""
     exclude: Sequence[str] = ()
     """Names of devices that must not be used."""
     params: Mapping[str, tvm.nd.NDArray] | None = None
@@ -158,18 +160,7 @@ def place(
     costs = _costs(extraction, cluster, options)
     say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
     problem = Problem(graph, cluster, costs)
-    result = solver.solve(problem, limits)
-    check_plan(graph, cluster, costs, result.plan)
-    placement = Placement(
-        graph,
-        cluster,
-        costs,
-        explain(problem, result.plan),
-        result.objective_ns,
-        result.bound_ns,
-        tuple((name, objective) for name, objective, _ in result.candidates),
-    )
-    return extraction, placement
+    return extraction, make_placement(problem, solver.solve(problem, limits))
 
 
 def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions) -> CostTable:
@@ -177,8 +168,9 @@ def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions
     if isinstance(source, CostTable):
         source.check(graph, cluster)
         return source
-    if source == "measure":
-        return measure_costs(neutral_module(extraction), graph, cluster, options.progress)
+    if source in ("measure", "isolated"):
+        neutral, is_in_place = neutral_module(extraction), source == "measure"
+        return measure_costs(neutral, graph, cluster, options.progress, is_in_place)
     if source == "estimate":
         return estimate_costs(graph, cluster)
     if isinstance(source, (str, os.PathLike)):
@@ -186,8 +178,8 @@ def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions
     table = source(graph, cluster) if callable(source) else source
     if not isinstance(table, CostTable):
         raise SolverError(
-            f"costs must be 'measure', 'estimate', a CostTable, the path of one, or a function "
-            f"(graph, cluster) that returns one; got {table!r}"
+            f"costs must be 'measure', 'isolated', 'estimate', a CostTable, the path of one, or a "
+            f"function (graph, cluster) that returns one; got {table!r}"
         )
     table.check(graph, cluster)
     return table
@@ -210,9 +202,7 @@ def _with_pins(graph: TaskGraph, cluster: Cluster, options: HeteroPlaceOptions) 
     for task in graph.tasks:
         devices = allowed if options.exclude else None
         for pattern, device in options.pin.items():
-            if fnmatch(task.name, pattern) or any(
-                fnmatch(op, pattern) for op in task.op.split("+")
-            ):
+            if any(fnmatch(name, pattern) for name in _names(task)):
                 matched.add(pattern)
                 devices = (device,)
         tasks.append(replace(task, devices=devices))
@@ -223,6 +213,12 @@ def _with_pins(graph: TaskGraph, cluster: Cluster, options: HeteroPlaceOptions) 
             f"pin: no task matches {', '.join(unmatched)}; tasks are called like: {names}"
         )
     return replace(graph, tasks=tuple(tasks))
+
+
+def _names(task: Task) -> list[str]:
+    """All names that a pin may mean: the task's, its ops', and those of the layers inside."""
+    layers = [member.rpartition(":")[0] for member in task.members]
+    return [task.name, *task.op.split("+"), *filter(None, layers)]
 
 
 def build(

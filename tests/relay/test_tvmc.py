@@ -21,7 +21,6 @@ from heteroplace.tvm_bridge import llvm_cpu_target
 # folder to the garbage collector; TVM's driver reads Relay text by a deprecated name.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:Implicitly cleaning up:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:tvm.parser.fromtext is deprecated:DeprecationWarning"),
 ]
 

@@ -28,12 +28,12 @@ from heteroplace.codegen.targets import cluster_targets
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.placement import Placement
 from heteroplace.relay.annotate import annotate
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
 from heteroplace.run.measure import measure_costs
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve.placement import make_placement
 
 Say = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
@@ -154,11 +154,8 @@ def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) ->
     cluster, costs = prepared.on(names)
     graph = prepared.extraction.graph
     options = SolveOptions(time_limit_s=time_limit_s)
-    result = get_solver("auto").solve(Problem(graph, cluster, costs), options)
-    tried = tuple((name, ns) for name, ns, _ in result.candidates)
-    placement = Placement(
-        graph, cluster, costs, result.plan, result.objective_ns, result.bound_ns, tried
-    )
+    problem = Problem(graph, cluster, costs)
+    placement = make_placement(problem, get_solver("auto").solve(problem, options))
     with in_pass_context():
         return build(annotate(prepared.extraction, placement))
 

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from heteroplace.errors import InfeasibleError, MissingCostError
+from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.cost import CostTable
@@ -24,6 +24,7 @@ from heteroplace.report.tables import (
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
+from heteroplace.solve.single import single_makespans
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -89,7 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
         candidates_table([Candidate(*entry) for entry in result.candidates])
         if result.candidates
         else "",
-        _summary(problem, result, options),
+        _summary(problem, result),
     )
     print("\n\n".join(table for table in tables if table))
 
@@ -112,26 +113,17 @@ def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable
     return costs_from_times(read.graph, cluster, read.times)
 
 
-def _summary(problem: Problem, result: SolveResult, options: SolveOptions) -> str:
+def _summary(problem: Problem, result: SolveResult) -> str:
+    singles = single_makespans(problem).items()
+    best_single = min(singles, key=lambda single: single[1], default=None)
     text = headline(
         problem.cluster,
         result.plan,
         result.objective_ns,
-        _best_single(problem, options),
+        best_single,
         result.bound_ns,
     )
     return f"{text}\nsolver {result.solver}: {result.status} after {result.wall_s:.2f} s"
-
-
-def _best_single(problem: Problem, options: SolveOptions) -> tuple[str, int] | None:
-    """The fastest device that runs everything, or None if no device can."""
-    try:
-        single = get_solver("single").solve(problem, options)
-    except InfeasibleError:
-        return None
-    devices = single.plan.placement(len(problem.graph.tasks))
-    name = problem.cluster.devices[devices[0]].name if devices else "no device"
-    return name, single.objective_ns
 
 
 def _to_json(problem: Problem, result: SolveResult, reasons: tuple[str, ...]) -> dict[str, object]:

@@ -18,7 +18,7 @@ from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transf
 import heteroplace
 from heteroplace.cli import tvmc_options
 from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
-from heteroplace.errors import ArtifactError, FrontendError, InfeasibleError, PlanError
+from heteroplace.errors import ArtifactError, FrontendError, PlanError
 from heteroplace.model.placement import Placement
 from heteroplace.model.plan_file import save_plan
 from heteroplace.model.units import format_bytes
@@ -26,7 +26,6 @@ from heteroplace.relay.annotate import read_placement
 from heteroplace.relay.frontend import from_onnx
 from heteroplace.report.tables import device_table, headline, placement_table
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import Problem, SolveOptions, get_solver
 
 
 def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
@@ -135,23 +134,12 @@ def summary(placement: Placement) -> str:
     graph, cluster = placement.graph, placement.cluster
     plan, costs = placement.plan, placement.costs
     timeline = simulate(graph, cluster, costs, plan)
-    best_single = _best_single(Problem(graph, cluster, costs))
     tables = (
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
-        headline(cluster, plan, placement.predicted_ns, best_single, placement.bound_ns),
+        headline(cluster, plan, placement.predicted_ns, placement.best_single, placement.bound_ns),
     )
     return "\n\n".join(tables)
-
-
-def _best_single(problem: Problem) -> tuple[str, int] | None:
-    """The fastest device that runs everything, or None if no device can."""
-    try:
-        single = get_solver("single").solve(problem, SolveOptions())
-    except InfeasibleError:
-        return None
-    devices = single.plan.placement(len(problem.graph.tasks))
-    return problem.cluster.devices[devices[0]].name, single.objective_ns
 
 
 def _say(line: str) -> None:

@@ -43,11 +43,15 @@ class Executable:
         placement = self.placement
         graph, cluster, plan = placement.graph, placement.cluster, placement.plan
         timeline = simulate(graph, cluster, placement.costs, plan)
-        singles = placement.single_device_ns()
-        best = min(singles.items(), key=lambda item: item[1]) if singles else None
         return "\n\n".join(
             [
-                headline(cluster, plan, placement.predicted_ns, best, placement.bound_ns),
+                headline(
+                    cluster,
+                    plan,
+                    placement.predicted_ns,
+                    placement.best_single,
+                    placement.bound_ns,
+                ),
                 device_table(graph, cluster, plan, timeline),
                 placement_table(graph, cluster, plan, timeline, max_rows),
             ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,8 +29,8 @@ class KernelLibrary:
     """
 
     def __init__(self, module: tvm.runtime.Module) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="heteroplace-kernels-")
-        folder = Path(self._folder.name)
+        folder = Path(tempfile.mkdtemp(prefix="heteroplace-kernels-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self.path = folder / "kernels.so"
         """The library of kernels alone."""
         self.objects: tuple[Path, ...] = ()

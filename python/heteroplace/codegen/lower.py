@@ -30,7 +30,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
-
+from heteroplace.model.units import format_bytes
 
 _NO_SPACE = -1
 """What a copy queue says in place of a memory: it works in two."""
@@ -78,8 +78,8 @@ def lower(
 def _excess(lowered: Lowered, cluster: Cluster) -> list[str]:
     pairs = zip(cluster.memories, lowered.memory_bytes, strict=True)
     return [
-        f"memory {memory.name!r} has {memory.bytes} bytes, the program needs {needed} (weights and "
-        f"live values); allow other devices, or give it more"
+        f"memory {memory.name!r} has {format_bytes(memory.bytes)}, the program needs "
+        f"{format_bytes(needed)} (weights and live values); allow other devices, or give it more"
         for memory, needed in pairs
         if needed > memory.bytes
     ]
@@ -312,7 +312,9 @@ class _Lowering:
         program = Program(
             tuple(spaces),
             tuple(self._queues),
-            tuple(replace(constant, space=space_of[constant.space]) for constant in self._constants),
+            tuple(
+                replace(constant, space=space_of[constant.space]) for constant in self._constants
+            ),
             tuple(replace(tensor, space=space_of[tensor.space]) for tensor in self._tensor_list),
             tuple(inputs),
             tuple(outputs),

@@ -123,7 +123,9 @@ class _Orderer:
             if description.input_name is not None and description.input_name in inputs:
                 found[value] = inputs[description.input_name]
         for row in rows.rows:
-            outputs = graph.task_outputs[self._task_id[row.task]] if row.task in self._task_id else ()
+            outputs = (
+                graph.task_outputs[self._task_id[row.task]] if row.task in self._task_id else ()
+            )
             shapes = [graph.tensors[tensor].shape for tensor in outputs]
             if shapes == [rows.values[value].shape for value in row.writes]:
                 found.update(zip(row.writes, outputs, strict=True))

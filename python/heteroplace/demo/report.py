@@ -29,19 +29,13 @@ GOOD_HOP_NS = 100
 """Two cores that are further apart than this slow down everything that runs on both."""
 
 
-def best_single_ns(placement: Placement) -> tuple[str, int] | None:
-    """Return the device that is predicted to run the whole network fastest; ties: the first."""
-    singles = placement.single_device_ns()
-    return min(singles.items(), key=lambda item: item[1]) if singles else None
-
-
 def plan_headline(placement: Placement) -> str:
     """Return the line that says what was chosen and what it is predicted to take."""
     return headline(
         placement.cluster,
         placement.plan,
         placement.predicted_ns,
-        best_single_ns(placement),
+        placement.best_single,
         placement.bound_ns,
     )
 
@@ -205,7 +199,7 @@ def summary_row(result: Study) -> dict[str, object]:
         "stock_compile_s": round(result.stock_compile_s, 2),
         "speedup": min(singles.values()) / comparison.median_ns(CHOSEN),
         "predicted_single_device_ms": {
-            name: _ms(ns) for name, ns in placement.single_device_ns().items()
+            name: _ms(ns) for name, ns in placement.singles
         },
         "cores_measured_ms": _median_ms(result, CORES),
         "cores_predicted_ms": (
@@ -230,7 +224,7 @@ def summary_row(result: Study) -> dict[str, object]:
 
 def plan_row(name: str, placement: Placement) -> dict[str, object]:
     """Return the figures of a model that was only placed."""
-    singles = placement.single_device_ns()
+    singles = dict(placement.singles)
     return {
         "name": name,
         "tasks": len(placement.graph.tasks),

@@ -36,6 +36,8 @@ class Placement:
     """No plan can be faster: a proven lower bound under the same costs."""
     candidates: tuple[tuple[str, int | None], ...] = ()
     """What the solver compared: name and simulated makespan; None: found no plan."""
+    singles: tuple[tuple[str, int], ...] = ()
+    """Simulated makespan with everything on one device, for each device that can run all tasks."""
 
     @property
     def gap_ratio(self) -> float:
@@ -50,15 +52,10 @@ class Placement:
         used = set(self.plan.placement(len(self.graph.tasks)))
         return tuple(d.name for index, d in enumerate(self.cluster.devices) if index in used)
 
-    def single_device_ns(self) -> dict[str, int]:
-        """For each device that can run every task: the sum of its run times, in ns."""
-        totals = {}
-        for index, device in enumerate(self.cluster.devices):
-            times = [self.costs.run_ns(task, index) for task in range(len(self.graph.tasks))]
-            known = [time for time in times if time is not None]
-            if len(known) == len(times):
-                totals[device.name] = sum(known)
-        return totals
+    @property
+    def best_single(self) -> tuple[str, int] | None:
+        """The device that runs everything alone in the shortest time, and that time in ns."""
+        return min(self.singles, key=lambda single: single[1], default=None)
 
     def to_json(self) -> str:
         """Return the JSON text."""
@@ -72,6 +69,7 @@ class Placement:
                 "predicted_ns": self.predicted_ns,
                 "bound_ns": self.bound_ns,
                 "candidates": [list(candidate) for candidate in self.candidates],
+                "singles": [list(single) for single in self.singles],
             }
         )
 
@@ -98,9 +96,10 @@ class Placement:
             costs = costs_from_json(value["costs"], graph, cluster, f"{source}: costs")
             plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
             candidates = tuple((str(name), ns) for name, ns in value["candidates"])
+            singles = tuple((str(name), int(ns)) for name, ns in value["singles"])
             predicted_ns, bound_ns = int(value["predicted_ns"]), int(value["bound_ns"])
         except (KeyError, TypeError, ValueError) as err:
             raise PlanError(
                 f"{source}: not a placement that heteroplace wrote ({err}); place the model again"
             ) from err
-        return cls(graph, cluster, costs, plan, predicted_ns, bound_ns, candidates)
+        return cls(graph, cluster, costs, plan, predicted_ns, bound_ns, candidates, singles)

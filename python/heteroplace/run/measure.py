@@ -6,12 +6,14 @@ ones up to 72 % too long. So the whole network runs on one device, with a clock 
 kernel, and a task's cost is the median over the runs. What is costed is what is run: the kernels
 are those of the one-device plan, and a plan on one target uses exactly these.
 
-Where a device is too small for the whole network, its kernels are measured one by one instead.
+Each distinct kernel can also be measured alone: that is quicker, enough for a first plan, and the
+only way where a device is too small for the whole network.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import tvm
@@ -41,7 +43,11 @@ _TARGET_TOTAL_NS = 600_000_000
 
 
 def measure_costs(
-    mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, progress: Progress | None = None
+    mod: tvm.IRModule,
+    graph: TaskGraph,
+    cluster: Cluster,
+    progress: Progress | None = None,
+    is_in_place: bool = True,
 ) -> CostTable:
     """Measure every task on every device that it may run on.
 
@@ -52,6 +58,8 @@ def measure_costs(
     ----------
     mod
         Neutral module whose spans name the tasks of `graph`.
+    is_in_place
+        Measure within a run of the whole network where that fits; else each kernel alone.
 
     Raises
     ------
@@ -85,7 +93,8 @@ def measure_costs(
             for task_id, task in enumerate(graph.tasks)
         }
         compiled = compile_network(mod, graph.digest(), targets, target_of_task)
-        times[alike] = _task_times(compiled, graph, cluster, placement, index)
+        run = _Run(compiled, graph, cluster, placement, index)
+        times[alike] = run.task_times() if is_in_place else run.isolated_times()
 
     def cost(task: int, index: int) -> Cost:
         return Cost.measured(times[_likeness(cluster, index)][task])
@@ -99,26 +108,68 @@ def _likeness(cluster: Cluster, index: int) -> tuple[str, int]:
     return device.target, len(device.cores)
 
 
-def _task_times(
-    compiled: CompiledRows,
-    graph: TaskGraph,
-    cluster: Cluster,
-    placement: Sequence[int],
-    device: int,
-) -> list[int]:
-    """Median time of each task that `placement` has on `device`, in ns; 0 for the others."""
-    try:
-        return _times_in_place(compiled, compiled.rows, graph, cluster, placement, device)
-    except InfeasibleError:
-        times = [0] * len(graph.tasks)
-        task_id = {task.name: index for index, task in enumerate(graph.tasks)}
-        for row in compiled.rows.rows:
-            if placement[task_id[row.task]] != device:
+@dataclass(frozen=True)
+class _Run:
+    """What one device is measured on: tasks it may not run are placed elsewhere."""
+
+    compiled: CompiledRows
+    graph: TaskGraph
+    cluster: Cluster
+    placement: Sequence[int]
+    device: int
+
+    def task_times(self) -> list[int]:
+        """Median time in place of each task on the device, in ns; 0 for those placed elsewhere."""
+        try:
+            return self._times_of(self.compiled.rows)
+        except InfeasibleError:  # the whole network is too large for the device, its parts are not
+            return self.isolated_times()
+
+    def isolated_times(self) -> list[int]:
+        """Median time of each task with every distinct kernel run alone, over and over, in ns."""
+        times = [0] * len(self.graph.tasks)
+        task_id = {task.name: index for index, task in enumerate(self.graph.tasks)}
+        kernel_ns: dict[str, int] = {}
+        for row in self.compiled.rows.rows:
+            task = task_id[row.task]
+            if self.placement[task] != self.device:
                 continue
-            alone = _with_own_inputs(compiled.rows, row)
-            found = _times_in_place(compiled, alone, graph, cluster, placement, device)
-            times = [total + time for total, time in zip(times, found, strict=True)]
+            if row.kernel not in kernel_ns:
+                alone = self._times_of(_with_own_inputs(self.compiled.rows, row))
+                kernel_ns[row.kernel] = alone[task]
+            times[task] += kernel_ns[row.kernel]
         return times
+
+    def _times_of(self, rows: Rows) -> list[int]:
+        plan, order = serial_plan(self.graph, self.cluster, self.placement)
+        lowered = lower(rows, self.graph, self.cluster, plan, order)
+        executor = NativeExecutor(
+            str(library_path()),
+            str(self.compiled.library.path),
+            lowered.program.to_text(),
+            blob=weights_blob(lowered),
+        )
+        _fill_inputs(executor)
+        warm_ns = max(1, int(min(executor.benchmark(3))))
+        num_runs = min(_MAX_RUNS, max(_MIN_RUNS, _TARGET_TOTAL_NS // warm_ns))
+        times = [0] * len(self.graph.tasks)
+        medians = executor.profile(num_runs)
+        for instruction, median_ns in zip(executor.instructions, medians, strict=True):
+            action = plan.steps[instruction.step]
+            is_kernel = isinstance(action, Run) and instruction.kernel is not None
+            if is_kernel and action.device == self.device:
+                times[action.task] += int(median_ns)
+        return times
+
+
+def _fill_inputs(executor: NativeExecutor) -> None:
+    random = np.random.default_rng(0)
+    for port in executor.inputs:
+        if port.dtype.startswith("float"):
+            executor.set_input(port.name, random.standard_normal(port.shape).astype(port.dtype))
+        else:  # whatever integers mean here (token ids, indices), 0 is one of them
+            dtype = "uint16" if port.dtype == "bfloat16" else port.dtype
+            executor.set_input(port.name, np.zeros(port.shape, dtype))
 
 
 def _with_own_inputs(rows: Rows, row: Row) -> Rows:
@@ -136,41 +187,6 @@ def _with_own_inputs(rows: Rows, row: Row) -> Rows:
         for index, value in enumerate(values)
     ]
     return Rows(tuple(values), (row,), (), rows.kernels)
-
-
-def _times_in_place(
-    compiled: CompiledRows,
-    rows: Rows,
-    graph: TaskGraph,
-    cluster: Cluster,
-    placement: Sequence[int],
-    device: int,
-) -> list[int]:
-    plan, order = serial_plan(graph, cluster, placement)
-    lowered = lower(rows, graph, cluster, plan, order)
-    executor = NativeExecutor(
-        str(library_path()),
-        str(compiled.library.path),
-        lowered.program.to_text(),
-        blob=weights_blob(lowered),
-    )
-    random = np.random.default_rng(0)
-    for port in executor.inputs:
-        if port.dtype.startswith("float"):
-            executor.set_input(port.name, random.standard_normal(port.shape).astype(port.dtype))
-        else:  # whatever integers mean here (token ids, indices), 0 is one of them
-            dtype = "uint16" if port.dtype == "bfloat16" else port.dtype
-            executor.set_input(port.name, np.zeros(port.shape, dtype))
-    warm_ns = max(1, int(min(executor.benchmark(3))))
-    num_runs = min(_MAX_RUNS, max(_MIN_RUNS, _TARGET_TOTAL_NS // warm_ns))
-    times = [0] * len(graph.tasks)
-    medians = executor.profile(num_runs)
-    for instruction, median_ns in zip(executor.instructions, medians, strict=True):
-        action = plan.steps[instruction.step]
-        is_kernel = isinstance(action, Run) and instruction.kernel is not None
-        if is_kernel and action.device == device:
-            times[action.task] += int(median_ns)
-    return times
 
 
 def serial_plan(

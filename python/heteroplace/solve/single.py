@@ -42,6 +42,19 @@ class SingleSolver:
         return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
 
 
+def single_makespans(problem: Problem) -> dict[str, int]:
+    """Return the simulated makespan of everything on one device, by name, where that is possible.
+
+    Copies of inputs and outputs between the host and the device are included.
+    """
+    makespans = {}
+    for device_id, device in enumerate(problem.cluster.devices):
+        plan = single_plan(problem, device_id)
+        if isinstance(plan, Plan):
+            makespans[device.name] = problem.native.simulate(plan.steps).makespan_ns
+    return makespans
+
+
 def single_plan(problem: Problem, device: int) -> Plan | str:
     """Return the plan with every task on `device`, or the reason why there is none."""
     graph, cluster, native = problem.graph, problem.cluster, problem.native
