@@ -143,20 +143,22 @@ def place(
         See the steps.
     """
     say = options.progress or (lambda line: None)
+    solver = get_solver(options.solver)
+    # Made first: wrong options are told before minutes of measuring.
+    limits = SolveOptions(
+        objective=options.objective, time_limit_s=options.time_limit, seed=options.seed
+    )
     if options.params:
         main = relay.build_module.bind_params_by_name(mod["main"], dict(options.params))
-        mod = tvm.IRModule.from_expr(main)
+        mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
     say("optimising the network")
     extraction = extract(prepare(mod))
     graph = _with_pins(extraction.graph, cluster, options)
     extraction = replace(extraction, graph=graph)
     costs = _costs(extraction, cluster, options)
     say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
-    limits = SolveOptions(
-        objective=options.objective, time_limit_s=options.time_limit, seed=options.seed
-    )
     problem = Problem(graph, cluster, costs)
-    result = get_solver(options.solver).solve(problem, limits)
+    result = solver.solve(problem, limits)
     check_plan(graph, cluster, costs, result.plan)
     placement = Placement(
         graph,
@@ -181,15 +183,25 @@ def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions
         return estimate_costs(graph, cluster)
     if isinstance(source, (str, os.PathLike)):
         return load_costs(source, graph, cluster)
-    table = source(graph, cluster)
+    table = source(graph, cluster) if callable(source) else source
+    if not isinstance(table, CostTable):
+        raise SolverError(
+            f"costs must be 'measure', 'estimate', a CostTable, the path of one, or a function "
+            f"(graph, cluster) that returns one; got {table!r}"
+        )
     table.check(graph, cluster)
     return table
 
 
 def _with_pins(graph: TaskGraph, cluster: Cluster, options: HeteroPlaceOptions) -> TaskGraph:
     """Restrict the devices of tasks as `pin` and `exclude` say."""
+    if isinstance(options.exclude, str):
+        raise SolverError(f"exclude takes a list of names: exclude=[{options.exclude!r}]")
     for name in (*options.pin.values(), *options.exclude):
         cluster.device_id(name)  # raises ClusterError, which lists the names there are
+    for pattern, name in options.pin.items():
+        if name in options.exclude:
+            raise SolverError(f"pin: {pattern!r} goes to {name!r}, which is excluded; drop one")
     allowed = tuple(d.name for d in cluster.devices if d.name not in options.exclude)
     if not allowed:
         raise SolverError("every device is excluded; leave at least one")

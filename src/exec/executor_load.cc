@@ -67,7 +67,7 @@ void Executor::Load(const ExecutorSource& source) {
     }
     for (const Queue& queue : program_.queues) {
       for (const Instruction& at : queue.instructions) {
-        if (at.threads > 1) {
+        if (at.opcode == Opcode::kCall && at.threads > 1) {
           throw Error(ErrorKind::kArtifact, "program line " + std::to_string(at.line) +
                                                 ": a call has " + std::to_string(at.threads) +
                                                 " threads, but kernels in memory have no "

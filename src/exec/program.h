@@ -71,8 +71,13 @@ struct Instruction {
   /*! \brief Step of the plan that this instruction carries out. */
   int64_t step;
   int32_t kernel = -1;
-  /*! \brief Size of the team that runs the kernel; 1 for one core. */
+  /*! \brief Size of the team that runs the kernel, also in its joins; 1 for one core. */
   int32_t threads = 1;
+  /*!
+   * \brief Position in the team, by queue, whoever leads: a core so does the same share of every
+   * loop, and reads again what it wrote.
+   */
+  int32_t rank = 0;
   std::vector<int32_t> tensors;  // call: arguments; copy: source, destination; join: none
   /*! \brief Join: the queue and the instruction to which this core lends itself. */
   int32_t leader_queue = -1;
@@ -121,7 +126,8 @@ struct Program {
 Program ParseProgram(std::string_view text);
 
 /*!
- * \brief Checks waits, teams and the absence of deadlock; sets `is_awaited`. Linear time.
+ * \brief Checks waits, teams and the absence of deadlock; sets `is_awaited`, and the ranks in
+ * teams. Linear time.
  * \throws Error kArtifact.
  */
 void CheckSynchronisation(Program* program);

@@ -42,26 +42,40 @@ void CheckJoin(Program* program, size_t queue, const Instruction& join) {
   call.is_awaited = true;
 }
 
-/*! \brief A team of n is its leader and n - 1 different joiners. */
-void CheckTeams(const Program& program) {
-  std::vector<std::vector<int32_t>> joiners(program.queues.size());
-  for (size_t q = 0; q < program.queues.size(); ++q) {
-    joiners[q].assign(program.queues[q].instructions.size(), 0);
-  }
-  for (const Queue& queue : program.queues) {
-    for (const Instruction& join : queue.instructions) {
-      if (join.opcode == Opcode::kJoin) {
-        ++joiners[static_cast<size_t>(join.leader_queue)][static_cast<size_t>(join.leader_index)];
+/*! \brief Checks that a team of n is its leader and n - 1 joins of different queues; ranks them. */
+void FormTeams(Program* program) {
+  // Members of every call by queue, as the outer loop goes by queue. [num_queues][instructions]
+  struct Member {
+    size_t queue;
+    Instruction* instruction;
+  };
+  std::vector<std::vector<std::vector<Member>>> teams(program->queues.size());
+  for (size_t q = 0; q < teams.size(); ++q) teams[q].resize(program->queues[q].instructions.size());
+  for (size_t q = 0; q < program->queues.size(); ++q) {
+    for (size_t i = 0; i < program->queues[q].instructions.size(); ++i) {
+      Instruction& at = program->queues[q].instructions[i];
+      if (at.opcode == Opcode::kCall) teams[q][i].push_back({q, &at});
+      if (at.opcode != Opcode::kJoin) continue;
+      const size_t leader = static_cast<size_t>(at.leader_queue);
+      std::vector<Member>& team = teams[leader][static_cast<size_t>(at.leader_index)];
+      if (!team.empty() && team.back().queue == q) {
+        Fail(at, "queue '" + program->queues[q].name + "' joins one call twice");
       }
+      team.push_back({q, &at});
     }
   }
-  for (size_t q = 0; q < program.queues.size(); ++q) {
-    const Queue& queue = program.queues[q];
-    for (size_t i = 0; i < queue.instructions.size(); ++i) {
-      const Instruction& call = queue.instructions[i];
-      if (call.opcode == Opcode::kCall && joiners[q][i] != call.threads - 1) {
+  for (size_t q = 0; q < teams.size(); ++q) {
+    for (size_t i = 0; i < teams[q].size(); ++i) {
+      const Instruction& call = program->queues[q].instructions[i];
+      if (call.opcode != Opcode::kCall) continue;
+      const std::vector<Member>& team = teams[q][i];
+      if (team.size() != static_cast<size_t>(call.threads)) {
         Fail(call, "the call has " + std::to_string(call.threads) + " threads and " +
-                       std::to_string(joiners[q][i]) + " joins; a team of n has n - 1 joins");
+                       std::to_string(team.size() - 1) + " joins; a team of n has n - 1 joins");
+      }
+      for (size_t rank = 0; rank < team.size(); ++rank) {
+        team[rank].instruction->threads = call.threads;
+        team[rank].instruction->rank = static_cast<int32_t>(rank);
       }
     }
   }
@@ -135,7 +149,7 @@ void CheckSynchronisation(Program* program) {
       if (instruction.opcode == Opcode::kJoin) CheckJoin(program, q, instruction);
     }
   }
-  CheckTeams(*program);
+  FormTeams(program);
   CheckNoDeadlock(*program);
 }
 

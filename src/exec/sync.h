@@ -9,7 +9,7 @@ namespace heteroplace {
 /*! \brief Two cache lines: adjacent ones are fetched together on x86. */
 inline constexpr size_t kCacheLineBytes = 128;
 
-/*! \brief Looks at the clock of the processor's memory before a waiter sleeps (10 to 50 us). */
+/*! \brief Looks at its condition that a waiter takes before it sleeps; 10 to 50 us of pauses. */
 inline constexpr int kSpins = 1000;
 
 /*! \brief Tells the core that this is a spin loop. */

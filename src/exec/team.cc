@@ -30,8 +30,8 @@ int ParallelLaunch(FTVMParallelLambda lambda, void* cdata, int num_task) {
   return code;
 }
 
-void Team::Begin(int32_t threads) {
-  threads_ = threads;
+void Team::Begin(TeamRole role) {
+  role_ = role;
   current_team = this;
 }
 
@@ -42,20 +42,27 @@ void Team::End() {
 
 int Team::Launch(FTVMParallelLambda lambda, void* cdata, int num_task) {
   // A body divides its loop by the number it is given; `num_task` 0 asks for as many as is best.
-  uint32_t chunks = static_cast<uint32_t>(threads_) * kChunksPerThread;
+  uint32_t chunks = role_.threads * kChunksPerThread;
   if (num_task > 0) chunks = std::min(chunks, static_cast<uint32_t>(num_task));
   lambda_ = lambda;
   cdata_ = cdata;
   env_ = {nullptr, static_cast<int32_t>(chunks)};
-  // The joiners see these three with the ticket. Nobody else touches them now: every chunk of the
-  // launch before was finished before that launch returned.
+  // Whoever takes a chunk sees these with its ticket. Nobody else touches them now: every chunk of
+  // the launch before was finished before that launch returned.
   code_.store(0, std::memory_order_relaxed);
   finished_.store(0, std::memory_order_relaxed);
   ++generation_;
-  ticket_.store(static_cast<uint64_t>(generation_) << 32 | static_cast<uint64_t>(chunks) << 16);
-  bell_.Ring();
-  while (DoChunk()) {
+  for (uint32_t rank = 0; rank < role_.threads; ++rank) {
+    const uint64_t begin = chunks * rank / role_.threads;
+    const uint64_t end = chunks * (rank + 1) / role_.threads;
+    const uint64_t ticket = static_cast<uint64_t>(generation_) << 32 | end << 16 | begin;
+    shares_[rank].ticket.store(ticket, std::memory_order_release);
   }
+  // Before the look at the sleepers in Ring: a joiner that falls asleep must see its share, or be
+  // seen (see Bell, whose proof needs sequentially consistent stores).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  bell_.Ring();
+  Work(role_);
   int spins = 0;
   while (finished_.load(std::memory_order_acquire) != chunks) {
     // A joiner holds a chunk. After a while it must have lost its core: let others run.
@@ -70,11 +77,21 @@ int Team::Launch(FTVMParallelLambda lambda, void* cdata, int num_task) {
   return code;
 }
 
-bool Team::DoChunk() {
-  if (!HasChunk()) return false;
+void Team::Work(TeamRole role) {
+  for (uint32_t i = 0; i < role.threads; ++i) {
+    Share* share = &shares_[(role.rank + i) % role.threads];
+    uint32_t done = 0;
+    while (DoChunk(share)) ++done;
+    // Told before the look at the next share: the leader may wait for just these.
+    if (done != 0) finished_.fetch_add(done, std::memory_order_release);
+  }
+}
+
+bool Team::DoChunk(Share* share) {
+  if (!HasChunk(*share)) return false;
   // Acquire: a chunk of a newer launch may be the one taken, with that launch's fields.
-  const uint64_t ticket = ticket_.fetch_add(1, std::memory_order_acq_rel);
-  if (Next(ticket) >= Total(ticket)) return false;
+  const uint64_t ticket = share->ticket.fetch_add(1, std::memory_order_acq_rel);
+  if (Next(ticket) >= End(ticket)) return false;
   const int code = lambda_(static_cast<int>(Next(ticket)), &env_, cdata_);
   if (code != 0) {
     int none = 0;
@@ -83,7 +100,6 @@ bool Team::DoChunk() {
       message_ = abi_->LastErrorLine();
     }
   }
-  finished_.fetch_add(1, std::memory_order_release);
   return true;
 }
 

@@ -2,12 +2,15 @@
 //
 // A kernel reaches its runtime's threads only through a weak pointer in its library. The executor
 // stores ParallelLaunch there, so that its own pinned workers are the team and TVM's thread pool is
-// never made. A launch is cut into more chunks than threads on one atomic ticket: a joiner that
-// comes late, or leaves, costs balance but never correctness.
+// never made. A launch is cut into more chunks than threads. Each thread has a share of them, the
+// same part of every loop, so that what a core wrote it reads again; it takes chunks of others when
+// its own are done, so a joiner that comes late, or not at all, costs balance but never
+// correctness.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "exec/sync.h"
@@ -18,32 +21,41 @@ namespace heteroplace {
 /*! \brief Chunks per thread of a launch: evens out unequal chunks at a few ns each. */
 inline constexpr uint32_t kChunksPerThread = 4;
 
+/*! \brief What a worker is in the team of one call. */
+struct TeamRole {
+  /*! \brief Threads of the call. */
+  uint32_t threads = 1;
+  /*! \brief Position of the worker's queue among those of the team: its share of the loops. */
+  uint32_t rank = 0;
+};
+
 /*!
  * \brief Meeting point of one leader (the worker that owns it) and the workers that join it.
  *
- * `ticket_` holds generation (32 bits), number of chunks (16) and next chunk (16) of the present
- * launch. A chunk is taken by adding one; who gets a chunk below the number owns it, and the launch
- * cannot end before it is done, so the other fields stay valid while any chunk is out.
+ * Each share is a ticket of generation (32 bits), end (16) and next chunk (16). A chunk is taken by
+ * adding one to a ticket; who gets a number below the end owns it. The launch cannot return before
+ * that chunk is done, so its other fields stay as they are while any chunk is out.
  */
 class Team {
  public:
-  explicit Team(const TvmAbi* abi) : abi_(abi) {}
+  /*! \param max_threads of all calls that this team will lead. */
+  Team(const TvmAbi* abi, uint32_t max_threads)
+      : abi_(abi), shares_(std::make_unique<Share[]>(max_threads)) {}
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  /*! \brief Leader: launches of this thread's kernels are shared by `threads` workers. */
-  void Begin(int32_t threads);
+  /*! \brief Leader: launches of this thread's kernels are shared until End. */
+  void Begin(TeamRole role);
 
   /*! \brief Leader: the call is over; wakes the joiners. Its progress must be published before. */
   void End();
 
   /*! \brief Joiner: does chunks until `is_over()`. */
   template <typename IsOver>
-  void Help(IsOver is_over) {
+  void Help(TeamRole role, IsOver is_over) {
     while (!is_over()) {
-      bell_.WaitUntil([&] { return HasChunk() || is_over(); });
-      while (DoChunk()) {
-      }
+      bell_.WaitUntil([&] { return HasChunk(shares_[role.rank]) || is_over(); });
+      Work(role);
     }
   }
 
@@ -54,17 +66,23 @@ class Team {
   int Launch(FTVMParallelLambda lambda, void* cdata, int num_task);
 
  private:
-  bool HasChunk() const {
-    const uint64_t ticket = ticket_.load();
-    return Next(ticket) < Total(ticket);
-  }
-  /*! \brief Takes and does one chunk; false if none was left. */
-  bool DoChunk();
+  struct alignas(kCacheLineBytes) Share {
+    std::atomic<uint64_t> ticket{0};
+  };
+
   static uint32_t Next(uint64_t ticket) { return static_cast<uint32_t>(ticket & 0xffff); }
-  static uint32_t Total(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 16 & 0xffff); }
+  static uint32_t End(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 16 & 0xffff); }
+  static bool HasChunk(const Share& share) {
+    const uint64_t ticket = share.ticket.load();
+    return Next(ticket) < End(ticket);
+  }
+  /*! \brief Does chunks, of the own share first, until none is left. */
+  void Work(TeamRole role);
+  /*! \brief Takes and does one chunk of a share; false if none was left. */
+  bool DoChunk(Share* share);
 
   const TvmAbi* abi_;
-  alignas(kCacheLineBytes) std::atomic<uint64_t> ticket_{0};
+  std::unique_ptr<Share[]> shares_;  // [max_threads]
   Bell bell_;
   /*! \brief Body, closure and number of chunks of the launch; guarded by owning a chunk. */
   FTVMParallelLambda lambda_ = nullptr;
@@ -75,9 +93,9 @@ class Team {
   std::atomic<int> code_{0};
   /*! \brief Message of that code; written by the one who set it, before it counts as finished. */
   std::string message_;
-  /*! \brief Leader only: launches so far, and threads of the present call. */
-  uint32_t generation_ = 0;
-  int32_t threads_ = 1;
+  /*! \brief Leader only: launches so far, and its role in the present call. */
+  alignas(kCacheLineBytes) uint32_t generation_ = 0;
+  TeamRole role_;
 };
 
 /*!

@@ -26,6 +26,15 @@ void PinToCore(const Queue& queue) {
   }
 }
 
+/*! \brief Threads of the largest team that a queue leads. */
+uint32_t MaxThreads(const Queue& queue) {
+  int32_t threads = 1;
+  for (const Instruction& instruction : queue.instructions) {
+    if (instruction.opcode == Opcode::kCall) threads = std::max(threads, instruction.threads);
+  }
+  return static_cast<uint32_t>(threads);
+}
+
 }  // namespace
 
 int64_t NowNs() {
@@ -53,7 +62,7 @@ Worker::Worker(const TvmAbi* abi, const Program& program, size_t queue, RunState
       state_(state),
       instructions_(queue_.instructions.size()),
       spans_(queue_.instructions.size()),
-      team_(abi) {}
+      team_(abi, MaxThreads(queue_)) {}
 
 void Worker::MakeStream(TensorStore* store) {
   if (!queue_.IsAsync()) return;
@@ -84,7 +93,7 @@ void Worker::Bind(const Program& program, TensorStore* store, KernelLibrary* lib
     BoundInstruction& to = instructions_[i];
     to.opcode = from.opcode;
     to.is_awaited = from.is_awaited;
-    to.threads = from.threads;
+    to.role = {static_cast<uint32_t>(from.threads), static_cast<uint32_t>(from.rank)};
     for (const Wait& wait : from.waits) {
       Worker& other = *workers[static_cast<size_t>(wait.queue)];
       Event* event = other.instructions_[static_cast<size_t>(wait.count - 1)].event.get();
@@ -154,7 +163,7 @@ void Worker::RunHost() {
       spans_[current_].finish_ns = now_ns - state_->start_ns;
     }
     if (instruction.is_awaited) progress_.Publish(static_cast<uint32_t>(current_) + 1);
-    if (instruction.threads > 1) team_.End();
+    if (instruction.opcode == Opcode::kCall && instruction.role.threads > 1) team_.End();
     if (state_->is_cancelled.load(std::memory_order_relaxed)) return;
   }
 }
@@ -201,7 +210,7 @@ bool Worker::Execute(const BoundInstruction& instruction) {
     case Opcode::kCall:
       return Call(instruction);
     case Opcode::kJoin:
-      instruction.team->Help([&] {
+      instruction.team->Help(instruction.role, [&] {
         return instruction.leader->done.load() >= instruction.leader_count ||
                state_->is_cancelled.load();
       });
@@ -217,9 +226,9 @@ bool Worker::Execute(const BoundInstruction& instruction) {
 }
 
 bool Worker::Call(const BoundInstruction& instruction) {
-  if (instruction.threads > 1 && has_teams_) team_.Begin(instruction.threads);
+  if (instruction.role.threads > 1 && has_teams_) team_.Begin(instruction.role);
   if (CallKernel(*abi_, instruction.call) == 0) return true;
-  if (instruction.threads > 1) team_.End();
+  if (instruction.role.threads > 1) team_.End();
   Fail(abi_->LastErrorLine());
   return false;
 }

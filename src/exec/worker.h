@@ -56,7 +56,8 @@ struct BoundWait {
 struct BoundInstruction {
   Opcode opcode;
   bool is_awaited;
-  int32_t threads;
+  /*! \brief Call or join: this worker's part in the team; one thread where there is no team. */
+  TeamRole role;
   std::vector<BoundWait> waits;
   KernelCall call;
   /*! \brief Join: the leader's team and progress, and the count at which its call is over. */

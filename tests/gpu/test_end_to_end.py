@@ -42,7 +42,9 @@ def reference(mod: tvm.IRModule, params: dict, inputs: dict[str, np.ndarray]) ->
     return graph.get_output(0).numpy()
 
 
-@pytest.mark.parametrize("pin", [{}, {"conv2d.*": "gpu0"}, {"conv2d.1": "gpu0", "conv2d.2": "cpu.0"}])
+@pytest.mark.parametrize(
+    "pin", [{}, {"conv2d.*": "gpu0"}, {"conv2d.1": "gpu0", "conv2d.2": "cpu.0"}]
+)
 def test_mixed_plan_gives_the_numbers_of_stock_tvm(pin: dict[str, str], tmp_path: Path) -> None:
     mod, params, shapes = small_cnn()
     random = np.random.default_rng(0)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import tvm
+from tvm import autotvm
 
 from heteroplace.codegen.kernels import Rows, lower_segments
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
@@ -51,12 +52,16 @@ def compile_network(
     LoweringError
         An op cannot be compiled for its target, or belongs to no task.
     """
+    context = tvm.transform.PassContext.current()
     key = (
         graph_digest,
         tvm.ir.structural_hash(mod, map_free_vars=True),
         tuple(map(str, targets)),
         tuple(sorted(target_of_task.items())),
-        tvm.transform.PassContext.current().opt_level,
+        (context.opt_level, str(context.disabled_pass), str(context.required_pass)),
+        str(context.config),
+        # Tuned schedules are looked up in it.
+        autotvm.task.DispatchContext.current,
     )
     if key in _kept:
         _kept.move_to_end(key)
@@ -64,7 +69,7 @@ def compile_network(
     if any(target.kind.name == "cuda" for target in targets):
         register_cuda_compiler()
     segments, outputs = cut_segments(mod, targets, target_of_task)
-    rows = lower_segments(segments, outputs)
+    rows = lower_segments(segments, mod["main"].params, outputs)
     compiled = CompiledRows(rows, compile_kernels(list(rows.kernels.values())))
     _kept[key] = compiled
     while len(_kept) > _MAX_KEPT:

@@ -16,6 +16,7 @@ from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import LoweringError
 from heteroplace.model.placement import Placement
 from heteroplace.relay.annotate import read_placement, strip_annotations
+from heteroplace.report.tables import device_table, headline, placement_table
 from heteroplace.simulate.simulator import simulate
 
 
@@ -36,6 +37,21 @@ class Executable:
     def placement(self) -> Placement:
         """The plan and all it refers to."""
         return self.manifest.placement
+
+    def summary(self, max_rows: int = 40) -> str:
+        """Return the headline, the devices and the placement table with reasons, as text."""
+        placement = self.placement
+        graph, cluster, plan = placement.graph, placement.cluster, placement.plan
+        timeline = simulate(graph, cluster, placement.costs, plan)
+        singles = placement.single_device_ns()
+        best = min(singles.items(), key=lambda item: item[1]) if singles else None
+        return "\n\n".join(
+            [
+                headline(cluster, plan, placement.predicted_ns, best, placement.bound_ns),
+                device_table(graph, cluster, plan, timeline),
+                placement_table(graph, cluster, plan, timeline, max_rows),
+            ]
+        )
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
         """Write kernels, weights, program, plan and cluster to ONE file.

@@ -15,8 +15,9 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
-from heteroplace.codegen.segments import Segment
+from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.errors import LoweringError
+from heteroplace.model.graph import tensor_bytes
 from heteroplace.relay.expressions import (
     is_primitive_call,
     post_order,
@@ -44,7 +45,7 @@ class Value:
     @property
     def bytes(self) -> int:
         """Size in bytes."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return tensor_bytes(self.shape, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,26 @@ class Kernel:
     """Scratch memory that it allocates while it runs."""
 
 
-def lower_segments(segments: Sequence[Segment], outputs: Sequence[str]) -> Rows:
+def lower_segments(
+    segments: Sequence[Segment], inputs: Sequence[relay.Var], outputs: Sequence[ValueName]
+) -> Rows:
     """Lower every fused function of every segment and list the calls.
+
+    Parameters
+    ----------
+    inputs, outputs
+        Of the model. The first values of the result are the inputs, used or not.
 
     Raises
     ------
     LoweringError
         TVM has no implementation of an op on a target.
     """
+    # What is kept from earlier networks may come from other tuning records than those in force.
+    te_compiler.get().clear()
     lowerer = _Lowerer()
+    for parameter in inputs:
+        lowerer.add_input(parameter)
     for index, segment in enumerate(segments):
         lowerer.add_segment(index, segment)
     return lowerer.finish(outputs)
@@ -103,9 +115,15 @@ class _Lowerer:
     values: list[Value] = field(default_factory=list)
     rows: list[Row] = field(default_factory=list)
     kernels: dict[str, Kernel] = field(default_factory=dict)
-    named: dict[str, int] = field(default_factory=dict)
-    """Value of each exported name; of a name that is read before it is exported, a forward."""
-    forwards: dict[int, str] = field(default_factory=dict)
+    named: dict[ValueName, int] = field(default_factory=dict)
+    """Value of each input and of each exported name."""
+    forwards: dict[int, ValueName] = field(default_factory=dict)
+    """Values that stand for what a later segment may export, until all are known."""
+
+    def add_input(self, parameter: relay.Var) -> None:
+        (type_,) = tensor_types(parameter.checked_type)
+        name = parameter.name_hint
+        self.named[ValueName(name)] = self._add(type_, input_name=name)
 
     def add_segment(self, index: int, segment: Segment) -> None:
         known: dict[relay.Expr, tuple[int, ...]] = {}
@@ -119,7 +137,7 @@ class _Lowerer:
         for name, value in zip(segment.exports, results, strict=True):
             self.named[name] = value
 
-    def finish(self, outputs: Sequence[str]) -> Rows:
+    def finish(self, outputs: Sequence[ValueName]) -> Rows:
         resolved = {value: self.named[name] for value, name in self.forwards.items()}
 
         def real(value: int) -> int:
@@ -137,24 +155,15 @@ class _Lowerer:
             else Value(value.shape, value.dtype, alias_of=real(value.alias_of))
             for value in self.values
         ]
-        found = tuple(real(self._named_value(name)) for name in outputs)
+        found = tuple(real(self.named[name]) for name in outputs)
         return Rows(tuple(values), tuple(rows), found, self.kernels)
 
-    def _named_value(self, name: str) -> int:
-        if name not in self.named:
-            raise LoweringError(f"no segment makes the output {name!r}; this is a bug, report it")
-        return self.named[name]
-
-    def _source(self, parameter: relay.Var, source: str) -> int:
-        (type_,) = tensor_types(parameter.checked_type)
-        is_input = ":" not in source
-        if is_input and source in self.named:
+    def _source(self, parameter: relay.Var, source: ValueName) -> int:
+        if source.index is None:
             return self.named[source]
-        value = self._add(type_, input_name=source if is_input else None)
-        if is_input:
-            self.named[source] = value
-        else:
-            self.forwards[value] = source
+        (type_,) = tensor_types(parameter.checked_type)
+        value = self._add(type_)
+        self.forwards[value] = source
         return value
 
     def _add(
@@ -197,13 +206,14 @@ class _Lowerer:
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
         try:
             cached = te_compiler.get().lower(function, target)
-        except RuntimeError as err:
+        except (RuntimeError, ValueError, TypeError, AttributeError) as err:
+            # TVM's strategies and schedules fail by all of these where they know no way.
             ops = "+".join(
                 node.op.name
                 for node in post_order(function.body)
                 if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
             )
-            reason = _last_cause(str(err))
+            reason = last_cause(str(err))
             raise LoweringError(
                 f"TVM cannot compile {ops} for target {target.kind.name!r}: {reason}. Pin its "
                 f"task to another device, or leave this device out of the cluster"
@@ -239,7 +249,7 @@ class _Lowerer:
         return attributed
 
 
-def _last_cause(text: str) -> str:
+def last_cause(text: str) -> str:
     """The line of TVM's long message that says what is wrong."""
     lines = [
         line.strip() for line in text.splitlines() if "Error:" in line or "Check failed" in line

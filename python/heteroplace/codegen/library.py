@@ -17,8 +17,8 @@ from pathlib import Path
 import tvm
 from tvm.contrib import cc
 
-from heteroplace.codegen.kernels import Kernel
-from heteroplace.errors import ArtifactError
+from heteroplace.codegen.kernels import Kernel, last_cause
+from heteroplace.errors import ArtifactError, LoweringError
 
 
 class KernelLibrary:
@@ -43,7 +43,15 @@ class KernelLibrary:
 
 
 def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
-    """Compile all kernels, of all targets, into one library."""
+    """Compile all kernels, of all targets, into one library.
+
+    Raises
+    ------
+    LoweringError
+        There is no kernel, or TVM cannot generate code for one.
+    """
+    if not kernels:
+        raise LoweringError("the model computes nothing: only reshapes are left of it")
     by_target: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         by_target.setdefault(str(kernel.target), []).append(kernel)
@@ -52,7 +60,12 @@ def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
         functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
         for kernel in group:
             functions.update(dict(kernel.functions.functions.items()))
-        compiled.append(tvm.build({group[0].target: tvm.IRModule(functions)}))
+        try:
+            compiled.append(tvm.build({group[0].target: tvm.IRModule(functions)}))
+        except (RuntimeError, ValueError) as err:
+            raise LoweringError(
+                f"TVM cannot generate code for target {group[0].target}: {last_cause(str(err))}"
+            ) from err
     # A kernel is looked up in a module and in what it imports.
     for module in compiled[1:]:
         compiled[0].import_module(module)

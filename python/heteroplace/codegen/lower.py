@@ -8,7 +8,7 @@ written only where the order within queues does not imply it already (vector clo
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,10 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
+
+
+_NO_SPACE = -1
+"""What a copy queue says in place of a memory: it works in two."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ class _Lowering:
         self._clock: list[dict[int, int]] = []
         self._done: dict[int, tuple[int, int, dict[int, int]]] = {}
         self._offsets: dict[Instance, int] = {}
+        self._writer: dict[Instance, int] = {}
         self._users: dict[Instance, list[int]] = {}
         self._num_readers: dict[Instance, int] = {}
         self._tensors: dict[tuple[int, int], int] = {}
@@ -138,7 +143,8 @@ class _Lowering:
 
     def _emit(self, index: int, item: Item, kept: set[tuple[int, int | None]]) -> None:
         queue, helpers = self._queues_of(item)
-        needed = [user for instance in item.reads for user in self._users[instance][:1]]
+        # Nobody writes an input: it is there before the run.
+        needed = [self._writer[instance] for instance in item.reads if instance in self._writer]
         for instance in item.writes:
             offset, users = self._arenas[instance[1]].allocate(
                 instance[0],
@@ -146,6 +152,7 @@ class _Lowering:
                 lambda user: self._may_wait(user, queue, item),
             )
             self._offsets[instance] = offset
+            self._writer[instance] = index
             self._users[instance] = [index]
             needed += users
         waits = self._waits(queue, needed)
@@ -217,8 +224,8 @@ class _Lowering:
         for device in self._cluster.devices:
             if device.memory in ends and device.kind == "cuda":
                 dl_device = (DL_DEVICE_TYPES["cuda"], device.index)
-                return self._queue(link.channel, "copy", dl_device, -1, None)
-        return self._queue(link.channel, "copy", (DL_DEVICE_TYPES["cpu"], 0), -1, None)
+                return self._queue(link.channel, "copy", dl_device, _NO_SPACE, None)
+        return self._queue(link.channel, "copy", (DL_DEVICE_TYPES["cpu"], 0), _NO_SPACE, None)
 
     def _queue(
         self, name: str, kind: str, dl_device: tuple[int, int], space: int, core: int | None
@@ -282,20 +289,31 @@ class _Lowering:
             (f"output{index}", self._tensor(value, host))
             for index, value in enumerate(self._rows.outputs)
         ]
-        spaces = []
         memory_bytes = []
-        for index, memory in enumerate(self._cluster.memories):
-            arena = self._arenas[index].size_bytes
-            spaces.append(Space(memory.name, self._dl_device(index), arena))
+        for index, arena in enumerate(self._arenas):
             weights = sum(c.bytes for c in self._constants if c.space == index)
-            memory_bytes.append(arena + weights)
+            memory_bytes.append(arena.size_bytes + weights)
         if not self._queues:
             raise LoweringError("the plan runs nothing: the model has no computation in it")
+        # A machine needs only the memories that the plan uses.
+        used = {part.space for part in (*self._queues, *self._constants, *self._tensor_list)}
+        memories = sorted(used - {_NO_SPACE})
+        space_of = {memory: space for space, memory in enumerate(memories)} | {_NO_SPACE: _NO_SPACE}
+        spaces = [
+            Space(
+                self._cluster.memories[memory].name,
+                self._dl_device(memory),
+                self._arenas[memory].size_bytes,
+            )
+            for memory in memories
+        ]
+        for queue in self._queues:
+            queue.space = space_of[queue.space]
         program = Program(
             tuple(spaces),
             tuple(self._queues),
-            tuple(self._constants),
-            tuple(self._tensor_list),
+            tuple(replace(constant, space=space_of[constant.space]) for constant in self._constants),
+            tuple(replace(tensor, space=space_of[tensor.space]) for tensor in self._tensor_list),
             tuple(inputs),
             tuple(outputs),
             tuple(self._kernels),

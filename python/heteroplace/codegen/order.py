@@ -74,10 +74,11 @@ class _Orderer:
         self._run_step = {s.task: i for i, s in enumerate(plan.steps) if isinstance(s, Run)}
         self._span = {span.step: (span.start_ns, span.finish_ns) for span in predicted.spans}
         self._copy_step = {
-            (graph.tensors[step.tensor].producer, step.dst): index
+            (step.tensor, step.dst): index
             for index, step in enumerate(plan.steps)
             if isinstance(step, Copy)
         }
+        self._tensor = self._tensors_of_values()
         self._items: dict[Instance, Item] = {}
         self._calls: list[Item] = []
 
@@ -113,6 +114,21 @@ class _Orderer:
             self._bring(owner, self._host, home, task_of)
         return self._sorted([*self._calls, *self._items.values()])
 
+    def _tensors_of_values(self) -> dict[int, int]:
+        """The tensor of the graph that each value is; values with another layout have none."""
+        graph, rows = self._graph, self._rows
+        inputs = {graph.tensors[tensor].name: tensor for tensor in graph.inputs}
+        found = {}
+        for value, description in enumerate(rows.values):
+            if description.input_name is not None and description.input_name in inputs:
+                found[value] = inputs[description.input_name]
+        for row in rows.rows:
+            outputs = graph.task_outputs[self._task_id[row.task]] if row.task in self._task_id else ()
+            shapes = [graph.tensors[tensor].shape for tensor in outputs]
+            if shapes == [rows.values[value].shape for value in row.writes]:
+                found.update(zip(row.writes, outputs, strict=True))
+        return found
+
     @property
     def _host(self) -> int:
         if self._cluster.host is None:
@@ -139,7 +155,7 @@ class _Orderer:
         route = self._cluster.route(source, memory)
         task = task_of.get(value)
         duration = self._cluster.transfer_ns(route, self._rows.values[value].bytes)
-        step = self._copy_step.get((task, memory))
+        step = self._copy_step.get((self._tensor.get(value, -1), memory))
         if step is not None:
             start, finish = self._span[step]
         else:

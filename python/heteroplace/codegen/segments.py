@@ -19,8 +19,18 @@ import tvm
 from tvm import relay
 
 from heteroplace.errors import LoweringError
-from heteroplace.relay.expressions import post_order, task_of_span
+from heteroplace.relay.expressions import leaves, post_order, task_of_span
 from heteroplace.relay.prepare import fuse, prefix_passes
+
+
+@dataclass(frozen=True, slots=True)
+class ValueName:
+    """The name of a tensor that segments exchange, or that is a result of the model."""
+
+    name: str
+    """Of a model input; else of the op call that makes it, unique in the module."""
+    index: int | None = None
+    """Which result of that call; None: it is a model input."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +40,9 @@ class Segment:
     target: tvm.target.Target
     main: relay.Function
     """Fused: each call in it calls one primitive function. Returns a tuple."""
-    sources: tuple[str, ...]
+    sources: tuple[ValueName, ...]
     """For each parameter the name of the value: a model input, or what another segment exports."""
-    exports: tuple[str, ...]
+    exports: tuple[ValueName, ...]
     """For each field of the result the name under which it is known outside."""
 
 
@@ -41,15 +51,15 @@ class _Part:
     """A segment while it is cut out."""
 
     mapped: dict[relay.Expr, relay.Expr] = field(default_factory=dict)
-    params: dict[str, relay.Var] = field(default_factory=dict)
-    exports: dict[str, relay.Expr] = field(default_factory=dict)
+    params: dict[ValueName, relay.Var] = field(default_factory=dict)
+    exports: dict[ValueName, relay.Expr] = field(default_factory=dict)
 
 
 def cut_segments(
     mod: tvm.IRModule,
     targets: tuple[tvm.target.Target, ...],
     target_of_task: Mapping[str, int],
-) -> tuple[tuple[Segment, ...], tuple[str, ...]]:
+) -> tuple[tuple[Segment, ...], tuple[ValueName, ...]]:
     """Cut `mod` by target and optimise each part under its own.
 
     Parameters
@@ -64,7 +74,8 @@ def cut_segments(
     Returns
     -------
     segments, outputs
-        Only targets that are used have a segment; `outputs` are the names of the model's results.
+        Only targets that are used have a segment; `outputs` are the names of the model's results,
+        tuples flattened.
 
     Raises
     ------
@@ -93,15 +104,8 @@ def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Func
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target:
-        mod = tvm.transform.Sequential([*_with_types(chosen)])(mod)
+        mod = tvm.transform.Sequential(chosen)(mod)
         return fuse(mod)["main"]
-
-
-def _with_types(passes: list[tvm.ir.transform.Pass]) -> list[tvm.ir.transform.Pass]:
-    typed = []
-    for step in passes:
-        typed += [relay.transform.InferType(), step]
-    return typed
 
 
 class _Cutter:
@@ -116,22 +120,18 @@ class _Cutter:
         self._names: dict[relay.Expr, str] = {}
         self.parts = [_Part() for _ in range(num_targets)]
 
-    def run(self) -> tuple[str, ...]:
-        for parameter in self._main.params:
-            self._names[parameter] = parameter.name_hint
+    def run(self) -> tuple[ValueName, ...]:
         for node in post_order(self._main.body):
             if isinstance(node, relay.Call):
                 self._add_call(node)
-        body = self._main.body
-        fields = body.fields if isinstance(body, relay.Tuple) else [body]
-        return tuple(self._export(value) for value in fields)
+        return tuple(self._export(value) for value in leaves(self._main.body))
 
     def _add_call(self, call: relay.Call) -> None:
         task = task_of_span(call)
         if task is None or task not in self._target_of_task:
             raise LoweringError(
-                f"op {call.op.name} belongs to no task of the plan: the module was changed after "
-                f"HeteroPlace ran; run the pass again, as the last one"
+                f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the "
+                f"module was changed after HeteroPlace ran; run HeteroPlace as the last pass"
             )
         part = self._target_of_task[task]
         self._part_of[call] = part
@@ -155,13 +155,11 @@ class _Cutter:
         if isinstance(value, relay.Call) and self._part_of[value] == part:
             return self.parts[part].mapped[value]
         if isinstance(value.checked_type, relay.TupleType):
-            count = len(value.checked_type.fields)
-            items = [relay.TupleGetItem(value, index, value.span) for index in range(count)]
-            return relay.Tuple([self._read(item, part) for item in items])
+            return relay.Tuple([self._read(item, part) for item in leaves(value)])
         return self._parameter(value, part)
 
     def _parameter(self, value: relay.Expr, part: int) -> relay.Expr:
-        name = self._names[value] if isinstance(value, relay.Var) else self._export(value)
+        name = self._export(value)
         params = self.parts[part].params
         if name not in params:
             type_ = (
@@ -169,20 +167,21 @@ class _Cutter:
                 if isinstance(value, relay.TupleGetItem)
                 else value.checked_type
             )
-            params[name] = relay.Var(name, type_)
+            hint = name.name if name.index is None else f"{name.name}.{name.index}"
+            params[name] = relay.Var(hint, type_)
         return params[name]
 
-    def _export(self, value: relay.Expr) -> str:
+    def _export(self, value: relay.Expr) -> ValueName:
         """Make a value visible outside of its part; return its name."""
         if isinstance(value, relay.Var):
-            return self._names[value]
+            return ValueName(value.name_hint)
         root = value.tuple_value if isinstance(value, relay.TupleGetItem) else value
         if root not in self._part_of:
-            raise LoweringError("the model returns a constant or a nested tuple; return tensors")
+            raise LoweringError("the model returns a constant; leave it out of its outputs")
         index = value.index if isinstance(value, relay.TupleGetItem) else 0
         if root not in self._names:
             self._names[root] = f"{task_of_span(root)}:{len(self._names)}"
-        name = f"{self._names[root]}.{index}"
+        name = ValueName(self._names[root], index)
         part = self._part_of[root]
         self.parts[part].exports.setdefault(name, self._read(value, part))
         return name

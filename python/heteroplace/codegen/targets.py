@@ -17,13 +17,18 @@ def device_target(device: Device, host: tvm.target.Target | None = None) -> tvm.
     Raises
     ------
     LoweringError
-        TVM does not accept the target text, or the device's kind cannot be compiled for.
+        TVM does not accept the target text, the device's kind cannot be compiled for, or a CPU
+        device does not say which cores it has.
     """
     if device.kind not in DL_DEVICE_TYPES:
         kinds = ", ".join(sorted(DL_DEVICE_TYPES))
         raise LoweringError(
             f"device {device.name!r} is of kind {device.kind!r}; it can be planned for, but code "
             f"is generated only for: {kinds}"
+        )
+    if device.kind == "cpu" and not device.cores:
+        raise LoweringError(
+            f"device {device.name!r} is a CPU, but names no cores to run on; list them in 'cores'"
         )
     try:
         return tvm.target.Target(device.target, host)

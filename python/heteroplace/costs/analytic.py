@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.cost import Cost, CostTable, allowed_devices, build_table
 from heteroplace.model.graph import TaskGraph
 
 
@@ -16,12 +16,13 @@ def estimate_costs(graph: TaskGraph, cluster: Cluster) -> CostTable:
     Raises
     ------
     MissingCostError
-        A device gives no peak speed or no memory bandwidth.
+        A device that some task may run on gives no peak speed or no memory bandwidth.
     """
+    used = {index for ids in allowed_devices(graph, cluster) for index in ids}
     lacking = [
         device.name
-        for device in cluster.devices
-        if device.flops_per_second is None or device.memory_bytes_per_second is None
+        for index, device in enumerate(cluster.devices)
+        if index in used and None in (device.flops_per_second, device.memory_bytes_per_second)
     ]
     if lacking:
         raise MissingCostError(

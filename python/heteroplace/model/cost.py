@@ -87,6 +87,18 @@ class CostTable:
                 )
 
 
+def allowed_devices(graph: TaskGraph, cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+    """Return for each task the ids of the devices that it may run on."""
+    return tuple(
+        tuple(
+            index
+            for index, device in enumerate(cluster.devices)
+            if task.devices is None or device.name in task.devices
+        )
+        for task in graph.tasks
+    )
+
+
 def build_table(graph: TaskGraph, cluster: Cluster, cost: Callable[[int, int], Cost]) -> CostTable:
     """Ask `cost(task, device)` for every pair allowed by the graph and return the table."""
     rows = []

@@ -21,7 +21,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.errors import PlanError
+from heteroplace.errors import PlanError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Plan
@@ -44,6 +44,11 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
 
     CPU devices are numbered in the order of the cluster (cpu:0, cpu:1, ...), since TVM's CPU
     ordinals have no meaning of their own; other kinds keep their index.
+
+    Raises
+    ------
+    PlanError
+        A device is of a kind that TVM does not have.
     """
     found = []
     num_cpus = 0
@@ -51,7 +56,13 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
         index = device.index
         if device.kind == "cpu":
             index, num_cpus = num_cpus, num_cpus + 1
-        found.append(tvm.device(device.kind, index))
+        try:
+            found.append(tvm.device(device.kind, index))
+        except ValueError as err:
+            raise PlanError(
+                f"device {device.name!r} of cluster {cluster.name!r} is of kind {device.kind!r}, "
+                f"which TVM does not have; a module can be placed over devices of kind cpu and cuda"
+            ) from err
     return tuple(found)
 
 
@@ -119,13 +130,18 @@ class _Annotator:
             return argument
         if isinstance(argument, relay.Tuple):
             return relay.Tuple([self._argument(field, device) for field in argument.fields])
-        leaves = [
+        if isinstance(argument, relay.TupleGetItem) and isinstance(
+            argument.tuple_value, relay.Tuple
+        ):
+            return self._argument(argument.tuple_value.fields[argument.index], device)
+        # What is left is a model input or a task's result, and no part of it is a constant.
+        values = [
             self._value(tensor, device)
             for tensor in self._extraction.tensors[argument]
             if tensor is not None
         ]
         is_tuple = isinstance(argument.checked_type, relay.TupleType)
-        return relay.Tuple(leaves) if is_tuple else leaves[0]
+        return relay.Tuple(values) if is_tuple else values[0]
 
     def _add_task(self, task: int) -> None:
         device = self._device[task]
@@ -168,7 +184,11 @@ def read_placement(mod: tvm.IRModule) -> Placement | None:
     ------
     PlanError
         The attribute is there, but was not written by this version.
+    UnsupportedRelayError
+        The module has no function `main`.
     """
+    if all(variable.name_hint != "main" for variable in mod.get_global_vars()):
+        raise UnsupportedRelayError("the module has no function 'main', which is what is placed")
     attributes = mod["main"].attrs
     if attributes is None or PLAN_ATTRIBUTE not in attributes:
         return None

@@ -88,6 +88,18 @@ def static_shape(type_: relay.TensorType) -> tuple[int, ...]:
     return tuple(int(extent) for extent in type_.shape)
 
 
+def leaves(expr: relay.Expr) -> list[relay.Expr]:
+    """Return the tensors that `expr`, whose type is inferred, consists of, tuples flattened."""
+    if isinstance(expr, relay.Tuple):
+        return [leaf for field in expr.fields for leaf in leaves(field)]
+    if isinstance(expr, relay.TupleGetItem) and isinstance(expr.tuple_value, relay.Tuple):
+        return leaves(expr.tuple_value.fields[expr.index])
+    if not isinstance(expr.checked_type, relay.TupleType):
+        return [expr]
+    count = len(expr.checked_type.fields)
+    return [relay.TupleGetItem(expr, index, expr.span) for index in range(count)]
+
+
 def type_bytes(type_: relay.TensorType) -> int:
     """Return the size of a tensor type in bytes."""
     return tensor_bytes(static_shape(type_), type_.dtype)

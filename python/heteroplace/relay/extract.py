@@ -16,6 +16,7 @@ from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.relay.expressions import (
     is_primitive_call,
+    leaves,
     post_order,
     post_order_of_function,
     rebuild,
@@ -75,7 +76,12 @@ class _Extractor:
 
     def run(self) -> Extraction:
         for parameter in self._main.params:
-            (type_,) = tensor_types(parameter.checked_type)
+            type_ = parameter.checked_type
+            if not isinstance(type_, relay.TensorType):
+                raise UnsupportedRelayError(
+                    f"input {parameter.name_hint!r} of the model has type {type_}; inputs must be "
+                    f"tensors: pass the fields of a tuple one by one"
+                )
             tensor = self._builder.add_input(parameter.name_hint, static_shape(type_), type_.dtype)
             self._tensors[parameter] = [tensor]
         for node in post_order(self._main.body):
@@ -88,6 +94,11 @@ class _Extractor:
                     f"the model's outputs"
                 )
             outputs.append(tensor)
+        if not self._calls:
+            raise UnsupportedRelayError(
+                "the model computes nothing: it only hands its inputs on, and there is no task to "
+                "place"
+            )
         graph = self._builder.finalize(outputs)
         ids: dict[str | None, int | None] = {t.name: i for i, t in enumerate(graph.tensors)}
         ids[None] = None
@@ -99,9 +110,15 @@ class _Extractor:
         )
 
     def _visit(self, node: relay.Expr) -> None:
-        if isinstance(node, (relay.Var, relay.Function, tvm.ir.Op)):
+        if isinstance(node, (relay.Function, relay.GlobalVar, tvm.ir.Op)):
             return
-        if isinstance(node, relay.Call):
+        if isinstance(node, relay.Var):
+            if node not in self._tensors:
+                raise UnsupportedRelayError(
+                    f"the module binds variable {node.name_hint!r} by `let`; only plain dataflow "
+                    f"can be cut into tasks: run relay.transform.ToGraphNormalForm() first"
+                )
+        elif isinstance(node, relay.Call):
             self._add_task(node)
         elif isinstance(node, relay.Constant):
             self._tensors[node] = [None]
@@ -121,9 +138,9 @@ class _Extractor:
     def _add_task(self, call: relay.Call) -> None:
         if not is_primitive_call(call):
             raise UnsupportedRelayError(
-                f"the module calls {getattr(call.op, 'name', 'a function')}, which FuseOps put "
-                f"into no group (a partition for an external compiler, or recursion); only plain "
-                f"operators can be placed"
+                f"the module calls {_callee(call)}, which FuseOps put into no group (a function, a "
+                f"partition for an external compiler, or recursion); only plain operators can be "
+                f"placed: inline functions first, by relay.transform.Inline()"
             )
         body = post_order_of_function(call.op)
         ops = [node for node in body if isinstance(node, relay.Call)]
@@ -153,6 +170,13 @@ class _Extractor:
         return f"{anchor}.{self._counts[anchor]}"
 
 
+def _callee(call: relay.Call) -> str:
+    """What a call calls, for messages."""
+    if isinstance(call.op, relay.GlobalVar):
+        return f"function {call.op.name_hint!r}"
+    return str(getattr(call.op, "name", "a function"))
+
+
 def _member_name(call: relay.Call) -> str:
     """The name an op had in the user's model where the front end kept it, else its kind."""
     if isinstance(call.span, relay.Span):
@@ -166,7 +190,10 @@ def _weight_bytes(nodes: list[relay.Expr]) -> int:
 
 
 def neutral_module(extraction: Extraction) -> tvm.IRModule:
-    """Return the module under the tasks: ops not fused, the span of each call naming its task."""
+    """Return the module under the tasks: ops not fused, the span of each call naming its task.
+
+    A nested tuple of results is flattened, as the outputs of the task graph are.
+    """
     mapped: dict[relay.Expr, relay.Expr] = {}
     task_of_call = {call: index for index, call in enumerate(extraction.calls)}
     for node in post_order(extraction.main.body):
@@ -178,5 +205,10 @@ def neutral_module(extraction: Extraction) -> tvm.IRModule:
         inlined = dict(zip(node.op.params, arguments, strict=True))
         rebuild(post_order_of_function(node.op), inlined, span=task_span(name))
         mapped[node] = inlined[node.op.body]
-    main = relay.Function(extraction.main.params, mapped[extraction.main.body])
+    body = extraction.main.body
+    if isinstance(body.checked_type, relay.TupleType):
+        fields = leaves(body)
+        rebuild(fields, mapped)
+        mapped[body] = relay.Tuple([mapped[leaf] for leaf in fields])
+    main = relay.Function(extraction.main.params, mapped[body])
     return relay.transform.InferType()(tvm.IRModule.from_expr(main))

@@ -162,9 +162,14 @@ def NumpyFoldConstant() -> tvm.transform.Pass:  # noqa: N802 (named as TVM names
     )
 
 
+_FOLDED_BEFORE = ("FoldConstant", "SimplifyExprPostAlterOp")
+
+
 def with_numpy_folding(passes: Sequence[tvm.transform.Pass]) -> list[tvm.transform.Pass]:
     """Return `passes` with `NumpyFoldConstant` before each `FoldConstant`, nested ones included.
 
+    It goes before `SimplifyExprPostAlterOp` too: that pass searches for patterns, and its time
+    grows with the number of ops, many of which change the layout of weights at that point.
     TVM's `FoldScaleAxis` is a sequence that ends in a `FoldConstant` of its own, and on a network
     with batch norms that one compiles more constants than all others together.
 
@@ -180,7 +185,7 @@ def with_numpy_folding(passes: Sequence[tvm.transform.Pass]) -> list[tvm.transfo
         if isinstance(step, tvm.transform.Sequential):
             inner = with_numpy_folding(step.passes)
             step = tvm.transform.Sequential(inner, opt_level=info.opt_level, name=info.name)
-        elif info.name == "FoldConstant":
+        elif info.name in _FOLDED_BEFORE:
             result.append(NumpyFoldConstant())
         result.append(step)
     return result

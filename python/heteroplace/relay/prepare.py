@@ -12,26 +12,16 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
-from heteroplace.relay.fold import NumpyFoldConstant
+from heteroplace.relay.fold import with_numpy_folding
 
 _IS_HOMOGENEOUS = False
 _IS_VM = False
-_FOLDED_BEFORE = ("FoldConstant", "SimplifyExpr", "SimplifyExprPostAlterOp")
 
 
 def prefix_passes(is_homogeneous: bool) -> list[tvm.ir.transform.Pass]:
-    """Return the passes that `relay.build` runs before device planning, fast folding included.
-
-    Folding goes before each FoldConstant, and before the passes that search for patterns: their
-    time grows with the number of ops, most of which are arithmetic on weights at that point.
-    """
+    """Return the passes that `relay.build` runs before device planning, fast folding included."""
     sequence = tvm.get_global_func("relay.backend.GetPassPrefixSeq")(is_homogeneous, _IS_VM)
-    passes: list[tvm.ir.transform.Pass] = []
-    for step in sequence.passes:
-        if step.info.name in _FOLDED_BEFORE:
-            passes += [relay.transform.InferType(), NumpyFoldConstant()]
-        passes.append(step)
-    return passes
+    return with_numpy_folding(sequence.passes)
 
 
 def prepare(mod: tvm.IRModule) -> tvm.IRModule:

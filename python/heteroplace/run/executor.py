@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import tvm
 
 from heteroplace.codegen.artifact import load_manifest
 from heteroplace.codegen.executable import Executable
+from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.placement import Placement
@@ -51,8 +53,7 @@ class Executor:
         else:
             manifest = load_manifest(source)
             check_devices_exist(manifest.placement)
-            path = str(Path(source).resolve())
-            self._native = NativeExecutor(str(library_path()), path)
+            self._native = _load_library(Path(source).resolve())
         self._manifest = manifest
 
     @property
@@ -78,9 +79,9 @@ class Executor:
         ExecutionError
             Unknown name, or wrong shape or dtype.
         """
-        self._native.set_input(name, _as_numpy(array))
+        self._native.set_input(name, _as_numpy(name, array))
 
-    def run(self, **inputs: np.ndarray | tvm.nd.NDArray) -> list[np.ndarray]:
+    def run(self, /, **inputs: np.ndarray | tvm.nd.NDArray) -> list[np.ndarray]:
         """Set `inputs`, run the network once and return its outputs.
 
         Raises
@@ -112,14 +113,21 @@ class Executor:
     def timeline(self, num_runs: int = 21) -> Timeline:
         """Run with clocks; return when each step of the plan really started and finished.
 
-        Of `num_runs` timed runs, after some to warm up, the one of median length is returned.
+        Of `num_runs` timed runs, after some to warm up, the one of median length is returned. Steps
+        that have no kernel of their own (a reshape, or an op that was fused into another task's
+        kernel) have no span.
+
+        Raises
+        ------
+        ExecutionError
+            `num_runs` is below 1, an input has no value, or a kernel failed.
         """
         self._native.benchmark(min(num_runs, 5))
         runs = []
         for _ in range(num_runs):
             starts, finishes = self._native.run_timed()
             records = [
-                (instruction.step, int(start), int(finish))
+                (instruction.step, instruction.kernel is not None, int(start), int(finish))
                 for instruction, start, finish in zip(
                     self._native.instructions, starts, finishes, strict=True
                 )
@@ -148,11 +156,17 @@ def load(path: str | os.PathLike[str]) -> Executor:
     return Executor(path)
 
 
-def measured_timeline(records: Sequence[tuple[int, int, int]], placement: Placement) -> Timeline:
-    """Turn (step, start_ns, finish_ns) of single instructions into a timeline of steps."""
+def measured_timeline(
+    records: Sequence[tuple[int, bool, int, int]], placement: Placement
+) -> Timeline:
+    """Turn (step, is a kernel, start_ns, finish_ns) of instructions into a timeline of steps."""
     cluster, plan = placement.cluster, placement.plan
     times: dict[int, tuple[int, int]] = {}
-    for step, start, finish in records:
+    for step, is_kernel, start, finish in records:
+        if isinstance(plan.steps[step], Run) and not is_kernel:
+            # A worker that helps is there before the kernel begins, and a copy of a value that
+            # only the compiled form has belongs to no step of the plan.
+            continue
         known = times.get(step, (start, finish))
         times[step] = (min(known[0], start), max(known[1], finish))
     origin = min((start for start, _ in times.values()), default=0)
@@ -186,16 +200,39 @@ def missing_devices(cluster: Cluster, names: Sequence[str]) -> list[str]:
     for device in cluster.devices:
         if device.name not in names:
             continue
+        if device.host:
+            missing.append(f"{device.name} (on machine {device.host!r}; plans run on one machine)")
+            continue
         absent = sorted(set(device.cores) - allowed)
         if device.kind == "cpu" and absent:
             cores = ", ".join(map(str, absent))
             missing.append(f"{device.name} (core {cores}; allowed are {sorted(allowed)})")
-        elif device.kind != "cpu" and not tvm.device(device.kind, device.index).exist:
-            missing.append(
-                f"{device.name} ({device.kind}:{device.index}; no such GPU, or no driver)"
-            )
+        elif device.kind == "cuda" and not tvm.device("cuda", device.index).exist:
+            missing.append(f"{device.name} (cuda:{device.index}; no such GPU, or no driver)")
+        elif device.kind not in DL_DEVICE_TYPES:
+            missing.append(f"{device.name} (kind {device.kind!r}; only CPUs and GPUs can run)")
     return missing
 
 
-def _as_numpy(array: np.ndarray | tvm.nd.NDArray) -> np.ndarray:
-    return array.numpy() if isinstance(array, tvm.nd.NDArray) else np.asarray(array)
+def _load_library(path: Path) -> NativeExecutor:
+    """Load a compiled file under a name of its own.
+
+    By a name that it has seen before, the system's loader would hand out the library that had this
+    name then, even where the file has been replaced since.
+    """
+    with tempfile.TemporaryDirectory(prefix="heteroplace-load-") as folder:
+        alias = Path(folder) / path.name
+        alias.symlink_to(path)
+        return NativeExecutor(str(library_path()), str(alias))
+
+
+def _as_numpy(name: str, array: np.ndarray | tvm.nd.NDArray) -> np.ndarray:
+    """The array as the core takes it: in C order, of a type that has bits in memory."""
+    if isinstance(array, tvm.nd.NDArray):
+        return array.numpy()
+    found = np.asarray(array, order="C")
+    if found.dtype.name == "bfloat16":
+        return found.view(np.uint16)
+    if found.dtype.kind not in "biufc" or not found.dtype.isnative:
+        raise ExecutionError(f"input {name!r} cannot be an array of type {found.dtype}")
+    return found

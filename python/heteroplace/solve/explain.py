@@ -6,6 +6,7 @@ scheduled again in the plan's order, for every task and every device.
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from heteroplace.native.schedule import IMPOSSIBLE, IntArray
 from heteroplace.solve.base import Problem
 
 MAX_WHAT_IF_TASKS = 2_000
-"""Larger graphs get reasons without what-if; its work grows with the square of the tasks."""
+"""Larger graphs get reasons without what-if: its work grows with the square of the tasks."""
 
 
 def explain(problem: Problem, plan: Plan) -> Plan:
@@ -37,11 +38,15 @@ class _Explainer:
         self._placement = self._native.placement(plan.steps)
         self._order = [step.task for step in plan.steps if isinstance(step, Run)]
         times = self._native.simulate(plan.steps)
-        self._makespan_ns = times.makespan_ns
-        self._spans: dict[int, tuple[int, int]] = {}
+        self._start_ns: dict[int, int] = {}
+        self._on_unit: list[list[tuple[int, int, int]]] = [[] for _ in problem.cluster.units]
+        """For each unit (start, finish, task) of what it runs, in order."""
         for index, step in enumerate(plan.steps):
             if isinstance(step, Run):
-                self._spans[step.task] = (int(times.start_ns[index]), int(times.finish_ns[index]))
+                start, finish = int(times.start_ns[index]), int(times.finish_ns[index])
+                self._start_ns[step.task] = start
+                for unit in problem.cluster.unit_ids[step.device]:
+                    self._on_unit[unit].append((start, finish, step.task))
 
     def reasons(self) -> tuple[str, ...]:
         count = len(self._problem.graph.tasks)
@@ -104,20 +109,26 @@ class _Explainer:
         """Name a task that kept a faster device busy when this one started."""
         run = self._native.run_ns[task]
         device = self._placement[task]
-        start = self._spans[task][0]
-        unit_ids = self._problem.cluster.unit_ids
         for other in np.argsort(run, kind="stable").tolist():
             if run[other] == IMPOSSIBLE or run[other] >= run[device]:
                 continue
-            for busy, (begin, finish) in self._spans.items():
-                shares = set(unit_ids[self._placement[busy]]) & set(unit_ids[other])
-                if busy != task and shares and begin <= start < finish:
+            for unit in self._problem.cluster.unit_ids[other]:
+                busy = self._running(unit, self._start_ns[task])
+                if busy is not None and busy != task:
                     name = self._problem.graph.tasks[busy].name
                     return (
                         f"{self._name(device)} was free while {self._name(self._placement[busy])} "
                         f"ran {name}"
                     )
         return ""
+
+    def _running(self, unit: int, time_ns: int) -> int | None:
+        """The task that the unit runs at a time; None: it is idle."""
+        spans = self._on_unit[unit]
+        index = bisect.bisect_right(spans, time_ns, key=lambda span: span[0]) - 1
+        if index >= 0 and time_ns < spans[index][1]:
+            return spans[index][2]
+        return None
 
     def _what_if(self, task: int, moved: IntArray) -> str:
         """What the best other device would change."""

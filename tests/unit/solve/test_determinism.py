@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -125,3 +128,54 @@ def test_what_if_of_the_plan_itself_is_its_evaluation(case: Instance) -> None:
     moved = native.what_if(placement, order)
     expected = native.evaluate(placement, order).makespan_ns
     assert [int(moved[t, d]) for t, d in enumerate(placement)] == [expected] * len(order)
+
+
+@pytest.fixture
+def default_interrupt() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_interrupt")
+def test_interrupt_ends_the_search_with_its_best_plan() -> None:
+    case = layered()
+    native = NativeProblem(case.graph, case.cluster, case.costs)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    try:
+        report = native.search(
+            [native.heft(range(3)).steps], max_evaluations=None, time_limit_s=60, seed=0
+        )
+    finally:
+        timer.join()
+    assert report.was_interrupted
+    check_plan(case.graph, case.cluster, case.costs, native.plan(report.draft.steps, "test"))
+
+
+@pytest.mark.usefixtures("default_interrupt")
+def test_cpsat_leaves_the_interrupt_handler_in_place(diamond: Instance) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    problem = Problem(diamond.graph, diamond.cluster, diamond.costs)
+    get_solver("cpsat").solve(problem, SolveOptions(iterations=1000))
+    assert signal.getsignal(signal.SIGINT) is before
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_error_in_the_progress_function_reaches_the_caller() -> None:
+    case = layered()
+    native = NativeProblem(case.graph, case.cluster, case.costs)
+
+    def fail(_evaluations: int, _best_ns: int) -> None:
+        raise ValueError("no screen")
+
+    with pytest.raises(ValueError, match="no screen"):
+        native.search(
+            [native.heft(range(3)).steps],
+            max_evaluations=None,
+            time_limit_s=60,
+            seed=0,
+            progress=fail,
+        )

@@ -1,0 +1,77 @@
+"""The command `tvmc`: TVM's own driver, with placement in `compile` and placed files in `run`.
+
+This version of TVM's driver loads no plug-ins. It keeps a list of functions that make its parsers,
+though, and one that is added behind its own finds those of `compile` and `run` ready to be
+extended. A command line without `--placement`, and a package that TVM's driver compiled, go to
+TVM's driver as they are.
+
+Exit codes are TVM's, and one more: 0 done, 2 wrong usage, 3 no placement is possible, 4 wrong
+input, 5 a package is missing, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+from heteroplace.cli.main import INTERRUPTED
+from heteroplace.cli.tvmc_errors import guarded, report
+from heteroplace.errors import MissingTVMError
+from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
+
+# They import TVM, so they are loaded only when it is known to be there. Each has
+# `extend(parser, argv)`, which adds its options to TVM's parser and returns the command to run.
+_EXTENSIONS = {
+    "compile": "heteroplace.cli.tvmc_compile",
+    "run": "heteroplace.cli.tvmc_run",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Without the program's name; by default those of this process.
+    """
+    argv = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        require_tvm()
+        importlib.import_module("tvm.driver.tvmc")  # its commands register themselves
+        extensions = {name: importlib.import_module(path) for name, path in _EXTENSIONS.items()}
+    except MissingTVMError as fault:
+        return report(fault, str(fault), is_verbose=False)
+    except ModuleNotFoundError as fault:
+        # What Relay or TVM's driver needs beside TVM (onnx, cloudpickle, ...).
+        text = f"{fault}; install it, or all at once by: pip install 'heteroplace[relay]'"
+        return report(fault, text, is_verbose=False)
+    # TVM's own commands shall read ONNX files as well, with an onnx of today.
+    register_onnx_mapping_shim()
+    driver = importlib.import_module("tvm.driver.tvmc.main")
+
+    def extend(
+        commands: argparse._SubParsersAction[argparse.ArgumentParser],
+        parser: argparse.ArgumentParser,
+        defaults: object,
+    ) -> None:
+        del parser, defaults  # TVM's functions have applied its configuration file already
+        for name, extension in extensions.items():
+            command = commands.choices[name]
+            command.set_defaults(func=guarded(extension.extend(command, argv)))
+
+    driver.register_parser(extend)
+    try:
+        return int(driver._main(argv) or 0)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        driver.REGISTERED_PARSER.remove(extend)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,158 @@
+"""`tvmc compile --placement CLUSTER`: a model file to one placed .so, with tables.
+
+Loaded by `tvmc.py` once TVM is known to be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tvm
+from tvm.driver.tvmc import compiler, frontends
+from tvm.driver.tvmc.pass_config import parse_configs
+from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transform_args
+
+import heteroplace
+from heteroplace.cli import tvmc_options
+from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
+from heteroplace.errors import ArtifactError, FrontendError, InfeasibleError, PlanError
+from heteroplace.model.placement import Placement
+from heteroplace.model.plan_file import save_plan
+from heteroplace.model.units import format_bytes
+from heteroplace.relay.annotate import read_placement
+from heteroplace.relay.frontend import from_onnx
+from heteroplace.report.tables import device_table, headline, placement_table
+from heteroplace.simulate.simulator import simulate
+from heteroplace.solve import Problem, SolveOptions, get_solver
+
+
+def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
+    """Add the options of placement to TVM's parser of `compile`; return what runs the command."""
+    tvmc_options.add_options(parser)
+
+    def run(arguments: argparse.Namespace) -> int:
+        given = tvmc_options.given_options(parser, argv, arguments)
+        tvmc_options.check_given(given, arguments.placement is not None)
+        if arguments.placement is None:
+            return int(compiler.drive_compile(arguments))
+        if "output" not in given:
+            arguments.output = f"{Path(arguments.FILE).stem}.so"
+        compile_placed(arguments)
+        return 0
+
+    return run
+
+
+def compile_placed(arguments: argparse.Namespace) -> None:
+    """Import, place, print, compile and write.
+
+    Raises
+    ------
+    HeteroPlaceError
+        See `from_onnx`, `HeteroPlace` and `build`. What can be checked at once is checked before
+        anything slow is done.
+    """
+    if not arguments.output.endswith(".so"):
+        raise ArtifactError(
+            f"--output {arguments.output}: a placed model is one shared library; give it a name "
+            f"that ends in .so"
+        )
+    tvmc_options.check_outputs(arguments.output, arguments.placement_plan_out)
+    options = tvmc_options.placement_options(arguments)
+    cluster = tvmc_options.read_cluster(arguments)
+    mod, params = load_model(arguments.FILE, arguments.model_format, arguments.input_shapes)
+    with tvm.transform.PassContext(
+        opt_level=arguments.opt_level,
+        config=parse_configs(arguments.pass_config),
+        disabled_pass=arguments.disabled_pass,
+    ):
+        mod = apply_graph_transforms(mod, parse_graph_transform_args(arguments))
+        place = heteroplace.HeteroPlace(cluster, params=params, progress=_say, **options)
+        mod = place(mod)
+        placement = read_placement(mod)
+        if placement is None:
+            raise PlanError(f"{arguments.FILE}: the pass left no plan in the module")
+        print(f"\n{summary(placement)}", flush=True)
+        if arguments.placement_plan_out is not None:
+            path = arguments.placement_plan_out
+            save_plan(placement.plan, placement.graph, cluster, path)
+            print(f"plan: {path}")
+        if arguments.placement_dry_run:
+            print("dry run: nothing was compiled")
+            return
+        _say("compiling")
+        heteroplace.build(mod).export_library(arguments.output)
+    size = format_bytes(Path(arguments.output).stat().st_size)
+    print(f"compiled: {arguments.output} ({size}); next: tvmc run {arguments.output}")
+
+
+def load_model(
+    path: str, model_format: str | None, input_shapes: Mapping[str, Sequence[int]] | None
+) -> tuple[tvm.IRModule, Mapping[str, tvm.nd.NDArray]]:
+    """Read a model: ONNX by our own importer, all other formats by TVM's driver.
+
+    Raises
+    ------
+    FrontendError
+        The file is missing, or is not what its format says.
+    TVMCException
+        TVM's driver does not know the format, or misses a package for it.
+    """
+    if not Path(path).is_file():
+        raise FrontendError(f"{path}: no such file; give the path of a model")
+    if model_format == "onnx" or (model_format is None and Path(path).suffix.lower() == ".onnx"):
+        return _load_onnx(path, input_shapes)
+    try:
+        model = frontends.load_model(path, model_format, input_shapes)
+    except LOADER_ERRORS as err:
+        raise FrontendError(
+            f"{path}: TVM's importer cannot read it: {one_line(err)}; check the file, "
+            f"--model-format and --input-shapes"
+        ) from err
+    print(f"imported {path} by TVM's driver", flush=True)
+    return model.mod, model.params
+
+
+def _load_onnx(
+    path: str, input_shapes: Mapping[str, Sequence[int]] | None
+) -> tuple[tvm.IRModule, Mapping[str, tvm.nd.NDArray]]:
+    try:
+        imported = from_onnx(path, input_shapes=input_shapes)
+    except FrontendError as err:
+        if "input_shapes" in str(err):  # the message speaks to those who call from Python
+            hint = '(on the command line: --input-shapes "name:[1,3,224,224] name2:[1,8]")'
+            raise FrontendError(f"{err} {hint}") from err
+        raise
+    print("\n  ".join((f"imported {path}", *imported.report)), flush=True)
+    return imported.mod, imported.params
+
+
+def summary(placement: Placement) -> str:
+    """Return the tables of a placement, and the headline."""
+    graph, cluster = placement.graph, placement.cluster
+    plan, costs = placement.plan, placement.costs
+    timeline = simulate(graph, cluster, costs, plan)
+    best_single = _best_single(Problem(graph, cluster, costs))
+    tables = (
+        placement_table(graph, cluster, plan, timeline),
+        device_table(graph, cluster, plan, timeline),
+        headline(cluster, plan, placement.predicted_ns, best_single, placement.bound_ns),
+    )
+    return "\n\n".join(tables)
+
+
+def _best_single(problem: Problem) -> tuple[str, int] | None:
+    """The fastest device that runs everything, or None if no device can."""
+    try:
+        single = get_solver("single").solve(problem, SolveOptions())
+    except InfeasibleError:
+        return None
+    devices = single.plan.placement(len(problem.graph.tasks))
+    return problem.cluster.devices[devices[0]].name, single.objective_ns
+
+
+def _say(line: str) -> None:
+    print(f"{line} ...", file=sys.stderr, flush=True)

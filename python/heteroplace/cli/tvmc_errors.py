@@ -1,0 +1,66 @@
+"""Errors of a `tvmc` command -> one line on stderr and an exit code; loads no TVM by itself."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import traceback
+from collections.abc import Callable
+
+from heteroplace.cli.main import INFEASIBLE, MISSING_PACKAGE, WRONG_INPUT
+from heteroplace.errors import HeteroPlaceError, InfeasibleError
+from heteroplace.tvm_bridge import require_tvm
+
+Command = Callable[[argparse.Namespace], int]
+
+LOADER_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What importers of model files raise on a file that they did not expect. (TVMError is a
+RuntimeError.)"""
+
+
+def guarded(command: Command) -> Command:
+    """Return `command` as one that reports its errors instead of raising them.
+
+    Those of TVM's driver (TVMCException) are left to the driver, which reports them itself.
+    """
+
+    def run(arguments: argparse.Namespace) -> int:
+        try:
+            return command(arguments)
+        except (HeteroPlaceError, ImportError, OSError) as fault:
+            return report(fault, str(fault), arguments.verbose > 0)
+        except require_tvm().TVMError as fault:
+            text = f"TVM failed: {one_line(fault)} (-v shows where)"
+            return report(fault, text, arguments.verbose > 0)
+
+    return run
+
+
+def report(fault: Exception, text: str, is_verbose: bool) -> int:
+    """Print `text`, after the traceback of `fault` if asked for; return the exit code."""
+    if is_verbose:
+        traceback.print_exception(fault)
+    print(f"error: {text}", file=sys.stderr)
+    if isinstance(fault, ImportError):  # MissingTVMError is one, too
+        return MISSING_PACKAGE
+    return INFEASIBLE if isinstance(fault, InfeasibleError) else WRONG_INPUT
+
+
+def one_line(fault: BaseException) -> str:
+    """Return the line of an error that says why: TVM puts C++ stack frames around it.
+
+    >>> one_line(ValueError("Traceback:\\n  0: tvm::Build\\nInternalError: Check failed: a == b"))
+    'InternalError: Check failed: a == b'
+    """
+    lines = [line.strip() for line in str(fault).splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"\w*Error: |.*Check failed", line)]
+    return (telling or lines or [type(fault).__name__])[-1].rstrip(".")

@@ -1,0 +1,221 @@
+"""The options `--placement-*` of `tvmc compile`: their parser, their checks, their meaning."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from heteroplace.costs.probe import local_cpu_cluster
+from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError, MissingCostError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster_file import load_cluster, ready_made_clusters
+from heteroplace.run.executor import missing_devices
+from heteroplace.solve import SOLVERS, SolveOptions
+from heteroplace.solve.base import OBJECTIVES
+from heteroplace.tvm_bridge import llvm_cpu_target
+
+LOCAL = "local"
+"""Name of the cluster that is the CPU of this machine."""
+
+# Options of TVM's compile that mean the same with a placement; all others are refused.
+_HONOURED = frozenset(
+    {
+        "desired_layout",
+        "desired_layout_ops",
+        "disabled_pass",
+        "FILE",
+        "input_shapes",
+        "mixed_precision",
+        "mixed_precision_acc_type",
+        "mixed_precision_calculation_type",
+        "mixed_precision_ops",
+        "model_format",
+        "opt_level",
+        "output",
+        "pass_config",
+        "verbose",
+    }
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of placement to TVM's parser of `compile`."""
+    defaults = SolveOptions()
+    group = parser.add_argument_group(
+        "placement", "place the model over several processors; takes the place of --target"
+    )
+    group.add_argument(
+        "--placement",
+        metavar="CLUSTER",
+        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine's CPU",
+    )
+    group.add_argument("--placement-solver", choices=list(SOLVERS), help="default: auto")
+    group.add_argument(
+        "--placement-time-limit",
+        type=float,
+        metavar="SECONDS",
+        help=f"how long the solver may take; default: {defaults.time_limit_s:g}",
+    )
+    group.add_argument(
+        "--placement-objective",
+        choices=OBJECTIVES,
+        help=f"what is minimised; default: {defaults.objective}",
+    )
+    group.add_argument(
+        "--placement-pin",
+        action="append",
+        metavar="PATTERN=DEVICE",
+        help="tasks or ops that must run on DEVICE, e.g. 'nn.conv2d=gpu.0'; may be repeated",
+    )
+    group.add_argument(
+        "--placement-exclude",
+        action="append",
+        metavar="DEVICE",
+        help="device that must not be used; may be repeated",
+    )
+    group.add_argument(
+        "--placement-costs",
+        metavar="measure|estimate|FILE",
+        help="run the model here, compute from sizes and peak speeds, or a cost table (JSON); "
+        "default: measure",
+    )
+    group.add_argument("--placement-plan-out", metavar="FILE", help="write the plan (JSON)")
+    group.add_argument(
+        "--placement-dry-run",
+        action="store_true",
+        default=None,
+        help="place and print, but compile nothing",
+    )
+
+
+def given_options(
+    parser: argparse.ArgumentParser, argv: Sequence[str], arguments: argparse.Namespace
+) -> frozenset[str]:
+    """Return the names (as attributes) of what stands on the command line.
+
+    Parameters
+    ----------
+    parser
+        Of the subcommand. It loses its defaults here: they hide what was given, and some come
+        from TVM's configuration file.
+    argv
+        The whole command line.
+    arguments
+        What `argv` was parsed into.
+    """
+    parser.set_defaults(**dict.fromkeys(vars(arguments)))
+    subcommand = parser.prog.split()[-1]
+    found, _ = parser.parse_known_args(argv[argv.index(subcommand) + 1 :])
+    return frozenset(name for name, value in vars(found).items() if value is not None)
+
+
+def check_given(given: frozenset[str], is_placed: bool) -> None:
+    """Raise HeteroPlaceError if the given options of `compile` do not go together."""
+    ours = {name for name in given if name.startswith("placement")}
+    if not is_placed and ours:
+        raise HeteroPlaceError(
+            f"{flags(ours)} needs --placement CLUSTER: a cluster file, {LOCAL!r}, or one of "
+            f"{', '.join(ready_made_clusters())}"
+        )
+    if not is_placed:
+        return
+    if any(name == "target" or name.startswith("target_") for name in given):
+        raise HeteroPlaceError(
+            "--placement and --target exclude each other: the cluster says the target of each of "
+            "its devices. Leave out --target, or write the target into the cluster file"
+        )
+    others = given - ours - _HONOURED
+    if others:
+        raise HeteroPlaceError(
+            f"{flags(others)} cannot be used together with --placement; leave it out"
+        )
+
+
+def placement_options(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return the given options as keywords of `HeteroPlace`.
+
+    Raises
+    ------
+    HeteroPlaceError
+        A pin without "=".
+    MissingCostError
+        There is no such cost table.
+    SolverError
+        A time limit that is not positive.
+    """
+    options = {
+        "solver": arguments.placement_solver,
+        "time_limit": arguments.placement_time_limit,
+        "objective": arguments.placement_objective,
+        "costs": arguments.placement_costs,
+        "exclude": arguments.placement_exclude,
+        "pin": _read_pins(arguments.placement_pin or []),
+    }
+    costs = arguments.placement_costs
+    if costs not in (None, "measure", "estimate") and not Path(costs).is_file():
+        raise MissingCostError(
+            f"--placement-costs {costs}: no such file; give measure, estimate or a cost table"
+        )
+    if arguments.placement_time_limit is not None:
+        # Checked by the solver too, but only after everything was measured.
+        SolveOptions(time_limit_s=arguments.placement_time_limit)
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def read_cluster(arguments: argparse.Namespace) -> Cluster:
+    """Return the cluster that `--placement` names.
+
+    Raises
+    ------
+    ClusterError
+        There is no such cluster, its file has faults, or it lacks a device that another option
+        names.
+    MissingCostError
+        The costs shall be measured on a device that is not in this machine.
+    """
+    text = arguments.placement
+    if text == LOCAL:
+        cluster = local_cpu_cluster(llvm_cpu_target())
+    elif text in ready_made_clusters() or Path(text).is_file():
+        cluster = load_cluster(Path(text) if Path(text).is_file() else text)
+    else:
+        raise ClusterError(
+            f"--placement {text}: no such file; give a cluster file (JSON), {LOCAL!r} for the CPU "
+            f"of this machine, or a ready-made cluster: {', '.join(ready_made_clusters())}"
+        )
+    pinned = _read_pins(arguments.placement_pin or []).values()
+    for name in (*pinned, *(arguments.placement_exclude or [])):
+        cluster.device_id(name)
+    absent = missing_devices(cluster, [device.name for device in cluster.devices])
+    if absent and arguments.placement_costs in (None, "measure"):
+        raise MissingCostError(
+            f"costs cannot be measured on devices that are not in this machine: "
+            f"{'; '.join(absent)}. Give --placement-costs estimate, or a cost table made on that "
+            f"machine"
+        )
+    return cluster
+
+
+def check_outputs(*paths: str | None) -> None:
+    """Raise ArtifactError if a file cannot be written later, because its folder is not there."""
+    for path in paths:
+        if path is not None and not Path(path).parent.is_dir():
+            raise ArtifactError(f"{path}: folder {Path(path).parent} does not exist; make it first")
+
+
+def _read_pins(texts: Sequence[str]) -> dict[str, str]:
+    pins = {}
+    for text in texts:
+        pattern, equals, device = text.rpartition("=")
+        if not (pattern and equals and device):
+            raise HeteroPlaceError(
+                f"--placement-pin {text!r}: expected PATTERN=DEVICE, such as 'nn.conv2d=cpu.0'"
+            )
+        pins[pattern] = device
+    return pins
+
+
+def flags(names: Iterable[str]) -> str:
+    """Return attributes as they are written on the command line."""
+    return ", ".join("--" + name.replace("_", "-") for name in sorted(names))

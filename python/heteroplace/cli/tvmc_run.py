@@ -1,0 +1,129 @@
+"""`tvmc run model.so`: runs a placed file as TVM's driver runs its packages.
+
+Inputs are read or made by TVM's own functions, and the outputs have its names, so that both can be
+compared file by file. Loaded by `tvmc.py` once TVM is known to be there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from tvm.driver.tvmc import runner
+from tvm.driver.tvmc.model import TVMCResult
+from tvm.driver.tvmc.result_utils import get_top_results
+from tvm.runtime.module import BenchmarkResult
+
+import heteroplace
+from heteroplace.cli.tvmc_errors import Command
+from heteroplace.cli.tvmc_options import check_outputs, flags, given_options
+from heteroplace.errors import ExecutionError, HeteroPlaceError
+from heteroplace.report.tables import device_table, placement_table
+from heteroplace.run.executor import Executor
+
+_ELF_MAGIC = b"\x7fELF"
+# A placed file runs on the devices of its plan, in this process.
+_NOT_OFFERED = ("end_to_end", "rpc_key", "rpc_tracker", "list_options", "project_option")
+
+
+def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
+    """Add nothing to TVM's parser of `run`; return what runs the command."""
+
+    def run(arguments: argparse.Namespace) -> int:
+        # TVM's driver writes archives, never a bare library: a library is ours, or an error.
+        if not _is_library(Path(arguments.PATH)):
+            return int(runner.drive_run(arguments) or 0)
+        given = given_options(parser, argv, arguments)
+        refused = given.intersection(_NOT_OFFERED)
+        if refused:
+            raise HeteroPlaceError(
+                f"{flags(refused)} cannot be used with a placed file ({arguments.PATH}): it runs "
+                f"in this process, on the devices it was compiled for; leave it out"
+            )
+        if "device" in given:
+            print(
+                f"note: --device {arguments.device} is ignored: {arguments.PATH} itself says "
+                f"which device runs what",
+                file=sys.stderr,
+            )
+        run_placed(arguments)
+        return 0
+
+    return run
+
+
+def run_placed(arguments: argparse.Namespace) -> None:
+    """Load a placed file, set its inputs, run it, print and write what was asked for.
+
+    Raises
+    ------
+    ArtifactError
+        The file is damaged, or its outputs have nowhere to go.
+    ExecutionError
+        The inputs are wrong, or the file does not run on this machine.
+    """
+    check_outputs(arguments.outputs)
+    executor = heteroplace.load(arguments.PATH)
+    inputs = _inputs(executor, arguments)
+    values = executor.run(**inputs)
+    outputs = {f"output_{index}": value for index, value in enumerate(values)}
+    times = None
+    if arguments.print_time:
+        times = _measure(executor, arguments.repeat, arguments.number)
+    result = TVMCResult(outputs, times)
+    if arguments.profile:
+        print(_profile(executor))
+    if times is not None:
+        print(result.format_times())
+    if arguments.print_top:
+        print(get_top_results(result, arguments.print_top))
+    if arguments.outputs:
+        result.save(arguments.outputs)
+
+
+def _inputs(executor: Executor, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Return all inputs: those of the file, the others filled; cast to what the model takes."""
+    shapes = {name: shape for name, shape, _ in executor.inputs}
+    dtypes = {name: dtype for name, _, dtype in executor.inputs}
+    given = _read_inputs(arguments.inputs) if arguments.inputs else {}
+    made = runner.make_inputs_dict(shapes, dtypes, given, arguments.fill_mode)
+    return {name: np.asarray(value).astype(dtypes[name]) for name, value in made.items()}
+
+
+def _read_inputs(path: str) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, AttributeError, TypeError) as err:
+        # A pickle is a ValueError; a bare array (.npy) cannot be entered by `with`.
+        raise ExecutionError(
+            f"--inputs {path}: cannot be read as .npz ({err}); write it by "
+            f"numpy.savez(path, input_name=array, ...)"
+        ) from err
+
+
+def _measure(executor: Executor, repeat: int, number: int) -> BenchmarkResult:
+    """Time `repeat` times `number` runs; each result is the mean of `number`, as TVM's."""
+    if repeat < 1 or number < 1:
+        raise ExecutionError(f"--repeat {repeat} --number {number}: both must be at least 1")
+    times_ns = np.array(executor.benchmark(repeat * number)).reshape(repeat, number)
+    return BenchmarkResult([float(mean) for mean in times_ns.mean(axis=1) * 1e-9])
+
+
+def _profile(executor: Executor) -> str:
+    """Return the tables of one measured run."""
+    placement, timeline = executor.placement, executor.timeline()
+    tables = (placement_table, device_table)
+    return "\n\n".join(
+        table(placement.graph, placement.cluster, placement.plan, timeline) for table in tables
+    )
+
+
+def _is_library(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_ELF_MAGIC)) == _ELF_MAGIC

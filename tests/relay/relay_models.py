@@ -1,0 +1,176 @@
+"""Clusters, tiny networks, random placements and references for the tests of the Relay layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay
+from tvm.contrib import graph_executor
+
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.placement import Placement
+from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.relay.annotate import annotate
+from heteroplace.relay.extract import Extraction, extract
+from heteroplace.relay.prepare import prepare
+from heteroplace.run.local import local_cluster
+from heteroplace.simulate.simulator import simulate
+from heteroplace.tvm_bridge import llvm_cpu_target
+
+TARGET = llvm_cpu_target()
+CUDA = "cuda -arch=sm_80"
+SHAPE = (1, 4, 8, 8)
+
+
+def cores() -> tuple[int, ...]:
+    """The cores of this machine that tests use: two, or the only one."""
+    return tuple(sorted({core for device in local_cluster().devices for core in device.cores}))[:2]
+
+
+def cpu_cluster(memory_bytes: int = 2**33) -> Cluster:
+    """One device for each of two cores, and one of both."""
+    ids = cores()
+    devices = [Device(f"cpu.{n}", "cpu", TARGET, 0, 0, (core,)) for n, core in enumerate(ids)]
+    devices.append(Device("cpu.all", "cpu", TARGET, 0, 0, ids))
+    return Cluster("cpu", (Memory("ram", memory_bytes),), tuple(devices), (), 0)
+
+
+def mixed_cluster() -> Cluster:
+    """A core and a GPU, which tests only compile for."""
+    return Cluster(
+        "mixed",
+        (Memory("ram", 2**33), Memory("gpu-memory", 2**33)),
+        (Device("cpu.0", "cpu", TARGET, 0, 0, cores()[:1]), Device("gpu0", "cuda", CUDA, 0, 1)),
+        (Link("up", 0, 1, 10**10, 1000, "up"), Link("down", 1, 0, 10**10, 1000, "down")),
+        0,
+    )
+
+
+def var(name: str, shape: Sequence[int] = SHAPE, dtype: str = "float32") -> relay.Var:
+    """An input."""
+    return relay.var(name, shape=tuple(shape), dtype=dtype)
+
+
+def module(inputs: Sequence[relay.Var], body: relay.Expr) -> tvm.IRModule:
+    """A typed module of one function."""
+    return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function(list(inputs), body)))
+
+
+def weights(*shape: int, seed: int = 0) -> relay.Constant:
+    """Random weights."""
+    return relay.const(np.random.default_rng(seed).standard_normal(shape).astype("float32"))
+
+
+def conv(data: relay.Expr, channels: int, in_channels: int, kernel: int = 3) -> relay.Expr:
+    """A convolution that keeps the size of the map."""
+    return relay.nn.conv2d(
+        data,
+        weights(channels, in_channels, kernel, kernel),
+        padding=(kernel // 2, kernel // 2),
+        channels=channels,
+        kernel_size=(kernel, kernel),
+    )
+
+
+def two_branches() -> tvm.IRModule:
+    """Two convolutions of one input, added up: four tasks at most."""
+    x = var("x", (1, 8, 8, 8))
+    left = relay.nn.relu(conv(x, 8, 8))
+    right = relay.nn.max_pool2d(conv(x, 8, 8, 1), (3, 3), padding=(1, 1))
+    return module([x], relay.nn.softmax(relay.add(left, right)))
+
+
+def fire_modules() -> tvm.IRModule:
+    """Two fire modules in the manner of SqueezeNet, then pooling and a classifier."""
+    x = var("x", (1, 8, 16, 16))
+    value = x
+    for _ in range(2):
+        squeezed = relay.nn.relu(conv(value, 8, 8, 1))
+        wide = [relay.nn.relu(conv(squeezed, 4, 8, kernel)) for kernel in (1, 3)]
+        value = relay.concatenate(wide, axis=1)
+    pooled = relay.nn.batch_flatten(relay.nn.global_avg_pool2d(value))
+    return module([x], relay.nn.softmax(relay.nn.dense(pooled, weights(10, 8))))
+
+
+def extraction_of(mod: tvm.IRModule) -> Extraction:
+    """Prepared and cut into tasks at the highest opt level."""
+    with tvm.transform.PassContext(opt_level=3):
+        return extract(prepare(mod))
+
+
+def random_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable:
+    """Any times."""
+    random = np.random.default_rng(seed)
+    return build_table(graph, cluster, lambda task, device: Cost.given(int(random.integers(1, 999))))
+
+
+def placement_of(extraction: Extraction, cluster: Cluster, devices: Sequence[int]) -> Placement:
+    """The plan that runs task i on devices[i], in topological order."""
+    graph = extraction.graph
+    assert cluster.host is not None
+    present = {(tensor, cluster.host) for tensor in graph.inputs}
+    home = dict.fromkeys(graph.inputs, cluster.host)
+    steps: list[Step] = []
+
+    def bring(tensor: int, memory: int) -> None:
+        if (tensor, memory) not in present:
+            route = cluster.route(home[tensor], memory)
+            steps.append(Copy(tensor, home[tensor], memory, route))
+            present.add((tensor, memory))
+
+    for task, device in enumerate(devices):
+        memory = cluster.devices[device].memory
+        for tensor in graph.task_inputs[task]:
+            bring(tensor, memory)
+        steps.append(Run(task, device))
+        for tensor in graph.task_outputs[task]:
+            home[tensor] = memory
+            present.add((tensor, memory))
+    for tensor in graph.outputs:
+        bring(tensor, cluster.host)
+    costs = random_costs(graph, cluster)
+    plan = Plan(graph.digest(), cluster.digest(), tuple(steps), "by hand")
+    check_plan(graph, cluster, costs, plan)
+    makespan = simulate(graph, cluster, costs, plan).makespan_ns
+    return Placement(graph, cluster, costs, plan, makespan, 0)
+
+
+def random_devices(extraction: Extraction, cluster: Cluster, seed: int) -> list[int]:
+    """A device for each task."""
+    random = np.random.default_rng(seed)
+    return [int(random.integers(len(cluster.devices))) for _ in extraction.graph.tasks]
+
+
+def placed_randomly(mod: tvm.IRModule, cluster: Cluster, seed: int) -> tvm.IRModule:
+    """The annotated module of a random placement."""
+    extraction = extraction_of(mod)
+    devices = random_devices(extraction, cluster, seed)
+    return annotate(extraction, placement_of(extraction, cluster, devices))
+
+
+def random_inputs(mod: tvm.IRModule, seed: int = 0) -> dict[str, np.ndarray]:
+    """An array for each parameter of main."""
+    random = np.random.default_rng(seed)
+    found = {}
+    for parameter in mod["main"].params:
+        type_ = parameter.type_annotation
+        shape = tuple(int(extent) for extent in type_.shape)
+        found[parameter.name_hint] = random.standard_normal(shape).astype(type_.dtype)
+    return found
+
+
+def stock_outputs(
+    mod: tvm.IRModule, inputs: dict[str, np.ndarray], target: str = TARGET, **context: Any
+) -> list[np.ndarray]:
+    """What TVM's own build and graph executor make of it."""
+    with tvm.transform.PassContext(opt_level=3, **context):
+        library = relay.build(mod, target=target)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
+    executor.run(**inputs)
+    return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]

@@ -1,0 +1,243 @@
+"""segments and kernels: each target's part is optimised as a whole, with TVM's own kernels."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import (
+    CUDA,
+    TARGET,
+    conv,
+    cpu_cluster,
+    extraction_of,
+    fire_modules,
+    mixed_cluster,
+    module,
+    placement_of,
+    random_devices,
+    two_branches,
+    var,
+)
+from tvm import relay
+
+from heteroplace.codegen.compile import compile_network
+from heteroplace.codegen.kernels import Rows, lower_segments
+from heteroplace.codegen.segments import ValueName, cut_segments
+from heteroplace.codegen.targets import cluster_targets
+from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Cluster, Device
+from heteroplace.relay.annotate import annotate, strip_annotations
+from heteroplace.relay.extract import neutral_module
+from heteroplace.tvm_bridge import register_cuda_compiler
+
+
+def rows_of(mod: tvm.IRModule, cluster: Cluster, devices: list[int] | int) -> Rows:
+    """Kernel calls of a network whose task i is on devices[i]."""
+    extraction = extraction_of(mod)
+    names = [task.name for task in extraction.graph.tasks]
+    if isinstance(devices, int):
+        devices = [devices] * len(names)
+    targets, target_of_device = cluster_targets(cluster)
+    target_of_task = {
+        name: target_of_device[device] for name, device in zip(names, devices, strict=True)
+    }
+    neutral = neutral_module(extraction)
+    with tvm.transform.PassContext(opt_level=3):
+        segments, outputs = cut_segments(neutral, targets, target_of_task)
+        return lower_segments(segments, neutral["main"].params, outputs)
+
+
+def stock_kernels(mod: tvm.IRModule) -> list[str]:
+    """Kernels that relay.build calls, by name, without the numbers that make names unique."""
+    with tvm.transform.PassContext(opt_level=3):
+        graph = relay.build(mod, target=TARGET).get_graph_json()
+    nodes = json.loads(graph)["nodes"]
+    names = [node["attrs"]["func_name"] for node in nodes if node["op"] == "tvm_op"]
+    return sorted(plain(name) for name in names if name != "__nop")
+
+
+def plain(name: str) -> str:
+    return name.removeprefix("tvmgen_default_").rstrip("0123456789").rstrip("_")
+
+
+@pytest.mark.parametrize("make", [fire_modules, two_branches])
+def test_a_plan_on_one_target_has_the_kernels_of_stock_tvm(make) -> None:
+    rows = rows_of(make(), cpu_cluster(), 0)
+    assert sorted(plain(row.kernel) for row in rows.rows) == stock_kernels(make())
+
+
+def test_devices_of_one_target_change_nothing_about_the_kernels() -> None:
+    one = rows_of(fire_modules(), cpu_cluster(), 0)
+    alternating = [index % 2 for index in range(len(extraction_of(fire_modules()).graph.tasks))]
+    two = rows_of(fire_modules(), cpu_cluster(), alternating)
+    assert [plain(row.kernel) for row in one.rows] == [plain(row.kernel) for row in two.rows]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_cpu_convolutions_are_blocked_and_those_of_a_gpu_are_not(seed: int) -> None:
+    extraction = extraction_of(fire_modules())
+    devices = random_devices(extraction, mixed_cluster(), seed)
+    rows = rows_of(fire_modules(), mixed_cluster(), devices)
+    device_of = {
+        task.name: device for task, device in zip(extraction.graph.tasks, devices, strict=True)
+    }
+    convolutions = [row for row in rows.rows if "conv2d" in row.kernel]
+    assert len(convolutions) == 6
+    for row in rows.rows:
+        kind = rows.kernels[row.kernel].target.kind.name
+        assert kind == ("cuda" if device_of[row.task] == 1 else "llvm"), row
+    for row in convolutions:
+        assert ("NCHWc" in row.kernel) == (device_of[row.task] == 0), row.kernel
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_task_with_a_computation_has_a_kernel(seed: int) -> None:
+    extraction = extraction_of(fire_modules())
+    devices = random_devices(extraction, mixed_cluster(), seed)
+    rows = rows_of(fire_modules(), mixed_cluster(), devices)
+    reshapes = {task.name for task in extraction.graph.tasks if task.op == "nn.batch_flatten"}
+    assert {row.task for row in rows.rows} == {t.name for t in extraction.graph.tasks} - reshapes
+
+
+def test_a_mixed_network_compiles_into_one_library() -> None:
+    extraction = extraction_of(two_branches())
+    cluster = mixed_cluster()
+    targets, target_of_device = cluster_targets(cluster)
+    names = [task.name for task in extraction.graph.tasks]
+    target_of_task = {name: target_of_device[i % 2] for i, name in enumerate(names)}
+    neutral = neutral_module(extraction)
+    with tvm.transform.PassContext(opt_level=3):
+        compiled = compile_network(neutral, extraction.graph.digest(), targets, target_of_task)
+    register_cuda_compiler()
+    library = tvm.runtime.load_module(str(compiled.library.path))
+    for symbol, kernel in compiled.rows.kernels.items():
+        if kernel.target.kind.name == "llvm":
+            assert library.get_function(symbol, query_imports=True) is not None
+
+
+def test_two_cpu_targets_are_two_segments_and_one_library() -> None:
+    base = cpu_cluster()
+    other = Device("plain", "cpu", "llvm", 0, 0, base.devices[0].cores)
+    cluster = Cluster("two", base.memories, (base.devices[0], other), (), 0)
+    extraction = extraction_of(two_branches())
+    targets, target_of_device = cluster_targets(cluster)
+    assert len(targets) == 2
+    names = [task.name for task in extraction.graph.tasks]
+    target_of_task = {name: target_of_device[i % 2] for i, name in enumerate(names)}
+    with tvm.transform.PassContext(opt_level=3):
+        compiled = compile_network(
+            neutral_module(extraction), extraction.graph.digest(), targets, target_of_task
+        )
+    library = tvm.runtime.load_module(str(compiled.library.path))
+    assert all(library.get_function(symbol, query_imports=True) for symbol in compiled.rows.kernels)
+
+
+def test_inputs_come_in_the_order_of_the_model_used_or_not() -> None:
+    x, y, z = var("in:0"), var("unused"), var("z")
+    body = relay.Tuple([relay.subtract(relay.exp(z), relay.nn.softmax(x)), y])
+    rows = rows_of(module([x, y, z], body), cpu_cluster(), 0)
+    names = [value.input_name for value in rows.values if value.input_name is not None]
+    assert names == ["in:0", "unused", "z"]
+    assert rows.values[rows.outputs[1]].input_name == "unused"
+
+
+def test_a_value_crosses_once_however_many_read_it() -> None:
+    x = var("x")
+    shared = relay.nn.softmax(x)
+    left, right = relay.nn.softmax(shared, axis=1), relay.nn.softmax(shared, axis=2)
+    extraction = extraction_of(module([x], relay.Tuple([left, right])))
+    target_of_task = {t.name: int(i > 0) for i, t in enumerate(extraction.graph.tasks)}
+    targets, _ = cluster_targets(mixed_cluster())
+    with tvm.transform.PassContext(opt_level=3):
+        segments, outputs = cut_segments(neutral_module(extraction), targets, target_of_task)
+    assert [len(segment.sources) for segment in segments] == [1, 1]
+    assert segments[0].exports == segments[1].sources
+    assert segments[0].sources == (ValueName("x"),)
+    assert segments[1].exports == outputs
+
+
+def test_a_segment_that_is_not_convex_is_cut_all_the_same() -> None:
+    rows = rows_of(fire_modules(), mixed_cluster(), [i % 2 for i in range(12)])
+    made = {value for row in rows.rows for value in row.writes}
+    for row in rows.rows:
+        for value in row.reads:
+            while rows.values[value].alias_of is not None:
+                value = rows.values[value].alias_of
+            description = rows.values[value]
+            is_given = description.input_name is not None or description.constant is not None
+            assert value in made or is_given
+
+
+def test_a_call_without_a_task_is_refused() -> None:
+    x = var("x")
+    mod = module([x], relay.nn.relu(x))
+    with pytest.raises(LoweringError, match=r"op nn\.relu belongs to no task of the plan"):
+        cut_segments(mod, (tvm.target.Target(TARGET),), {})
+
+
+def test_an_op_without_an_implementation_on_a_target_is_named() -> None:
+    data = var("data", (1, 1, 8, 8, 16))
+    kernel = relay.const(np.ones((1, 1, 3, 3, 16, 16), "float32"))
+    body = relay.nn.contrib_conv2d_nchwc(
+        data,
+        kernel,
+        channels=16,
+        kernel_size=(3, 3),
+        data_layout="NCHW16c",
+        kernel_layout="OIHW16i16o",
+    )
+    with pytest.raises(LoweringError, match=r"cannot compile nn\.contrib_conv2d_NCHWc for .*cuda"):
+        rows_of(module([data], body), mixed_cluster(), 1)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        (Device("n", "npu", "x", 0, 0), "of kind 'npu'.*only for: cpu, cuda"),
+        (Device("c", "cpu", TARGET, 0, 0), "names no cores"),
+        (Device("c", "cpu", "llvm -mcpu=", 0, 0, (0,)), "does not accept its target"),
+        (Device("c", "cpu", "notatarget", 0, 0, (0,)), "does not accept its target 'notatarget'"),
+    ],
+)
+def test_a_device_that_cannot_be_compiled_for_is_a_typed_error(device: Device, message: str) -> None:
+    base = cpu_cluster()
+    with pytest.raises(LoweringError, match=message):
+        cluster_targets(Cluster("odd", base.memories, (device,), (), 0))
+
+
+def test_the_host_of_a_gpu_target_is_the_cpu() -> None:
+    targets, positions = cluster_targets(mixed_cluster())
+    assert positions == (0, 1)
+    assert str(targets[1].host) == str(tvm.target.Target(TARGET))
+    assert str(targets[1].attrs["arch"]) == CUDA.partition("arch=")[2]
+
+
+def test_results_are_kept_for_equal_networks_only() -> None:
+    extraction = extraction_of(two_branches())
+    targets = (tvm.target.Target(TARGET),)
+    target_of_task = {task.name: 0 for task in extraction.graph.tasks}
+    neutral, digest = neutral_module(extraction), extraction.graph.digest()
+    with tvm.transform.PassContext(opt_level=3):
+        first = compile_network(neutral, digest, targets, target_of_task)
+        assert compile_network(neutral_module(extraction), digest, targets, target_of_task) is first
+    with tvm.transform.PassContext(opt_level=3, disabled_pass=["AlterOpLayout"]):
+        other = compile_network(neutral, digest, targets, target_of_task)
+    assert not any("NCHWc" in symbol for symbol in other.rows.kernels)
+    assert any("NCHWc" in symbol for symbol in first.rows.kernels)
+
+
+def test_annotations_leave_no_trace_in_the_kernels() -> None:
+    extraction = extraction_of(two_branches())
+    placement = placement_of(extraction, cpu_cluster(), [0] * len(extraction.graph.tasks))
+    stripped = strip_annotations(annotate(extraction, placement))
+    assert tvm.ir.structural_equal(stripped, neutral_module(extraction))
+
+
+def test_a_convolution_alone_keeps_its_neutral_layout_outside() -> None:
+    x = var("x", (1, 16, 8, 8))
+    rows = rows_of(module([x], conv(x, 16, 16)), cpu_cluster(), 0)
+    assert rows.values[rows.outputs[0]].shape == (1, 16, 8, 8)
+    assert len({row.task for row in rows.rows}) == 1
