@@ -13,7 +13,7 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace import Executable, Executor, HeteroPlace, build
+from heteroplace import Executable, Executor, build
 from heteroplace.bench.measure_peers import Comparison, compare_timers
 from heteroplace.bench.models import Model
 from heteroplace.bench.stock import (
@@ -27,7 +27,6 @@ from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate import annotate
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
@@ -150,7 +149,10 @@ def compile_once(model: Model, cluster: Cluster, say: Say = lambda line: None) -
 
 
 def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) -> Executable:
-    """Place a prepared network on some devices and build it, as the pass does."""
+    """Place a prepared network on some devices and build it.
+
+    These are the steps of `HeteroPlace` and `build`, without those that are done already.
+    """
     cluster, costs = prepared.on(names)
     graph = prepared.extraction.graph
     options = SolveOptions(time_limit_s=time_limit_s)
@@ -160,31 +162,12 @@ def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) ->
         return build(annotate(prepared.extraction, placement))
 
 
-def place_by_pass(prepared: Prepared, time_limit_s: float, say: Say) -> Executable:
-    """Place on the whole cluster by the pass itself, from Relay to the executable."""
-
-    def costs(graph: TaskGraph, cluster: Cluster) -> CostTable:
-        del graph, cluster  # the pass checks that the table belongs to them
-        return prepared.costs
-
-    model = prepared.model
-    with in_pass_context():
-        place = HeteroPlace(
-            prepared.cluster,
-            params=model.params,
-            costs=costs,
-            time_limit=time_limit_s,
-            progress=say,
-        )
-        return build(place(model.mod))
-
-
 def plan_names(cluster: Cluster) -> dict[str, tuple[str, ...]]:
-    """Return the plans to compare with the chosen one: name -> devices it may use.
+    """Return the plans to compare: name -> devices it may use.
 
     Of single devices, one of each kind (target and number of cores).
     """
-    plans: dict[str, tuple[str, ...]] = {}
+    plans = {CHOSEN: tuple(device.name for device in cluster.devices)}
     most = max(len(device.cores) for device in cluster.devices)
     parts = tuple(d.name for d in cluster.devices if len(d.cores) < most)
     if len(parts) > 1:
@@ -207,10 +190,10 @@ def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: boo
     """
     say = options.say
     prepared = prepare_model(model, cluster, say)
-    executables = {CHOSEN: place_by_pass(prepared, options.time_limit_s, say)}
+    executables = {}
     for name, devices in plan_names(cluster).items():
         if with_cores or name != CORES:
-            say(f"placing on {', '.join(devices)} only")
+            say(f"placing {len(prepared.extraction.graph.tasks)} tasks on {', '.join(devices)}")
             executables[name] = place_on(prepared, devices, options.time_limit_s)
     say("compiling with stock TVM")
     start = cpu_seconds()

@@ -19,9 +19,14 @@ _IS_VM = False
 
 
 def prefix_passes(is_homogeneous: bool) -> list[tvm.ir.transform.Pass]:
-    """Return the passes that `relay.build` runs before device planning, fast folding included."""
+    """Return the passes that `relay.build` runs before device planning, fast folding included.
+
+    Without ToBasicBlockNormalForm: it changes only control flow, which cannot be cut into tasks
+    anyway, and loses the spans that name the layers of the imported model.
+    """
     sequence = tvm.get_global_func("relay.backend.GetPassPrefixSeq")(is_homogeneous, _IS_VM)
-    return with_numpy_folding(sequence.passes)
+    passes = [step for step in sequence.passes if step.info.name != "ToBasicBlockNormalForm"]
+    return with_numpy_folding(passes)
 
 
 def prepare(mod: tvm.IRModule) -> tvm.IRModule:
