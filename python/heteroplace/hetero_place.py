@@ -18,7 +18,7 @@ from tvm import relay
 
 from heteroplace.codegen.executable import Executable, build_annotated
 from heteroplace.costs.analytic import estimate_costs
-from heteroplace.errors import LoweringError, PlanError, SolverError
+from heteroplace.errors import ClusterError, LoweringError, PlanError, SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.cost import CostTable
@@ -145,6 +145,7 @@ def place(
         See the steps.
     """
     say = options.progress or (lambda line: None)
+    _check_reachable(cluster)
     solver = get_solver(options.solver)
     # Made first: wrong options are told before minutes of measuring.
     limits = SolveOptions(
@@ -161,6 +162,22 @@ def place(
     say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
     problem = Problem(graph, cluster, costs)
     return extraction, make_placement(problem, solver.solve(problem, limits))
+
+
+def _check_reachable(cluster: Cluster) -> None:
+    """Raise ClusterError unless data can go from the host memory to every device and back."""
+    if cluster.host is None:
+        raise ClusterError(
+            f"cluster {cluster.name!r} names no host memory, so a model could neither be fed nor "
+            f'read; add "host" to the cluster'
+        )
+    for device in cluster.devices:
+        ways = ((cluster.host, device.memory), (device.memory, cluster.host))
+        if not all(cluster.is_reachable(src, dst) for src, dst in ways):
+            raise ClusterError(
+                f"cluster {cluster.name!r}: no links lead from the host memory to device "
+                f"{device.name!r} and back; add them, or leave the device out"
+            )
 
 
 def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions) -> CostTable:

@@ -172,5 +172,7 @@ def stock_outputs(
     with tvm.transform.PassContext(opt_level=3, **context):
         library = relay.build(mod, target=target)
     executor = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
-    executor.run(**inputs)
+    for name, array in inputs.items():
+        executor.set_input(name, array)
+    executor.run()
     return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]

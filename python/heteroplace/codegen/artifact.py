@@ -126,7 +126,7 @@ def write_artifact(
     ArtifactError
         There is no compiler to link with, or the folder cannot be written.
     """
-    target = Path(path)
+    target = Path(path).absolute()
     if not target.parent.is_dir():
         raise ArtifactError(f"{target}: folder {target.parent} does not exist; make it first")
     try:
@@ -138,14 +138,17 @@ def write_artifact(
             source.write_text(
                 "".join(
                     _SECTIONS.format(
-                        name=section, page=_PAGE_BYTES, path=file, size=file.stat().st_size
+                        name=section,
+                        page=_PAGE_BYTES,
+                        # By its bare name: the assembler's strings know no quotes in a path.
+                        path=f"{section}.bin",
+                        size=(folder / f"{section}.bin").stat().st_size,
                     )
                     for section in ("blob", "program")
-                    for file in [folder / f"{section}.bin"]
                 )
             )
             part = folder / "model.so"
-            link([*library.objects, source], part)
+            link([*library.objects, source], part, folder)
             _append_manifest(part, manifest.to_json())
             part.replace(target)
     except OSError as err:

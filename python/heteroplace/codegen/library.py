@@ -89,8 +89,15 @@ def find_compiler() -> str:
     return str(compiler)
 
 
-def link(objects: Sequence[Path], target: Path) -> None:
+def link(objects: Sequence[Path], target: Path, folder: Path | None = None) -> None:
     """Link object files (and assembly) into a shared library.
+
+    Parameters
+    ----------
+    objects, target
+        Absolute paths.
+    folder
+        Where the files lie that assembly includes; None: it includes none.
 
     Raises
     ------
@@ -98,7 +105,7 @@ def link(objects: Sequence[Path], target: Path) -> None:
         The compiler is missing or fails; its last line of output is quoted.
     """
     command = [find_compiler(), "-shared", "-fPIC", "-o", str(target), *map(str, objects)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise ArtifactError(f"{target}: the linker failed: {last}")

@@ -1,0 +1,231 @@
+"""artifact: what is not a whole, unchanged file of this version never reaches the loader."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import cpu_cluster, module, random_inputs, two_branches, var
+from relay_models import placed_randomly as placed
+from tvm import relay
+
+import heteroplace as hp
+from heteroplace.codegen import artifact, library
+from heteroplace.codegen.artifact import FORMAT_VERSION, Manifest, load_manifest
+from heteroplace.codegen.executable import Executable, build_annotated
+from heteroplace.errors import ArtifactError
+
+FOOTER = struct.Struct("<12sIQQ32s")
+
+
+@pytest.fixture(scope="module")
+def executable() -> Executable:
+    with tvm.transform.PassContext(opt_level=3):
+        return build_annotated(placed(two_branches(), cpu_cluster(), 0))
+
+
+@pytest.fixture(scope="module")
+def good(executable: Executable, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.so"
+    executable.export_library(path)
+    return path
+
+
+def changed(good: Path, tmp_path: Path, data: bytes) -> Path:
+    path = tmp_path / "changed.so"
+    path.write_bytes(data)
+    return path
+
+
+def resealed(good: Path, manifest: dict, version: int = FORMAT_VERSION) -> bytes:
+    """The file with another manifest and a footer that is right for it."""
+    data = good.read_bytes()
+    _, _, manifest_bytes, library_bytes, _ = FOOTER.unpack(data[-FOOTER.size :])
+    text = json.dumps(manifest).encode()
+    body = data[:library_bytes] + text
+    digest = hashlib.sha256(body).digest()
+    return body + FOOTER.pack(b"HETEROPLACE\0", version, len(text), library_bytes, digest)
+
+
+def manifest_of(good: Path) -> dict:
+    data = good.read_bytes()
+    _, _, manifest_bytes, library_bytes, _ = FOOTER.unpack(data[-FOOTER.size :])
+    return json.loads(data[library_bytes : library_bytes + manifest_bytes])
+
+
+def test_a_file_says_what_is_in_it(good: Path, executable: Executable) -> None:
+    manifest = load_manifest(good)
+    assert manifest == executable.manifest
+    assert manifest.inputs == (("x", (1, 8, 8, 8), "float32"),)
+    assert manifest.tvm_version == tvm.__version__
+
+
+@pytest.mark.parametrize("kept", [0, 3, 63, 64, 5000, -1, -32, -64, -200])
+def test_a_truncated_file_is_refused(good: Path, tmp_path: Path, kept: int) -> None:
+    path = changed(good, tmp_path, good.read_bytes()[:kept])
+    with pytest.raises(ArtifactError, match="changed.so: (not a shared library|no heteroplace foot)"):
+        hp.load(path)
+
+
+@pytest.mark.parametrize("where", [0.2, 0.5, 0.8, 0.95, 0.999])
+def test_one_flipped_bit_is_seen(good: Path, tmp_path: Path, where: float) -> None:
+    data = bytearray(good.read_bytes())
+    data[int(len(data) * where)] ^= 4
+    with pytest.raises(ArtifactError, match=r"changed\.so: "):
+        hp.load(changed(good, tmp_path, bytes(data)))
+
+
+def test_every_bit_of_the_footer_counts(good: Path, tmp_path: Path) -> None:
+    data = good.read_bytes()
+    for offset in range(1, FOOTER.size + 1):
+        broken = bytearray(data)
+        broken[-offset] ^= 1
+        with pytest.raises(ArtifactError):
+            load_manifest(changed(good, tmp_path, bytes(broken)))
+
+
+def test_appended_bytes_are_seen(good: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no heteroplace footer"):
+        hp.load(changed(good, tmp_path, good.read_bytes() + b"more"))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a shared library"),
+        (b"int main() { return 0; }\n" * 20, "not a shared library"),
+        (b"\x7fELF" + b"\0" * 200, "no heteroplace footer"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "other.so"
+    path.write_bytes(content)
+    with pytest.raises(ArtifactError, match=rf"other\.so: {message}"):
+        hp.load(path)
+
+
+def test_the_library_of_another_program_is_refused(executable: Executable) -> None:
+    with pytest.raises(ArtifactError, match="library of another program"):
+        hp.load(executable.library.path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"none\.so: cannot be read: No such file"):
+        hp.load(tmp_path / "none.so")
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="cannot be read: Is a directory"):
+        hp.load(tmp_path)
+
+
+def test_another_format_is_refused_with_both_numbers(good: Path, tmp_path: Path) -> None:
+    data = resealed(good, manifest_of(good), version=FORMAT_VERSION + 1)
+    with pytest.raises(ArtifactError, match=f"format {FORMAT_VERSION + 1}, .* reads {FORMAT_VERSION}"):
+        hp.load(changed(good, tmp_path, data))
+
+
+def test_another_manifest_format_is_refused(good: Path, tmp_path: Path) -> None:
+    data = resealed(good, manifest_of(good) | {"format": 7})
+    with pytest.raises(ArtifactError, match="format 7"):
+        hp.load(changed(good, tmp_path, data))
+
+
+def test_another_tvm_is_refused_with_both_versions(good: Path, tmp_path: Path) -> None:
+    data = resealed(good, manifest_of(good) | {"tvm": "0.18.0"})
+    with pytest.raises(ArtifactError, match=rf"by TVM 0\.18\.0, this is TVM {tvm.__version__}"):
+        hp.load(changed(good, tmp_path, data))
+
+
+@pytest.mark.parametrize("field", ["format", "tvm", "program", "placement", "inputs", "outputs"])
+def test_a_missing_field_is_a_typed_error(good: Path, tmp_path: Path, field: str) -> None:
+    manifest = manifest_of(good)
+    del manifest[field]
+    with pytest.raises(ArtifactError, match="the manifest is damaged"):
+        hp.load(changed(good, tmp_path, resealed(good, manifest)))
+
+
+def test_nothing_is_mapped_before_the_check(good: Path, tmp_path: Path) -> None:
+    data = bytearray(good.read_bytes())
+    data[len(data) // 2] ^= 1
+    path = changed(good, tmp_path, bytes(data))
+    with pytest.raises(ArtifactError):
+        hp.load(path)
+    assert str(path) not in Path("/proc/self/maps").read_text()
+
+
+def test_a_failed_export_leaves_the_older_file_and_no_folder(
+    executable: Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.so"
+    path.write_bytes(b"older")
+    monkeypatch.setattr(library.cc, "get_cc", lambda: None)
+    with pytest.raises(ArtifactError, match=r"no C\+\+ compiler found.* install"):
+        executable.export_library(path)
+    monkeypatch.setattr(library.cc, "get_cc", lambda: shutil.which("false"))
+    with pytest.raises(ArtifactError, match="the linker failed"):
+        executable.export_library(path)
+    assert path.read_bytes() == b"older"
+    assert os.listdir(tmp_path) == ["model.so"]
+
+
+def test_an_export_into_a_missing_folder_is_refused(executable: Executable, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="does not exist; make it first"):
+        executable.export_library(tmp_path / "none" / "model.so")
+
+
+def test_an_export_onto_a_folder_is_refused(executable: Executable, tmp_path: Path) -> None:
+    (tmp_path / "taken.so").mkdir()
+    with pytest.raises(ArtifactError, match="cannot write the compiled file"):
+        executable.export_library(tmp_path / "taken.so")
+    assert os.listdir(tmp_path) == ["taken.so"]
+
+
+@pytest.mark.parametrize("name", ["two words.so", 'a "quoted" {name}.so', "größe.so", "plain"])
+def test_any_file_name_will_do(executable: Executable, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name.removesuffix(".so")
+    folder.mkdir()
+    executable.export_library(folder / name)
+    inputs = random_inputs(two_branches())
+    (actual,) = hp.load(folder / name).run(**inputs)
+    np.testing.assert_array_equal(actual, hp.Executor(executable).run(**inputs)[0])
+
+
+def test_a_replaced_file_is_loaded_anew(tmp_path: Path) -> None:
+    path = tmp_path / "model.so"
+    x = var("x", (4,))
+    ones = np.ones(4, "float32")
+    loaded = []
+    for op in (relay.negative, relay.exp):
+        with tvm.transform.PassContext(opt_level=3):
+            build_annotated(placed(module([x], op(x)), cpu_cluster(), 0)).export_library(path)
+        loaded.append(hp.load(path))
+    outputs = [executor.run(x=ones)[0] for executor in loaded]
+    np.testing.assert_allclose(outputs, [-ones, np.e * ones], rtol=1e-5)
+
+
+def test_a_link_to_a_file_and_a_relative_path_will_do(
+    good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link.so").symlink_to(good)
+    monkeypatch.chdir(tmp_path)
+    assert hp.load("link.so").inputs == (("x", (1, 8, 8, 8), "float32"),)
+
+
+def test_the_manifest_survives_json(executable: Executable) -> None:
+    assert Manifest.from_json(executable.manifest.to_json(), "here") == executable.manifest
+
+
+def test_weights_start_at_aligned_offsets(executable: Executable) -> None:
+    assert executable.blob.ctypes.data % 4096 == 0
+    program = executable.lowered.program
+    for constant in program.constants:
+        assert constant.blob_offset % artifact.ALIGNMENT_BYTES == 0
+        assert constant.blob_offset + constant.bytes <= executable.blob.size

@@ -1,0 +1,185 @@
+"""HeteroPlace and build: the whole line, as an ordinary Relay pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import (
+    cpu_cluster,
+    fire_modules,
+    mixed_cluster,
+    random_costs,
+    random_inputs,
+    stock_outputs,
+    two_branches,
+)
+from tvm import relay
+
+import heteroplace as hp
+from heteroplace.bench.networks import small_cnn
+from heteroplace.errors import LoweringError, PlanError
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster, Device
+from heteroplace.model.cost_file import save_costs
+from heteroplace.relay.annotate import read_placement
+
+FAST = {"costs": random_costs, "solver": "heft"}
+
+
+@pytest.fixture(scope="module")
+def placed() -> tvm.IRModule:
+    with tvm.transform.PassContext(opt_level=3):
+        return relay.transform.HeteroPlace(cpu_cluster(), **FAST)(fire_modules())
+
+
+def test_it_is_a_pass_beside_tvms_own(placed: tvm.IRModule) -> None:
+    made = relay.transform.HeteroPlace(cpu_cluster())
+    assert isinstance(made, tvm.transform.ModulePass)
+    assert made.info.name == "HeteroPlace"
+    placement = read_placement(placed)
+    check_plan(placement.graph, placement.cluster, placement.costs, placement.plan)
+    assert 0 < placement.bound_ns <= placement.predicted_ns
+
+
+def test_it_runs_in_a_sequence_of_passes() -> None:
+    with tvm.transform.PassContext(opt_level=3):
+        sequence = tvm.transform.Sequential(
+            [
+                relay.transform.SimplifyInference(),
+                relay.transform.HeteroPlace(cpu_cluster(), **FAST),
+                relay.transform.InferType(),
+            ]
+        )
+        executable = hp.build(sequence(two_branches()))
+    inputs = random_inputs(two_branches())
+    (actual,) = hp.Executor(executable).run(**inputs)
+    np.testing.assert_array_equal(actual, stock_outputs(two_branches(), inputs)[0])
+
+
+def test_on_its_own_output_it_changes_nothing(placed: tvm.IRModule) -> None:
+    with tvm.transform.PassContext(opt_level=3):
+        again = relay.transform.HeteroPlace(cpu_cluster(), solver="single")(placed)
+    tvm.ir.assert_structural_equal(again, placed)
+    assert again.astext() == placed.astext()
+
+
+def test_equal_options_give_equal_modules(placed: tvm.IRModule) -> None:
+    with tvm.transform.PassContext(opt_level=3):
+        again = relay.transform.HeteroPlace(cpu_cluster(), **FAST)(fire_modules())
+    tvm.ir.assert_structural_equal(again, placed)
+
+
+def test_another_cluster_is_refused(placed: tvm.IRModule) -> None:
+    with pytest.raises(PlanError, match="placed on cluster 'cpu' already; to place it on 'mixed'"):
+        relay.transform.HeteroPlace(mixed_cluster(), **FAST)(placed)
+    with pytest.raises(PlanError, match="placed on cluster 'cpu' already"):
+        hp.build(placed, mixed_cluster())
+
+
+def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
+    mod, params, shapes = small_cnn()
+    inputs = {name: np.ones(shape, "float32") for name, shape in shapes.items()}
+    lines: list[str] = []
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(mod, cpu_cluster(), params, time_limit=1.0, progress=lines.append)
+    executable.export_library(tmp_path / "model.so")
+    executor = hp.load(tmp_path / "model.so")
+    bound = relay.build_module.bind_params_by_name(mod["main"], params)
+    expected = stock_outputs(tvm.IRModule.from_expr(bound), inputs)
+    for _ in range(10):
+        np.testing.assert_array_equal(executor.run(**inputs)[0], expected[0])
+    assert [line.split()[0] for line in lines] == ["optimising", "measuring", "measuring", "solving:"]
+    placement = executor.placement
+    assert placement.bound_ns <= placement.predicted_ns <= min(placement.single_device_ns().values())
+
+
+def test_a_task_is_pinned_by_name_or_op() -> None:
+    pin = {"conv2d.*": "cpu.1", "nn.softmax": "cpu.all"}
+    with tvm.transform.PassContext(opt_level=3):
+        mod = relay.transform.HeteroPlace(cpu_cluster(), pin=pin, **FAST)(two_branches())
+    placement = read_placement(mod)
+    devices = placement.plan.placement(len(placement.graph.tasks))
+    names = {
+        task.name: placement.cluster.devices[device].name
+        for task, device in zip(placement.graph.tasks, devices, strict=True)
+    }
+    assert names["conv2d.1"] == names["conv2d.2"] == "cpu.1"
+    assert names["softmax.1"] == "cpu.all"
+
+
+def test_an_excluded_device_is_not_used() -> None:
+    with tvm.transform.PassContext(opt_level=3):
+        mod = relay.transform.HeteroPlace(cpu_cluster(), exclude=["cpu.0", "cpu.all"], **FAST)(
+            two_branches()
+        )
+    assert read_placement(mod).devices_used == ("cpu.1",)
+
+
+def test_an_excluded_gpu_need_not_be_here() -> None:
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(two_branches(), mixed_cluster(), exclude=["gpu0"], time_limit=1.0)
+    inputs = random_inputs(two_branches())
+    (actual,) = hp.Executor(executable).run(**inputs)
+    np.testing.assert_array_equal(actual, stock_outputs(two_branches(), inputs)[0])
+
+
+def test_costs_from_a_table_a_file_and_a_function_give_one_placement(
+    placed: tvm.IRModule, tmp_path: Path
+) -> None:
+    placement = read_placement(placed)
+    save_costs(placement.costs, placement.graph, placement.cluster, tmp_path / "costs.json")
+    for costs in (placement.costs, tmp_path / "costs.json", str(tmp_path / "costs.json")):
+        with tvm.transform.PassContext(opt_level=3):
+            made = relay.transform.HeteroPlace(cpu_cluster(), costs=costs, solver="heft")
+            found = read_placement(made(fire_modules()))
+        assert found.plan.steps == placement.plan.steps
+
+
+def test_costs_are_estimated_from_peak_speeds() -> None:
+    base = cpu_cluster()
+    devices = tuple(
+        Device(d.name, "cpu", d.target, 0, 0, d.cores, "", 10**9 * len(d.cores), 10**10)
+        for d in base.devices
+    )
+    cluster = Cluster("known", base.memories, devices, (), 0)
+    with tvm.transform.PassContext(opt_level=3):
+        made = relay.transform.HeteroPlace(cluster, costs="estimate", time_limit=1.0)
+        placement = read_placement(made(two_branches()))
+    sources = {cost.source for row in placement.costs.rows for cost in row}
+    assert sources == {"estimated"}
+    first = placement.graph.tasks[0]
+    assert placement.costs.rows[0][0].ns == first.flops  # 1 flop per ns, and compute-bound
+
+
+def test_building_an_unplaced_module_needs_a_cluster() -> None:
+    with pytest.raises(LoweringError, match="not placed; give build"):
+        hp.build(two_branches())
+
+
+def test_a_module_changed_after_the_pass_is_refused(placed: tvm.IRModule) -> None:
+    fused = relay.transform.FuseOps()(placed)
+    with pytest.raises(LoweringError, match="belongs to no task.*run HeteroPlace as the last pass"):
+        hp.build(fused)
+
+
+def test_weights_that_come_after_the_pass_are_refused() -> None:
+    mod, params, _ = small_cnn()
+    with tvm.transform.PassContext(opt_level=3):
+        unbound = relay.transform.HeteroPlace(cpu_cluster(), **FAST)(mod)
+    with pytest.raises(LoweringError, match="pass params= to HeteroPlace, or bind them before"):
+        hp.build(unbound, params=params)
+
+
+def test_unbound_weights_are_inputs() -> None:
+    mod, params, shapes = small_cnn()
+    with tvm.transform.PassContext(opt_level=3):
+        executor = hp.Executor(hp.build(mod, cpu_cluster(), **FAST))
+    assert {name for name, _, _ in executor.inputs} == {*shapes, *params}
+    inputs = {name: np.ones(shape, "float32") for name, shape in shapes.items()}
+    (actual,) = executor.run(**inputs, **params)
+    bound = relay.build_module.bind_params_by_name(mod["main"], params)
+    (expected,) = stock_outputs(tvm.IRModule.from_expr(bound), inputs)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,171 @@
+"""measure: every task has a time on every device that it may run on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import (
+    TARGET,
+    cores,
+    cpu_cluster,
+    extraction_of,
+    mixed_cluster,
+    module,
+    two_branches,
+    var,
+)
+from tvm import relay
+
+from heteroplace.codegen.compile import compile_network
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.targets import cluster_targets
+from heteroplace.errors import InfeasibleError, MissingCostError
+from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.extract import Extraction, neutral_module
+from heteroplace.run import measure
+from heteroplace.run.measure import measure_costs, serial_plan
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_runs() -> None:
+    """A hundredth of the usual time for each device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measure, "_TARGET_TOTAL_NS", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def extraction() -> Extraction:
+    return extraction_of(two_branches())
+
+
+def measured(extraction: Extraction, graph: TaskGraph, cluster: Cluster) -> CostTable:
+    with tvm.transform.PassContext(opt_level=3):
+        table = measure_costs(neutral_module(extraction), graph, cluster)
+    table.check(graph, cluster)
+    return table
+
+
+def restricted(graph: TaskGraph, devices: dict[str, tuple[str, ...]]) -> TaskGraph:
+    """The graph with some tasks allowed on some devices only."""
+    return replace(
+        graph,
+        tasks=tuple(
+            replace(task, devices=devices[task.name]) if task.name in devices else task
+            for task in graph.tasks
+        ),
+    )
+
+
+def test_every_task_is_measured_on_every_device(extraction: Extraction) -> None:
+    table = measured(extraction, extraction.graph, cpu_cluster())
+    for row in table.rows:
+        assert all(cost.source == "measured" and cost.ns > 0 for cost in row)
+
+
+def test_devices_that_are_alike_have_equal_times(extraction: Extraction) -> None:
+    lines: list[str] = []
+    with tvm.transform.PassContext(opt_level=3):
+        table = measure_costs(
+            neutral_module(extraction), extraction.graph, cpu_cluster(), lines.append
+        )
+    assert [row[0].ns for row in table.rows] == [row[1].ns for row in table.rows]
+    sizes = {len(device.cores) for device in cpu_cluster().devices}
+    assert len(lines) == len(sizes)
+    assert "measuring 4 tasks on cpu.0" in lines
+
+
+def test_a_device_that_is_not_here_is_named(extraction: Extraction) -> None:
+    far = Device("far", "cpu", TARGET, 0, 0, (997,))
+    base = cpu_cluster()
+    cluster = Cluster("far", base.memories, (base.devices[0], far), (), 0)
+    with pytest.raises(MissingCostError, match=r"far \(core 997.*Give costs="):
+        measured(extraction, extraction.graph, cluster)
+
+
+def test_a_device_that_no_task_may_use_need_not_be_here(extraction: Extraction) -> None:
+    cluster = mixed_cluster()
+    only_cpu = {task.name: ("cpu.0",) for task in extraction.graph.tasks}
+    table = measured(extraction, restricted(extraction.graph, only_cpu), cluster)
+    assert all(row[0].source == "measured" for row in table.rows)
+    assert all(row[1].source == "unsupported" for row in table.rows)
+
+
+def test_a_task_is_measured_only_where_it_may_run(extraction: Extraction) -> None:
+    devices = (
+        Device("fast", "cpu", TARGET, 0, 0, cores()[:1]),
+        Device("plain", "cpu", "llvm", 0, 0, cores()[:1]),
+    )
+    cluster = Cluster("two", (Memory("ram", 2**33),), devices, (), 0)
+    name = extraction.graph.tasks[0].name
+    table = measured(extraction, restricted(extraction.graph, {name: ("plain",)}), cluster)
+    assert [cost.source for cost in table.rows[0]] == ["unsupported", "measured"]
+    assert table.rows[0][1].ns > 0
+    for row in table.rows[1:]:
+        assert all(cost.source == "measured" and cost.ns > 0 for cost in row)
+
+
+def big_and_small() -> Extraction:
+    """A chain whose values fit one after the other, but hardly all at once."""
+    x = var("x", (64, 64))
+    value = x
+    for axis in (0, 1, 0):
+        value = relay.nn.softmax(value, axis=axis)
+    wide = relay.concatenate([value, relay.nn.softmax(x, 0), relay.cumsum(x, 0)], axis=0)
+    return extraction_of(module([x], relay.Tuple([wide, value])))
+
+
+def test_kernels_are_measured_one_by_one_where_the_network_does_not_fit() -> None:
+    extraction = big_and_small()
+    graph, cluster = extraction.graph, cpu_cluster()
+    targets, _ = cluster_targets(cluster)
+    with tvm.transform.PassContext(opt_level=3):
+        compiled = compile_network(
+            neutral_module(extraction), graph.digest(), targets, {t.name: 0 for t in graph.tasks}
+        )
+    plan, order = serial_plan(graph, cluster, [0] * len(graph.tasks))
+    (needed,) = lower(compiled.rows, graph, cluster, plan, order).memory_bytes
+    tight = cpu_cluster(needed - 1)
+    try:
+        lower(compiled.rows, graph, tight, *serial_plan(graph, tight, [0] * len(graph.tasks)))
+    except InfeasibleError:
+        pass
+    else:
+        pytest.fail("the network fits; the case tests nothing")
+    table = measured(extraction, graph, tight)
+    assert all(cost.source == "measured" and cost.ns > 0 for row in table.rows for cost in row)
+
+
+def test_a_kernel_that_does_not_fit_alone_is_infeasible() -> None:
+    extraction = big_and_small()
+    with pytest.raises(InfeasibleError, match="the compiled program does not fit: memory 'ram'"):
+        measured(extraction, extraction.graph, cpu_cluster(1000))
+
+
+def test_a_reshape_costs_nothing() -> None:
+    x = var("x", (8, 8))
+    flat = relay.nn.softmax(relay.reshape(relay.nn.softmax(x), (1, 64)))
+    extraction = extraction_of(module([x], flat))
+    table = measured(extraction, extraction.graph, cpu_cluster())
+    by_op = {t.op: row for t, row in zip(extraction.graph.tasks, table.rows, strict=True)}
+    assert [cost.ns for cost in by_op["reshape"]] == [0] * len(cpu_cluster().devices)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "bfloat16", "float16", "uint8"])
+def test_inputs_of_any_type_are_measured(dtype: str) -> None:
+    x = var("x", (4, 4), dtype)
+    extraction = extraction_of(module([x], relay.transpose(x)))
+    table = measured(extraction, extraction.graph, cpu_cluster())
+    assert table.rows[0][0].ns > 0
+
+
+def test_indices_are_measured_within_bounds() -> None:
+    ids = var("ids", (6,), "int64")
+    rows = relay.take(relay.const(np.ones((3, 4), "float32")), ids, axis=0)
+    extraction = extraction_of(module([ids], relay.nn.softmax(rows)))
+    assert measured(extraction, extraction.graph, cpu_cluster()).rows[0][0].ns > 0

@@ -1,0 +1,95 @@
+"""placement: what travels with a module comes back as it was, or is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+from heteroplace.errors import PlanError
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.placement import PLACEMENT_VERSION, Placement
+from heteroplace.model.plan import Plan, Run
+from tests.instances import cpu, instance
+from tests.strategies import Instance, instances_with_plan
+
+
+def with_targets(made: Instance) -> Instance:
+    """The instance with targets that a cluster file accepts."""
+    devices = tuple(replace(d, target={"cpu": "llvm"}.get(d.kind, d.kind)) for d in made.cluster.devices)
+    cluster = replace(made.cluster, devices=devices)
+    return replace(
+        made, cluster=cluster, costs=replace(made.costs, cluster_digest=cluster.digest())
+    )
+
+
+def chain() -> Placement:
+    """a -> b on two cores and both; b on the second."""
+    made = with_targets(instance([("a", "b")], {"a": (4, 4, 2), "b": (6, 6, 3)}, cpu()))
+    plan = Plan(made.graph.digest(), made.cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
+    return Placement(made.graph, made.cluster, made.costs, plan, 10, 5, (("heft", 10), ("cpsat", None)))
+
+
+def test_json_and_back() -> None:
+    assert Placement.from_json(chain().to_json()) == chain()
+
+
+@settings(max_examples=50, deadline=None)
+@given(instances_with_plan())
+def test_any_placement_survives_json(case) -> None:
+    made, plan = with_targets(case[0]), case[1]
+    plan = replace(plan, cluster_digest=made.cluster.digest())
+    placement = Placement(made.graph, made.cluster, made.costs, plan, 7, 3)
+    found = Placement.from_json(placement.to_json())
+    assert found == placement
+    assert found.to_json() == placement.to_json()
+
+
+def test_gap_is_relative_to_the_prediction() -> None:
+    assert chain().gap_ratio == 0.5
+    assert replace(chain(), bound_ns=10).gap_ratio == 0.0
+    assert replace(chain(), predicted_ns=0, bound_ns=0).gap_ratio == 0.0
+
+
+def test_devices_used_are_in_the_order_of_the_cluster() -> None:
+    placement = chain()
+    plan = replace(placement.plan, steps=(Run(0, 2), Run(1, 0)))
+    assert replace(placement, plan=plan).devices_used == ("cpu.0", "cpu.all")
+    assert placement.devices_used == ("cpu.0", "cpu.1")
+
+
+def test_the_time_on_one_device_is_the_sum_of_its_costs() -> None:
+    placement = chain()
+    assert placement.single_device_ns() == {"cpu.0": 10, "cpu.1": 10, "cpu.all": 5}
+
+
+def test_a_device_that_cannot_run_some_task_has_no_sum() -> None:
+    placement = chain()
+    costs = build_table(
+        placement.graph,
+        placement.cluster,
+        lambda task, device: Cost.unsupported("no") if (task, device) == (1, 2) else Cost.given(1),
+    )
+    assert replace(placement, costs=costs).single_device_ns() == {"cpu.0": 2, "cpu.1": 2}
+
+
+def test_another_version_is_refused_with_both_numbers() -> None:
+    value = json.loads(chain().to_json()) | {"placement_version": 9}
+    with pytest.raises(PlanError, match=f"here: placement version 9, .* {PLACEMENT_VERSION}; place"):
+        Placement.from_json(json.dumps(value), "here")
+
+
+@pytest.mark.parametrize("field", json.loads(chain().to_json()))
+def test_a_missing_field_is_a_typed_error(field: str) -> None:
+    value = json.loads(chain().to_json())
+    del value[field]
+    with pytest.raises(PlanError, match="not a placement that heteroplace wrote"):
+        Placement.from_json(json.dumps(value))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", "null", "{", '{"placement_version": 1}'])
+def test_other_json_is_a_typed_error(text: str) -> None:
+    with pytest.raises(PlanError, match="not a placement that heteroplace wrote"):
+        Placement.from_json(text)

@@ -1,0 +1,97 @@
+"""Without TVM the planning layers work, and what needs TVM says how to get it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import heteroplace
+
+PACKAGE_ROOT = Path(heteroplace.__file__).resolve().parents[1]
+
+HIDE_TVM = """
+import sys
+
+class Hidden:
+    '''Finds everything but tvm, as on a machine where it is not installed.'''
+
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "tvm":
+            return None
+        return self.finder.find_spec(name, path, target)
+
+sys.meta_path = [Hidden(finder) for finder in sys.meta_path]
+"""
+
+
+def run_without_tvm(program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", HIDE_TVM + program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+PLAN = """
+import heteroplace as hp
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.solve.base import Problem, SolveOptions, get_solver
+import heteroplace.solve
+
+builder = hp.TaskGraphBuilder("pair")
+x = builder.add_input("x", (4,), "float32")
+for name in ("a", "b"):
+    builder.add_task(hp.Task(name, "op"), [x])
+    builder.add_tensor(name, (4,), "float32")
+graph = builder.finalize(["a.0", "b.0"])
+cluster = hp.Cluster(
+    "two",
+    (hp.Memory("ram", 10**6),),
+    tuple(hp.Device(f"cpu.{n}", "cpu", "", 0, 0, (n,)) for n in range(2)),
+    (),
+    0,
+)
+costs = build_table(graph, cluster, lambda task, device: Cost.given(1000))
+result = get_solver("heft").solve(Problem(graph, cluster, costs), SolveOptions(time_limit_s=1.0))
+print(result.objective_ns, "tvm" in sys.modules)
+"""
+
+
+def test_planning_works_without_tvm() -> None:
+    assert run_without_tvm(PLAN).split() == ["1000", "False"]
+
+
+def test_reports_and_clusters_work_without_tvm() -> None:
+    program = "import heteroplace as hp; print(hp.local_cluster().devices[0].kind)"
+    assert run_without_tvm(program).strip() == "cpu"
+
+
+@pytest.mark.parametrize("name", ["build", "load", "Executor", "Executable", "HeteroPlace", "frontend"])
+def test_what_needs_tvm_says_how_to_get_it(name: str) -> None:
+    program = f"""
+import heteroplace as hp
+try:
+    hp.{name}
+except hp.HeteroPlaceError as error:
+    print(type(error).__name__, isinstance(error, ImportError), error)
+"""
+    output = run_without_tvm(program)
+    assert output.startswith("MissingTVMError True")
+    assert "python -m heteroplace.tvm_wheel install" in output
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'bild'"):
+        heteroplace.bild  # noqa: B018
