@@ -107,7 +107,9 @@ def extraction_of(mod: tvm.IRModule) -> Extraction:
 def random_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable:
     """Any times."""
     random = np.random.default_rng(seed)
-    return build_table(graph, cluster, lambda task, device: Cost.given(int(random.integers(1, 999))))
+    return build_table(
+        graph, cluster, lambda task, device: Cost.given(int(random.integers(1, 999)))
+    )
 
 
 def placement_of(extraction: Extraction, cluster: Cluster, devices: Sequence[int]) -> Placement:

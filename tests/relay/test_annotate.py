@@ -92,7 +92,11 @@ def test_before_and_after() -> None:
 def test_a_copy_is_shared_by_the_readers_on_one_device() -> None:
     x = var("x", (4, 4))
     shared = relay.nn.softmax(x)
-    readers = [relay.nn.softmax(shared, axis=0), relay.nn.log_softmax(shared), relay.cumsum(shared, 0)]
+    readers = [
+        relay.nn.softmax(shared, axis=0),
+        relay.nn.log_softmax(shared),
+        relay.cumsum(shared, 0),
+    ]
     extraction = extraction_of(module([x], relay.Tuple(readers)))
     mod = annotate(extraction, placement_of(extraction, cpu_cluster(), [0, 1, 1, 2]))
     copies = [copy for copy in copies_in(mod) if task_of_span(copy.args[0].args[0]) == "softmax.1"]
@@ -236,7 +240,7 @@ def test_cpu_devices_are_numbered_and_others_keep_their_index() -> None:
 
 def test_a_kind_that_tvm_does_not_have_is_a_typed_error() -> None:
     cluster = Cluster("c", (Memory("ram", 100),), (Device("n", "npu", "x", 0, 0),), (), 0)
-    with pytest.raises(PlanError, match="device 'n' .* is of kind 'npu'"):
+    with pytest.raises(PlanError, match=r"device 'n' .* is of kind 'npu'"):
         tvm_devices(cluster)
 
 
@@ -244,5 +248,7 @@ def test_a_convolution_with_bias_stays_one_task_under_annotations() -> None:
     x = var("x", (1, 4, 8, 8))
     extraction = extraction_of(module([x], relay.nn.relu(conv(x, 4, 4))))
     mod = annotate(extraction, placement_of(extraction, cpu_cluster(), [1]))
-    names = {task_of_span(node) for node in post_order(mod["main"].body) if isinstance(node, relay.Call)}
+    names = {
+        task_of_span(node) for node in post_order(mod["main"].body) if isinstance(node, relay.Call)
+    }
     assert names - {None} == {"conv2d.1"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import struct
 from pathlib import Path
@@ -47,7 +46,7 @@ def changed(good: Path, tmp_path: Path, data: bytes) -> Path:
 def resealed(good: Path, manifest: dict, version: int = FORMAT_VERSION) -> bytes:
     """The file with another manifest and a footer that is right for it."""
     data = good.read_bytes()
-    _, _, manifest_bytes, library_bytes, _ = FOOTER.unpack(data[-FOOTER.size :])
+    _, _, _, library_bytes, _ = FOOTER.unpack(data[-FOOTER.size :])
     text = json.dumps(manifest).encode()
     body = data[:library_bytes] + text
     digest = hashlib.sha256(body).digest()
@@ -70,7 +69,9 @@ def test_a_file_says_what_is_in_it(good: Path, executable: Executable) -> None:
 @pytest.mark.parametrize("kept", [0, 3, 63, 64, 5000, -1, -32, -64, -200])
 def test_a_truncated_file_is_refused(good: Path, tmp_path: Path, kept: int) -> None:
     path = changed(good, tmp_path, good.read_bytes()[:kept])
-    with pytest.raises(ArtifactError, match="changed.so: (not a shared library|no heteroplace foot)"):
+    with pytest.raises(
+        ArtifactError, match=r"changed\.so: (not a shared library|no heteroplace foot)"
+    ):
         hp.load(path)
 
 
@@ -128,7 +129,9 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 def test_another_format_is_refused_with_both_numbers(good: Path, tmp_path: Path) -> None:
     data = resealed(good, manifest_of(good), version=FORMAT_VERSION + 1)
-    with pytest.raises(ArtifactError, match=f"format {FORMAT_VERSION + 1}, .* reads {FORMAT_VERSION}"):
+    with pytest.raises(
+        ArtifactError, match=f"format {FORMAT_VERSION + 1}, .* reads {FORMAT_VERSION}"
+    ):
         hp.load(changed(good, tmp_path, data))
 
 
@@ -173,7 +176,7 @@ def test_a_failed_export_leaves_the_older_file_and_no_folder(
     with pytest.raises(ArtifactError, match="the linker failed"):
         executable.export_library(path)
     assert path.read_bytes() == b"older"
-    assert os.listdir(tmp_path) == ["model.so"]
+    assert [path.name for path in tmp_path.iterdir()] == ["model.so"]
 
 
 def test_an_export_into_a_missing_folder_is_refused(executable: Executable, tmp_path: Path) -> None:
@@ -185,7 +188,7 @@ def test_an_export_onto_a_folder_is_refused(executable: Executable, tmp_path: Pa
     (tmp_path / "taken.so").mkdir()
     with pytest.raises(ArtifactError, match="cannot write the compiled file"):
         executable.export_library(tmp_path / "taken.so")
-    assert os.listdir(tmp_path) == ["taken.so"]
+    assert [path.name for path in tmp_path.iterdir()] == ["taken.so"]
 
 
 @pytest.mark.parametrize("name", ["two words.so", 'a "quoted" {name}.so', "größe.so", "plain"])

@@ -101,7 +101,9 @@ def test_nested_results_are_flattened_in_order() -> None:
 
 def test_inputs_keep_their_order_and_unused_ones_stay() -> None:
     x, y, z = var("x"), var("y"), var("z", (3,))
-    graph = extraction_of(module([z, x, y], relay.subtract(relay.exp(y), relay.nn.softmax(x)))).graph
+    graph = extraction_of(
+        module([z, x, y], relay.subtract(relay.exp(y), relay.nn.softmax(x)))
+    ).graph
     assert [graph.tensors[tensor].name for tensor in graph.inputs] == ["z", "x", "y"]
     assert graph.tensors[graph.inputs[0]].consumers == ()
 

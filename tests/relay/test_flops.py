@@ -47,7 +47,10 @@ CASES = {
     ),
     "transposed conv": (  # every input element meets every weight of its channel
         relay.nn.conv2d_transpose(
-            var("x", (1, 4, 5, 5)), var("w", (4, 6, 2, 2)), channels=6, kernel_size=(2, 2),
+            var("x", (1, 4, 5, 5)),
+            var("w", (4, 6, 2, 2)),
+            channels=6,
+            kernel_size=(2, 2),
             strides=(2, 2),
         ),
         2 * 4 * 25 * 6 * 4,

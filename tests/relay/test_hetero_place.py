@@ -91,9 +91,14 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
     expected = stock_outputs(tvm.IRModule.from_expr(bound), inputs)
     for _ in range(10):
         np.testing.assert_array_equal(executor.run(**inputs)[0], expected[0])
-    assert [line.split()[0] for line in lines] == ["optimising", "measuring", "measuring", "solving:"]
+    assert [line.split()[0] for line in lines] == [
+        "optimising",
+        "measuring",
+        "measuring",
+        "solving:",
+    ]
     placement = executor.placement
-    assert placement.bound_ns <= placement.predicted_ns <= min(placement.single_device_ns().values())
+    assert placement.bound_ns <= placement.predicted_ns <= placement.best_single[1]
 
 
 def test_a_task_is_pinned_by_name_or_op() -> None:
@@ -161,7 +166,7 @@ def test_building_an_unplaced_module_needs_a_cluster() -> None:
 
 def test_a_module_changed_after_the_pass_is_refused(placed: tvm.IRModule) -> None:
     fused = relay.transform.FuseOps()(placed)
-    with pytest.raises(LoweringError, match="belongs to no task.*run HeteroPlace as the last pass"):
+    with pytest.raises(LoweringError, match=r"belongs to no task.*run HeteroPlace as the last"):
         hp.build(fused)
 
 

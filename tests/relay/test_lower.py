@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.strategies import Instance, instances_with_plan
 
 from heteroplace.codegen.artifact import weights_blob
 from heteroplace.codegen.kernels import Row, Rows, Value
@@ -26,7 +27,6 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.simulate.simulator import simulate
-from tests.strategies import Instance, instances_with_plan
 
 SIZES = st.sampled_from([0, 1, 100, 128, 129, 1000])
 
@@ -192,7 +192,9 @@ class Oracle:
             return "nothing" if found.bytes == 0 and found.constant is None else symbols[value]
 
         remaining = list(self.rows.rows)
-        ready = {v for v, d in enumerate(self.rows.values) if d.input_name or d.constant is not None}
+        ready = {
+            v for v, d in enumerate(self.rows.values) if d.input_name or d.constant is not None
+        }
         while remaining:
             row = next(r for r in remaining if all(_root(self.rows, v) in ready for v in r.reads))
             remaining.remove(row)
@@ -273,7 +275,9 @@ def test_every_read_finds_its_value_whatever_the_timing(case) -> None:
 def test_a_program_in_half_the_memory_is_as_correct_or_refused(case) -> None:
     rows, instance, plan = case
     needed = max(lower_case(case).memory_bytes)
-    memories = tuple(Memory(memory.name, max(1, needed // 2)) for memory in instance.cluster.memories)
+    memories = tuple(
+        Memory(memory.name, max(1, needed // 2)) for memory in instance.cluster.memories
+    )
     cluster = Cluster(
         "tight", memories, instance.cluster.devices, instance.cluster.links, instance.cluster.host
     )

@@ -141,6 +141,13 @@ def test_kernels_are_measured_one_by_one_where_the_network_does_not_fit() -> Non
     assert all(cost.source == "measured" and cost.ns > 0 for row in table.rows for cost in row)
 
 
+def test_kernels_can_be_measured_one_by_one(extraction: Extraction) -> None:
+    graph, cluster = extraction.graph, cpu_cluster()
+    with tvm.transform.PassContext(opt_level=3):
+        table = measure_costs(neutral_module(extraction), graph, cluster, None, False)
+    assert all(cost.source == "measured" and cost.ns > 0 for row in table.rows for cost in row)
+
+
 def test_a_kernel_that_does_not_fit_alone_is_infeasible() -> None:
     extraction = big_and_small()
     with pytest.raises(InfeasibleError, match="the compiled program does not fit: memory 'ram'"):

@@ -73,7 +73,9 @@ def test_two_targets_equal_stock_tvm_closely(inputs, expected) -> None:
 
 
 def test_two_memories_of_one_machine(inputs, expected) -> None:
-    devices = tuple(Device(f"n{n}", "cpu", TARGET, 0, n, cores()[n : n + 1]) for n in range(len(cores())))
+    devices = tuple(
+        Device(f"n{n}", "cpu", TARGET, 0, n, cores()[n : n + 1]) for n in range(len(cores()))
+    )
     if len(devices) < 2:
         pytest.skip("one core")
     links = (Link("up", 0, 1, 10**10, 100, "up"), Link("down", 1, 0, 10**10, 100, "down"))
@@ -103,7 +105,9 @@ def test_an_input_stays_until_it_is_set_again(executable: Executable, inputs, ex
     np.testing.assert_array_equal(executor.run()[0], expected)
 
 
-@pytest.mark.parametrize("make", [np.asfortranarray, lambda a: a[::1, ::-1][:, ::-1], np.ndarray.tolist])
+@pytest.mark.parametrize(
+    "make", [np.asfortranarray, lambda a: a[::1, ::-1][:, ::-1], np.ndarray.tolist]
+)
 def test_arrays_of_any_order_are_taken(executable: Executable, inputs, expected, make) -> None:
     (name,) = inputs
     array = make(inputs[name])
@@ -153,7 +157,9 @@ def test_bfloat16_is_exchanged_as_bits() -> None:
 
 def test_a_scalar_and_no_elements() -> None:
     x, y = var("x", ()), var("y", (0, 3))
-    executor = hp.Executor(build_randomly(module([x, y], relay.Tuple([relay.exp(x), relay.exp(y)])), 0))
+    executor = hp.Executor(
+        build_randomly(module([x, y], relay.Tuple([relay.exp(x), relay.exp(y)])), 0)
+    )
     one, none = executor.run(x=np.float32(0), y=np.zeros((0, 3), "float32"))
     assert (one.shape, float(one), none.shape) == ((), 1.0, (0, 3))
 
@@ -196,18 +202,19 @@ def test_the_timeline_covers_every_step_that_has_a_kernel(seed: int, inputs) -> 
         assert 0 <= span.start_ns <= span.finish_ns <= timeline.makespan_ns
 
 
-def test_spans_of_devices_that_share_a_core_do_not_overlap(inputs) -> None:
+def test_spans_of_devices_led_by_one_core_do_not_overlap(inputs) -> None:
+    """(A helper may still be at work elsewhere when the first core of a device begins.)"""
     extraction = extraction_of(fire_modules())
     devices = [index % len(cpu_cluster().devices) for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
         mod = annotate(extraction, placement_of(extraction, cpu_cluster(), devices))
         executor = hp.Executor(build_annotated(mod))
     executor.run(**inputs)
-    units = {device.name: set(device.units) for device in executor.placement.cluster.devices}
+    leader = {device.name: device.cores[0] for device in executor.placement.cluster.devices}
     spans = executor.timeline(3).spans
     for i, one in enumerate(spans):
         for other in spans[:i]:
-            if units[one.resource] & units[other.resource]:
+            if leader[one.resource] == leader[other.resource]:
                 assert one.finish_ns <= other.start_ns or other.finish_ns <= one.start_ns
 
 
@@ -292,7 +299,9 @@ def test_a_missing_device_is_named_from_memory_and_file(
     executable = build_randomly(two_branches(), 0, only(device))
     executable.export_library(tmp_path / "model.so")
     for source in (executable, tmp_path / "model.so"):
-        with pytest.raises(ExecutionError, match=f"does not have: {message}.*Place the model again"):
+        with pytest.raises(
+            ExecutionError, match=f"does not have: {message}.*Place the model again"
+        ):
             hp.Executor(source)
 
 

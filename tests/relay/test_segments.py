@@ -202,7 +202,9 @@ def test_an_op_without_an_implementation_on_a_target_is_named() -> None:
         (Device("c", "cpu", "notatarget", 0, 0, (0,)), "does not accept its target 'notatarget'"),
     ],
 )
-def test_a_device_that_cannot_be_compiled_for_is_a_typed_error(device: Device, message: str) -> None:
+def test_a_device_that_cannot_be_compiled_for_is_a_typed_error(
+    device: Device, message: str
+) -> None:
     base = cpu_cluster()
     with pytest.raises(LoweringError, match=message):
         cluster_targets(Cluster("odd", base.memories, (device,), (), 0))

@@ -78,7 +78,9 @@ def test_reports_and_clusters_work_without_tvm() -> None:
     assert run_without_tvm(program).strip() == "cpu"
 
 
-@pytest.mark.parametrize("name", ["build", "load", "Executor", "Executable", "HeteroPlace", "frontend"])
+@pytest.mark.parametrize(
+    "name", ["build", "load", "Executor", "Executable", "HeteroPlace", "frontend"]
+)
 def test_what_needs_tvm_says_how_to_get_it(name: str) -> None:
     program = f"""
 import heteroplace as hp

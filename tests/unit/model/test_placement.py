@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 
 from heteroplace.errors import PlanError
-from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.placement import PLACEMENT_VERSION, Placement
 from heteroplace.model.plan import Plan, Run
 from tests.instances import cpu, instance
@@ -18,7 +17,9 @@ from tests.strategies import Instance, instances_with_plan
 
 def with_targets(made: Instance) -> Instance:
     """The instance with targets that a cluster file accepts."""
-    devices = tuple(replace(d, target={"cpu": "llvm"}.get(d.kind, d.kind)) for d in made.cluster.devices)
+    devices = tuple(
+        replace(d, target={"cpu": "llvm"}.get(d.kind, d.kind)) for d in made.cluster.devices
+    )
     cluster = replace(made.cluster, devices=devices)
     return replace(
         made, cluster=cluster, costs=replace(made.costs, cluster_digest=cluster.digest())
@@ -29,7 +30,9 @@ def chain() -> Placement:
     """a -> b on two cores and both; b on the second."""
     made = with_targets(instance([("a", "b")], {"a": (4, 4, 2), "b": (6, 6, 3)}, cpu()))
     plan = Plan(made.graph.digest(), made.cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
-    return Placement(made.graph, made.cluster, made.costs, plan, 10, 5, (("heft", 10), ("cpsat", None)))
+    return Placement(
+        made.graph, made.cluster, made.costs, plan, 10, 5, (("heft", 10), ("cpsat", None))
+    )
 
 
 def test_json_and_back() -> None:
@@ -60,24 +63,18 @@ def test_devices_used_are_in_the_order_of_the_cluster() -> None:
     assert placement.devices_used == ("cpu.0", "cpu.1")
 
 
-def test_the_time_on_one_device_is_the_sum_of_its_costs() -> None:
+def test_the_best_single_device_is_the_fastest_and_the_first_of_equals() -> None:
     placement = chain()
-    assert placement.single_device_ns() == {"cpu.0": 10, "cpu.1": 10, "cpu.all": 5}
-
-
-def test_a_device_that_cannot_run_some_task_has_no_sum() -> None:
-    placement = chain()
-    costs = build_table(
-        placement.graph,
-        placement.cluster,
-        lambda task, device: Cost.unsupported("no") if (task, device) == (1, 2) else Cost.given(1),
-    )
-    assert replace(placement, costs=costs).single_device_ns() == {"cpu.0": 2, "cpu.1": 2}
+    assert placement.best_single is None
+    singles = (("cpu.0", 10), ("cpu.1", 5), ("cpu.all", 5))
+    assert replace(placement, singles=singles).best_single == ("cpu.1", 5)
 
 
 def test_another_version_is_refused_with_both_numbers() -> None:
     value = json.loads(chain().to_json()) | {"placement_version": 9}
-    with pytest.raises(PlanError, match=f"here: placement version 9, .* {PLACEMENT_VERSION}; place"):
+    with pytest.raises(
+        PlanError, match=f"here: placement version 9, .* {PLACEMENT_VERSION}; place"
+    ):
         Placement.from_json(json.dumps(value), "here")
 
 
