@@ -144,11 +144,10 @@ def test_stock_build_compiles_a_mixed_module() -> None:
     assert "device_index" in library.get_graph_json()
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_stock_tvm_computes_the_same_from_the_annotated_module(seed: int) -> None:
+def test_stock_tvm_computes_the_same_from_the_annotated_module() -> None:
     mod = fire_modules()
     inputs = random_inputs(mod)
-    placed = placed_randomly(mod, cpu_cluster(), seed)
+    placed = placed_randomly(mod, cpu_cluster(), 0)
     (expected,) = stock_outputs(mod, inputs)
     (actual,) = stock_outputs(placed, inputs, disabled_pass=["AlterOpLayout"])
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-7)
@@ -160,7 +159,7 @@ def split_results() -> tvm.IRModule:
     return module([x], relay.Tuple([relay.nn.softmax(parts[1]), parts[0], x, parts[0]]))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("make", [fire_modules, two_branches, chain, split_results])
 def test_stripping_gives_the_neutral_module_back(make, seed: int) -> None:
     mod = placed_randomly(make(), cpu_cluster(), seed)

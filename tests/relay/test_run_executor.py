@@ -67,9 +67,8 @@ def test_two_targets_equal_stock_tvm_closely(inputs, expected) -> None:
         Device("plain", "cpu", "llvm", 0, 0, cores()[-1:]),
     )
     cluster = Cluster("two targets", (Memory("ram", 2**33),), devices, (), 0)
-    for seed in range(2):
-        executor = hp.Executor(build_randomly(fire_modules(), seed, cluster))
-        np.testing.assert_allclose(executor.run(**inputs)[0], expected, rtol=1e-5)
+    executor = hp.Executor(build_randomly(fire_modules(), 1, cluster))
+    np.testing.assert_allclose(executor.run(**inputs)[0], expected, rtol=1e-5)
 
 
 def test_two_memories_of_one_machine(inputs, expected) -> None:
