@@ -47,7 +47,8 @@ test-all: setup
 	$(BIN)/python -m pytest -m ""
 
 bench: setup
-	$(BIN)/python -m heteroplace.bench
+	$(BIN)/python -m heteroplace.bench compile
+	$(BIN)/python -m heteroplace.bench run
 
 lint: setup
 	$(BIN)/python -m ruff check .

@@ -29,9 +29,12 @@ from heteroplace.relay.annotate import annotate, read_placement
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
 from heteroplace.run.local import local_cluster
-from heteroplace.run.measure import Progress, measure_costs
+from heteroplace.run.measure import Progress, measure_costs, with_workspaces
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
 from heteroplace.solve.placement import make_placement
+
+_MEASURED = ("measure", "isolated")
+"""Values of the option `costs` that run kernels on this machine."""
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 
@@ -157,8 +160,12 @@ def place(
     say("optimising the network")
     extraction = extract(prepare(mod))
     graph = _with_pins(extraction.graph, cluster, options)
+    neutral = neutral_module(extraction)
+    if options.costs in _MEASURED:
+        say(f"compiling {len(graph.tasks)} tasks")
+        graph = with_workspaces(neutral, graph, cluster)
     extraction = replace(extraction, graph=graph)
-    costs = _costs(extraction, cluster, options)
+    costs = _costs(neutral, graph, cluster, options)
     say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
     problem = Problem(graph, cluster, costs)
     return extraction, make_placement(problem, solver.solve(problem, limits))
@@ -180,14 +187,15 @@ def _check_reachable(cluster: Cluster) -> None:
             )
 
 
-def _costs(extraction: Extraction, cluster: Cluster, options: HeteroPlaceOptions) -> CostTable:
-    graph, source = extraction.graph, options.costs
+def _costs(
+    neutral: tvm.IRModule, graph: TaskGraph, cluster: Cluster, options: HeteroPlaceOptions
+) -> CostTable:
+    source = options.costs
     if isinstance(source, CostTable):
         source.check(graph, cluster)
         return source
-    if source in ("measure", "isolated"):
-        neutral, is_in_place = neutral_module(extraction), source == "measure"
-        return measure_costs(neutral, graph, cluster, options.progress, is_in_place)
+    if source in _MEASURED:
+        return measure_costs(neutral, graph, cluster, options.progress, source == "measure")
     if source == "estimate":
         return estimate_costs(graph, cluster)
     if isinstance(source, (str, os.PathLike)):

@@ -93,6 +93,7 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
         np.testing.assert_array_equal(executor.run(**inputs)[0], expected[0])
     assert [line.split()[0] for line in lines] == [
         "optimising",
+        "compiling",
         "measuring",
         "measuring",
         "solving:",

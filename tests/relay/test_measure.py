@@ -9,6 +9,7 @@ import pytest
 import tvm
 from relay_models import (
     TARGET,
+    conv,
     cores,
     cpu_cluster,
     extraction_of,
@@ -28,14 +29,14 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.extract import Extraction, neutral_module
 from heteroplace.run import measure
-from heteroplace.run.measure import measure_costs, serial_plan
+from heteroplace.run.measure import measure_costs, serial_plan, with_workspaces
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_runs() -> None:
     """A hundredth of the usual time for each device."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure, "_TARGET_TOTAL_NS", 1)
+        patch.setattr(measure, "_BATCH_NS", 1)
         yield
 
 
@@ -126,7 +127,7 @@ def test_kernels_are_measured_one_by_one_where_the_network_does_not_fit() -> Non
     targets, _ = cluster_targets(cluster)
     with tvm.transform.PassContext(opt_level=3):
         compiled = compile_network(
-            neutral_module(extraction), graph.digest(), targets, {t.name: 0 for t in graph.tasks}
+            neutral_module(extraction), targets, {t.name: 0 for t in graph.tasks}
         )
     plan, order = serial_plan(graph, cluster, [0] * len(graph.tasks))
     (needed,) = lower(compiled.rows, graph, cluster, plan, order).memory_bytes
@@ -176,3 +177,15 @@ def test_indices_are_measured_within_bounds() -> None:
     rows = relay.take(relay.const(np.ones((3, 4), "float32")), ids, axis=0)
     extraction = extraction_of(module([ids], relay.nn.softmax(rows)))
     assert measured(extraction, extraction.graph, cpu_cluster()).rows[0][0].ns > 0
+
+
+def test_workspaces_of_compiled_kernels_are_noted_on_their_tasks() -> None:
+    data = var("data", (1, 16, 12, 12))
+    extraction = extraction_of(module([data], conv(data, 16, 16)))
+    graph = extraction.graph
+    assert [task.workspace_bytes for task in graph.tasks] == [0]
+    with tvm.transform.PassContext(opt_level=3):
+        noted = with_workspaces(neutral_module(extraction), graph, cpu_cluster())
+    # A padded copy of the input: 16 channels of 14 x 14 floats.
+    assert noted.tasks[0].workspace_bytes >= 16 * 14 * 14 * 4
+    assert replace(noted, tasks=graph.tasks) == graph

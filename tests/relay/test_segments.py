@@ -109,7 +109,7 @@ def test_a_mixed_network_compiles_into_one_library() -> None:
     target_of_task = {name: target_of_device[i % 2] for i, name in enumerate(names)}
     neutral = neutral_module(extraction)
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compile_network(neutral, extraction.graph.digest(), targets, target_of_task)
+        compiled = compile_network(neutral, targets, target_of_task)
     register_cuda_compiler()
     library = tvm.runtime.load_module(str(compiled.library.path))
     for symbol, kernel in compiled.rows.kernels.items():
@@ -127,9 +127,7 @@ def test_two_cpu_targets_are_two_segments_and_one_library() -> None:
     names = [task.name for task in extraction.graph.tasks]
     target_of_task = {name: target_of_device[i % 2] for i, name in enumerate(names)}
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compile_network(
-            neutral_module(extraction), extraction.graph.digest(), targets, target_of_task
-        )
+        compiled = compile_network(neutral_module(extraction), targets, target_of_task)
     library = tvm.runtime.load_module(str(compiled.library.path))
     assert all(library.get_function(symbol, query_imports=True) for symbol in compiled.rows.kernels)
 
@@ -220,12 +218,12 @@ def test_results_are_kept_for_equal_networks_only() -> None:
     extraction = extraction_of(two_branches())
     targets = (tvm.target.Target(TARGET),)
     target_of_task = {task.name: 0 for task in extraction.graph.tasks}
-    neutral, digest = neutral_module(extraction), extraction.graph.digest()
+    neutral = neutral_module(extraction)
     with tvm.transform.PassContext(opt_level=3):
-        first = compile_network(neutral, digest, targets, target_of_task)
-        assert compile_network(neutral_module(extraction), digest, targets, target_of_task) is first
+        first = compile_network(neutral, targets, target_of_task)
+        assert compile_network(neutral_module(extraction), targets, target_of_task) is first
     with tvm.transform.PassContext(opt_level=3, disabled_pass=["AlterOpLayout"]):
-        other = compile_network(neutral, digest, targets, target_of_task)
+        other = compile_network(neutral, targets, target_of_task)
     assert not any("NCHWc" in symbol for symbol in other.rows.kernels)
     assert any("NCHWc" in symbol for symbol in first.rows.kernels)
 

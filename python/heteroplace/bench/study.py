@@ -144,7 +144,7 @@ def compile_once(model: Model, cluster: Cluster, say: Say = lambda line: None) -
     say(f"compiling {len(extraction.graph.tasks)} tasks")
     graph, targets = extraction.graph, cluster_targets(cluster)[0]
     placed = {task.name: 0 for task in graph.tasks}
-    compile_network(neutral_module(extraction), graph.digest(), targets[:1], placed)
+    compile_network(neutral_module(extraction), targets[:1], placed)
     return extraction
 
 

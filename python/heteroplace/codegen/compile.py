@@ -18,7 +18,7 @@ from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.tvm_bridge import register_cuda_compiler
 
-_MAX_KEPT = 4
+_MAX_KEPT = 2
 _kept: OrderedDict[tuple[object, ...], CompiledRows] = OrderedDict()
 
 
@@ -32,7 +32,6 @@ class CompiledRows:
 
 def compile_network(
     mod: tvm.IRModule,
-    graph_digest: str,
     targets: tuple[tvm.target.Target, ...],
     target_of_task: Mapping[str, int],
 ) -> CompiledRows:
@@ -42,8 +41,6 @@ def compile_network(
     ----------
     mod
         Neutral module whose spans name the tasks.
-    graph_digest
-        Digest of the task graph that these tasks are of.
     targets, target_of_task
         The distinct targets, and for each task its position among them.
 
@@ -54,7 +51,6 @@ def compile_network(
     """
     context = tvm.transform.PassContext.current()
     key = (
-        graph_digest,
         tvm.ir.structural_hash(mod, map_free_vars=True),
         tuple(map(str, targets)),
         tuple(sorted(target_of_task.items())),

@@ -91,7 +91,7 @@ def build_annotated(mod: tvm.IRModule) -> Executable:
         task.name: target_of_device[device]
         for task, device in zip(graph.tasks, devices, strict=True)
     }
-    compiled = compile_network(strip_annotations(mod), graph.digest(), targets, target_of_task)
+    compiled = compile_network(strip_annotations(mod), targets, target_of_task)
     predicted = simulate(graph, cluster, placement.costs, plan)
     lowered = lower(compiled.rows, graph, cluster, plan, predicted)
     tensors = lowered.program.tensors

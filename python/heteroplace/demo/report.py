@@ -198,9 +198,7 @@ def summary_row(result: Study) -> dict[str, object]:
         "compile_s": round(result.compile_s, 2),
         "stock_compile_s": round(result.stock_compile_s, 2),
         "speedup": min(singles.values()) / comparison.median_ns(CHOSEN),
-        "predicted_single_device_ms": {
-            name: _ms(ns) for name, ns in placement.singles
-        },
+        "predicted_single_device_ms": {name: _ms(ns) for name, ns in placement.singles},
         "cores_measured_ms": _median_ms(result, CORES),
         "cores_predicted_ms": (
             _ms(result.executables[CORES].placement.predicted_ns)
