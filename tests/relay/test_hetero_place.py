@@ -95,7 +95,6 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
         "optimising",
         "compiling",
         "measuring",
-        "measuring",
         "solving:",
     ]
     placement = executor.placement

@@ -36,11 +36,11 @@ from heteroplace.tvm_bridge import library_path
 Progress = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
 
-_NUM_BATCHES = 5
+_NUM_ROUNDS = 5
 _MIN_RUNS = 9
 _MAX_RUNS = 100
-_BATCH_NS = 200_000_000
-"""Each batch takes about this long, within the limits above; each kernel's median is per batch."""
+_ROUND_NS = 200_000_000
+"""A round of one device takes about this long, within the limits above."""
 
 
 def measure_costs(
@@ -69,14 +69,22 @@ def measure_costs(
     LoweringError
         An op cannot be compiled for some target.
     """
-    times: dict[tuple[str, int], list[int]] = {}
+    runs = []
     for index, placement in _devices_to_measure(graph, cluster):
-        if progress is not None:
-            progress(f"measuring {len(graph.tasks)} tasks on {cluster.devices[index].name}")
         compiled = _compile_placed(mod, graph, cluster, placement)
-        run = _Run(compiled, graph, cluster, placement, index)
-        measured = run.task_times() if is_in_place else run.isolated_times()
-        times[_likeness(cluster, index)] = measured
+        runs.append(_Run(compiled, graph, cluster, placement, index))
+    if progress is not None:
+        names = ", ".join(cluster.devices[run.device].name for run in runs)
+        progress(f"measuring {len(graph.tasks)} tasks on {names}")
+    probes = [run.in_place() if is_in_place else None for run in runs]
+    for _ in range(_NUM_ROUNDS):  # in turns, so that all devices see the same state of the machine
+        for probe in probes:
+            if probe is not None:
+                probe.sample()
+    times = {
+        _likeness(cluster, run.device): run.isolated_times() if probe is None else probe.times()
+        for run, probe in zip(runs, probes, strict=True)
+    }
 
     def cost(task: int, index: int) -> Cost:
         return Cost.measured(times[_likeness(cluster, index)][task])
@@ -146,12 +154,12 @@ class _Run:
     placement: Sequence[int]
     device: int
 
-    def task_times(self) -> list[int]:
-        """Median time in place of each task on the device, in ns; 0 for those placed elsewhere."""
+    def in_place(self) -> _Probe | None:
+        """A probe of the whole network; None if the device is too small for it."""
         try:
-            return self._times_of(self.compiled.rows)
-        except InfeasibleError:  # the whole network is too large for the device, its parts are not
-            return self.isolated_times()
+            return self._probe(self.compiled.rows)
+        except InfeasibleError:
+            return None
 
     def isolated_times(self) -> list[int]:
         """Median time of each task with every distinct kernel run alone, over and over, in ns."""
@@ -163,12 +171,13 @@ class _Run:
             if self.placement[task] != self.device:
                 continue
             if row.kernel not in kernel_ns:
-                alone = self._times_of(_with_own_inputs(self.compiled.rows, row))
-                kernel_ns[row.kernel] = alone[task]
+                probe = self._probe(_with_own_inputs(self.compiled.rows, row))
+                probe.sample()
+                kernel_ns[row.kernel] = probe.times()[task]
             times[task] += kernel_ns[row.kernel]
         return times
 
-    def _times_of(self, rows: Rows) -> list[int]:
+    def _probe(self, rows: Rows) -> _Probe:
         plan, order = serial_plan(self.graph, self.cluster, self.placement)
         lowered = lower(rows, self.graph, self.cluster, plan, order)
         executor = NativeExecutor(
@@ -178,18 +187,39 @@ class _Run:
             blob=weights_blob(lowered),
         )
         _fill_inputs(executor)
+        return _Probe(executor, plan, self.device, len(self.graph.tasks))
+
+
+class _Probe:
+    """A program that is run again and again, with a clock around every kernel."""
+
+    def __init__(self, executor: NativeExecutor, plan: Plan, device: int, num_tasks: int) -> None:
+        self._executor = executor
+        self._plan = plan
+        self._device = device
+        self._num_tasks = num_tasks
+        self._samples: list[list[int]] = []
         warm_ns = max(1, int(min(executor.benchmark(3))))
-        num_runs = min(_MAX_RUNS, max(_MIN_RUNS, _BATCH_NS // warm_ns))
-        batches = [executor.profile(num_runs) for _ in range(_NUM_BATCHES)]
-        # Other programs only ever lengthen a kernel: the batch they disturbed least is kept whole.
-        medians = min(batches, key=lambda batch: int(batch.sum()))
-        times = [0] * len(self.graph.tasks)
-        for instruction, median_ns in zip(executor.instructions, medians, strict=True):
-            action = plan.steps[instruction.step]
+        self._num_runs = min(_MAX_RUNS, max(_MIN_RUNS, _ROUND_NS // warm_ns))
+
+    def sample(self) -> None:
+        """Note the median time of each task over one round of runs."""
+        times = [0] * self._num_tasks
+        medians = self._executor.profile(self._num_runs)
+        for instruction, median_ns in zip(self._executor.instructions, medians, strict=True):
+            action = self._plan.steps[instruction.step]
             is_kernel = isinstance(action, Run) and instruction.kernel is not None
-            if is_kernel and action.device == self.device:
+            if is_kernel and action.device == self._device:
                 times[action.task] += int(median_ns)
-        return times
+        self._samples.append(times)
+
+    def times(self) -> list[int]:
+        """The times of the second shortest round, in ns; 0 for tasks that ran elsewhere.
+
+        Other programs only ever lengthen a run, so long rounds say more about them than about the
+        device; one round is kept whole, as times of different rounds do not add up.
+        """
+        return sorted(self._samples, key=sum)[min(1, len(self._samples) - 1)]
 
 
 def _fill_inputs(executor: NativeExecutor) -> None:
