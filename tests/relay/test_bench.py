@@ -37,7 +37,7 @@ def tiny_model() -> Model:
 
 @pytest.fixture(scope="module")
 def tiny_study() -> Study:
-    options = StudyOptions(time_limit_s=1.0, num_rounds=2, round_ns=1_000_000)
+    options = StudyOptions(time_limit_s=1.0, num_rounds=2, turn_ns=1_000_000)
     return study(tiny_model(), local_cluster(), options)
 
 

@@ -1,11 +1,11 @@
 """Compare run times on a shared machine: everything takes turns, many times.
 
-A machine that others use changes its speed from second to second, and the distance between two of
-its cores (the time that a cache line takes from one to the other) from minute to minute. So all
-that is compared runs in one process, in rounds; a result is the median over the rounds of the
-medians in a round, and the distance is measured before and after each round. Rounds during which
-other programs used the cores are left out, as long as enough rounds remain: they are chosen by
-what the others did, not by the results.
+A machine that others use changes its speed from second to second, and so does the distance between
+two of its cores (the time that a cache line takes from one to the other): where they are far apart,
+whatever runs on both is up to twice as slow. So all that is compared runs in one process, in rounds,
+and the distance and what other programs use are measured around every single turn. A result is the
+median over the undisturbed turns, as long as there are enough of them; turns are chosen by the
+state of the machine, never by what they gave.
 """
 
 from __future__ import annotations
@@ -25,66 +25,88 @@ MIN_RUNS = 4
 MAX_RUNS = 200
 QUIET_CORES = 0.1
 """Others that use fewer cores than this do not disturb."""
+NEAR_HOP_NS = 100
+"""Cores whose hop takes less are near neighbours."""
 _LEAST_SHARE = 1 / 3
-"""At least this part of the rounds counts."""
+"""At least this part of the turns counts."""
 _BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
 _QUIET_NS = 1_000_000
 _QUIET_SLICE_S = 0.01
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What rounds of several things gave."""
+class Turn:
+    """What one turn of one timer gave, and how the machine was meanwhile."""
 
-    rounds_ns: Mapping[str, tuple[int, ...]]
-    """For each name the median of each round."""
-    hops_ns: tuple[int, ...]
-    """One hop of a cache line between two cores, before and after each round; empty: unknown."""
-
-    others_cores: tuple[float, ...] = ()
-    """For each round how many cores other programs used; empty: unknown, every round counts."""
+    median_ns: int
+    hop_ns: int | None = None
+    """The longer of the hops before and after it; None: unknown."""
+    others_cores: float = 0.0
+    """How many cores other programs used."""
 
     @property
-    def counted(self) -> tuple[int, ...]:
-        """The rounds that count, ascending: the quiet ones, but at least a third of all."""
-        num_rounds = len(next(iter(self.rounds_ns.values()), ()))
-        if not self.others_cores:
-            return tuple(range(num_rounds))
-        ranked = sorted(range(num_rounds), key=lambda index: (self.others_cores[index], index))
-        quiet = [index for index in ranked if self.others_cores[index] <= QUIET_CORES]
-        return tuple(sorted(ranked[: max(len(quiet), math.ceil(num_rounds * _LEAST_SHARE))]))
+    def is_undisturbed(self) -> bool:
+        """Whether the cores were near and left alone."""
+        is_near = self.hop_ns is None or self.hop_ns < NEAR_HOP_NS
+        return is_near and self.others_cores <= QUIET_CORES
+
+    @property
+    def disturbance(self) -> tuple[bool, float, int]:
+        """Orders turns: the least disturbed first."""
+        return not self.is_undisturbed, self.others_cores, self.hop_ns or 0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the rounds gave: for each name one turn per round."""
+
+    turns: Mapping[str, tuple[Turn, ...]]
+
+    def counted(self, name: str) -> tuple[int, ...]:
+        """The rounds that count, ascending: the undisturbed ones, but at least a third of all."""
+        turns = self.turns[name]
+        ranked = sorted(range(len(turns)), key=lambda index: (turns[index].disturbance, index))
+        num_good = sum(turn.is_undisturbed for turn in turns)
+        return tuple(sorted(ranked[: max(num_good, math.ceil(len(turns) * _LEAST_SHARE))]))
 
     def median_ns(self, name: str) -> int:
-        """Return the median over the rounds that count."""
-        return int(statistics.median(self.rounds_ns[name][index] for index in self.counted))
+        """Return the median over the turns that count."""
+        turns = self.turns[name]
+        return int(statistics.median(turns[index].median_ns for index in self.counted(name)))
 
-    def best_ns(self, name: str) -> int:
-        """Return the fastest round of all."""
-        return min(self.rounds_ns[name])
+    def rounds_ns(self, name: str) -> tuple[int, ...]:
+        """Return the time of every round, counted or not."""
+        return tuple(turn.median_ns for turn in self.turns[name])
 
     def ratio(self, name: str, other: str) -> float:
-        """Return the median, over the rounds that count, of time of `name` / time of `other`."""
-        left, right = self.rounds_ns[name], self.rounds_ns[other]
-        return statistics.median(left[index] / right[index] for index in self.counted)
+        """Return the median of time of `name` / time of `other` in the same round.
+
+        Over the rounds that count for both; if there are none, over all.
+        """
+        left, right = self.rounds_ns(name), self.rounds_ns(other)
+        both = sorted(set(self.counted(name)) & set(self.counted(other))) or range(len(left))
+        return statistics.median(left[index] / right[index] for index in both)
 
     @property
-    def median_others_cores(self) -> float | None:
-        """Return how many cores others used in the rounds that count; None: unknown."""
-        if not self.others_cores:
-            return None
-        return statistics.median(self.others_cores[index] for index in self.counted)
+    def median_others_cores(self) -> float:
+        """How many cores others used in the turns that count."""
+        return statistics.median(turn.others_cores for turn in self._counted_turns())
 
     @property
     def median_hop_ns(self) -> int | None:
-        """The median of the hops; None: unknown."""
-        return int(statistics.median(self.hops_ns)) if self.hops_ns else None
+        """The median hop in the turns that count; None: unknown."""
+        hops = [turn.hop_ns for turn in self._counted_turns() if turn.hop_ns is not None]
+        return int(statistics.median(hops)) if hops else None
+
+    def _counted_turns(self) -> list[Turn]:
+        return [turns[index] for name, turns in self.turns.items() for index in self.counted(name)]
 
 
 def compare_timers(
     timers: Mapping[str, Timer],
     *,
-    num_rounds: int = 9,
-    round_ns: int = 80_000_000,
+    num_rounds: int = 15,
+    turn_ns: int = 40_000_000,
     hop_ns: Callable[[], int | None] | None = None,
     on_round: Callable[[int], None] | None = None,
 ) -> Comparison:
@@ -96,9 +118,9 @@ def compare_timers(
         What to time, by name. Each round begins with another one.
     num_rounds
         Number of rounds, at least 1.
-    round_ns
-        Each timer gets about this long in each round, but at least `MIN_RUNS` runs. The first run
-        of each turn warms up and is not counted.
+    turn_ns
+        Each turn takes about this long, but at least `MIN_RUNS` runs. The first run of each turn
+        warms up and is not counted.
     hop_ns
         Measures a hop between two cores; None from it: there is only one.
     on_round
@@ -109,28 +131,28 @@ def compare_timers(
     num_runs = {}
     for name, timer in timers.items():
         run_ns = max(1, *timer(3)[1:])
-        num_runs[name] = min(MAX_RUNS, max(MIN_RUNS, round_ns // run_ns))
+        num_runs[name] = min(MAX_RUNS, max(MIN_RUNS, turn_ns // run_ns))
     names = list(timers)
-    rounds: dict[str, list[int]] = {name: [] for name in names}
-    hops: list[int | None] = []
-    others: list[float] = []
+    turns: dict[str, list[Turn]] = {name: [] for name in names}
     for done in range(num_rounds):
-        before = _Usage.now()
         first = done % len(names)
-        hops.append(_hop(hop_ns))
         for name in names[first:] + names[:first]:
-            wait_until_quiet()
-            times = timers[name](num_runs[name] + 1)[1:]
-            rounds[name].append(int(statistics.median(times)))
-        hops.append(_hop(hop_ns))
-        others.append(_Usage.now().others_since(before))
+            turns[name].append(_take_turn(timers[name], num_runs[name], hop_ns))
         if on_round is not None:
             on_round(done + 1)
-    return Comparison(
-        {name: tuple(values) for name, values in rounds.items()},
-        tuple(hop for hop in hops if hop is not None),
-        tuple(others),
-    )
+    return Comparison({name: tuple(values) for name, values in turns.items()})
+
+
+def _take_turn(timer: Timer, num_runs: int, hop_ns: Callable[[], int | None] | None) -> Turn:
+    wait_until_quiet()
+    hops = [None if hop_ns is None else hop_ns()]
+    before = _Usage.now()
+    times = timer(num_runs + 1)[1:]
+    others = _Usage.now().others_since(before)
+    wait_until_quiet()
+    hops.append(None if hop_ns is None else hop_ns())
+    known = [hop for hop in hops if hop is not None]
+    return Turn(int(statistics.median(times)), max(known, default=None), others)
 
 
 @dataclass(frozen=True)
@@ -168,10 +190,3 @@ def wait_until_quiet(limit_s: float = 1.0) -> bool:
         if time.process_time_ns() - before < _QUIET_NS:
             return True
     return False
-
-
-def _hop(hop_ns: Callable[[], int | None] | None) -> int | None:
-    if hop_ns is None:
-        return None
-    wait_until_quiet()
-    return hop_ns()

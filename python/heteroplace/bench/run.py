@@ -58,7 +58,7 @@ def row_of(result: Study) -> dict[str, object]:
         "core_hop_ns": comparison.median_hop_ns,
         "onnxruntime_ms": None,
     }
-    if ONNXRUNTIME in comparison.rounds_ns:
+    if ONNXRUNTIME in comparison.turns:
         row["onnxruntime_ms"] = _ms(comparison.median_ns(ONNXRUNTIME))
     return row
 

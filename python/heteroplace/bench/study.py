@@ -72,8 +72,8 @@ class StudyOptions:
 
     time_limit_s: float = 5.0
     """Of the solver, for each plan."""
-    num_rounds: int = 11
-    round_ns: int = 80_000_000
+    num_rounds: int = 21
+    turn_ns: int = 40_000_000
     """See `compare_timers`."""
     say: Say = lambda line: None
     on_round: Callable[[int], None] = lambda done: None
@@ -211,7 +211,7 @@ def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: boo
     comparison = compare_timers(
         {name: runner.benchmark for name, runner in {**executors, **peers}.items()},
         num_rounds=options.num_rounds,
-        round_ns=options.round_ns,
+        turn_ns=options.turn_ns,
         hop_ns=_hop_probe(executors),
         on_round=options.on_round,
     )

@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--output", type=Path, default=Path("build/demo"), metavar="DIR", help="default: build/demo"
     )
-    parser.add_argument("--rounds", type=int, default=11, help="rounds of measurement; default: 11")
+    parser.add_argument("--rounds", type=int, default=21, help="rounds of measurement; default: 21")
     parser.add_argument(
         "--time-limit",
         type=float,

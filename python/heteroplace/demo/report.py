@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heteroplace import Timeline
-from heteroplace.bench.measure_peers import QUIET_CORES, Comparison
+from heteroplace.bench.measure_peers import NEAR_HOP_NS, QUIET_CORES, Comparison
 from heteroplace.bench.study import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
 from heteroplace.model.placement import Placement
 from heteroplace.model.units import format_bytes, format_ns
@@ -25,8 +25,6 @@ from heteroplace.simulate.simulator import simulate
 
 _ROWS_SHOWN = 14
 _LINE_LENGTH = 130
-GOOD_HOP_NS = 100
-"""Two cores that are further apart than this slow down everything that runs on both."""
 
 
 def plan_headline(placement: Placement) -> str:
@@ -85,15 +83,15 @@ def write_timelines(placement: Placement, measured: Timeline, path: Path) -> Non
 def times_text(result: Study) -> str:
     """Return the table of everything that was timed, and what it says."""
     comparison = result.comparison
-    fastest = min(comparison.rounds_ns, key=comparison.median_ns)
+    fastest = min(comparison.turns, key=comparison.median_ns)
     rows = []
-    for name in sorted(comparison.rounds_ns, key=comparison.median_ns):
+    for name in sorted(comparison.turns, key=comparison.median_ns):
         predicted, devices = "", ""
         if name in result.executables:
             placement = result.executables[name].placement
             predicted = format_ns(placement.predicted_ns)
             devices = "+".join(placement.devices_used)
-        rounds = comparison.rounds_ns[name]
+        rounds = comparison.rounds_ns(name)
         rows.append(
             [
                 _label(name),
@@ -132,6 +130,13 @@ def verdict_text(result: Study, predicted_of: Timeline, measured: Timeline) -> s
         f"copies between memories: {len(placement.plan.copies)}; memory "
         f"{format_bytes(sum(memory))}, on {single} alone {format_bytes(sum(one_memory))}",
     ]
+    if CORES in result.executables:
+        first = result.single_names[0]
+        used = "+".join(result.executables[CORES].placement.devices_used)
+        times = comparison.ratio(first, CORES)
+        lines.append(
+            f"{used} without the device of all cores: {times:.2f} times as fast as {first}"
+        )
     if matched.rank_correlation is not None:
         lines.append(
             f"rank correlation of predicted and measured task times: {matched.rank_correlation:.2f}"
@@ -157,10 +162,10 @@ def _disturbances(comparison: Comparison) -> list[str]:
     hop, others = comparison.median_hop_ns, comparison.median_others_cores
     if hop is not None:
         note = ""
-        if hop > GOOD_HOP_NS:
+        if hop >= NEAR_HOP_NS:
             note = "; they are far apart now, so what runs on both is slower than predicted"
         lines.append(f"a cache line takes {hop} ns from core to core{note}")
-    if others is not None and others > QUIET_CORES:
+    if others > QUIET_CORES:
         lines.append(
             f"other programs used {others:.1f} cores meanwhile: these are not the times of a quiet "
             f"machine"
@@ -209,13 +214,18 @@ def summary_row(result: Study) -> dict[str, object]:
             name: sum(executable.lowered.memory_bytes)
             for name, executable in result.executables.items()
         },
-        "best_round_ms": {name: _ms(comparison.best_ns(name)) for name in comparison.rounds_ns},
-        "rounds_ms": {
-            name: [_ms(ns) for ns in rounds] for name, rounds in comparison.rounds_ns.items()
+        "rounds": {
+            name: [
+                {
+                    "ms": _ms(turn.median_ns),
+                    "hop_ns": turn.hop_ns,
+                    "others_cores": round(turn.others_cores, 3),
+                    "counted": index in comparison.counted(name),
+                }
+                for index, turn in enumerate(turns)
+            ]
+            for name, turns in comparison.turns.items()
         },
-        "counted_rounds": list(comparison.counted),
-        "hops_ns": list(comparison.hops_ns),
-        "others_cores": [round(cores, 3) for cores in comparison.others_cores],
     }
     return row
 
@@ -242,7 +252,7 @@ def write_summary(
 
 
 def _median_ms(result: Study, name: str) -> float | None:
-    if name not in result.comparison.rounds_ns:
+    if name not in result.comparison.turns:
         return None
     return _ms(result.comparison.median_ns(name))
 

@@ -10,6 +10,7 @@ from heteroplace.bench.measure_peers import (
     MAX_RUNS,
     MIN_RUNS,
     Comparison,
+    Turn,
     compare_timers,
     wait_until_quiet,
 )
@@ -43,12 +44,12 @@ def test_first_run_of_a_turn_is_not_counted() -> None:
     assert {name: result.median_ns(name) for name in clocks} == {
         name: clock.run_ns for name, clock in clocks.items()
     }
-    assert all(len(rounds) == 3 for rounds in result.rounds_ns.values())
+    assert all(len(result.rounds_ns(name)) == 3 for name in clocks)
 
 
 def test_number_of_runs_follows_the_time_of_one() -> None:
     clocks, _ = make_clocks()
-    compare_timers(clocks, num_rounds=1, round_ns=20_000_000)
+    compare_timers(clocks, num_rounds=1, turn_ns=20_000_000)
     # The first entry is the trial; each turn has one run to warm up.
     assert clocks["slow"].num_runs[1:] == [MIN_RUNS + 1]
     assert clocks["middle"].num_runs[1:] == [20 + 1]
@@ -64,12 +65,12 @@ def test_every_round_begins_with_another_timer() -> None:
     assert all(sorted(one) == sorted(trial) for one in rounds)
 
 
-def test_hops_are_measured_around_every_round_and_missing_ones_left_out() -> None:
+def test_hops_are_measured_around_every_turn_and_the_longer_is_kept() -> None:
     clocks, _ = make_clocks()
-    hops = iter([50, 60, None, 70])
-    result = compare_timers(clocks, num_rounds=2, hop_ns=lambda: next(hops))
-    assert result.hops_ns == (50, 60, 70)
-    assert result.median_hop_ns == 60
+    hops = iter([50, 60, None, 70, 200, 40])
+    result = compare_timers(clocks, num_rounds=1, hop_ns=lambda: next(hops))
+    assert [result.turns[name][0].hop_ns for name in clocks] == [60, 70, 200]
+    assert result.median_hop_ns == 70
     assert compare_timers(clocks, num_rounds=1).median_hop_ns is None
 
 
@@ -85,32 +86,52 @@ def test_no_round_is_refused() -> None:
         compare_timers({}, num_rounds=0)
 
 
+def turns(*times: int, hops: tuple[int, ...] = (), others: tuple[float, ...] = ()) -> tuple:
+    return tuple(
+        Turn(time, hops[i] if hops else None, others[i] if others else 0.0)
+        for i, time in enumerate(times)
+    )
+
+
 def test_ratio_is_taken_within_rounds() -> None:
     # The machine was twice as slow in the second round, for both.
-    comparison = Comparison({"a": (10, 20, 11), "b": (20, 40, 22)}, ())
+    comparison = Comparison({"a": turns(10, 20, 11), "b": turns(20, 40, 22)})
     assert comparison.ratio("a", "b") == 0.5
     assert comparison.median_ns("a") == 11
-    assert comparison.best_ns("b") == 20
 
 
-def test_rounds_with_busy_others_are_left_out() -> None:
-    comparison = Comparison({"a": (10, 90, 12, 80, 14, 70)}, (), (0.0, 1.5, 0.01, 1.2, 0.05, 0.9))
-    assert comparison.counted == (0, 2, 4)
+def test_turns_with_busy_others_are_left_out() -> None:
+    others = (0.0, 1.5, 0.01, 1.2, 0.05, 0.9)
+    comparison = Comparison({"a": turns(10, 90, 12, 80, 14, 70, others=others)})
+    assert comparison.counted("a") == (0, 2, 4)
     assert comparison.median_ns("a") == 12
-    assert comparison.best_ns("a") == 10
     assert comparison.median_others_cores == 0.01
 
 
-def test_a_third_of_the_rounds_counts_if_others_are_always_busy() -> None:
-    comparison = Comparison({"a": (1, 2, 3, 4, 5, 6)}, (), (2.0, 1.0, 2.0, 2.0, 2.0, 1.5))
-    assert comparison.counted == (1, 5)
+def test_turns_with_far_cores_are_left_out() -> None:
+    comparison = Comparison({"a": turns(10, 19, 12, hops=(40, 200, 60))})
+    assert comparison.counted("a") == (0, 2)
+    assert comparison.median_hop_ns == 50
 
 
-def test_what_others_use_is_measured_for_each_round() -> None:
+def test_ratio_takes_rounds_that_count_for_both() -> None:
+    left = turns(10, 10, 10, hops=(40, 200, 40))
+    right = turns(10, 20, 40, hops=(40, 40, 200))
+    assert Comparison({"a": left, "b": right}).ratio("a", "b") == 1.0
+
+
+def test_a_third_of_the_turns_counts_if_all_are_disturbed() -> None:
+    busy = (2.0, 1.0, 2.0, 2.0, 2.0, 1.5)
+    assert Comparison({"a": turns(1, 2, 3, 4, 5, 6, others=busy)}).counted("a") == (1, 5)
+    far = Comparison({"a": turns(1, 2, 3, hops=(300, 200, 250))})
+    assert far.counted("a") == (1,)
+    assert far.median_hop_ns == 200
+
+
+def test_what_others_use_is_measured_for_each_turn() -> None:
     clocks, _ = make_clocks()
     result = compare_timers(clocks, num_rounds=2)
-    assert len(result.others_cores) == 2
-    assert all(cores >= 0 for cores in result.others_cores)
+    assert all(turn.others_cores >= 0 for name in clocks for turn in result.turns[name])
 
 
 def test_quiet_is_not_said_while_a_thread_works() -> None:
