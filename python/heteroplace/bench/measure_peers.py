@@ -2,8 +2,8 @@
 
 A machine that others use changes its speed from second to second, and so does the distance between
 two of its cores (the time that a cache line takes from one to the other): where they are far apart,
-whatever runs on both is up to twice as slow. So all that is compared runs in one process, in rounds,
-and the distance and what other programs use are measured around every single turn. A result is the
+whatever runs on both is up to twice as slow. So all that is compared runs in one process, in rounds
+and distance and what other programs use are measured around every single turn. A result is the
 median over the undisturbed turns, as long as there are enough of them; turns are chosen by the
 state of the machine, never by what they gave.
 """
