@@ -10,8 +10,9 @@ from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.memory import format_bytes, memory_use
+from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.units import format_bytes
 
 
 def check_plan(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> None:

@@ -47,13 +47,3 @@ def memory_use(
     for device, num_bytes in enumerate(workspace):
         used[cluster.devices[device].memory] += num_bytes
     return tuple(used)
-
-
-def format_bytes(num_bytes: int) -> str:
-    """Return a size with a binary unit, e.g. "9.1 GiB" or "512 B"."""
-    size = float(num_bytes)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{num_bytes} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 
 from heteroplace.errors import InfeasibleError
-from heteroplace.model.memory import format_bytes
 from heteroplace.model.plan import Step
+from heteroplace.model.units import format_bytes
 from heteroplace.native.schedule import IMPOSSIBLE, Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound

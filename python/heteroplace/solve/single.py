@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from heteroplace.errors import InfeasibleError
-from heteroplace.model.memory import format_bytes, memory_use
+from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Plan
+from heteroplace.model.units import format_bytes
 from heteroplace.native.schedule import IMPOSSIBLE
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound
