@@ -20,7 +20,8 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.relay.fold_ops import EVALUATORS, FOLDABLE_DTYPES, SHAPE_OPS, static_shape
+from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.fold_ops import EVALUATORS, FOLDABLE_DTYPES, SHAPE_OPS
 
 MAX_GROWTH_BYTES = 64 * 2**20
 """A result above this size is folded only if it is no larger than what it is made from."""
@@ -66,10 +67,6 @@ class ConstantFolder:
             stack.append((current, True))
             stack.extend((child, False) for child in reversed(children(current)))
         return self._memo[expr]
-
-    def knows(self, expr: Any) -> bool:
-        """Return True if `expr` has been folded, or is the result of a fold."""
-        return expr in self._memo
 
     def mark_folded(self, expr: Any) -> None:
         """Declare that nothing is left to fold in `expr` and in what it is made of."""

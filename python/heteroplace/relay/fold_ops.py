@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heteroplace.relay.expressions import static_shape
+
 Array = npt.NDArray[Any]
 Folded = Array | list[Array] | None
 Evaluator = Callable[[Any, Sequence[Any], Any], Folded]
@@ -23,11 +25,6 @@ FOLDABLE_DTYPES = frozenset(
     | {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 )
 """Element types that mean the same in numpy and in TVM (bfloat16 and float8 do not)."""
-
-
-def static_shape(tensor_type: Any) -> tuple[int, ...]:
-    """Return the shape of a Relay tensor type whose dimensions are all integers."""
-    return tuple(int(dim) for dim in tensor_type.shape)
 
 
 def transform_layout(array: Array, src_layout: str, dst_layout: str) -> Array | None:

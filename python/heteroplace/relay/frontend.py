@@ -27,8 +27,8 @@ from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.fold import children, is_static
-from heteroplace.relay.fold_ops import static_shape
 from heteroplace.relay.incremental_types import IncrementalImport, linear_time_import
 from heteroplace.relay.onnx_load import (
     check_ops_are_known,
