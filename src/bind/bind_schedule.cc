@@ -9,7 +9,8 @@
 #include "model/problem.h"
 #include "sched/evaluate.h"
 #include "sched/list_schedule.h"
-#include "sched/search.h"
+#include "sched/what_if.h"
+#include "search/search.h"
 #include "sim/simulator.h"
 #include "support/error.h"
 
@@ -148,7 +149,7 @@ nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, 
     outcome = Search(problem, begin, options, hook);
   }
   return nb::make_tuple(ToTuple(problem, outcome.schedule), outcome.evaluations,
-                        outcome.was_stopped);
+                        outcome.was_stopped, outcome.price);
 }
 
 }  // namespace
@@ -178,13 +179,13 @@ void BindSchedule(nb::module_& module) {
         const std::vector<int> devices = ToNarrow(device);
         return ToTuple(problem, ListSchedule(problem, devices, {priority.data(), priority.size()}));
       });
-  module.def("search",
-             [](const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
-                int64_t max_evaluations, double time_limit_s, uint64_t seed, int64_t bound_ns,
-                int64_t patience, std::optional<nb::callable> progress) {
-               const SearchOptions options{max_evaluations, time_limit_s, seed, bound_ns, patience};
-               return SearchPlans(problem, starts, options, std::move(progress));
-             });
+  module.def("search", [](const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
+                          int64_t max_evaluations, double time_limit_s, uint64_t seed,
+                          int64_t bound_ns, int64_t patience, int threads,
+                          std::optional<nb::callable> progress) {
+    const SearchOptions options{max_evaluations, time_limit_s, seed, bound_ns, patience, threads};
+    return SearchPlans(problem, starts, options, std::move(progress));
+  });
   module.def("evaluate", [](const Problem& problem, const Ints& device, const Ints& order) {
     const SearchStart plan = ToStart(problem, device, order);
     Evaluator evaluate(problem);
@@ -196,7 +197,7 @@ void BindSchedule(nb::module_& module) {
     std::vector<int64_t> makespan;
     {
       nb::gil_scoped_release release;
-      makespan = WhatIf(problem, plan);
+      makespan = WhatIf(problem, plan.device, plan.order);
     }
     return ToNumpy(std::move(makespan), static_cast<size_t>(problem.num_devices));
   });

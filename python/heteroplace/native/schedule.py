@@ -44,6 +44,8 @@ class SearchReport:
     num_evaluations: int
     was_interrupted: bool
     """Ctrl-C ended it."""
+    prices: tuple[float, ...]
+    """For each memory what a byte is worth in the best plan, in ns."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +167,10 @@ class NativeProblem:
         seed: int,
         bound_ns: int = 0,
         patience: int = 0,
+        threads: int = 1,
         progress: Callable[[int, int], None] | None = None,
     ) -> SearchReport:
-        """Improve the best of some plans; see `src/sched/search.h`.
+        """Improve the best of some plans; see `src/search/search.h`.
 
         Parameters
         ----------
@@ -183,7 +186,7 @@ class NativeProblem:
             Called about 20 times a second with (evaluations, best makespan in ns).
         """
         pairs = [(_ints(self.placement(steps)), _ints(_run_order(steps))) for steps in starts]
-        drafted, evaluations, interrupted = _core.search(
+        drafted, evaluations, interrupted, prices = _core.search(
             self._core,
             pairs,
             -1 if max_evaluations is None else max_evaluations,
@@ -191,9 +194,10 @@ class NativeProblem:
             seed,
             bound_ns,
             patience,
+            threads,
             progress,
         )
-        return SearchReport(self._draft(*drafted), evaluations, interrupted)
+        return SearchReport(self._draft(*drafted), evaluations, interrupted, tuple(prices))
 
     def placement(self, steps: Sequence[Step]) -> tuple[int, ...]:
         """Return the device of each task in `steps`."""

@@ -104,6 +104,7 @@ def run_search(
         seed=options.seed,
         bound_ns=bound_ns,
         patience=PATIENCE_PER_TASK * max(1, len(problem.graph.tasks)),
+        threads=options.threads,
         progress=None if report is None else progress,
     )
     steps = found.draft.steps

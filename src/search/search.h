@@ -22,6 +22,7 @@ struct SearchOptions {
   uint64_t seed = 0;
   int64_t bound_ns = 0;  // a makespan that cannot be beaten: the search ends there
   int64_t patience = 0;  // ends after so many evaluations without gain; 0: never
+  int threads = 1;
 };
 
 /*! \brief Called now and then with (evaluations, best makespan); true ends the search. */
@@ -31,27 +32,24 @@ using SearchHook = std::function<bool(int64_t, int64_t)>;
 struct SearchOutcome {
   Schedule schedule;  // the best one
   int64_t evaluations = 0;
-  bool was_stopped = false;  // by the hook
+  bool was_stopped = false;   // by the hook
+  std::vector<double> price;  // [num_memories], ns per byte: what memory is worth in the best plan
 };
 
 /*!
- * \brief Improves plans by simulated annealing over (placement, order).
+ * \brief Improves plans: column generation over the pieces of the graph, with annealing as pricing.
  *
- * Moves: a task to another device, a chain of tasks to one device, a window of the order to random
- * devices, two tasks' devices exchanged, a task shifted in the order. Annealing runs in rounds:
- * first from each start, then mostly from the best so far, longer each time. Without a memory-
- * feasible start the violation is reduced first. The same seed and number of evaluations give the
- * same result, unless the time limit ends the search.
+ * The graph is cut into pieces (see Chain); equal pieces share their patterns. In each round prices
+ * of memory are found for the known patterns, a pattern is selected for each piece (see Selector),
+ * and annealing looks for patterns that would pay at those prices (see Anneal), several at once on
+ * `threads` threads. A graph without cuts is one piece: rounds of annealing within the memories,
+ * from the starts and from the best plans so far. The result is never worse than the best start.
+ * The same seed and number of evaluations give the same result whatever the number of threads,
+ * unless the time limit or the hook ends the search.
  *
  * \param starts At least one.
  */
 SearchOutcome Search(const Problem& problem, const std::vector<SearchStart>& starts,
                      const SearchOptions& options, const SearchHook& hook);
-
-/*!
- * \brief Makespan of the placement with each one task (with its group) moved to each device.
- * \return [num_tasks][num_devices]; kImpossible where the task may not run or memory overflows.
- */
-std::vector<int64_t> WhatIf(const Problem& problem, const SearchStart& plan);
 
 }  // namespace heteroplace

@@ -1,0 +1,174 @@
+#include "search/arrangement.h"
+
+#include <algorithm>
+
+namespace heteroplace {
+
+Arrangement::Arrangement(const Problem& problem, const Piece& piece)
+    : problem_(problem),
+      piece_(piece),
+      device_(piece.num_tasks, -1),
+      order_(piece.num_tasks),
+      position_(piece.num_tasks),
+      num_readers_(static_cast<size_t>(piece.num_tensors) * piece.num_memories, 0),
+      workspace_(piece.num_devices, 0),
+      used_(piece.num_memories, 0) {}
+
+int64_t Arrangement::BytesAt(int tensor, int memory) const {
+  const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
+  return is_set_aside ? 0 : piece_.tensor_bytes[tensor];
+}
+
+void Arrangement::Load(std::span<const int> device, std::span<const int> order, int entry) {
+  entry_ = entry;
+  device_.assign(device.begin(), device.end());
+  order_.assign(order.begin(), order.end());
+  for (int index = 0; index < piece_.num_tasks; ++index) position_[order_[index]] = index;
+  std::fill(num_readers_.begin(), num_readers_.end(), 0);
+  std::fill(workspace_.begin(), workspace_.end(), 0);
+  std::fill(used_.begin(), used_.end(), 0);
+  for (int task = 0; task < piece_.num_tasks; ++task) {
+    const int memory = problem_.device_memory[device_[task]];
+    used_[memory] += piece_.weight_bytes[task];
+    int64_t& workspace = workspace_[device_[task]];
+    const int64_t extra = std::max<int64_t>(0, piece_.workspace_bytes[task] - workspace);
+    workspace += extra;
+    used_[memory] += extra;
+    for (int tensor : piece_.makes[task]) used_[memory] += BytesAt(tensor, memory);
+    for (int tensor : piece_.reads[task]) {
+      if (Readers(tensor, memory)++ > 0) continue;
+      const int home = Home(tensor);
+      if (home >= 0 && home != memory) used_[memory] += BytesAt(tensor, memory);
+    }
+  }
+  Keep();
+}
+
+void Arrangement::Keep() {
+  devices_undo_.clear();
+  rotations_undo_.clear();
+  first_changed_ = piece_.num_tasks;
+  last_changed_ = -1;
+}
+
+void Arrangement::Undo() {
+  for (size_t index = rotations_undo_.size(); index-- > 0;) {
+    const auto [from, to] = rotations_undo_[index];
+    Rotate(to, from);
+  }
+  for (size_t index = devices_undo_.size(); index-- > 0;) {
+    const auto [task, device] = devices_undo_[index];
+    SetOne(task, device);
+  }
+  Keep();
+}
+
+void Arrangement::SetDevice(int task, int device) {
+  if (device_[task] == device) return;
+  const int group = piece_.group[task];
+  if (group < 0) {
+    devices_undo_.emplace_back(task, device_[task]);
+    SetOne(task, device);
+    return;
+  }
+  for (int member : piece_.group_tasks[group]) {
+    devices_undo_.emplace_back(member, device_[member]);
+    SetOne(member, device);
+  }
+}
+
+void Arrangement::SetOne(int task, int device) {
+  const int from = problem_.device_memory[device_[task]];
+  const int to = problem_.device_memory[device];
+  if (piece_.has_workspace) MoveWorkspace(task, device_[task], device);
+  if (from != to) {
+    used_[from] -= piece_.weight_bytes[task];
+    used_[to] += piece_.weight_bytes[task];
+    MoveReads(task, from, to);
+    MoveMakes(task, from, to);
+  }
+  device_[task] = device;
+  NotePositions(task);
+}
+
+void Arrangement::MoveReads(int task, int from, int to) {
+  for (int tensor : piece_.reads[task]) {
+    const int home = Home(tensor);
+    if (--Readers(tensor, from) == 0 && home >= 0 && home != from) {
+      used_[from] -= BytesAt(tensor, from);
+    }
+    if (Readers(tensor, to)++ == 0 && home >= 0 && home != to) {
+      used_[to] += BytesAt(tensor, to);
+    }
+  }
+}
+
+void Arrangement::MoveMakes(int task, int from, int to) {
+  for (int tensor : piece_.makes[task]) {
+    // The copy at the new home becomes the original, and the old home needs a copy.
+    if (Readers(tensor, to) == 0) used_[to] += BytesAt(tensor, to);
+    if (Readers(tensor, from) == 0) used_[from] -= BytesAt(tensor, from);
+  }
+}
+
+void Arrangement::MoveWorkspace(int task, int from, int to) {
+  const int64_t bytes = piece_.workspace_bytes[task];
+  if (bytes > workspace_[to]) {
+    used_[problem_.device_memory[to]] += bytes - workspace_[to];
+    workspace_[to] = bytes;
+  }
+  if (bytes > 0 && bytes == workspace_[from]) {
+    int64_t largest = 0;
+    for (int other = 0; other < piece_.num_tasks; ++other) {
+      if (other != task && device_[other] == from) {
+        largest = std::max(largest, piece_.workspace_bytes[other]);
+      }
+    }
+    used_[problem_.device_memory[from]] -= bytes - largest;
+    workspace_[from] = largest;
+  }
+}
+
+void Arrangement::NotePositions(int task) {
+  first_changed_ = std::min(first_changed_, position_[task]);
+  last_changed_ = std::max(last_changed_, position_[task]);
+  // Copies are made for their first reader: those of its tensors may change hands.
+  for (int tensor : piece_.makes[task]) {
+    for (int reader : piece_.readers[tensor]) {
+      last_changed_ = std::max(last_changed_, position_[reader]);
+    }
+  }
+  for (int tensor : piece_.reads[task]) {
+    for (int reader : piece_.readers[tensor]) {
+      last_changed_ = std::max(last_changed_, position_[reader]);
+    }
+  }
+}
+
+std::pair<int, int> Arrangement::Range(int task) const {
+  int lowest = 0, highest = piece_.num_tasks - 1;
+  for (int before : piece_.predecessors[task]) lowest = std::max(lowest, position_[before] + 1);
+  for (int after : piece_.successors[task]) highest = std::min(highest, position_[after] - 1);
+  return {lowest, highest};
+}
+
+void Arrangement::Rotate(int from, int to) {
+  const int task = order_[from];
+  const int step = from < to ? 1 : -1;
+  for (int index = from; index != to; index += step) {
+    order_[index] = order_[index + step];
+    position_[order_[index]] = index;
+  }
+  order_[to] = task;
+  position_[task] = to;
+  rotations_undo_.emplace_back(from, to);
+  first_changed_ = std::min({first_changed_, from, to});
+  last_changed_ = std::max({last_changed_, from, to});
+  for (int tensor : piece_.reads[task]) {
+    for (int reader : piece_.readers[tensor]) {
+      last_changed_ = std::max(last_changed_, position_[reader]);
+    }
+  }
+}
+
+}  // namespace heteroplace

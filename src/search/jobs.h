@@ -1,0 +1,53 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace heteroplace {
+
+/*!
+ * \brief Runs job(0) ... job(count - 1) on some threads, each job once, and waits for all.
+ *
+ * Jobs are taken in order but may end in any. The caller's thread calls `watch` every few
+ * milliseconds meanwhile. The first exception of a job is thrown again here.
+ */
+inline void RunJobs(int count, int threads, const std::function<void(int)>& job,
+                    const std::function<void()>& watch) {
+  std::atomic<int> next{0};
+  std::mutex mutex;
+  std::condition_variable all_done;
+  int num_done = 0;                // guarded by mutex
+  std::exception_ptr first_error;  // guarded by mutex
+  const auto work = [&] {
+    for (int index = next++; index < count; index = next++) {
+      std::exception_ptr error;
+      try {
+        job(index);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (error && !first_error) first_error = error;
+      if (++num_done == count) all_done.notify_one();
+    }
+  };
+  {
+    std::vector<std::jthread> workers;
+    for (int thread = 0; thread < std::min(threads, count); ++thread) workers.emplace_back(work);
+    std::unique_lock<std::mutex> lock(mutex);
+    while (num_done < count) {
+      all_done.wait_for(lock, std::chrono::milliseconds(5));
+      lock.unlock();
+      watch();
+      lock.lock();
+    }
+  }
+  if (first_error) std::rethrow_exception(first_error);
+}
+
+}  // namespace heteroplace

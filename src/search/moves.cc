@@ -1,0 +1,171 @@
+#include "search/moves.h"
+
+#include <algorithm>
+
+namespace heteroplace {
+
+namespace {
+
+constexpr int kMaxShift = 48;  // positions that a task moves in the order
+constexpr int kMaxChain = 8;
+constexpr int kMaxWindow = 6;
+
+}  // namespace
+
+Moves::Moves(const Problem& problem, const Piece& piece, const Csr& branches,
+             Arrangement& arrangement, Random& random)
+    : problem_(problem),
+      piece_(piece),
+      branches_(branches),
+      arrangement_(arrangement),
+      random_(random) {
+  for (int task = 0; task < piece.num_tasks; ++task) {
+    if (piece.allowed[task].size() > 1) movable_.push_back(task);
+  }
+}
+
+bool Moves::Propose() {
+  // Parts per hundred; without branches their share goes to single tasks.
+  const int kind = random_.Below(100);
+  const bool has_branches = branches_.num_rows() > 0;
+  if (movable_.empty() || kind < 25) {
+    ShiftTask(random_.Below(piece_.num_tasks));
+  } else if (has_branches && kind < 33) {
+    ShiftBranch();
+  } else if (has_branches && kind < 45) {
+    MoveBranch();
+  } else if (has_branches && kind < 50) {
+    ExchangeBranches();
+  } else if (kind < 68) {
+    MoveTask();
+  } else if (kind < 75) {
+    MoveTask();
+    ShiftTask(random_.Below(piece_.num_tasks));
+  } else if (kind < 85) {
+    MoveChain();
+  } else if (kind < 92) {
+    MoveWindow();
+  } else {
+    ExchangeTasks();
+  }
+  return arrangement_.is_changed();
+}
+
+int Moves::PickDevice(int task) {
+  const auto allowed = piece_.allowed[task];
+  return allowed[static_cast<size_t>(random_.Below(static_cast<int>(allowed.size())))];
+}
+
+bool Moves::IsAllowed(int task, int device) const {
+  return piece_.Run(task, device) != kImpossible;
+}
+
+void Moves::SetAll(std::span<const int> tasks, int device) {
+  for (int task : tasks) {
+    if (IsAllowed(task, device)) arrangement_.SetDevice(task, device);
+  }
+}
+
+void Moves::MoveTask() {
+  const int task = PickMovable();
+  const auto allowed = piece_.allowed[task];
+  // One of the others: the last one stands in for the current one.
+  int device = allowed[static_cast<size_t>(random_.Below(static_cast<int>(allowed.size()) - 1))];
+  if (device == arrangement_.device()[task]) device = allowed.back();
+  arrangement_.SetDevice(task, device);
+}
+
+void Moves::MoveChain() {
+  int task = PickMovable();
+  const int device = PickDevice(task);
+  for (int length = 2 + random_.Below(kMaxChain - 1); length > 0; --length) {
+    if (IsAllowed(task, device)) arrangement_.SetDevice(task, device);
+    const auto next = piece_.successors[task];
+    if (next.empty()) return;
+    task = next[static_cast<size_t>(random_.Below(static_cast<int>(next.size())))];
+  }
+}
+
+void Moves::MoveWindow() {
+  const int length = std::min(2 + random_.Below(kMaxWindow - 1), piece_.num_tasks);
+  const int first = random_.Below(piece_.num_tasks - length + 1);
+  const int common = PickDevice(arrangement_.order()[first]);
+  const bool is_one = random_.Below(2) == 0;
+  for (int index = first; index < first + length; ++index) {
+    const int task = arrangement_.order()[index];
+    const int device = is_one ? common : PickDevice(task);
+    if (IsAllowed(task, device)) arrangement_.SetDevice(task, device);
+  }
+}
+
+void Moves::MoveBranch() {
+  const auto branch = branches_[random_.Below(branches_.num_rows())];
+  const int size = static_cast<int>(branch.size());
+  const int device = PickDevice(branch[static_cast<size_t>(random_.Below(size))]);
+  switch (random_.Below(4)) {
+    case 0:  // The first part.
+      SetAll(branch.first(static_cast<size_t>(1 + random_.Below(size))), device);
+      break;
+    case 1:  // The last part.
+      SetAll(branch.subspan(static_cast<size_t>(random_.Below(size))), device);
+      break;
+    default:
+      SetAll(branch, device);
+  }
+}
+
+void Moves::ExchangeTasks() {
+  const int left = PickMovable();
+  const int position = arrangement_.position()[left];
+  const int reach = std::min(position + 1 + random_.Below(kMaxShift), piece_.num_tasks - 1);
+  const int right = arrangement_.order()[reach];
+  const int left_device = arrangement_.device()[left];
+  const int right_device = arrangement_.device()[right];
+  if (!IsAllowed(left, right_device) || !IsAllowed(right, left_device)) return;
+  arrangement_.SetDevice(left, right_device);
+  arrangement_.SetDevice(right, left_device);
+}
+
+void Moves::ExchangeBranches() {
+  const auto left = branches_[random_.Below(branches_.num_rows())];
+  const auto right = branches_[random_.Below(branches_.num_rows())];
+  if (left.size() != right.size() || left.data() == right.data()) return;
+  for (size_t index = 0; index < left.size(); ++index) {
+    const int left_device = arrangement_.device()[left[index]];
+    const int right_device = arrangement_.device()[right[index]];
+    if (!IsAllowed(left[index], right_device) || !IsAllowed(right[index], left_device)) continue;
+    arrangement_.SetDevice(left[index], right_device);
+    arrangement_.SetDevice(right[index], left_device);
+  }
+}
+
+void Moves::ShiftTask(int task) {
+  const int from = arrangement_.position()[task];
+  auto [lowest, highest] = arrangement_.Range(task);
+  lowest = std::max(lowest, from - kMaxShift);
+  highest = std::min(highest, from + kMaxShift);
+  if (lowest >= highest) return;
+  int to = lowest + random_.Below(highest - lowest);
+  if (to >= from) ++to;
+  arrangement_.Rotate(from, to);
+}
+
+void Moves::ShiftBranch() {
+  const auto branch = branches_[random_.Below(branches_.num_rows())];
+  // Draws the branch together: as early as it can be, or as late.
+  if (random_.Below(2) == 0) {
+    for (int task : branch) {
+      const int earliest = arrangement_.Range(task).first;
+      const int from = arrangement_.position()[task];
+      if (earliest < from) arrangement_.Rotate(from, earliest);
+    }
+    return;
+  }
+  for (size_t index = branch.size(); index-- > 0;) {
+    const int latest = arrangement_.Range(branch[index]).second;
+    const int from = arrangement_.position()[branch[index]];
+    if (latest > from) arrangement_.Rotate(from, latest);
+  }
+}
+
+}  // namespace heteroplace

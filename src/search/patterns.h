@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "search/piece.h"
+#include "search/piece_search.h"
+
+namespace heteroplace {
+
+/*! \brief One way to lay out a piece, with what it takes for each memory it may be entered from. */
+struct Pattern {
+  Layout layout;
+  int exit_memory = 0;           // of the last task
+  std::vector<int64_t> time_ns;  // [num_memories], kNever: not from there
+  std::vector<int64_t> used;     // [num_memories of entry][num_memories], bytes
+};
+
+/*! \brief The patterns that are known for each class of pieces. Not thread-safe. */
+class Patterns {
+ public:
+  Patterns(const Problem& problem, const Chain& chain);
+
+  /*!
+   * \brief Adds a layout to a class, unless another one is at least as good everywhere.
+   * \return Its id within the class, or -1.
+   */
+  int Add(int piece_class, const Layout& layout);
+  /*! \brief Patterns of a class. */
+  const std::vector<Pattern>& of(int piece_class) const { return patterns_[piece_class]; }
+  /*! \brief Drops all but the given patterns of a class; ids are then positions in `kept`. */
+  void Keep(int piece_class, std::span<const int> kept);
+  /*! \brief Price of a pattern entered from a memory: its time, and `price` ns per byte. */
+  double Cost(const Pattern& pattern, int entry, std::span<const double> price) const {
+    if (pattern.time_ns[entry] == kNever) return kNoCost;
+    double cost = static_cast<double>(pattern.time_ns[entry]);
+    const size_t row = static_cast<size_t>(entry) * num_memories_;
+    for (size_t memory = 0; memory < num_memories_; ++memory) {
+      cost += price[memory] * static_cast<double>(pattern.used[row + memory]);
+    }
+    return cost;
+  }
+  static constexpr double kNoCost = 1e300;
+
+ private:
+  bool IsDominated(const Pattern& pattern, const std::vector<Pattern>& others) const;
+  /*! \brief Whether `left` is at least as good as `right` when entered from a memory. */
+  bool IsAtLeastAsGood(const Pattern& left, const Pattern& right, int entry) const;
+
+  const Problem& problem_;
+  const Chain& chain_;
+  size_t num_memories_;
+  std::vector<std::vector<Pattern>> patterns_;  // [num_classes]
+};
+
+/*!
+ * \brief Adds the layouts that are known without searching: everything on one device, and every
+ * placement of a very small piece.
+ */
+void AddPlainPatterns(const Problem& problem, const Chain& chain, Patterns& patterns);
+
+/*! \brief Whether AddPlainPatterns tries every placement of the piece. */
+bool IsEnumerated(const Piece& piece);
+
+}  // namespace heteroplace

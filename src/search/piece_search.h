@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "model/problem.h"
+#include "sched/evaluate.h"
+#include "search/piece.h"
+
+namespace heteroplace {
+
+/*! \brief A placement and an order of the tasks of a piece. */
+struct Layout {
+  std::vector<int> device;  // [num_tasks]
+  std::vector<int> order;   // [num_tasks], topological
+};
+
+/*! \brief What a piece is improved for. */
+struct PieceGoal {
+  int entry = 0;                     // memory of the cut before the piece
+  std::vector<double> price;         // [num_memories], ns per byte
+  std::vector<double> exit_ns;       // [num_devices], added for the device of the last task
+  std::vector<int64_t> limit_bytes;  // [num_memories], more is a violation
+};
+
+/*! \brief Less violation first, then less time and price. */
+struct PieceValue {
+  int64_t violation = 0;
+  double cost = 0;
+
+  bool operator<(const PieceValue& other) const {
+    return violation != other.violation ? violation < other.violation : cost < other.cost;
+  }
+};
+
+/*! \brief How long and how hot to anneal. */
+struct AnnealOptions {
+  int64_t max_evaluations = 0;
+  uint64_t seed = 0;
+  double first_heat = 0.01;  // temperature at the beginning, as a part of the time of the piece
+};
+
+/*! \brief The best layout that annealing met. */
+struct AnnealOutcome {
+  Layout layout;
+  PieceValue value;
+  int64_t time_ns = 0;
+  int64_t evaluations = 0;
+};
+
+/*!
+ * \brief Improves a layout by simulated annealing over placement and order.
+ *
+ * Moves: a task, a branch or a part of one, a chain or a window of the order to another device; two
+ * tasks' or branches' devices exchanged; a task or a branch shifted in the order. The same seed and
+ * number of evaluations give the same result, unless `stop` becomes true.
+ *
+ * \param branches As found by FindBranches.
+ */
+AnnealOutcome Anneal(const Problem& problem, const Piece& piece, const Csr& branches,
+                     const Layout& start, const PieceGoal& goal, const AnnealOptions& options,
+                     const std::atomic<bool>& stop);
+
+}  // namespace heteroplace

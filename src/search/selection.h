@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sched/random.h"
+#include "search/patterns.h"
+
+namespace heteroplace {
+
+/*! \brief One pattern for each piece of a chain. */
+struct Selection {
+  std::vector<int> choice;  // [num_pieces], pattern of the piece's class
+  int64_t time_ns = 0;
+  std::vector<int64_t> used;  // [num_memories], without what is used under every placement
+  int64_t violation = 0;      // bytes without room
+};
+
+/*!
+ * \brief Chooses a pattern for each piece: least total time within the memories.
+ *
+ * For given prices of memory the best selection is a shortest path over (piece, memory of the
+ * cut). Prices are found by ascending the Lagrangian dual; whole bytes are then met by replacing
+ * stretches of the chain by shortest paths for varied prices.
+ */
+class Selector {
+ public:
+  Selector(const Problem& problem, const Chain& chain, const Patterns& patterns);
+
+  /*! \brief The selection with the given patterns. */
+  Selection Make(std::vector<int> choice) const;
+  /*! \brief Prices of memory, [num_memories] ns per byte, and the best selection for them. */
+  std::vector<double> FindPrices(std::vector<double> price, int64_t target_ns, int rounds);
+  /*! \brief The best selection for prices. */
+  Selection BestFor(std::span<const double> price);
+  /*!
+   * \brief Improves a selection: less violation, then less time.
+   * \param tries Stretches to replace.
+   */
+  Selection Improve(Selection selection, std::span<const double> price, int tries, Random& random);
+
+  /*!
+   * \brief What a piece of a class would have to gain to matter, for each pair of memories.
+   *
+   * [num_classes][num_memories][num_memories]: least, over the class's pieces, of the cost of the
+   * best path through that pair minus the cost of the best path; kNoCost: no path.
+   */
+  std::vector<double> Slack(std::span<const double> price);
+  /*! \brief Best pattern of a class between two memories at a price; -1: none. */
+  int Best(int piece_class, int entry, int exit, std::span<const double> price) const;
+
+ private:
+  /*! \brief Best patterns of all classes for one vector of prices. */
+  struct Table {
+    std::vector<int> pattern;  // [num_classes][num_memories][num_memories], -1: none
+    std::vector<double> cost;  // same
+  };
+  Table MakeTable(std::span<const double> price) const;
+  /*! \brief Cheapest patterns for pieces [begin, end) between two memories; exit -1: any. */
+  bool FindPath(const Table& table, int begin, int end, int entry, int exit,
+                std::vector<int>& choice);
+  size_t Cell(int piece_class, int entry, int exit) const {
+    return (static_cast<size_t>(piece_class) * num_memories_ + static_cast<size_t>(entry)) *
+               num_memories_ +
+           static_cast<size_t>(exit);
+  }
+  int ExitOf(int piece, int pattern) const {
+    return patterns_.of(chain_.piece_class[piece])[pattern].exit_memory;
+  }
+  int64_t Violation(std::span<const int64_t> used) const;
+  double Penalty(std::span<const int64_t> used, std::span<const double> rate) const;
+  void AddPiece(int piece, int pattern, int entry, int64_t sign, int64_t& time_ns,
+                std::vector<int64_t>& used) const;
+
+  const Problem& problem_;
+  const Chain& chain_;
+  const Patterns& patterns_;
+  size_t num_memories_;
+  std::vector<double> reach_;  // [num_pieces + 1][num_memories], of FindPath
+  std::vector<int> from_;      // same, memory before
+};
+
+}  // namespace heteroplace
