@@ -26,6 +26,7 @@ from heteroplace.bench.suites.catalogue import QUICK, select
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.report.tables import format_table
 from heteroplace.solve import SOLVERS, get_solver
+from heteroplace.solve.base import SolveOptions
 
 Row = dict[str, object]
 Say = Callable[[str], None]
@@ -134,11 +135,13 @@ def place_rows(options: PlaceOptions, say: Say) -> list[Row]:
     Raises
     ------
     SolverError
-        A solver's name is unknown.
+        A solver's name is unknown, or the budget or the seed is out of range.
     HeteroPlaceError
         An instance cannot be built.
     """
     names = options.solvers or tuple(SOLVERS)
+    # Wrong options are told here, once, and not by every process.
+    SolveOptions(time_limit_s=options.budget_s, seed=options.seed)
     for name in names:
         get_solver(name)
     rows: list[Row] = []
