@@ -93,7 +93,8 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
                  Ints unit_values, Ints weight_bytes, Ints workspace_bytes, Ints task_group,
                  Ints tensor_bytes, Ints producer, Ints is_output, Ints read_offsets,
                  Ints read_values, Ints memory_bytes, Ints link_bandwidth, Ints link_latency_ns,
-                 Ints link_channel, Ints route_offsets, Ints route_links, int host) {
+                 Ints link_resource_offsets, Ints link_resource_values, Ints route_offsets,
+                 Ints route_links, int host) {
   Problem problem;
   problem.run_ns = ToWide(run_ns);
   problem.device_memory = ToNarrow(device_memory);
@@ -108,7 +109,7 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
   problem.memory_bytes = ToWide(memory_bytes);
   problem.link_bandwidth = ToWide(link_bandwidth);
   problem.link_latency_ns = ToWide(link_latency_ns);
-  problem.link_channel = ToNarrow(link_channel);
+  problem.link_resources = ToCsr(link_resource_offsets, link_resource_values);
   problem.route_links = ToCsr(route_offsets, route_links);
   problem.host = host;
   problem.Finish();
@@ -159,8 +160,9 @@ void BindSchedule(nb::module_& module) {
            nb::arg("workspace_bytes"), nb::arg("task_group"), nb::arg("tensor_bytes"),
            nb::arg("producer"), nb::arg("is_output"), nb::arg("read_offsets"),
            nb::arg("read_values"), nb::arg("memory_bytes"), nb::arg("link_bandwidth"),
-           nb::arg("link_latency_ns"), nb::arg("link_channel"), nb::arg("route_offsets"),
-           nb::arg("route_links"), nb::arg("host"));
+           nb::arg("link_latency_ns"), nb::arg("link_resource_offsets"),
+           nb::arg("link_resource_values"), nb::arg("route_offsets"), nb::arg("route_links"),
+           nb::arg("host"));
   module.def("simulate", &SimulateSteps);
   module.def("heft", [](const Problem& problem, const Ints& preferred) {
     const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);

@@ -33,7 +33,7 @@ void Problem::Finish() {
   num_devices = static_cast<int>(device_memory.size());
   num_memories = static_cast<int>(memory_bytes.size());
   num_units = CountIds(device_units.values);
-  num_channels = CountIds(link_channel);
+  num_resources = std::max(num_units, CountIds(link_resources.values));
   num_groups = CountIds(task_group);
   pairs_ = static_cast<size_t>(num_memories) * static_cast<size_t>(num_memories);
   const size_t tasks = weight_bytes.size();
@@ -43,7 +43,7 @@ void Problem::Finish() {
       producer.size() == tensor_bytes.size() && is_output.size() == tensor_bytes.size() &&
       device_units.num_rows() == num_devices && route_links.offsets.size() == pairs_ + 1 &&
       link_latency_ns.size() == link_bandwidth.size() &&
-      link_channel.size() == link_bandwidth.size();
+      link_resources.offsets.size() == link_bandwidth.size() + 1;
   if (!agrees) throw Error(ErrorKind::kGraph, "the arrays of a problem have sizes that disagree");
   DeriveLists();
   DeriveTransfers();
@@ -79,12 +79,14 @@ void Problem::DeriveLists() {
 }
 
 void Problem::DeriveTransfers() {
-  route_channels = Csr();
+  route_resources = Csr();
   for (int pair = 0; pair < static_cast<int>(pairs_); ++pair) {
-    std::vector<int> channels;
-    for (int link : route_links[pair]) channels.push_back(link_channel[link]);
-    SortUnique(channels);
-    route_channels.AddRow(channels);
+    std::vector<int> resources;
+    for (int link : route_links[pair]) {
+      resources.insert(resources.end(), link_resources[link].begin(), link_resources[link].end());
+    }
+    SortUnique(resources);
+    route_resources.AddRow(resources);
   }
   transfer_ns.assign(static_cast<size_t>(num_tensors) * pairs_, kImpossible);
   for (int tensor = 0; tensor < num_tensors; ++tensor) {

@@ -50,7 +50,7 @@ struct Problem {
   std::vector<int64_t> memory_bytes;     // [num_memories]
   std::vector<int64_t> link_bandwidth;   // [num_links], bytes per second
   std::vector<int64_t> link_latency_ns;  // [num_links]
-  std::vector<int> link_channel;         // [num_links]
+  Csr link_resources;                    // [num_links], what a copy over the link occupies
   Csr route_links;                       // [num_memories * num_memories], empty: none
   int host = -1;                         // memory id, -1: no host
 
@@ -60,14 +60,14 @@ struct Problem {
   int num_devices = 0;
   int num_memories = 0;
   int num_units = 0;
-  int num_channels = 0;
+  int num_resources = 0;  // units come first, then what only copies occupy
   int num_groups = 0;
   Csr task_makes;                    // [num_tasks], tensor ids
   Csr predecessors;                  // [num_tasks], task ids, each once
   Csr successors;                    // [num_tasks], task ids, each once
   Csr group_tasks;                   // [num_groups], task ids
   Csr allowed;                       // [num_tasks], device ids
-  Csr route_channels;                // [num_memories * num_memories], each once
+  Csr route_resources;               // [num_memories * num_memories], each once
   std::vector<int64_t> transfer_ns;  // [num_tensors][num_memories][num_memories]
   std::vector<int> outputs;          // distinct tensor ids that the model returns
   std::vector<int64_t> tail_ns;      // [num_tasks], shortest possible time after its finish
@@ -81,7 +81,7 @@ struct Problem {
     return run_ns[static_cast<size_t>(task) * static_cast<size_t>(num_devices) +
                   static_cast<size_t>(device)];
   }
-  /*! \brief Row of `route_links` and `route_channels` for a pair of memories. */
+  /*! \brief Row of `route_links` and `route_resources` for a pair of memories. */
   int Pair(int src, int dst) const { return src * num_memories + dst; }
   /*! \brief Time to copy a tensor between two memories, or kImpossible. */
   int64_t Transfer(int tensor, int src, int dst) const {

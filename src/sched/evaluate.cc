@@ -8,7 +8,7 @@ Evaluator::Evaluator(const Problem& problem)
     : problem_(problem),
       use_(problem),
       unit_free_ns_(problem.num_units, 0),
-      channels_(problem.num_channels),
+      busy_(problem.num_resources),
       finish_ns_(problem.num_tasks, 0),
       arrival_ns_(
           static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories), 0),
@@ -19,7 +19,7 @@ Value Evaluator::operator()(std::span<const int> device, std::span<const int> or
   ++evaluation_;
   use_.Clear();
   copies_.clear();
-  for (Slots& channel : channels_) channel.Clear();
+  for (Slots& busy : busy_) busy.Clear();
   std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
   makespan_ns_ = 0;
   unreachable_ = 0;
@@ -65,16 +65,25 @@ int64_t Evaluator::Copy(int tensor, int src, int dst, int64_t ready) {
     unreachable_ += kUnreachablePenalty;
     return ready;
   }
-  const auto channels = problem_.route_channels[problem_.Pair(src, dst)];
+  const auto resources = problem_.route_resources[problem_.Pair(src, dst)];
   int64_t start = ready;
+  for (int resource : resources) {
+    if (resource < problem_.num_units) start = std::max(start, unit_free_ns_[resource]);
+  }
   while (true) {
     int64_t next = start;
-    for (int channel : channels) next = channels_[channel].EarliestFit(next, duration);
+    for (int resource : resources) next = busy_[resource].EarliestFit(next, duration);
     if (next == start) break;
     start = next;
   }
   const int64_t finish = start + duration;
-  for (int channel : channels) channels_[channel].Reserve(start, finish);
+  for (int resource : resources) {
+    if (resource < problem_.num_units) {
+      unit_free_ns_[resource] = finish;
+    } else {
+      busy_[resource].Reserve(start, finish);
+    }
+  }
   copies_.push_back({tensor, src, dst, start, finish});
   use_.AddCopy(tensor, dst);
   makespan_ns_ = std::max(makespan_ns_, finish);

@@ -31,7 +31,8 @@ struct Value {
  *
  * Tasks are taken in the order; each starts when its units are free of the tasks before it and its
  * tensors have arrived. A copy is made for the first reader in a memory and takes the first gap of
- * its channels. Every order of service of the units can be said by some order.
+ * its channels; a copy that occupies units waits for them like a task. Every order of service of
+ * the units can be said by some order.
  */
 class Evaluator {
  public:
@@ -57,7 +58,7 @@ class Evaluator {
   const Problem& problem_;
   MemoryUse use_;
   std::vector<int64_t> unit_free_ns_;  // [num_units]
-  std::vector<Slots> channels_;        // [num_channels]
+  std::vector<Slots> busy_;            // [num_resources], those of units stay empty
   std::vector<int64_t> finish_ns_;     // [num_tasks]
   std::vector<int64_t> arrival_ns_;    // [num_tensors][num_memories], valid if stamped
   std::vector<int> stamp_;             // [num_tensors][num_memories], evaluation of the arrival

@@ -46,8 +46,7 @@ class ListScheduler {
   explicit ListScheduler(const Problem& problem)
       : problem_(problem),
         use_(problem),
-        units_(problem.num_units),
-        channels_(problem.num_channels),
+        busy_(problem.num_resources),
         there_ns_(
             static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories),
             kNotThere),
@@ -100,26 +99,26 @@ class ListScheduler {
     return schedule_.start_ns[producer] + problem_.Run(producer, schedule_.device[producer]);
   }
 
-  /*! \brief Earliest slot on all channels of a route, clear of the tentative copies too. */
+  /*! \brief Earliest slot on all resources of a route, clear of the tentative copies too. */
   int64_t FindTransfer(int src, int dst, int64_t ready, int64_t duration,
                        const std::vector<Tentative>& pending) const {
-    const auto channels = problem_.route_channels[problem_.Pair(src, dst)];
+    const auto resources = problem_.route_resources[problem_.Pair(src, dst)];
     int64_t start = ready;
     while (true) {
       int64_t next = start;
-      for (int channel : channels) next = channels_[channel].EarliestFit(next, duration);
+      for (int resource : resources) next = busy_[resource].EarliestFit(next, duration);
       for (const Tentative& copy : pending) {
         const bool overlaps = copy.start_ns < next + duration && next < copy.finish_ns;
-        if (overlaps && SharesChannel(channels, copy.src, dst)) next = copy.finish_ns;
+        if (overlaps && SharesResource(resources, copy.src, dst)) next = copy.finish_ns;
       }
       if (next == start) return start;
       start = next;
     }
   }
 
-  bool SharesChannel(std::span<const int> channels, int src, int dst) const {
-    for (int other : problem_.route_channels[problem_.Pair(src, dst)]) {
-      if (std::find(channels.begin(), channels.end(), other) != channels.end()) return true;
+  bool SharesResource(std::span<const int> resources, int src, int dst) const {
+    for (int other : problem_.route_resources[problem_.Pair(src, dst)]) {
+      if (std::find(resources.begin(), resources.end(), other) != resources.end()) return true;
     }
     return false;
   }
@@ -184,7 +183,7 @@ class ListScheduler {
     while (true) {
       int64_t next = start;
       for (int unit : problem_.device_units[device]) {
-        next = units_[unit].EarliestFit(next, duration);
+        next = busy_[unit].EarliestFit(next, duration);
       }
       if (next == start) return start;
       start = next;
@@ -197,7 +196,7 @@ class ListScheduler {
       CommitCopy({copy.tensor, copy.src, memory, copy.start_ns, copy.finish_ns});
     }
     for (int unit : problem_.device_units[chosen.device]) {
-      units_[unit].Reserve(chosen.start_ns, chosen.finish_ns);
+      busy_[unit].Reserve(chosen.start_ns, chosen.finish_ns);
     }
     use_.AddTask(task, chosen.device);
     if (chosen.violation >= kUnreachablePenalty) schedule_.violation += kUnreachablePenalty;
@@ -208,8 +207,8 @@ class ListScheduler {
   }
 
   void CommitCopy(const ScheduledCopy& copy) {
-    for (int channel : problem_.route_channels[problem_.Pair(copy.src, copy.dst)]) {
-      channels_[channel].Reserve(copy.start_ns, copy.finish_ns);
+    for (int resource : problem_.route_resources[problem_.Pair(copy.src, copy.dst)]) {
+      busy_[resource].Reserve(copy.start_ns, copy.finish_ns);
     }
     There(copy.tensor, copy.dst) = copy.finish_ns;
     use_.AddCopy(copy.tensor, copy.dst);
@@ -240,8 +239,7 @@ class ListScheduler {
 
   const Problem& problem_;
   MemoryUse use_;
-  std::vector<Slots> units_;       // [num_units]
-  std::vector<Slots> channels_;    // [num_channels]
+  std::vector<Slots> busy_;        // [num_resources]
   std::vector<int64_t> there_ns_;  // [num_tensors][num_memories], arrival of copies
   std::vector<int> group_device_;  // [num_groups], -1: not chosen yet
   Schedule schedule_;

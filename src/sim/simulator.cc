@@ -17,8 +17,7 @@ class Simulator {
   explicit Simulator(const Problem& problem)
       : problem_(problem),
         use_(problem),
-        unit_free_ns_(problem.num_units, 0),
-        channel_free_ns_(problem.num_channels, 0),
+        free_ns_(problem.num_resources, 0),
         there_ns_(
             static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories),
             kAbsent) {
@@ -60,9 +59,9 @@ class Simulator {
     for (int tensor : problem_.task_reads[step.subject]) {
       start = std::max(start, Arrival(tensor, memory));
     }
-    for (int unit : problem_.device_units[step.place]) start = std::max(start, unit_free_ns_[unit]);
+    for (int unit : problem_.device_units[step.place]) start = std::max(start, free_ns_[unit]);
     const int64_t finish = start + run;
-    for (int unit : problem_.device_units[step.place]) unit_free_ns_[unit] = finish;
+    for (int unit : problem_.device_units[step.place]) free_ns_[unit] = finish;
     for (int tensor : problem_.task_makes[step.subject]) There(tensor, memory) = finish;
     use_.AddTask(step.subject, step.place);
     return {start, finish};
@@ -71,10 +70,14 @@ class Simulator {
   std::pair<int64_t, int64_t> DoCopy(const Step& step, std::span<const int> links) {
     int64_t start = Arrival(step.subject, step.src);
     for (int link : links) {
-      start = std::max(start, channel_free_ns_[problem_.link_channel[link]]);
+      for (int resource : problem_.link_resources[link]) {
+        start = std::max(start, free_ns_[resource]);
+      }
     }
     const int64_t finish = start + problem_.TransferNs(links, problem_.tensor_bytes[step.subject]);
-    for (int link : links) channel_free_ns_[problem_.link_channel[link]] = finish;
+    for (int link : links) {
+      for (int resource : problem_.link_resources[link]) free_ns_[resource] = finish;
+    }
     There(step.subject, step.place) = finish;
     use_.AddCopy(step.subject, step.place);
     return {start, finish};
@@ -99,10 +102,9 @@ class Simulator {
 
   const Problem& problem_;
   MemoryUse use_;
-  std::vector<int64_t> unit_free_ns_;     // [num_units]
-  std::vector<int64_t> channel_free_ns_;  // [num_channels]
-  std::vector<int64_t> there_ns_;         // [num_tensors][num_memories], kAbsent: not there
-  int index_ = 0;                         // of the current step, for messages
+  std::vector<int64_t> free_ns_;   // [num_resources]
+  std::vector<int64_t> there_ns_;  // [num_tensors][num_memories], kAbsent: not there
+  int index_ = 0;                  // of the current step, for messages
 };
 
 }  // namespace

@@ -14,6 +14,13 @@ from functools import cached_property
 from heteroplace.errors import ClusterError
 
 
+CONGESTION_MODES = ("none", "channel", "port", "bus")
+"""Two copies may not overlap: never; on the same channel (Moirai's prose); from the same sender or
+to the same receiver (Moirai's model, Celeritas' send and receive tasks); at all."""
+
+COPY_ENGINES = (None, 0, 1, 2)
+
+
 @dataclass(frozen=True)
 class Memory:
     """A space that some devices address directly; tensors live in memories, not on devices."""
@@ -48,6 +55,10 @@ class Device:
     """Peak speed, for estimates; None: unknown."""
     memory_bytes_per_second: int | None = None
     """Peak bandwidth of its memory, for estimates; None: unknown."""
+    copy_engines: int | None = None
+    """How many copies may touch its memory at once beside its tasks: 0: none, a copy also occupies
+    the device (DistIR's synchronous send); 1: one, in or out; 2: one in and one out; None: only
+    the links limit."""
     launch_ns: int = 0
     """Fixed time to start one task, used by estimates."""
     model: str = ""
@@ -91,6 +102,8 @@ class Cluster:
     host: int | None = None
     """Id of the memory where inputs arrive and outputs are read. None (planning only): inputs are
     everywhere at time 0 and outputs stay where they are made."""
+    congestion: str = "channel"
+    """Which copies exclude each other, one of CONGESTION_MODES."""
     _routes: dict[tuple[int, int], tuple[int, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -110,6 +123,39 @@ class Cluster:
         """For each device the positions of its units in `units`."""
         position = {unit: index for index, unit in enumerate(self.units)}
         return tuple(tuple(position[unit] for unit in device.units) for device in self.devices)
+
+    @cached_property
+    def link_resources(self) -> tuple[tuple[int, ...], ...]:
+        """For each link what a copy over it occupies.
+
+        Ids below `len(units)` are units, by position; the others are what only copies occupy. They
+        follow `congestion` and the devices' `copy_engines`.
+        """
+        ids: dict[object, int] = {("unit", unit): i for i, unit in enumerate(self.units)}
+        return tuple(
+            tuple(dict.fromkeys(ids.setdefault(key, len(ids)) for key in self._occupied(link)))
+            for link in self.links
+        )
+
+    def _occupied(self, link: Link) -> list[object]:
+        """Names of what a copy over `link` occupies: (kind, ...) tuples."""
+        keys: list[object] = {
+            "none": [],
+            "channel": [("channel", link.channel)],
+            "port": [("out", link.src), ("in", link.dst)],
+            "bus": [("bus",)],
+        }[self.congestion]
+        for memory, side in ((link.src, "read"), (link.dst, "write")):
+            for device in self.devices:
+                if device.memory != memory or device.copy_engines is None:
+                    continue
+                if device.copy_engines == 0:
+                    keys.extend(("unit", unit) for unit in device.units)
+                elif device.copy_engines == 1:
+                    keys.append(("engine", memory))
+                else:
+                    keys.append(("engine", memory, side))
+        return keys
 
     @cached_property
     def channels(self) -> tuple[str, ...]:
@@ -186,6 +232,10 @@ def _faults(cluster: Cluster) -> list[str]:
         names = [value.name for value in values]
         for name in sorted({name for name in names if names.count(name) > 1}):
             faults.append(f"{kind} name {name!r} is used {names.count(name)} times")
+    if cluster.congestion not in CONGESTION_MODES:
+        faults.append(
+            f"congestion {cluster.congestion!r} is unknown; there are: {', '.join(CONGESTION_MODES)}"
+        )
     memory_ids = range(len(cluster.memories))
     for memory in cluster.memories:
         if memory.bytes <= 0:
@@ -193,6 +243,11 @@ def _faults(cluster: Cluster) -> list[str]:
     for device in cluster.devices:
         if device.memory not in memory_ids:
             faults.append(f"device {device.name!r}: memory id {device.memory} is out of range")
+        if device.copy_engines not in COPY_ENGINES:
+            faults.append(
+                f"device {device.name!r}: copy_engines must be 0, 1, 2 or None (no limit), got "
+                f"{device.copy_engines}"
+            )
     for link in cluster.links:
         if link.src not in memory_ids or link.dst not in memory_ids or link.src == link.dst:
             faults.append(f"link {link.name!r}: needs two different memories")

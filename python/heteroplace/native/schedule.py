@@ -82,7 +82,7 @@ class NativeProblem:
         unit_offsets, unit_values = _csr(cluster.unit_ids)
         read_offsets, read_values = _csr(graph.task_inputs)
         route_offsets, route_links = _csr(_routes(cluster))
-        channel = {name: index for index, name in enumerate(cluster.channels)}
+        resource_offsets, resource_values = _csr(cluster.link_resources)
         outputs = set(graph.outputs)
         self._core = _core.Problem(
             run_ns=self.run_ns.ravel(),
@@ -102,7 +102,8 @@ class NativeProblem:
             memory_bytes=_ints(memory.bytes for memory in cluster.memories),
             link_bandwidth=_ints(link.bytes_per_second for link in cluster.links),
             link_latency_ns=_ints(link.latency_ns for link in cluster.links),
-            link_channel=_ints(channel[link.channel] for link in cluster.links),
+            link_resource_offsets=resource_offsets,
+            link_resource_values=resource_values,
             route_offsets=route_offsets,
             route_links=route_links,
             host=-1 if cluster.host is None else cluster.host,

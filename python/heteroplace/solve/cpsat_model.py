@@ -1,8 +1,9 @@
 """The exact model in OR-Tools CP-SAT: optional intervals instead of big-M rows (Moirai III-D).
 
-Per task one optional interval for each device it may run on; NoOverlap for each unit and each
-channel. Unlike Moirai (one transfer per edge) there is one optional copy per tensor and destination
-memory, shared by all readers there; it leaves the tensor's home over `Cluster.route`.
+Per task one optional interval for each device it may run on; NoOverlap for each unit and
+whatever copies exclude each other on. Unlike Moirai (one transfer per edge) there is one optional
+copy per tensor and destination memory, shared by all readers there; it leaves the tensor's home
+over `Cluster.route`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ class ScheduleModel:
         self.model = cp_model.CpModel()
         self._horizon = self._find_horizon(incumbent)
         self._on_unit: list[list[cp_model.IntervalVar]] = [[] for _ in self._cluster.units]
-        channels = self._cluster.channels
-        self._channel_id = {name: index for index, name in enumerate(channels)}
-        self._on_channel: list[list[cp_model.IntervalVar]] = [[] for _ in channels]
+        self._link_resources = self._cluster.link_resources
+        self._on_link: dict[int, list[cp_model.IntervalVar]] = {}
         self._on_device: list[dict[int, cp_model.IntVar]] = []
         self._in_memory: list[list[Term]] = []
         self._start: list[cp_model.IntVar] = []
@@ -43,7 +43,7 @@ class ScheduleModel:
         self._add_tasks()
         self._add_copies()
         self._add_memory()
-        for intervals in (*self._on_unit, *self._on_channel):
+        for intervals in (*self._on_unit, *self._on_link.values()):
             self.model.add_no_overlap(intervals)
         self.model.minimize(self._makespan)
         if incumbent is not None:
@@ -166,8 +166,11 @@ class ScheduleModel:
                 copy.start, time_ns, literal, f"{name}from{src}run"
             )
             route = self._cluster.route(src, dst)
-            for channel in dict.fromkeys(self._cluster.links[link].channel for link in route):
-                self._on_channel[self._channel_id[channel]].append(interval)
+            for resource in sorted({r for link in route for r in self._link_resources[link]}):
+                if resource < len(self._on_unit):
+                    self._on_unit[resource].append(interval)
+                else:
+                    self._on_link.setdefault(resource, []).append(interval)
         model.add(copy.is_made == cp_model.LinearExpr.sum(list(copy.source.values())))
         terms = [time_ns * copy.source[src] for src, time_ns in sources.items()]
         model.add(copy.finish == copy.start + cp_model.LinearExpr.sum(terms))
