@@ -9,8 +9,11 @@ namespace heteroplace {
 
 namespace {
 
-/*! \brief First tasks of the pieces; a piece ends with a cut or with the graph. */
-std::vector<int> FindBounds(const Problem& problem) {
+/*!
+ * \brief Where pieces begin: behind each task that all others come before or after.
+ * \param is_strict Also no tensor, transfer or group may pass by.
+ */
+std::vector<int> FindBounds(const Problem& problem, bool is_strict) {
   const int count = problem.num_tasks;
   std::vector<int> until(count, 0);      // last successor
   std::vector<int> first(count, count);  // first successor
@@ -51,8 +54,9 @@ std::vector<int> FindBounds(const Problem& problem) {
       // A group that goes on behind a cut would tie two pieces together.
       joined = std::max(joined, group_last[problem.task_group[task]]);
     }
-    const bool is_cut = reach <= task && entry <= task && joined <= task && follows[task] != 0 &&
-                        first_output > task && task + 1 < count;
+    const bool is_passed = reach > task || joined > task || first_output <= task;
+    const bool is_cut =
+        entry <= task && follows[task] != 0 && task + 1 < count && !(is_strict && is_passed);
     if (is_cut) bounds.push_back(task + 1);
     reach = std::max(reach, until[task]);
     entry = std::max(entry, first[task]);
@@ -100,6 +104,7 @@ class PieceMaker {
     const bool is_here = producer >= begin_;
     piece.producer.push_back(is_here ? producer - begin_ : -1);
     piece.source.push_back(producer >= 0 ? kEntry : problem_.host);
+    piece.is_from_cut.push_back(producer >= 0 && producer == begin_ - 1 ? 1 : 0);
     piece.tensor_bytes.push_back(problem_.tensor_bytes[tensor]);
     piece.is_free_at_host.push_back(problem_.IsChargedToHost(tensor) ? 1 : 0);
     const size_t pairs = piece.num_memories * piece.num_memories;
@@ -190,6 +195,7 @@ std::string ShapeKey(const Piece& piece) {
   Append(key, piece.group);
   Append(key, piece.source);
   Append(key, piece.producer);
+  Append(key, piece.is_from_cut);
   Append(key, piece.host_outputs);
   Append(key, piece.is_free_at_host);
   key.push_back(piece.has_exit ? 1 : 0);
@@ -230,9 +236,11 @@ std::vector<int64_t> FindRoom(const Problem& problem, bool is_workspace_set_asid
 
 }  // namespace
 
-Chain Decompose(const Problem& problem) {
+namespace {
+
+Chain MakeChain(const Problem& problem, std::vector<int> bounds) {
   Chain chain;
-  chain.first_task = FindBounds(problem);
+  chain.first_task = std::move(bounds);
   const bool is_one = chain.first_task.size() <= 2;
   chain.room_bytes = FindRoom(problem, !is_one);
   PieceMaker maker(problem);
@@ -256,6 +264,14 @@ Chain Decompose(const Problem& problem) {
     chain.piece_class.push_back(found->second);
   }
   return chain;
+}
+
+}  // namespace
+
+Chain Decompose(const Problem& problem) { return MakeChain(problem, FindBounds(problem, true)); }
+
+Chain DecomposeIntoStages(const Problem& problem) {
+  return MakeChain(problem, FindBounds(problem, false));
 }
 
 }  // namespace heteroplace

@@ -38,6 +38,7 @@ struct Piece {
   Csr readers;                           // [num_tensors], tasks
   std::vector<int> producer;             // [num_tensors], -1: none here
   std::vector<int> source;               // [num_tensors], home of a tensor without producer here
+  std::vector<uint8_t> is_from_cut;      // [num_tensors], made by the last task before the piece
   std::vector<int64_t> tensor_bytes;     // [num_tensors]
   std::vector<uint8_t> is_free_at_host;  // [num_tensors], the host has room set aside for it
   std::vector<int> host_outputs;         // tensors that go to the host at the end
@@ -78,5 +79,13 @@ struct Chain {
  * Tasks of a group stay in one piece. Complexity: O(tasks * devices + reads * memories^2).
  */
 Chain Decompose(const Problem& problem);
+
+/*!
+ * \brief The same at every task that all others come before or after, whatever tensors pass by.
+ *
+ * Times of such stages still add up to at most the makespan, which is what bounds need; but a stage
+ * does not start from a clean state, and groups may be torn.
+ */
+Chain DecomposeIntoStages(const Problem& problem);
 
 }  // namespace heteroplace

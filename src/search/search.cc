@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 
 #include "sched/evaluate.h"
@@ -303,11 +304,14 @@ class ChainSearch {
       const int64_t left = options_.max_evaluations - evaluations_;
       int64_t wanted = 0;
       for (const Job& job : jobs) wanted += job.options.max_evaluations;
+      const double part = std::min(1.0, static_cast<double>(left) / static_cast<double>(wanted));
+      int64_t given = 0;
+      wanted = 0;
       for (Job& job : jobs) {
-        if (wanted > left) {
-          job.options.max_evaluations =
-              1 + job.options.max_evaluations * left / std::max<int64_t>(1, wanted);
-        }
+        wanted += job.options.max_evaluations;
+        const auto until = static_cast<int64_t>(std::llround(part * static_cast<double>(wanted)));
+        job.options.max_evaluations = until - given;
+        given = until;
       }
     }
     RunJobs(
@@ -331,9 +335,13 @@ class ChainSearch {
     if (now >= options_.time_limit_s) stop_ = true;
     if (hook_ && now - last_hook_s_ >= kHookSeconds) {
       last_hook_s_ = now;
-      stop_ = true;  // Should the hook throw, the jobs must end all the same.
-      was_stopped_ = hook_(evaluations_, best_ns_);
-      stop_ = was_stopped_ || now >= options_.time_limit_s;
+      try {
+        was_stopped_ = hook_(evaluations_, best_ns_);
+      } catch (...) {
+        stop_ = true;  // The jobs must end before the error can leave.
+        throw;
+      }
+      if (was_stopped_) stop_ = true;
     }
   }
 

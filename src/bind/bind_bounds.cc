@@ -1,0 +1,31 @@
+#include <nanobind/stl/vector.h>
+
+#include "bind/bind.h"
+#include "bounds/lagrangian.h"
+
+namespace nb = nanobind;
+
+namespace heteroplace {
+
+void BindBounds(nb::module_& module) {
+  module.def(
+      "lagrangian_bound",
+      [](const Problem& problem, std::vector<double> price, int rounds, int iterations,
+         double time_limit_s, int64_t target_ns, int threads) {
+        const BoundOptions options{rounds, iterations, time_limit_s, target_ns, threads};
+        BoundOutcome outcome;
+        {
+          nb::gil_scoped_release release;
+          outcome = LagrangianBound(problem, std::move(price), options, [] {
+            nb::gil_scoped_acquire acquire;
+            return PyErr_CheckSignals() != 0;
+          });
+        }
+        if (PyErr_Occurred() != nullptr) nb::raise_python_error();
+        return nb::make_tuple(outcome.bound_ns, outcome.price, outcome.rounds);
+      },
+      nb::arg("problem"), nb::arg("price"), nb::kw_only(), nb::arg("rounds"), nb::arg("iterations"),
+      nb::arg("time_limit_s"), nb::arg("target_ns"), nb::arg("threads"));
+}
+
+}  // namespace heteroplace

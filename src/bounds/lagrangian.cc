@@ -1,0 +1,168 @@
+#include "bounds/lagrangian.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "bounds/stage_bound.h"
+#include "search/jobs.h"
+#include "search/piece.h"
+
+namespace heteroplace {
+
+namespace {
+
+// Sums of some 10^5 doubles: their rounding must not lift the bound above the truth.
+constexpr double kRoundingRatio = 1e-9;
+
+using Clock = std::chrono::steady_clock;
+
+class ChainBound {
+ public:
+  ChainBound(const Problem& problem, const BoundOptions& options, const std::function<bool()>& stop)
+      : problem_(problem),
+        options_(options),
+        stop_(stop),
+        chain_(DecomposeIntoStages(problem)),
+        width_(static_cast<size_t>(problem.num_devices)),
+        begin_(Clock::now()) {
+    for (const Piece& piece : chain_.classes) stages_.emplace_back(problem, piece);
+    tables_.resize(chain_.classes.size());
+    for (int memory = 0; memory < problem.num_memories; ++memory) {
+      room_.push_back(
+          static_cast<double>(problem.memory_bytes[memory] - problem.base_bytes[memory]));
+    }
+  }
+
+  BoundOutcome Run(std::vector<double> price) {
+    price.resize(static_cast<size_t>(problem_.num_memories), 0.0);
+    BoundOutcome outcome{0, price, 0};
+    double step = 1.0;
+    int without_gain = 0;
+    for (; outcome.rounds < options_.rounds && !IsOver(); ++outcome.rounds) {
+      std::vector<double> slope;
+      const double value = Evaluate(price, slope);
+      const auto bound =
+          static_cast<int64_t>(std::floor(std::max(0.0, value * (1.0 - kRoundingRatio) - 1.0)));
+      if (bound > outcome.bound_ns) {
+        outcome.bound_ns = bound;
+        outcome.price = price;
+        without_gain = 0;
+      } else if (++without_gain >= 2) {
+        step /= 2;
+        without_gain = 0;
+      }
+      if (!Move(price, slope, value, step)) break;
+    }
+    return outcome;
+  }
+
+ private:
+  bool IsOver() {
+    const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
+    return elapsed >= options_.time_limit_s || (stop_ && stop_());
+  }
+
+  /*! \brief Moves the prices along the subgradient (Polyak); false if there is nowhere to go. */
+  bool Move(std::vector<double>& price, const std::vector<double>& slope, double value,
+            double step) const {
+    double norm = 0;
+    for (size_t memory = 0; memory < price.size(); ++memory) {
+      // Scaled by the room, so that small memories count like large ones.
+      const double scaled = slope[memory] / std::max(1.0, room_[memory]);
+      if (price[memory] > 0 || scaled > 0) norm += scaled * scaled;
+    }
+    if (norm == 0) return false;
+    const double target = static_cast<double>(options_.target_ns);
+    const double gap = std::max(0.3 * (target - value), 1e-3 * std::abs(value));
+    for (size_t memory = 0; memory < price.size(); ++memory) {
+      const double room = std::max(1.0, room_[memory]);
+      price[memory] =
+          std::max(0.0, price[memory] + step * gap / norm * slope[memory] / (room * room));
+    }
+    return true;
+  }
+
+  /*! \brief The bound at some prices; slope: bytes used beyond the room. */
+  double Evaluate(const std::vector<double>& price, std::vector<double>& slope) {
+    FillTables(price);
+    const size_t states = width_ + 1;  // the device of the latest cut, and none
+    std::vector<double> reach(states, StageBound::kImpossibleBound), next(states);
+    std::vector<int> from(static_cast<size_t>(chain_.num_pieces()) * states, -1);
+    reach[0] = 0;
+    for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
+      const auto& table = tables_[chain_.piece_class[piece]];
+      std::fill(next.begin(), next.end(), StageBound::kImpossibleBound);
+      for (size_t entry = 0; entry < states; ++entry) {
+        if (reach[entry] >= StageBound::kImpossibleBound) continue;
+        for (size_t exit = 0; exit < states; ++exit) {
+          const double cost = reach[entry] + table[entry * states + exit];
+          if (cost < next[exit]) {
+            next[exit] = cost;
+            from[static_cast<size_t>(piece) * states + exit] = static_cast<int>(entry);
+          }
+        }
+      }
+      reach.swap(next);
+    }
+    const auto last = std::min_element(reach.begin(), reach.end());
+    double value = *last;
+    slope.assign(price.size(), 0.0);
+    int state = static_cast<int>(last - reach.begin());
+    for (int piece = chain_.num_pieces() - 1; piece >= 0; --piece) {
+      const int before = from[static_cast<size_t>(piece) * states + static_cast<size_t>(state)];
+      if (before < 0) break;
+      const auto& used = stages_[chain_.piece_class[piece]].Used(before - 1, state - 1);
+      for (size_t memory = 0; memory < used.size(); ++memory) slope[memory] += used[memory];
+      state = before;
+    }
+    for (size_t memory = 0; memory < price.size(); ++memory) {
+      value -= price[memory] * room_[memory];
+      slope[memory] -= room_[memory];
+    }
+    return value;
+  }
+
+  /*! \brief Bounds of all classes for all pairs of devices. */
+  void FillTables(const std::vector<double>& price) {
+    const int devices = problem_.num_devices;
+    std::vector<uint8_t> is_first(chain_.classes.size(), 0);
+    if (chain_.num_pieces() > 0) is_first[chain_.piece_class[0]] = 1;
+    RunJobs(
+        static_cast<int>(chain_.classes.size()), options_.threads,
+        [&](int index) {
+          const size_t states = width_ + 1;
+          auto& table = tables_[index];
+          table.assign(states * states, StageBound::kImpossibleBound);
+          const bool has_exit = chain_.classes[index].has_exit;
+          for (int entry = is_first[index] != 0 ? -1 : 0; entry < devices; ++entry) {
+            if (is_first[index] != 0 && entry >= 0) break;
+            for (int exit = has_exit ? 0 : -1; exit < devices; ++exit) {
+              if (!has_exit && exit >= 0) break;
+              table[static_cast<size_t>(entry + 1) * states + static_cast<size_t>(exit + 1)] =
+                  stages_[index].Bound(entry, exit, price, options_.iterations);
+            }
+          }
+        },
+        [] {});
+  }
+
+  const Problem& problem_;
+  const BoundOptions& options_;
+  const std::function<bool()>& stop_;
+  Chain chain_;
+  size_t width_;
+  std::vector<StageBound> stages_;           // [num_classes]
+  std::vector<std::vector<double>> tables_;  // [num_classes], [entry + 1][exit + 1]
+  std::vector<double> room_;                 // [num_memories], bytes
+  Clock::time_point begin_;
+};
+
+}  // namespace
+
+BoundOutcome LagrangianBound(const Problem& problem, std::vector<double> price,
+                             const BoundOptions& options, const std::function<bool()>& stop) {
+  return ChainBound(problem, options, stop).Run(std::move(price));
+}
+
+}  // namespace heteroplace

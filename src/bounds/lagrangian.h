@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "model/problem.h"
+
+namespace heteroplace {
+
+/*! \brief Budgets of a bound; the first to be used up ends it. */
+struct BoundOptions {
+  int rounds = 12;       // of the ascent of memory prices
+  int iterations = 120;  // of the subgradient for each pair of devices of a stage
+  double time_limit_s = 10.0;
+  int64_t target_ns = 0;  // a known makespan: the bound cannot exceed it
+  int threads = 1;
+};
+
+/*! \brief A proven bound, and the memory prices that it was found at. */
+struct BoundOutcome {
+  int64_t bound_ns = 0;
+  std::vector<double> price;  // [num_memories], ns per byte
+  int rounds = 0;
+};
+
+/*!
+ * \brief Lower bound on the makespan of every plan under the full model, with memory prices.
+ *
+ * The graph is a chain of stages between tasks that all others come before or after; whatever a
+ * plan does, its makespan is at least the sum of the times from cut to cut. With a price for each
+ * byte of each memory, the cheapest chain of devices for the cuts is a shortest path over bounds
+ * on time plus memory of each stage (StageBound), and that path less the price of all room is a
+ * bound, for every choice of prices >= 0 (Lagrangian relaxation of the memory limits). Equal stages
+ * are bounded once.
+ *
+ * \param price Prices to begin with; empty: zeros.  \param stop Asked now and then; true ends it.
+ */
+BoundOutcome LagrangianBound(const Problem& problem, std::vector<double> price,
+                             const BoundOptions& options, const std::function<bool()>& stop);
+
+}  // namespace heteroplace

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+namespace heteroplace {
+
+/*!
+ * \brief Moves a vector to the nearest one of non-negative numbers that sum to 1 (Held, Wolfe and
+ * Crowder 1974). O(n log n).
+ */
+inline void ProjectOntoSimplex(std::vector<double>& values) {
+  std::vector<double> sorted = values;
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  double sum = 0, shift = 0;
+  for (size_t count = 1; count <= sorted.size(); ++count) {
+    sum += sorted[count - 1];
+    const double trial = (sum - 1.0) / static_cast<double>(count);
+    if (count == 1 || sorted[count - 1] > trial) shift = trial;
+  }
+  for (double& value : values) value = std::max(0.0, value - shift);
+}
+
+}  // namespace heteroplace

@@ -1,0 +1,368 @@
+#include "bounds/stage_bound.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "bounds/simplex.h"
+
+namespace heteroplace {
+
+namespace {
+
+constexpr int kMaxDevicesToTry = 4;
+constexpr int kPatience = 6;  // iterations without gain before the step is halved
+constexpr double kFar = 1e300;
+
+bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
+
+/*! \brief Earliest starts and shortest rests of the inner tasks, within a scope. */
+class Windows {
+ public:
+  Windows(const Problem& problem, const Piece& piece, const StageScope& scope, int entry, int exit)
+      : problem_(problem),
+        piece_(piece),
+        num_inner_(piece.has_exit ? piece.num_tasks - 1 : piece.num_tasks),
+        start_(static_cast<size_t>(piece.num_tasks) * piece.num_devices, kFar),
+        rest_(start_.size(), kFar) {
+    for (int task = 0; task < num_inner_; ++task) {
+      for (int device : piece.allowed[task]) {
+        if (Has(scope.devices, device))
+          At(start_, task, device) = Start(task, device, scope, entry);
+      }
+    }
+    for (int task = num_inner_ - 1; task >= 0; --task) {
+      for (int device : piece.allowed[task]) {
+        if (Has(scope.devices, device)) At(rest_, task, device) = Rest(task, device, exit);
+      }
+    }
+  }
+
+  double start(int task, int device) const {
+    return start_[static_cast<size_t>(task) * piece_.num_devices + static_cast<size_t>(device)];
+  }
+  double rest(int task, int device) const {
+    return rest_[static_cast<size_t>(task) * piece_.num_devices + static_cast<size_t>(device)];
+  }
+
+ private:
+  double& At(std::vector<double>& table, int task, int device) {
+    return table[static_cast<size_t>(task) * piece_.num_devices + static_cast<size_t>(device)];
+  }
+
+  double Transfer(int tensor, int src, int dst) const {
+    if (src == dst) return 0;
+    const int64_t time = piece_.Transfer(tensor, src, dst);
+    return time == kImpossible ? kFar : static_cast<double>(time);
+  }
+
+  double Start(int task, int device, const StageScope& scope, int entry) const {
+    const int memory = problem_.device_memory[device];
+    double ready = 0;
+    for (int tensor : piece_.reads[task]) {
+      const int producer = piece_.producer[tensor];
+      double arrival = 0;
+      if (producer >= 0) {
+        arrival = kFar;
+        for (int other : piece_.allowed[producer]) {
+          const double made = start(producer, other);
+          if (made >= kFar) continue;
+          arrival = std::min(arrival, made + static_cast<double>(piece_.Run(producer, other)) +
+                                          Transfer(tensor, problem_.device_memory[other], memory));
+        }
+      } else if (piece_.is_from_cut[tensor] != 0) {
+        if (!Has(scope.memories, memory)) return kFar;
+        arrival = Transfer(tensor, problem_.device_memory[entry], memory);
+      } else if (entry < 0 && piece_.source[tensor] >= 0) {
+        arrival = Transfer(tensor, piece_.source[tensor], memory);
+      }
+      ready = std::max(ready, arrival);
+    }
+    return std::min(ready, kFar);
+  }
+
+  double Rest(int task, int device, int exit) const {
+    const int memory = problem_.device_memory[device];
+    double rest = 0;
+    for (int tensor : piece_.makes[task]) {
+      for (int reader : piece_.readers[tensor]) {
+        double least = kFar;
+        for (int other : piece_.allowed[reader]) {
+          if (reader == num_inner_ && other != exit) continue;
+          const double after = reader == num_inner_
+                                   ? 0.0
+                                   : rest_[static_cast<size_t>(reader) * piece_.num_devices +
+                                           static_cast<size_t>(other)];
+          if (after >= kFar) continue;
+          least = std::min(least, Transfer(tensor, memory, problem_.device_memory[other]) +
+                                      static_cast<double>(piece_.Run(reader, other)) + after);
+        }
+        rest = std::max(rest, least);
+      }
+      const bool is_last = !piece_.has_exit && problem_.host >= 0;
+      if (is_last && std::find(piece_.host_outputs.begin(), piece_.host_outputs.end(), tensor) !=
+                         piece_.host_outputs.end()) {
+        rest = std::max(rest, Transfer(tensor, memory, problem_.host));
+      }
+    }
+    return std::min(rest, kFar);
+  }
+
+  const Problem& problem_;
+  const Piece& piece_;
+  int num_inner_;
+  std::vector<double> start_;  // [num_tasks][num_devices]
+  std::vector<double> rest_;   // same, after the finish
+};
+
+}  // namespace
+
+StageBound::StageBound(const Problem& problem, const Piece& piece)
+    : problem_(problem),
+      piece_(piece),
+      stage_(problem, piece),
+      is_enumerable_(problem.num_devices <= kMaxDevicesToTry),
+      pairs_((piece.num_devices + 1) * (piece.num_devices + 1)) {}
+
+void StageBound::Prepare(int entry, int exit, Pair& pair) {
+  pair.is_ready = true;
+  pair.used.assign(piece_.num_memories, 0.0);
+  if (stage_.num_inner() == 0) return;
+  const uint32_t all_devices = (1U << problem_.num_devices) - 1;
+  const uint32_t all_memories = (1U << problem_.num_memories) - 1;
+  if (!is_enumerable_) {
+    AddCase(entry, exit, {all_devices, all_memories}, false, pair);
+    return;
+  }
+  const uint32_t home = entry < 0 ? 0 : 1U << problem_.device_memory[entry];
+  for (uint32_t devices = 1; devices <= all_devices; ++devices) {
+    uint32_t memories = 0;
+    for (int device = 0; device < problem_.num_devices; ++device) {
+      if (Has(devices, device)) memories |= 1U << problem_.device_memory[device];
+    }
+    if (entry < 0) {
+      AddCase(entry, exit, {devices, all_memories}, true, pair);
+      continue;
+    }
+    // Every set of other memories in use that receive what the cut made.
+    const uint32_t others = memories & ~home;
+    for (uint32_t part = others;; part = (part - 1) & others) {
+      AddCase(entry, exit, {devices, part | home}, true, pair);
+      if (part == 0) break;
+    }
+  }
+}
+
+bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair) {
+  const Windows windows(problem_, piece_, scope, entry, exit);
+  const auto resources = static_cast<size_t>(problem_.num_resources);
+  Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
+  std::vector<double> release(resources, kFar), tail(resources, kFar);
+  for (int task = 0; task < stage_.num_inner(); ++task) {
+    double path = kFar;
+    for (int device : piece_.allowed[task]) {
+      const double start = windows.start(task, device), rest = windows.rest(task, device);
+      if (start >= kFar || rest >= kFar) continue;
+      path = std::min(path, start + static_cast<double>(piece_.Run(task, device)) + rest);
+      for (int unit : problem_.device_units[device]) {
+        release[unit] = std::min(release[unit], start);
+        tail[unit] = std::min(tail[unit], rest);
+      }
+    }
+    if (path >= kFar) return false;
+    one.path_ns = std::max(one.path_ns, path);
+  }
+  double used_units = 0;
+  for (int device = 0; device < problem_.num_devices; ++device) {
+    for (int unit : problem_.device_units[device]) {
+      if (!Has(scope.devices, device) || release[unit] >= kFar) continue;
+      if (is_exact) one.idle_ns[unit] = release[unit] + tail[unit];
+      if (one.resource[unit] == 0) used_units += 1;
+      one.resource[unit] = 1;
+    }
+  }
+  if (is_exact) {
+    // The set is exactly what is used: a device that no task can use makes it another set.
+    for (int device = 0; device < problem_.num_devices; ++device) {
+      for (int unit : problem_.device_units[device]) {
+        if (Has(scope.devices, device) && release[unit] >= kFar) return false;
+      }
+    }
+  }
+  for (double& price : one.resource) price /= used_units;
+  pair.cases.push_back(std::move(one));
+  return true;
+}
+
+double StageBound::Direct(int entry, int exit, std::span<const double> price) const {
+  if (exit < 0) return 0;
+  const int task = piece_.num_tasks - 1;
+  const int memory = problem_.device_memory[exit];
+  double ready = 0, bytes = static_cast<double>(piece_.weight_bytes[task]), cost = 0;
+  for (int tensor : piece_.reads[task]) {
+    const bool is_input = entry < 0 && piece_.source[tensor] >= 0 && piece_.producer[tensor] < 0;
+    if (piece_.is_from_cut[tensor] == 0 && !is_input) continue;
+    const int home = is_input ? piece_.source[tensor] : problem_.device_memory[entry];
+    if (home == memory) continue;
+    const int64_t transfer = piece_.Transfer(tensor, home, memory);
+    if (transfer == kImpossible) return kImpossibleBound;
+    ready = std::max(ready, static_cast<double>(transfer));
+    // Copies of a cut that inner tasks share are charged to them.
+    if (stage_.num_inner() == 0 && !is_input) {
+      cost += price[memory] * static_cast<double>(piece_.tensor_bytes[tensor]);
+    }
+  }
+  for (int tensor : piece_.makes[task]) {
+    const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
+    if (!is_set_aside) bytes += static_cast<double>(piece_.tensor_bytes[tensor]);
+  }
+  cost += price[memory] * bytes;
+  if (stage_.num_inner() == 0) {
+    cost += ready + static_cast<double>(piece_.Run(task, exit));
+  }
+  return cost;
+}
+
+double StageBound::Bound(int entry, int exit, std::span<const double> price, int iterations) {
+  if (exit >= 0 && piece_.Run(piece_.num_tasks - 1, exit) == kImpossible) return kImpossibleBound;
+  Pair& pair = At(entry, exit);
+  if (!pair.is_ready) Prepare(entry, exit, pair);
+  const double own = Direct(entry, exit, price);
+  if (stage_.num_inner() == 0) {
+    if (exit < 0) return 0;
+    std::fill(pair.used.begin(), pair.used.end(), 0.0);
+    std::vector<double> unit(piece_.num_memories, 0.0);
+    for (size_t memory = 0; memory < unit.size(); ++memory) {
+      unit[memory] = 1;
+      std::vector<double> none(piece_.num_memories, 0.0);
+      pair.used[memory] = Direct(entry, exit, unit) - Direct(entry, exit, none);
+      unit[memory] = 0;
+    }
+    return own;
+  }
+  double least = kImpossibleBound;
+  std::vector<double> used;
+  // The case that decided last time comes first, so that others can be left early.
+  const size_t first = pair.latest;
+  for (size_t turn = 0; turn < pair.cases.size(); ++turn) {
+    const size_t index = turn == 0 ? first : turn <= first ? turn - 1 : turn;
+    const double value = Maximise(entry, exit, pair.cases[index], price, iterations, least, used);
+    if (value < least) {
+      least = value;
+      pair.used = used;
+      pair.latest = index;
+    }
+  }
+  if (least >= kImpossibleBound) return kImpossibleBound;
+  if (exit >= 0) {
+    std::vector<double> none(piece_.num_memories, 0.0), unit(none);
+    for (size_t memory = 0; memory < unit.size(); ++memory) {
+      unit[memory] = 1;
+      pair.used[memory] += Direct(entry, exit, unit) - Direct(entry, exit, none);
+      unit[memory] = 0;
+    }
+  }
+  return least + own;
+}
+
+double StageBound::LeastMemory(const StageScope& scope, std::span<const double> price) const {
+  double total = 0;
+  for (int task = 0; task < stage_.num_inner(); ++task) {
+    double least = kFar;
+    for (int device : piece_.allowed[task]) {
+      if (!Has(scope.devices, device)) continue;
+      least = std::min(least, price[problem_.device_memory[device]] *
+                                  static_cast<double>(piece_.weight_bytes[task]));
+    }
+    total += least;
+  }
+  return total;
+}
+
+double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePrices& prices) {
+  const int home = entry < 0 ? -1 : problem_.device_memory[entry];
+  if (!stage_.Solve(prices, one.scope, home, exit, use_)) return kImpossibleBound;
+  double value = use_.cost;
+  slope_ = use_.busy_ns;
+  if (is_enumerable_ && home >= 0) {
+    for (int memory = 0; memory < problem_.num_memories; ++memory) {
+      if (memory == home || !Has(one.scope.memories, memory)) continue;
+      // At least one of the tensors of the cut is copied there: the cheapest, to be safe.
+      double least = kFar;
+      int cheapest = -1;
+      for (int tensor = 0; tensor < piece_.num_tensors; ++tensor) {
+        if (piece_.is_from_cut[tensor] == 0) continue;
+        const int64_t transfer = piece_.Transfer(tensor, home, memory);
+        if (transfer == kImpossible) continue;
+        double rate = 0;
+        for (int resource : problem_.route_resources[problem_.Pair(home, memory)]) {
+          rate += prices.resource[resource];
+        }
+        const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
+        const double bytes = is_set_aside ? 0.0 : static_cast<double>(piece_.tensor_bytes[tensor]);
+        const double cost = rate * static_cast<double>(transfer) + prices.memory[memory] * bytes;
+        if (cost < least) {
+          least = cost;
+          cheapest = tensor;
+        }
+      }
+      if (cheapest < 0) return kImpossibleBound;
+      value += least;
+      for (int resource : problem_.route_resources[problem_.Pair(home, memory)]) {
+        slope_[resource] += static_cast<double>(piece_.Transfer(cheapest, home, memory));
+      }
+      use_.used[memory] += static_cast<double>(piece_.tensor_bytes[cheapest]);
+    }
+  }
+  for (size_t resource = 0; resource < slope_.size(); ++resource) {
+    value += prices.resource[resource] * one.idle_ns[resource];
+    slope_[resource] += one.idle_ns[resource];
+  }
+  return value;
+}
+
+double StageBound::Maximise(int entry, int exit, Case& one, std::span<const double> price,
+                            int iterations, double enough, std::vector<double>& used) {
+  StagePrices prices{one.resource, {price.begin(), price.end()}};
+  double best = one.path_ns + LeastMemory(one.scope, price);
+  used.assign(piece_.num_memories, 0.0);
+  double weight = 0, step = 1.0;
+  double best_combination = -kFar;
+  int without_gain = 0;
+  for (int iteration = 0; iteration < iterations && best < enough; ++iteration) {
+    const double value = Evaluate(entry, exit, one, prices);
+    if (value >= kImpossibleBound) return kImpossibleBound;
+    best = std::max(best, value);
+    if (value > best_combination) {
+      best_combination = value;
+      one.resource = prices.resource;
+      without_gain = 0;
+    } else if (++without_gain >= kPatience) {
+      step /= 2;
+      without_gain = 0;
+      prices.resource = one.resource;
+      if (step < 1e-4) break;
+    }
+    double mean = 0, norm = 0;
+    for (double slope : slope_) mean += slope;
+    mean /= static_cast<double>(slope_.size());
+    for (double slope : slope_) norm += (slope - mean) * (slope - mean);
+    if (norm == 0) break;
+    // As long as nothing better is known, aim a little above the best.
+    const double aim = enough < kFar ? enough * 1.0005 : best_combination * 1.02 + 1.0;
+    const double length = step * std::max(aim - value, 1e-6 * aim) / norm;
+    for (size_t resource = 0; resource < slope_.size(); ++resource) {
+      prices.resource[resource] += length * (slope_[resource] - mean);
+    }
+    ProjectOntoSimplex(prices.resource);
+    weight += length;
+    for (size_t memory = 0; memory < used.size(); ++memory) {
+      used[memory] += length * use_.used[memory];
+    }
+  }
+  for (double& bytes : used) bytes /= weight > 0 ? weight : 1.0;
+  if (weight == 0) used = use_.used;
+  return best;
+}
+
+}  // namespace heteroplace

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "bounds/stage.h"
+
+namespace heteroplace {
+
+/*!
+ * \brief Lower bounds on the time of a stage plus the price of its memory, for every device of the
+ * cut before it and of the cut that ends it.
+ *
+ * Each unit that is used is idle until something can reach it and after the last result must leave
+ * it, so T >= release + busy + tail; each copy resource has T >= busy. Any convex combination of
+ * these is a bound, whose least value over placements Stage::Solve finds; the combination is
+ * improved by subgradients. As a unit that is not used has no release, the sets of used devices are
+ * tried one by one (up to 4 devices), with the memories that what the cut made is copied to.
+ * Not thread-safe.
+ */
+class StageBound {
+ public:
+  StageBound(const Problem& problem, const Piece& piece);
+
+  /*!
+   * \brief Improves and returns the bound for devices `entry` and `exit` (-1: there is no cut).
+   *
+   * It covers the time from the finish of the one cut to the finish of the other one, and the
+   * memory of all tasks of the piece. kNever if impossible.
+   * \param price [num_memories], ns per byte  \param iterations Of the subgradient.
+   */
+  double Bound(int entry, int exit, std::span<const double> price, int iterations);
+
+  /*! \brief Mean memory use of the placements that the latest Bound for the pair met. */
+  const std::vector<double>& Used(int entry, int exit) const { return At(entry, exit).used; }
+
+  /*! \brief A bound that no plan reaches: the pair of devices is impossible. */
+  static constexpr double kImpossibleBound = 1e300;
+
+ private:
+  /*! \brief A set of devices that may be used, and how to weigh resources against each other. */
+  struct Case {
+    StageScope scope;
+    std::vector<double> idle_ns;   // [num_resources], release and tail
+    double path_ns = 0;            // the critical path
+    std::vector<double> resource;  // [num_resources], the best prices so far
+  };
+  struct Pair {
+    bool is_ready = false;
+    std::vector<Case> cases;
+    std::vector<double> used;  // [num_memories]
+    size_t latest = 0;         // case that decided the latest bound
+  };
+
+  const Pair& At(int entry, int exit) const {
+    return pairs_[static_cast<size_t>(entry + 1) * (piece_.num_devices + 1) +
+                  static_cast<size_t>(exit + 1)];
+  }
+  Pair& At(int entry, int exit) { return const_cast<Pair&>(std::as_const(*this).At(entry, exit)); }
+  void Prepare(int entry, int exit, Pair& pair);
+  bool AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair);
+  double Direct(int entry, int exit, std::span<const double> price) const;
+  double Maximise(int entry, int exit, Case& one, std::span<const double> price, int iterations,
+                  double enough, std::vector<double>& used);
+  double Evaluate(int entry, int exit, const Case& one, const StagePrices& prices);
+  double LeastMemory(const StageScope& scope, std::span<const double> price) const;
+
+  const Problem& problem_;
+  const Piece& piece_;
+  Stage stage_;
+  bool is_enumerable_;  // few enough devices to try all sets
+  std::vector<Pair> pairs_;
+  StageUse use_;               // of the latest Evaluate
+  std::vector<double> slope_;  // [num_resources], of the latest Evaluate
+};
+
+}  // namespace heteroplace
