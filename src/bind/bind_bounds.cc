@@ -11,8 +11,10 @@ void BindBounds(nb::module_& module) {
   module.def(
       "lagrangian_bound",
       [](const Problem& problem, std::vector<double> price, int rounds, int iterations,
-         double time_limit_s, int64_t target_ns, int threads) {
-        const BoundOptions options{rounds, iterations, time_limit_s, target_ns, threads};
+         double time_limit_s, int64_t target_ns, int threads, int num_samples) {
+        const BoundOptions options{rounds,    iterations, time_limit_s,
+                                   target_ns, threads,    num_samples};
+
         BoundOutcome outcome;
         {
           nb::gil_scoped_release release;
@@ -22,10 +24,11 @@ void BindBounds(nb::module_& module) {
           });
         }
         if (PyErr_Occurred() != nullptr) nb::raise_python_error();
-        return nb::make_tuple(outcome.bound_ns, outcome.price, outcome.rounds);
+        return nb::make_tuple(outcome.bound_ns, outcome.price, outcome.samples);
       },
       nb::arg("problem"), nb::arg("price"), nb::kw_only(), nb::arg("rounds"), nb::arg("iterations"),
-      nb::arg("time_limit_s"), nb::arg("target_ns"), nb::arg("threads"));
+      nb::arg("time_limit_s"), nb::arg("target_ns"), nb::arg("threads"),
+      nb::arg("num_samples") = 0);
 }
 
 }  // namespace heteroplace

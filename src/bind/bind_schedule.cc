@@ -68,10 +68,12 @@ nb::tuple ToTuple(const Problem& problem, const Schedule& schedule) {
   return nb::make_tuple(ToNumpy(std::move(rows), 4), schedule.makespan_ns, schedule.violation);
 }
 
-SearchStart ToStart(const Problem& problem, const Ints& device, const Ints& order) {
+SearchStart ToStart(const Problem& problem, const Ints& device, const Ints& order,
+                    bool may_lack_order = false) {
   SearchStart start{ToNarrow(device), ToNarrow(order)};
   const auto tasks = static_cast<size_t>(problem.num_tasks);
-  if (start.device.size() != tasks || start.order.size() != tasks) {
+  const bool is_ordered = start.order.size() == tasks || (may_lack_order && order.size() == 0);
+  if (start.device.size() != tasks || !is_ordered) {
     throw Error(ErrorKind::kGraph, "a placement or an order does not cover the tasks");
   }
   return start;
@@ -138,7 +140,7 @@ nb::tuple SimulateSteps(const Problem& problem, const Ints& rows, const Ints& li
 nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
                       const SearchOptions& options, std::optional<nb::callable> progress) {
   std::vector<SearchStart> begin;
-  for (const auto& [device, order] : starts) begin.push_back(ToStart(problem, device, order));
+  for (const auto& [device, order] : starts) begin.push_back(ToStart(problem, device, order, true));
   if (begin.empty()) throw Error(ErrorKind::kGraph, "a search needs at least one start");
   const SearchHook hook = [&progress](int64_t evaluations, int64_t best) {
     return PollPython(progress, evaluations, best);
@@ -182,8 +184,9 @@ void BindSchedule(nb::module_& module) {
   module.def("search", [](const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
                           int64_t max_evaluations, double time_limit_s, uint64_t seed,
                           int64_t bound_ns, int64_t patience, int threads,
-                          std::optional<nb::callable> progress) {
-    const SearchOptions options{max_evaluations, time_limit_s, seed, bound_ns, patience, threads};
+                          std::vector<double> price, std::optional<nb::callable> progress) {
+    const SearchOptions options{max_evaluations, time_limit_s,    seed, bound_ns, patience,
+                                threads,         std::move(price)};
     return SearchPlans(problem, starts, options, std::move(progress));
   });
   module.def("evaluate", [](const Problem& problem, const Ints& device, const Ints& order) {

@@ -36,7 +36,7 @@ class ChainBound {
 
   BoundOutcome Run(std::vector<double> price) {
     price.resize(static_cast<size_t>(problem_.num_memories), 0.0);
-    BoundOutcome outcome{0, price, 0};
+    BoundOutcome outcome{0, price, 0, {}};
     double step = 1.0;
     int without_gain = 0;
     for (; outcome.rounds < options_.rounds && !IsOver(); ++outcome.rounds) {
@@ -53,6 +53,13 @@ class ChainBound {
         without_gain = 0;
       }
       if (!Move(price, slope, value, step)) break;
+    }
+    if (options_.num_samples > 0) {
+      std::vector<double> slope;
+      Evaluate(outcome.price, slope);
+      for (int sample = 0; sample < options_.num_samples; ++sample) {
+        outcome.samples.push_back(Sample(static_cast<double>(sample) / options_.num_samples));
+      }
     }
     return outcome;
   }
@@ -109,18 +116,38 @@ class ChainBound {
     double value = *last;
     slope.assign(price.size(), 0.0);
     int state = static_cast<int>(last - reach.begin());
+    path_.assign(static_cast<size_t>(chain_.num_pieces()) + 1, state - 1);
     for (int piece = chain_.num_pieces() - 1; piece >= 0; --piece) {
       const int before = from[static_cast<size_t>(piece) * states + static_cast<size_t>(state)];
       if (before < 0) break;
       const auto& used = stages_[chain_.piece_class[piece]].Used(before - 1, state - 1);
       for (size_t memory = 0; memory < used.size(); ++memory) slope[memory] += used[memory];
       state = before;
+      path_[static_cast<size_t>(piece)] = before - 1;
     }
     for (size_t memory = 0; memory < price.size(); ++memory) {
       value -= price[memory] * room_[memory];
       slope[memory] -= room_[memory];
     }
     return value;
+  }
+
+  /*! \brief A placement along the latest path. */
+  std::vector<int> Sample(double turn) const {
+    std::vector<int> device(static_cast<size_t>(problem_.num_tasks));
+    for (int task = 0; task < problem_.num_tasks; ++task) {
+      device[task] = problem_.allowed[task].empty() ? 0 : problem_.allowed[task][0];
+    }
+    for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
+      const int begin = chain_.first_task[piece], end = chain_.first_task[piece + 1];
+      // Pieces take turns too: their counts of trees need not divide the weights evenly.
+      turn = std::fmod(turn + 0.618033988749895, 1.0);
+      stages_[chain_.piece_class[piece]].Sample(
+          path_[piece], path_[piece + 1], turn,
+          std::span<int>(device).subspan(static_cast<size_t>(begin),
+                                         static_cast<size_t>(end - begin)));
+    }
+    return device;
   }
 
   /*! \brief Bounds of all classes for all pairs of devices. */
@@ -155,6 +182,7 @@ class ChainBound {
   std::vector<StageBound> stages_;           // [num_classes]
   std::vector<std::vector<double>> tables_;  // [num_classes], [entry + 1][exit + 1]
   std::vector<double> room_;                 // [num_memories], bytes
+  std::vector<int> path_;                    // [num_pieces + 1], device of the cut before, or -1
   Clock::time_point begin_;
 };
 

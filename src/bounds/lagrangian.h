@@ -16,6 +16,7 @@ struct BoundOptions {
   double time_limit_s = 10.0;
   int64_t target_ns = 0;  // a known makespan: the bound cannot exceed it
   int threads = 1;
+  int num_samples = 0;  // placements to return
 };
 
 /*! \brief A proven bound, and the memory prices that it was found at. */
@@ -23,6 +24,9 @@ struct BoundOutcome {
   int64_t bound_ns = 0;
   std::vector<double> price;  // [num_memories], ns per byte
   int rounds = 0;
+  // [num_samples][num_tasks], devices: what the bound's relaxed plans look like. They may lack
+  // memory and tear groups.
+  std::vector<std::vector<int>> samples;
 };
 
 /*!

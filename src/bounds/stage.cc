@@ -43,7 +43,10 @@ Stage::Stage(const Problem& problem, const Piece& piece)
   std::vector<Tree> distinct;
   for (Tree& tree : trees_) {
     const auto [found, is_new] = known.emplace(Key(tree), distinct.size());
+    instances_.push_back({tree.tasks, static_cast<int>(found->second)});
     if (is_new) {
+      tree.offset = solution_.size();
+      solution_.resize(solution_.size() + tree.tasks.size());
       distinct.push_back(std::move(tree));
     } else {
       ++distinct[found->second].count;
@@ -216,12 +219,14 @@ bool Stage::SolveTree(const Tree& tree, const StagePrices& prices, const StageSc
   const double times = tree.count;
   use.cost += times * *root;
   device_[0] = static_cast<int>(root - cost_.begin());
-  AddTask(tree.tasks[0], device_[0], exit, entry_memory, times, use);
+  solution_[tree.offset] = static_cast<uint8_t>(device_[0]);
+  AddTask(tree.tasks[0], device_[0], exit, times, use);
   for (size_t index = 1; index < count; ++index) {
     const Edge& edge = tree.edges[index];
     const int upper = device_[edge.parent];
     device_[index] = best_child_[index * width + static_cast<size_t>(upper)];
-    AddTask(tree.tasks[index], device_[index], exit, entry_memory, times, use);
+    solution_[tree.offset + index] = static_cast<uint8_t>(device_[index]);
+    AddTask(tree.tasks[index], device_[index], exit, times, use);
     const int upper_memory = problem_.device_memory[upper];
     const int lower_memory = problem_.device_memory[device_[index]];
     for (int tensor : edge.tensors) {
@@ -235,9 +240,15 @@ bool Stage::SolveTree(const Tree& tree, const StagePrices& prices, const StageSc
   return true;
 }
 
-void Stage::AddTask(int task, int device, int exit, int entry_memory, double times,
-                    StageUse& use) const {
-  static_cast<void>(entry_memory);
+void Stage::Apply(int tree, const std::vector<uint8_t>& solution, std::span<int> device) const {
+  const Instance& instance = instances_[tree];
+  const size_t offset = trees_[instance.tree].offset;
+  for (size_t index = 0; index < instance.tasks.size(); ++index) {
+    device[instance.tasks[index]] = solution[offset + index];
+  }
+}
+
+void Stage::AddTask(int task, int device, int exit, double times, StageUse& use) const {
   const int memory = problem_.device_memory[device];
   for (int unit : problem_.device_units[device]) {
     use.busy_ns[unit] += times * static_cast<double>(piece_.Run(task, device));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,13 @@ class Stage {
   bool Solve(const StagePrices& prices, const StageScope& scope, int entry_memory, int exit,
              StageUse& use);
 
+  /*! \brief Devices of the latest Solve, tree by tree, for the first one of equal trees. */
+  const std::vector<uint8_t>& solution() const { return solution_; }
+  /*! \brief Number of trees, equal ones each. */
+  int num_trees() const { return static_cast<int>(instances_.size()); }
+  /*! \brief Gives the tasks of a tree the devices that a solution has for it or its equal. */
+  void Apply(int tree, const std::vector<uint8_t>& solution, std::span<int> device) const;
+
  private:
   struct Edge {
     int parent;           // position in the tree of the task nearer to the root, -1 for the root
@@ -65,6 +73,12 @@ class Stage {
     std::vector<int> tasks;   // a parent before its children
     std::vector<Edge> edges;  // [tasks.size()], to the parent
     int count = 1;            // equal trees
+    size_t offset = 0;        // of its tasks in a solution
+  };
+  /*! \brief A tree and which of the distinct ones it equals. */
+  struct Instance {
+    std::vector<int> tasks;
+    int tree;
   };
 
   void Grow(int root, std::vector<uint8_t>& is_taken);
@@ -76,13 +90,14 @@ class Stage {
                   const StageScope& scope) const;
   double CopyCost(int tensor, int src, int dst) const;
   void AddCopy(int tensor, int src, int dst, double times, StageUse& use) const;
-  void AddTask(int task, int device, int exit, int entry_memory, double times, StageUse& use) const;
+  void AddTask(int task, int device, int exit, double times, StageUse& use) const;
   double Share(int tensor) const { return 1.0 / static_cast<double>(num_readers_[tensor]); }
 
   const Problem& problem_;
   const Piece& piece_;
   int num_inner_;
-  std::vector<Tree> trees_;
+  std::vector<Tree> trees_;          // distinct ones
+  std::vector<Instance> instances_;  // all, in order of their first tasks
   std::vector<int> num_readers_;     // [num_tensors]
   std::vector<double> made_bytes_;   // [num_tasks][num_memories], weights and tensors
   std::vector<double> pair_rate_;    // [num_memories^2], price of a ns of copying
@@ -91,6 +106,7 @@ class Stage {
   std::vector<double> cost_;         // of SolveTree: [tasks][num_devices]
   std::vector<int> best_child_;      // of SolveTree: [tasks][num_devices of the parent]
   std::vector<int> device_;          // of SolveTree: [tasks]
+  std::vector<uint8_t> solution_;    // [tasks of distinct trees]
 };
 
 }  // namespace heteroplace

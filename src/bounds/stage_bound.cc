@@ -1,6 +1,7 @@
 #include "bounds/stage_bound.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -242,14 +243,17 @@ double StageBound::Bound(int entry, int exit, std::span<const double> price, int
   }
   double least = kImpossibleBound;
   std::vector<double> used;
+  std::vector<Met> met;
   // The case that decided last time comes first, so that others can be left early.
   const size_t first = pair.latest;
   for (size_t turn = 0; turn < pair.cases.size(); ++turn) {
     const size_t index = turn == 0 ? first : turn <= first ? turn - 1 : turn;
-    const double value = Maximise(entry, exit, pair.cases[index], price, iterations, least, used);
+    const double value =
+        Maximise(entry, exit, pair.cases[index], price, iterations, least, used, met);
     if (value < least) {
       least = value;
       pair.used = used;
+      std::swap(pair.met, met);
       pair.latest = index;
     }
   }
@@ -322,10 +326,12 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
 }
 
 double StageBound::Maximise(int entry, int exit, Case& one, std::span<const double> price,
-                            int iterations, double enough, std::vector<double>& used) {
+                            int iterations, double enough, std::vector<double>& used,
+                            std::vector<Met>& met) {
   StagePrices prices{one.resource, {price.begin(), price.end()}};
   double best = one.path_ns + LeastMemory(one.scope, price);
   used.assign(piece_.num_memories, 0.0);
+  met.clear();
   double weight = 0, step = 1.0;
   double best_combination = -kFar;
   int without_gain = 0;
@@ -356,13 +362,33 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
     }
     ProjectOntoSimplex(prices.resource);
     weight += length;
+    met.push_back({length, stage_.solution()});
     for (size_t memory = 0; memory < used.size(); ++memory) {
       used[memory] += length * use_.used[memory];
     }
   }
   for (double& bytes : used) bytes /= weight > 0 ? weight : 1.0;
-  if (weight == 0) used = use_.used;
+  if (weight == 0) {
+    used = use_.used;
+    met.push_back({1.0, stage_.solution()});
+  }
   return best;
+}
+
+void StageBound::Sample(int entry, int exit, double turn, std::span<int> device) const {
+  if (exit >= 0) device.back() = exit;
+  const std::vector<Met>& met = At(entry, exit).met;
+  if (stage_.num_inner() == 0 || met.empty()) return;
+  double total = 0;
+  for (const Met& one : met) total += one.weight;
+  // Trees take turns, so that each placement gets its share of them.
+  const int count = stage_.num_trees();
+  for (int tree = 0; tree < count; ++tree) {
+    double left = std::fmod(turn + static_cast<double>(tree) / count, 1.0) * total;
+    size_t index = 0;
+    while (index + 1 < met.size() && left >= met[index].weight) left -= met[index++].weight;
+    stage_.Apply(tree, met[index].solution, device);
+  }
 }
 
 }  // namespace heteroplace

@@ -36,10 +36,22 @@ class StageBound {
   /*! \brief Mean memory use of the placements that the latest Bound for the pair met. */
   const std::vector<double>& Used(int entry, int exit) const { return At(entry, exit).used; }
 
+  /*!
+   * \brief A placement of the piece that is close to what the latest Bound for the pair met on
+   * average: each tree of tasks takes the devices of one of those placements.
+   * \param turn In [0, 1), which ones.  \param device [num_tasks of the piece]
+   */
+  void Sample(int entry, int exit, double turn, std::span<int> device) const;
+
   /*! \brief A bound that no plan reaches: the pair of devices is impossible. */
   static constexpr double kImpossibleBound = 1e300;
 
  private:
+  /*! \brief A placement that the subgradient met, with its weight in the mean. */
+  struct Met {
+    double weight;
+    std::vector<uint8_t> solution;  // as Stage::solution
+  };
   /*! \brief A set of devices that may be used, and how to weigh resources against each other. */
   struct Case {
     StageScope scope;
@@ -52,6 +64,7 @@ class StageBound {
     std::vector<Case> cases;
     std::vector<double> used;  // [num_memories]
     size_t latest = 0;         // case that decided the latest bound
+    std::vector<Met> met;      // placements of that case
   };
 
   const Pair& At(int entry, int exit) const {
@@ -63,7 +76,7 @@ class StageBound {
   bool AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair);
   double Direct(int entry, int exit, std::span<const double> price) const;
   double Maximise(int entry, int exit, Case& one, std::span<const double> price, int iterations,
-                  double enough, std::vector<double>& used);
+                  double enough, std::vector<double>& used, std::vector<Met>& met);
   double Evaluate(int entry, int exit, const Case& one, const StagePrices& prices);
   double LeastMemory(const StageScope& scope, std::span<const double> price) const;
 

@@ -12,7 +12,8 @@ Arrangement::Arrangement(const Problem& problem, const Piece& piece)
       position_(piece.num_tasks),
       num_readers_(static_cast<size_t>(piece.num_tensors) * piece.num_memories, 0),
       workspace_(piece.num_devices, 0),
-      used_(piece.num_memories, 0) {}
+      used_(piece.num_memories, 0),
+      load_ns_(problem.num_units, 0) {}
 
 int64_t Arrangement::BytesAt(int tensor, int memory) const {
   const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
@@ -27,9 +28,11 @@ void Arrangement::Load(std::span<const int> device, std::span<const int> order, 
   std::fill(num_readers_.begin(), num_readers_.end(), 0);
   std::fill(workspace_.begin(), workspace_.end(), 0);
   std::fill(used_.begin(), used_.end(), 0);
+  std::fill(load_ns_.begin(), load_ns_.end(), 0);
   for (int task = 0; task < piece_.num_tasks; ++task) {
     const int memory = problem_.device_memory[device_[task]];
     used_[memory] += piece_.weight_bytes[task];
+    AddLoad(task, device_[task], 1);
     int64_t& workspace = workspace_[device_[task]];
     const int64_t extra = std::max<int64_t>(0, piece_.workspace_bytes[task] - workspace);
     workspace += extra;
@@ -87,8 +90,14 @@ void Arrangement::SetOne(int task, int device) {
     MoveReads(task, from, to);
     MoveMakes(task, from, to);
   }
+  AddLoad(task, device_[task], -1);
+  AddLoad(task, device, 1);
   device_[task] = device;
   NotePositions(task);
+}
+
+void Arrangement::AddLoad(int task, int device, int64_t sign) {
+  for (int unit : problem_.device_units[device]) load_ns_[unit] += sign * piece_.Run(task, device);
 }
 
 void Arrangement::MoveReads(int task, int from, int to) {

@@ -45,6 +45,8 @@ class Arrangement {
   const std::vector<int>& order() const { return order_; }
   const std::vector<int>& position() const { return position_; }
   int entry() const { return entry_; }
+  /*! \brief Sum of the run times of the tasks that use each unit, [num_units]. */
+  const std::vector<int64_t>& load_ns() const { return load_ns_; }
   /*! \brief Bytes in use, [num_memories]. */
   const std::vector<int64_t>& used() const { return used_; }
   /*! \brief Memory where a tensor is made; kEverywhere for inputs without host. */
@@ -60,6 +62,7 @@ class Arrangement {
   void MoveMakes(int task, int from, int to);
   void MoveWorkspace(int task, int from, int to);
   void NotePositions(int task);
+  void AddLoad(int task, int device, int64_t sign);
   int64_t BytesAt(int tensor, int memory) const;
   int& Readers(int tensor, int memory) {
     return num_readers_[static_cast<size_t>(tensor) * piece_.num_memories +
@@ -75,6 +78,7 @@ class Arrangement {
   std::vector<int> num_readers_;                     // [num_tensors][num_memories]
   std::vector<int64_t> workspace_;                   // [num_devices], largest of the tasks there
   std::vector<int64_t> used_;                        // [num_memories]
+  std::vector<int64_t> load_ns_;                     // [num_units]
   std::vector<std::pair<int, int>> devices_undo_;    // (task, old device), in order of change
   std::vector<std::pair<int, int>> rotations_undo_;  // (from, to)
   int first_changed_ = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <span>
 #include <vector>
 
 namespace heteroplace {
@@ -20,10 +21,27 @@ int Find(std::vector<int>& parent, int task) {
   return task;
 }
 
+/*! \brief What alike branches share: times, sizes and numbers of readers, task by task. */
+std::vector<int64_t> Signature(const Piece& piece, std::span<const int> tasks) {
+  std::vector<int64_t> signature;
+  for (int task : tasks) {
+    const auto row = piece.run_ns.begin() +
+                     static_cast<std::ptrdiff_t>(static_cast<size_t>(task) * piece.num_devices);
+    signature.insert(signature.end(), row, row + static_cast<std::ptrdiff_t>(piece.num_devices));
+    signature.push_back(piece.weight_bytes[task]);
+    for (int tensor : piece.makes[task]) {
+      signature.push_back(piece.tensor_bytes[tensor]);
+      signature.push_back(static_cast<int64_t>(piece.readers[tensor].size()));
+    }
+    signature.push_back(-static_cast<int64_t>(piece.predecessors[task].size()) - 2);
+  }
+  return signature;
+}
+
 }  // namespace
 
-Csr FindBranches(const Piece& piece) {
-  Csr branches;
+Branches FindBranches(const Piece& piece) {
+  Branches branches;
   std::set<std::vector<int>> known;
   const int count = piece.num_tasks;
   std::vector<int> parent(count);
@@ -44,9 +62,20 @@ Csr FindBranches(const Piece& piece) {
     }
     for (auto& [root, tasks] : members) {
       const bool is_useful = tasks.size() >= 2 && 2 * tasks.size() <= static_cast<size_t>(count);
-      if (is_useful && known.insert(tasks).second) branches.AddRow(tasks);
+      if (is_useful && known.insert(tasks).second) branches.tasks.AddRow(tasks);
     }
   }
+  std::map<std::vector<int64_t>, int> kinds;
+  std::vector<std::vector<int>> members;
+  for (int branch = 0; branch < branches.tasks.num_rows(); ++branch) {
+    const int kind =
+        kinds.emplace(Signature(piece, branches.tasks[branch]), static_cast<int>(kinds.size()))
+            .first->second;
+    if (kind == static_cast<int>(members.size())) members.emplace_back();
+    branches.kind.push_back(kind);
+    members[kind].push_back(branch);
+  }
+  for (const auto& row : members) branches.of_kind.AddRow(row);
   return branches;
 }
 

@@ -1,9 +1,18 @@
 #pragma once
 
+#include <vector>
+
 #include "model/problem.h"
 #include "search/piece.h"
 
 namespace heteroplace {
+
+/*! \brief Groups of tasks that are moved together, and which of them are alike. */
+struct Branches {
+  Csr tasks;              // [num_branches], in topological order
+  std::vector<int> kind;  // [num_branches]; equal: task by task the same times and tensors
+  Csr of_kind;            // [num_kinds], branches
+};
 
 /*!
  * \brief Groups of tasks that are worth moving together: what hangs between a fork and its join.
@@ -12,8 +21,8 @@ namespace heteroplace {
  * at several limits of "many". A branch of 2 to half of all tasks is kept, each once. Tasks of a
  * branch are in topological order.
  *
- * \return [num_branches], task ids. Complexity: O(limits * (tasks + reads)).
+ * Complexity: O(limits * (tasks + reads)).
  */
-Csr FindBranches(const Piece& piece);
+Branches FindBranches(const Piece& piece);
 
 }  // namespace heteroplace

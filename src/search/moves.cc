@@ -12,7 +12,7 @@ constexpr int kMaxWindow = 6;
 
 }  // namespace
 
-Moves::Moves(const Problem& problem, const Piece& piece, const Csr& branches,
+Moves::Moves(const Problem& problem, const Piece& piece, const Branches& branches,
              Arrangement& arrangement, Random& random)
     : problem_(problem),
       piece_(piece),
@@ -27,15 +27,17 @@ Moves::Moves(const Problem& problem, const Piece& piece, const Csr& branches,
 bool Moves::Propose() {
   // Parts per hundred; without branches their share goes to single tasks.
   const int kind = random_.Below(100);
-  const bool has_branches = branches_.num_rows() > 0;
+  const bool has_branches = branches_.tasks.num_rows() > 0;
   if (movable_.empty() || kind < 25) {
     ShiftTask(random_.Below(piece_.num_tasks));
   } else if (has_branches && kind < 33) {
     ShiftBranch();
-  } else if (has_branches && kind < 45) {
+  } else if (has_branches && kind < 42) {
     MoveBranch();
-  } else if (has_branches && kind < 50) {
+  } else if (has_branches && kind < 46) {
     ExchangeBranches();
+  } else if (has_branches && kind < 54) {
+    CopyBranch();
   } else if (kind < 68) {
     MoveTask();
   } else if (kind < 75) {
@@ -99,7 +101,7 @@ void Moves::MoveWindow() {
 }
 
 void Moves::MoveBranch() {
-  const auto branch = branches_[random_.Below(branches_.num_rows())];
+  const auto branch = PickBranch();
   const int size = static_cast<int>(branch.size());
   const int device = PickDevice(branch[static_cast<size_t>(random_.Below(size))]);
   switch (random_.Below(4)) {
@@ -127,8 +129,8 @@ void Moves::ExchangeTasks() {
 }
 
 void Moves::ExchangeBranches() {
-  const auto left = branches_[random_.Below(branches_.num_rows())];
-  const auto right = branches_[random_.Below(branches_.num_rows())];
+  const auto left = PickBranch();
+  const auto right = PickBranch();
   if (left.size() != right.size() || left.data() == right.data()) return;
   for (size_t index = 0; index < left.size(); ++index) {
     const int left_device = arrangement_.device()[left[index]];
@@ -136,6 +138,19 @@ void Moves::ExchangeBranches() {
     if (!IsAllowed(left[index], right_device) || !IsAllowed(right[index], left_device)) continue;
     arrangement_.SetDevice(left[index], right_device);
     arrangement_.SetDevice(right[index], left_device);
+  }
+}
+
+/*! \brief Gives a branch the devices of another one that is alike. */
+void Moves::CopyBranch() {
+  const int from = random_.Below(branches_.tasks.num_rows());
+  const auto alike = branches_.of_kind[branches_.kind[from]];
+  const int to = alike[static_cast<size_t>(random_.Below(static_cast<int>(alike.size())))];
+  const auto source = branches_.tasks[from];
+  const auto target = branches_.tasks[to];
+  for (size_t index = 0; index < source.size(); ++index) {
+    const int device = arrangement_.device()[source[index]];
+    if (IsAllowed(target[index], device)) arrangement_.SetDevice(target[index], device);
   }
 }
 
@@ -151,7 +166,7 @@ void Moves::ShiftTask(int task) {
 }
 
 void Moves::ShiftBranch() {
-  const auto branch = branches_[random_.Below(branches_.num_rows())];
+  const auto branch = PickBranch();
   // Draws the branch together: as early as it can be, or as late.
   if (random_.Below(2) == 0) {
     for (int task : branch) {

@@ -5,20 +5,24 @@
 
 #include "sched/random.h"
 #include "search/arrangement.h"
+#include "search/branches.h"
 
 namespace heteroplace {
 
 /*! \brief Random changes of an arrangement. */
 class Moves {
  public:
-  Moves(const Problem& problem, const Piece& piece, const Csr& branches, Arrangement& arrangement,
-        Random& random);
+  Moves(const Problem& problem, const Piece& piece, const Branches& branches,
+        Arrangement& arrangement, Random& random);
 
   /*! \brief Makes a random move; false if it changed nothing. */
   bool Propose();
 
  private:
   int PickMovable() { return movable_[random_.Below(static_cast<int>(movable_.size()))]; }
+  std::span<const int> PickBranch() {
+    return branches_.tasks[random_.Below(branches_.tasks.num_rows())];
+  }
   int PickDevice(int task);
   bool IsAllowed(int task, int device) const;
   void MoveTask();
@@ -27,13 +31,14 @@ class Moves {
   void MoveBranch();
   void ExchangeTasks();
   void ExchangeBranches();
+  void CopyBranch();
   void ShiftTask(int task);
   void ShiftBranch();
   void SetAll(std::span<const int> tasks, int device);
 
   const Problem& problem_;
   const Piece& piece_;
-  const Csr& branches_;
+  const Branches& branches_;
   Arrangement& arrangement_;
   Random& random_;
   std::vector<int> movable_;  // tasks with more than one allowed device

@@ -10,7 +10,8 @@ namespace heteroplace {
 
 namespace {
 
-constexpr size_t kMaxEnumerated = 256;  // placements of a piece
+constexpr size_t kMaxEnumerated = 256;        // placements of a piece
+constexpr size_t kMaxEnumeratedChain = 4096;  // of one whose order is forced
 
 }  // namespace
 
@@ -70,11 +71,13 @@ void Patterns::Keep(int piece_class, std::span<const int> kept) {
 
 bool IsEnumerated(const Piece& piece) {
   size_t count = 1;
-  for (int task = 0; task < piece.num_tasks && count <= kMaxEnumerated; ++task) {
+  bool is_chain = true;
+  for (int task = 0; task < piece.num_tasks && count <= kMaxEnumeratedChain; ++task) {
     count *= std::max<size_t>(1, piece.allowed[task].size());
+    const auto before = piece.predecessors[task];
+    is_chain = is_chain && (task == 0 || (!before.empty() && before.back() == task - 1));
   }
-  // With three tasks or more the order may matter.
-  return count <= kMaxEnumerated && piece.num_tasks <= 3;
+  return is_chain ? count <= kMaxEnumeratedChain : count <= kMaxEnumerated && piece.num_tasks <= 2;
 }
 
 void AddPlainPatterns(const Problem& problem, const Chain& chain, Patterns& patterns) {

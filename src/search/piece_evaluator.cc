@@ -23,6 +23,7 @@ PieceEvaluator::PieceEvaluator(const Problem& problem, const Piece& piece,
       finish_ns_(piece.num_tasks, 0),
       arrivals_(static_cast<size_t>(piece.num_tensors) * piece.num_memories),
       unit_free_ns_(problem.num_units, 0),
+      load_ns_(problem.num_units, 0),
       lanes_(problem.num_resources) {
   const size_t count = static_cast<size_t>((piece.num_tasks + spacing_ - 1) / spacing_);
   checkpoints_.resize(count);
@@ -39,6 +40,7 @@ int64_t PieceEvaluator::Evaluate() {
   std::fill(arrivals_.begin(), arrivals_.end(), Arrival());
   made_.clear();
   std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
+  std::fill(load_ns_.begin(), load_ns_.end(), 0);
   for (Lane& lane : lanes_) lane.Clear();
   trial_makespan_ns_ = 0;
   trial_unreachable_ = 0;
@@ -73,6 +75,7 @@ int64_t PieceEvaluator::Replay(int begin, int64_t limit_ns, bool may_converge) {
   trial_block_ns_ = 0;
   const int count = piece_.num_tasks;
   const int last_changed = arrangement_.last_changed();
+  if (IsLate(limit_ns)) return kNever;
   int index = begin / spacing_;
   for (int position = begin; position < count; ++position) {
     if (position == (index + 1) * spacing_) {
@@ -89,7 +92,7 @@ int64_t PieceEvaluator::Replay(int begin, int64_t limit_ns, bool may_converge) {
       Save(trial_checkpoints_[index]);
     }
     const int task = arrangement_.order()[position];
-    if (RunTask(task, position) > limit_ns - piece_.tail_ns[task]) return kNever;
+    if (!RunTask(task, position, limit_ns)) return kNever;
   }
   end_checkpoint_ = static_cast<int>(checkpoints_.size());
   CopyOutputs();
@@ -97,7 +100,15 @@ int64_t PieceEvaluator::Replay(int begin, int64_t limit_ns, bool may_converge) {
   return trial_makespan_ns_ <= limit_ns ? trial_makespan_ns_ : kNever;
 }
 
-int64_t PieceEvaluator::RunTask(int task, int position) {
+bool PieceEvaluator::IsLate(int64_t limit_ns) const {
+  for (size_t unit = 0; unit < unit_free_ns_.size(); ++unit) {
+    if (unit_free_ns_[unit] + arrangement_.load_ns()[unit] - load_ns_[unit] > limit_ns) return true;
+  }
+  return false;
+}
+
+/*! \brief Runs the next task of the order; false if the limit cannot be kept any more. */
+bool PieceEvaluator::RunTask(int task, int position, int64_t limit_ns) {
   ++num_steps_;
   const int device = arrangement_.device()[task];
   const int memory = problem_.device_memory[device];
@@ -105,8 +116,14 @@ int64_t PieceEvaluator::RunTask(int task, int position) {
   for (int tensor : piece_.reads[task]) start = std::max(start, Arrive(tensor, memory, position));
   const auto units = problem_.device_units[device];
   for (int unit : units) start = std::max(start, unit_free_ns_[unit]);
-  const int64_t finish = start + piece_.Run(task, device);
-  for (int unit : units) unit_free_ns_[unit] = finish;
+  const int64_t run = piece_.Run(task, device);
+  const int64_t finish = start + run;
+  bool is_late = finish > limit_ns - piece_.tail_ns[task];
+  for (int unit : units) {
+    unit_free_ns_[unit] = finish;
+    load_ns_[unit] += run;
+    is_late = is_late || finish > limit_ns - (arrangement_.load_ns()[unit] - load_ns_[unit]);
+  }
   if (finish != finish_ns_[task]) {
     finish_undo_.emplace_back(task, finish_ns_[task]);
     finish_ns_[task] = finish;
@@ -116,7 +133,7 @@ int64_t PieceEvaluator::RunTask(int task, int position) {
   }
   trial_block_ns_ = std::max(trial_block_ns_, finish);
   trial_makespan_ns_ = std::max(trial_makespan_ns_, finish);
-  return finish;
+  return !is_late;
 }
 
 int64_t PieceEvaluator::Arrive(int tensor, int memory, int position) {
@@ -181,6 +198,7 @@ void PieceEvaluator::CopyOutputs() {
 
 void PieceEvaluator::Save(Checkpoint& checkpoint) const {
   checkpoint.unit_free_ns = unit_free_ns_;
+  checkpoint.load_ns = load_ns_;
   checkpoint.lanes = lanes_;
   checkpoint.makespan_ns = trial_makespan_ns_;
   checkpoint.num_unreachable = trial_unreachable_;
@@ -189,6 +207,7 @@ void PieceEvaluator::Save(Checkpoint& checkpoint) const {
 
 void PieceEvaluator::Restore(const Checkpoint& checkpoint) {
   unit_free_ns_ = checkpoint.unit_free_ns;
+  load_ns_ = checkpoint.load_ns;
   lanes_ = checkpoint.lanes;
   trial_makespan_ns_ = checkpoint.makespan_ns;
   trial_unreachable_ = checkpoint.num_unreachable;

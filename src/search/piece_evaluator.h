@@ -19,7 +19,8 @@ namespace heteroplace {
  * tensors have arrived. A copy is made for the first reader in a memory and takes the first gap of
  * its resources. The state is kept at checkpoints along the order: a change is replayed from the
  * checkpoint before it, until a checkpoint after it where the state is as it was, or until the
- * makespan is sure to exceed a limit. Not thread-safe; does not allocate after warming up.
+ * makespan is sure to exceed a limit: by the shortest path behind a task, or by the run times of
+ * the tasks that are still to come on a unit. Not thread-safe; does not allocate after warming up.
  */
 class PieceEvaluator {
  public:
@@ -59,6 +60,7 @@ class PieceEvaluator {
   };
   struct Checkpoint {
     std::vector<int64_t> unit_free_ns;
+    std::vector<int64_t> load_ns;  // [num_units], of the tasks before
     std::vector<Lane> lanes;
     int64_t makespan_ns = 0;      // of the tasks before
     size_t num_made = 0;          // copies before
@@ -70,7 +72,8 @@ class PieceEvaluator {
   };
 
   int64_t Replay(int begin, int64_t limit_ns, bool may_converge);
-  int64_t RunTask(int task, int position);
+  bool RunTask(int task, int position, int64_t limit_ns);
+  bool IsLate(int64_t limit_ns) const;
   int64_t Arrive(int tensor, int memory, int position);
   int64_t MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready);
   void CopyOutputs();
@@ -98,6 +101,7 @@ class PieceEvaluator {
   int64_t num_unreachable_ = 0;
   // The replay under way.
   std::vector<int64_t> unit_free_ns_;  // [num_units]
+  std::vector<int64_t> load_ns_;       // [num_units], of the tasks so far
   std::vector<Lane> lanes_;            // [num_resources], those of units stay empty
   std::vector<Checkpoint> trial_checkpoints_;
   std::vector<int64_t> trial_blocks_;

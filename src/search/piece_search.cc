@@ -17,8 +17,8 @@ constexpr int64_t kStopInterval = 64;  // evaluations between two looks at `stop
 
 class Annealer {
  public:
-  Annealer(const Problem& problem, const Piece& piece, const Csr& branches, const PieceGoal& goal,
-           const AnnealOptions& options)
+  Annealer(const Problem& problem, const Piece& piece, const Branches& branches,
+           const PieceGoal& goal, const AnnealOptions& options)
       : piece_(piece),
         goal_(goal),
         options_(options),
@@ -122,7 +122,7 @@ class Annealer {
 
 }  // namespace
 
-AnnealOutcome Anneal(const Problem& problem, const Piece& piece, const Csr& branches,
+AnnealOutcome Anneal(const Problem& problem, const Piece& piece, const Branches& branches,
                      const Layout& start, const PieceGoal& goal, const AnnealOptions& options,
                      const std::atomic<bool>& stop) {
   return Annealer(problem, piece, branches, goal, options).Run(start, stop);

@@ -6,6 +6,7 @@
 
 #include "model/problem.h"
 #include "sched/evaluate.h"
+#include "search/branches.h"
 #include "search/piece.h"
 
 namespace heteroplace {
@@ -58,7 +59,7 @@ struct AnnealOutcome {
  *
  * \param branches As found by FindBranches.
  */
-AnnealOutcome Anneal(const Problem& problem, const Piece& piece, const Csr& branches,
+AnnealOutcome Anneal(const Problem& problem, const Piece& piece, const Branches& branches,
                      const Layout& start, const PieceGoal& goal, const AnnealOptions& options,
                      const std::atomic<bool>& stop);
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "sched/evaluate.h"
+#include "sched/list_schedule.h"
 #include "sched/random.h"
 #include "search/branches.h"
 #include "search/jobs.h"
@@ -52,20 +53,23 @@ class ChainSearch {
         patterns_(problem, chain_),
         selector_(problem, chain_, patterns_),
         random_(options.seed),
-        price_(problem.num_memories, 0.0),
+        price_(options.price),
         begin_(Clock::now()) {
     for (const Piece& piece : chain_.classes) branches_.push_back(FindBranches(piece));
     is_one_piece_ = chain_.num_pieces() <= 1;
+    price_.resize(static_cast<size_t>(problem.num_memories), 0.0);
   }
 
   SearchOutcome Run(const std::vector<SearchStart>& starts) {
-    LoadStarts(starts);
+    starts_ = starts;
+    CompleteStarts();
+    LoadStarts(starts_);
     if (!is_one_piece_) AddPlainPatterns(problem_, chain_, patterns_);
-    AddStarts(starts);
+    AddStarts(starts_);
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
       if (IsOver()) break;
-      std::vector<Job> jobs = is_one_piece_ ? OnePieceJobs(starts) : ChainJobs();
+      std::vector<Job> jobs = is_one_piece_ ? OnePieceJobs(starts_) : ChainJobs();
       if (jobs.empty()) break;
       RunAll(jobs);
       for (Job& job : jobs) AddToFamily(job.piece_class, job.outcome.layout);
@@ -76,6 +80,31 @@ class ChainSearch {
 
  private:
   // Starts.
+
+  /*! \brief Puts groups on one device each and finds the orders that are missing. */
+  void CompleteStarts() {
+    std::vector<double> rank;
+    for (SearchStart& start : starts_) {
+      for (int group = 0; group < problem_.num_groups; ++group) {
+        const auto tasks = problem_.group_tasks[group];
+        if (tasks.empty()) continue;
+        const bool is_fine = problem_.Run(tasks[0], start.device[tasks[0]]) != kImpossible;
+        const int device = is_fine ? start.device[tasks[0]] : problem_.allowed[tasks[0]][0];
+        for (int task : tasks) start.device[task] = device;
+      }
+      if (!start.order.empty()) continue;
+      if (rank.empty()) {
+        rank = UpwardRanks(problem_, std::vector<uint8_t>(problem_.num_devices, 1));
+      }
+      const Schedule schedule = ListSchedule(problem_, start.device, rank);
+      start.order.resize(problem_.num_tasks);
+      std::iota(start.order.begin(), start.order.end(), 0);
+      // Ids are in topological order, which breaks ties between tasks that take no time.
+      std::stable_sort(start.order.begin(), start.order.end(), [&](int left, int right) {
+        return schedule.start_ns[left] < schedule.start_ns[right];
+      });
+    }
+  }
 
   void LoadStarts(const std::vector<SearchStart>& starts) {
     Evaluator evaluate(problem_);
@@ -425,10 +454,11 @@ class ChainSearch {
   Patterns patterns_;
   Selector selector_;
   Random random_;
-  std::vector<Csr> branches_;  // [num_classes]
-  std::vector<double> price_;  // [num_memories]
+  std::vector<Branches> branches_;  // [num_classes]
+  std::vector<double> price_;       // [num_memories]
   Clock::time_point begin_;
   bool is_one_piece_ = false;
+  std::vector<SearchStart> starts_;
   SearchStart start_;  // the best one
   Value start_value_;
   Selection selection_;  // the best one

@@ -12,7 +12,7 @@ namespace heteroplace {
 /*! \brief A placement and an order to begin from. */
 struct SearchStart {
   std::vector<int> device;  // [num_tasks], allowed devices, one per group
-  std::vector<int> order;   // [num_tasks], a topological order
+  std::vector<int> order;   // [num_tasks], a topological order; empty: by list scheduling
 };
 
 /*! \brief Budgets of a search; the first to be used up ends it. */
@@ -23,6 +23,7 @@ struct SearchOptions {
   int64_t bound_ns = 0;  // a makespan that cannot be beaten: the search ends there
   int64_t patience = 0;  // ends after so many evaluations without gain; 0: never
   int threads = 1;
+  std::vector<double> price;  // [num_memories], ns per byte, to begin with; empty: zeros
 };
 
 /*! \brief Called now and then with (evaluations, best makespan); true ends the search. */
@@ -47,7 +48,7 @@ struct SearchOutcome {
  * The same seed and number of evaluations give the same result whatever the number of threads,
  * unless the time limit or the hook ends the search.
  *
- * \param starts At least one.
+ * \param starts At least one. Those that lack memory or tear groups still give patterns.
  */
 SearchOutcome Search(const Problem& problem, const std::vector<SearchStart>& starts,
                      const SearchOptions& options, const SearchHook& hook);

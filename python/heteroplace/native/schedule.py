@@ -168,6 +168,8 @@ class NativeProblem:
         bound_ns: int = 0,
         patience: int = 0,
         threads: int = 1,
+        placements: Sequence[Sequence[int]] = (),
+        prices: Sequence[float] = (),
         progress: Callable[[int, int], None] | None = None,
     ) -> SearchReport:
         """Improve the best of some plans; see `src/search/search.h`.
@@ -186,7 +188,9 @@ class NativeProblem:
             Called about 20 times a second with (evaluations, best makespan in ns).
         """
         pairs = [(_ints(self.placement(steps)), _ints(_run_order(steps))) for steps in starts]
-        drafted, evaluations, interrupted, prices = _core.search(
+        none = _ints(())
+        pairs += [(_ints(placement), none) for placement in placements]
+        drafted, evaluations, interrupted, found_prices = _core.search(
             self._core,
             pairs,
             -1 if max_evaluations is None else max_evaluations,
@@ -195,9 +199,10 @@ class NativeProblem:
             bound_ns,
             patience,
             threads,
+            list(prices),
             progress,
         )
-        return SearchReport(self._draft(*drafted), evaluations, interrupted, tuple(prices))
+        return SearchReport(self._draft(*drafted), evaluations, interrupted, tuple(found_prices))
 
     def placement(self, steps: Sequence[Step]) -> tuple[int, ...]:
         """Return the device of each task in `steps`."""
