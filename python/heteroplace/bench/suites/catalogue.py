@@ -35,6 +35,7 @@ from heteroplace.bench.suites.transformer import (
 )
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.json_reader import did_you_mean
 from heteroplace.solve.base import Problem
 
 GRAPHS_VARIABLE = "HETEROPLACE_GRAPHS"
@@ -110,7 +111,10 @@ def get_instance(name: str) -> Instance:
     """
     found = instances()
     if name not in found:
-        raise GraphError(f"no instance is called {name!r}; there are: {', '.join(found)}")
+        raise GraphError(
+            f"no instance is called {name!r}{did_you_mean(name, found)}; one of {len(found)} names, "
+            f"such as {next(iter(found))!r}, is expected"
+        )
     return found[name]
 
 
