@@ -112,8 +112,8 @@ def get_instance(name: str) -> Instance:
     found = instances()
     if name not in found:
         raise GraphError(
-            f"no instance is called {name!r}{did_you_mean(name, found)}; one of {len(found)} names, "
-            f"such as {next(iter(found))!r}, is expected"
+            f"no instance is called {name!r}{did_you_mean(name, found)}; expected one of "
+            f"{len(found)} names, such as {next(iter(found))!r}"
         )
     return found[name]
 

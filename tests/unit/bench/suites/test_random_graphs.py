@@ -16,8 +16,6 @@ from heteroplace.bench.suites.rwnn import (
 from heteroplace.errors import GraphError
 from heteroplace.model.graph import TaskGraph
 
-pytest.importorskip("networkx")
-
 
 def sources(graph: TaskGraph) -> list[str]:
     return [graph.tasks[i].name for i, before in enumerate(graph.predecessors) if not before]
