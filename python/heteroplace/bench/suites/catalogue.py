@@ -94,10 +94,11 @@ def instances() -> dict[str, Instance]:
     for size in _LAYERED_SIZES:
         builds[f"layered/{size}"] = partial(layered, Layered(size))
     folder = published_folder()
-    for file in _PUBLISHED if folder is not None else ():
-        path = folder / f"{file}.json"
-        if path.is_file():
-            builds[f"published/{_short(file)}"] = partial(published, path)
+    if folder is not None:
+        paths = {_short(file): folder / f"{file}.json" for file in _PUBLISHED}
+        for name, path in paths.items():
+            if path.is_file():
+                builds[f"published/{name}"] = partial(published, path)
     return {name: Instance(name, build) for name, build in builds.items()}
 
 
