@@ -85,9 +85,13 @@ def a_congestion_mode(value: object) -> str:
 
 def a_number_of_copy_engines(value: object) -> int:
     """Accept 0, 1 or 2; no limit is said by leaving the key out."""
-    count = a_count(value)
+    expected = "0, 1 or 2"
+    try:
+        count = a_count(value)
+    except ValueError:
+        raise ValueError(expected) from None
     if count not in COPY_ENGINES:
-        raise ValueError("0, 1 or 2")
+        raise ValueError(expected)
     return count
 
 
