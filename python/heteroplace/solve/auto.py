@@ -7,11 +7,13 @@ device is always among them, so the result is never longer than it.
 
 from __future__ import annotations
 
+import importlib
 import time
 from dataclasses import dataclass
 
 from heteroplace.model.plan import Plan
 from heteroplace.solve.base import (
+    MAX_CPSAT_TASKS,
     Problem,
     SolveOptions,
     SolveResult,
@@ -19,11 +21,11 @@ from heteroplace.solve.base import (
     num_devices_used,
 )
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.cpsat import MAX_TASKS, run_cpsat
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import run_search, start_plans
 from heteroplace.solve.single import single_plan
 
+_CPSAT = "heteroplace.solve.cpsat"
 _SEARCH_SHARE = 0.6
 """Part of the time that the search may use when CP-SAT follows it."""
 
@@ -109,7 +111,7 @@ class _Auto:
 
     def _search(self) -> None:
         problem, options = self._problem, self._options
-        is_small = len(problem.graph.tasks) <= MAX_TASKS
+        is_small = len(problem.graph.tasks) <= MAX_CPSAT_TASKS
         if not self._candidates:
             self._tried.append(("search", None, "left out: no plan fits to start from"))
             return
@@ -123,8 +125,8 @@ class _Auto:
 
     def _prove(self) -> None:
         problem, options = self._problem, self._options
-        if len(problem.graph.tasks) > MAX_TASKS:
-            note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_TASKS}"
+        if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
+            note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
         left = self._left_s()
@@ -133,7 +135,10 @@ class _Auto:
             return
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
         incumbent = None if best is None else best.plan.steps
-        end = run_cpsat(problem, incumbent, options, max(left, 0.05), self._bound_ns)
+        # OR-Tools takes 0.2 s to load, and large graphs never need it.
+        end = importlib.import_module(_CPSAT).run_cpsat(
+            problem, incumbent, options, max(left, 0.05), self._bound_ns
+        )
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)

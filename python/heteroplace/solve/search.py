@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heteroplace.model.plan import Plan, Step
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.base import Problem, ProgressReport, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, device_sets, heft_steps, no_placement_error
 from heteroplace.solve.order_place import order_place
@@ -95,7 +95,7 @@ def run_search(
 
     def progress(_evaluations: int, best_ns: int) -> None:
         if report is not None:
-            report("search", time.perf_counter() - begin, best_ns)
+            report(ProgressReport("search", time.perf_counter() - begin, best_ns, bound_ns))
 
     found = problem.native.search(
         ranked,
