@@ -19,6 +19,7 @@ from heteroplace.solve.base import (
     SolveResult,
     make_result,
     num_devices_used,
+    report,
 )
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
@@ -65,8 +66,11 @@ class _Auto:
         self._bound_ns = 0
 
     def run(self) -> SolveResult:
-        problem = self._problem
+        problem, options = self._problem, self._options
         check_possible(problem)
+        # First of all a plan: the bound of a large graph takes longer.
+        draft = problem.native.heft(range(len(problem.cluster.devices)))
+        report(options, "heft", self._begin, None if draft.violation else draft.makespan_ns)
         self._bound_ns = lower_bound(problem)
         for device_id, device in enumerate(problem.cluster.devices):
             plan = single_plan(problem, device_id)
@@ -101,6 +105,8 @@ class _Auto:
         makespan = self._problem.native.simulate(plan.steps).makespan_ns
         self._candidates.append(_Candidate(name, plan, makespan))
         self._tried.append((name, makespan, note))
+        best = min(candidate.makespan_ns for candidate in self._candidates)
+        report(self._options, name, self._begin, best, self._bound_ns)
 
     def _left_s(self) -> float:
         return self._options.time_limit_s - (time.perf_counter() - self._begin)

@@ -7,6 +7,7 @@ Objective, bound and gap follow DiviML: `objective_ns` is what our own simulator
 from __future__ import annotations
 
 import importlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -221,6 +222,15 @@ def get_solver(name: str) -> RegisteredSolver:
     if name not in SOLVERS:
         raise SolverError(f"no solver is called {name!r}; there are: {', '.join(SOLVERS)}")
     return SOLVERS[name]
+
+
+def report(
+    options: SolveOptions, stage: str, begin: float, best_ns: int | None, bound_ns: int = 0
+) -> None:
+    """Call `options.progress`, if there is one; `begin` is when the stage began."""
+    if options.progress is not None:
+        elapsed = time.perf_counter() - begin
+        options.progress(ProgressReport(stage, elapsed, best_ns, bound_ns))
 
 
 def make_result(
