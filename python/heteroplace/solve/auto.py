@@ -70,7 +70,14 @@ class _Auto:
         check_possible(problem)
         # First of all a plan: the bound of a large graph takes longer.
         draft = problem.native.heft(range(len(problem.cluster.devices)))
-        report(options, "heft", self._begin, None if draft.violation else draft.makespan_ns)
+        if draft.violation == 0:
+            report(
+                options,
+                "heft",
+                self._begin,
+                draft.makespan_ns,
+                plan=lambda: problem.native.plan(draft.steps, "heft"),
+            )
         self._bound_ns = lower_bound(problem)
         for device_id, device in enumerate(problem.cluster.devices):
             plan = single_plan(problem, device_id)
@@ -105,8 +112,10 @@ class _Auto:
         makespan = self._problem.native.simulate(plan.steps).makespan_ns
         self._candidates.append(_Candidate(name, plan, makespan))
         self._tried.append((name, makespan, note))
-        best = min(candidate.makespan_ns for candidate in self._candidates)
-        report(self._options, name, self._begin, best, self._bound_ns)
+        best = min(self._candidates, key=lambda candidate: candidate.rank)
+        report(
+            self._options, name, self._begin, best.makespan_ns, self._bound_ns, lambda: best.plan
+        )
 
     def _left_s(self) -> float:
         return self._options.time_limit_s - (time.perf_counter() - self._begin)

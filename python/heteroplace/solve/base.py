@@ -43,6 +43,9 @@ class ProgressReport:
     """Objective of the best valid plan so far; None: there is none yet."""
     bound_ns: int
     """No plan is better; 0: nothing is proven yet."""
+    plan: Callable[[], Plan] | None = None
+    """Returns that plan, so that it is not lost if the solver is interrupted; None: the solver
+    itself returns it then."""
 
     @property
     def gap(self) -> float | None:
@@ -225,12 +228,17 @@ def get_solver(name: str) -> RegisteredSolver:
 
 
 def report(
-    options: SolveOptions, stage: str, begin: float, best_ns: int | None, bound_ns: int = 0
+    options: SolveOptions,
+    stage: str,
+    begin: float,
+    best_ns: int | None,
+    bound_ns: int = 0,
+    plan: Callable[[], Plan] | None = None,
 ) -> None:
     """Call `options.progress`, if there is one; `begin` is when the stage began."""
     if options.progress is not None:
         elapsed = time.perf_counter() - begin
-        options.progress(ProgressReport(stage, elapsed, best_ns, bound_ns))
+        options.progress(ProgressReport(stage, elapsed, best_ns, bound_ns, plan))
 
 
 def make_result(

@@ -14,7 +14,7 @@ import numpy as np
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import memory_use
-from heteroplace.model.plan import Step
+from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
 from heteroplace.native.schedule import COPY, IMPOSSIBLE, Draft, IntArray
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
@@ -40,10 +40,14 @@ class HeftSolver:
         draft = heft_draft(problem, range(len(problem.cluster.devices)), options.time_limit_s)
         if draft is None:
             raise no_placement_error(problem)
-        report(options, self.name, start, draft.makespan_ns)
+        found = draft
+
+        def plan() -> Plan:
+            return problem.native.plan(found.steps, "heft")
+
+        report(options, self.name, start, draft.makespan_ns, plan=plan)
         bound = lower_bound(problem)
-        plan = problem.native.plan(draft.steps, "heft")
-        return make_result(problem, plan, bound, self.name, time.perf_counter() - start)
+        return make_result(problem, plan(), bound, self.name, time.perf_counter() - start)
 
 
 def heft_draft(problem: Problem, devices: Iterable[int], time_limit_s: float) -> Draft | None:
