@@ -13,6 +13,7 @@ from heteroplace.cli.progress import Interrupts, ProgressLine
 from heteroplace.errors import HeteroPlaceError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
+from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.cost_file import costs_from_times, load_costs
 from heteroplace.model.graph_file import GraphFile, load_graph
@@ -85,6 +86,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run)
 
 
+@paused_collector()
 def run(arguments: argparse.Namespace) -> None:
     """Solve, print, and write the files that were asked for.
 

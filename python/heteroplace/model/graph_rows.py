@@ -7,14 +7,13 @@ number written as 1.0, tasks in another than topological order) gives None, and 
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from heteroplace.model.collector import paused_collector
 from heteroplace.model.graph import Task, TaskGraph, Tensor, tensor_bytes
 from heteroplace.model.json_reader import MAX_NUMBER
 from heteroplace.model.units import parse_bytes
@@ -68,7 +67,7 @@ class NotPlainError(Exception):
 
 def read_plain_graph(data: bytes) -> tuple[TaskGraph, dict[str, TaskTimes]] | None:
     """Return the graph and the run times in a file's bytes; None: the file is not plain."""
-    with _without_collector():
+    with paused_collector():
         try:
             file = msgspec.json.decode(data, type=GraphRows)
             if _may_repeat_keys(data, file):
@@ -83,18 +82,6 @@ def read_plain_graph(data: bytes) -> tuple[TaskGraph, dict[str, TaskTimes]] | No
             return None  # KeyError: a name that does not exist; ValueError: a size's text.
         inputs = tuple(i for i, tensor in enumerate(tensors) if tensor.producer is None)
         return TaskGraph(file.name, tasks, tensors, inputs, outputs), times
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Make many values at once: the garbage collector would walk them all again and again."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _may_repeat_keys(data: bytes, file: GraphRows) -> bool:

@@ -124,16 +124,24 @@ class NativeProblem:
         tasks, tensors = graph.tasks, graph.tensors
         is_output = np.zeros(len(tensors), dtype=np.int64)
         is_output[list(graph.outputs)] = 1
+        self.weight_bytes = _ints([task.weight_bytes for task in tasks])
+        """[num_tasks]"""
+        self.workspace_bytes = _ints([task.workspace_bytes for task in tasks])
+        """[num_tasks]"""
+        self.tensor_bytes = _ints([tensor.bytes for tensor in tensors])
+        """[num_tensors]"""
+        self.producer = _ints([-1 if t.producer is None else t.producer for t in tensors])
+        """[num_tensors], the task that makes it; -1: a model input."""
         self._core = _core.Problem(
             run_ns=self.run_ns.ravel(),
             device_memory=_ints([device.memory for device in cluster.devices]),
             unit_offsets=unit_offsets,
             unit_values=unit_values,
-            weight_bytes=_ints([task.weight_bytes for task in tasks]),
-            workspace_bytes=_ints([task.workspace_bytes for task in tasks]),
+            weight_bytes=self.weight_bytes,
+            workspace_bytes=self.workspace_bytes,
             task_group=_ints(self.task_group),
-            tensor_bytes=_ints([tensor.bytes for tensor in tensors]),
-            producer=_ints([-1 if t.producer is None else t.producer for t in tensors]),
+            tensor_bytes=self.tensor_bytes,
+            producer=self.producer,
             is_output=is_output,
             read_offsets=read_offsets,
             read_values=read_values,

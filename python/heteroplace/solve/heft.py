@@ -12,11 +12,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
-from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
-from heteroplace.native.schedule import COPY, IMPOSSIBLE, Draft, IntArray
+from heteroplace.native.schedule import COPY, IMPOSSIBLE, Draft, IntArray, NativeProblem
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.order_place import order_place
@@ -126,7 +125,7 @@ def check_possible(problem: Problem) -> None:
         Every such task, with the reason for each device.
     """
     graph, cluster, native = problem.graph, problem.cluster, problem.native
-    needs = _needs(graph)
+    needs = _needs(native)
     is_allowed = native.run_ns != IMPOSSIBLE
     room = np.array([cluster.memories[d.memory].bytes for d in cluster.devices], dtype=np.int64)
     fits = (is_allowed & (needs[:, None] <= room)).any(axis=1)
@@ -159,14 +158,11 @@ def check_possible(problem: Problem) -> None:
         )
 
 
-def _needs(graph: TaskGraph) -> IntArray:
+def _needs(native: NativeProblem) -> IntArray:
     """For each task the bytes that it alone needs: weights, workspace and what it makes."""
-    needs = np.array(
-        [task.weight_bytes + task.workspace_bytes for task in graph.tasks], dtype=np.int64
-    )
-    made = [(t.producer, t.bytes) for t in graph.tensors if t.producer is not None]
-    producers, sizes = np.array(made, dtype=np.int64).reshape(-1, 2).T
-    np.add.at(needs, producers, sizes)
+    needs = native.weight_bytes + native.workspace_bytes
+    is_made = native.producer >= 0
+    np.add.at(needs, native.producer[is_made], native.tensor_bytes[is_made])
     return needs
 
 
