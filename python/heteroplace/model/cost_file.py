@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import cast
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
@@ -58,17 +59,15 @@ def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTa
             f"times are given for tasks that graph {graph.name!r} has not: "
             f"{', '.join(unknown[:_MAX_LISTED])}"
         )
-    builder = TableBuilder(graph.digest(), cluster)
     names = [device.name for device in cluster.devices]
-    given = ("given", 0, "")
+    builder = TableBuilder(graph.digest(), cluster)
+    flat = _plain_times(graph, names, times)
+    if flat is not None:
+        builder.add_times(flat, ("given", 0, ""))
+        return builder.finalize()
     missing: list[str] = []
     for task in graph.tasks:
         row = times.get(task.name, {})
-        if task.devices is None:
-            found = [row.get(name) for name in names]
-            if None not in found:
-                builder.add_times(found, given)  # type: ignore[arg-type]
-                continue
         for name in names:
             if task.devices is not None and name not in task.devices:
                 builder.add(pinned_elsewhere(task))
@@ -80,6 +79,20 @@ def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTa
     if missing:
         raise _missing_times(graph, times, missing)
     return builder.finalize()
+
+
+def _plain_times(graph: TaskGraph, names: list[str], times: Times) -> list[int] | None:
+    """The times as [num_tasks * num_devices] if every task has one for every device, else None."""
+    flat: list[int | None] = []
+    try:
+        for task in graph.tasks:
+            if task.devices is not None:
+                return None
+            row = times[task.name]
+            flat += [row[name] for name in names]
+    except KeyError:
+        return None
+    return None if None in flat else cast("list[int]", flat)
 
 
 def _missing_times(graph: TaskGraph, times: Times, missing: list[str]) -> MissingCostError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Plan
@@ -60,7 +62,7 @@ def single_plan(problem: Problem, device: int) -> Plan | str:
     """Return the plan with every task on `device`, or the reason why there is none."""
     graph, cluster, native = problem.graph, problem.cluster, problem.native
     name = cluster.devices[device].name
-    blocked = [i for i in range(len(graph.tasks)) if native.run_ns[i, device] == IMPOSSIBLE]
+    blocked = np.flatnonzero(native.run_ns[:, device] == IMPOSSIBLE).tolist()
     if blocked:
         task = graph.tasks[blocked[0]]
         more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""

@@ -35,7 +35,7 @@ def with_cluster(case: Instance, plan: Plan, cluster: Cluster) -> tuple[Instance
     return Instance(case.graph, cluster, costs), replace(plan, cluster_digest=cluster.digest())
 
 
-@given(ANY_PLAN)
+@given(instances_with_plan(max_tasks=5, max_items=3, has_modes=True))
 @num_cases(1000)
 def test_core_equals_the_references_on_random_plans(case: tuple[Instance, Plan]) -> None:
     found, plan = case
@@ -108,6 +108,21 @@ def test_stricter_congestion_never_shortens_a_plan(case: tuple[Instance, Plan]) 
         cluster = replace(found.cluster, links=links, congestion=mode)
         makespans.append(run(*with_cluster(found, plan, cluster)).makespan_ns)
     assert makespans == sorted(makespans)
+
+
+@given(ANY_PLAN, st.data())
+@num_cases(100)
+def test_shorter_runs_never_lengthen_a_plan(
+    case: tuple[Instance, Plan], data: st.DataObject
+) -> None:
+    found, plan = case
+    # Negative cells are no times.
+    columns = tuple(
+        array("q", (data.draw(st.integers(0, ns)) if ns > 0 else ns for ns in column))
+        for column in found.costs.ns
+    )
+    shorter = replace(found, costs=replace(found.costs, ns=columns))
+    assert run(shorter, plan).makespan_ns <= run(found, plan).makespan_ns
 
 
 @given(ANY_PLAN, st.sampled_from([2, 4, 8]))
