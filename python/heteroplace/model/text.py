@@ -7,8 +7,7 @@
     outputs a.0                                       copy a.0 ram => gpu via pcie items 1
 
 A word that is not made of letters, digits and `_ . + / : $ @ * < > -` is written as a JSON string.
-Lists are joined by commas; `()` is the empty list. `items` is left out
-of a plan of one item.
+Lists are joined by commas; `()` is the empty list. A plan of one item does not mention items.
 """
 
 from __future__ import annotations
