@@ -5,11 +5,12 @@ has the keys
 
     graph, tasks, cluster, solver, seconds, peak_mb, makespan, bound, gap, vs_best_single, memory_ok
 
-and cpu_seconds, build_seconds, note. Times in seconds, makespan and bound in ns. `seconds` is the
-wall time of the solve. `bound` is the best bound that any solver of the run has proven for the
-graph, gap = (makespan - bound) / makespan. `vs_best_single` is the makespan of the best device on
-which everything fits over that of the plan, so above 1 is faster; null where none fits. A solver
-that refuses, fails or makes an invalid plan has makespan null, and `note` says why.
+and congestion, cpu_seconds, build_seconds, note. Makespan and bound are in ns; `seconds` is the
+wall time of the solve, and `peak_mb` the most memory of its process, in 10**6 bytes. `bound` is the
+best that any solver of the run has proven for the graph, gap = (makespan - bound) / makespan.
+`vs_best_single` is the makespan of the best device on which everything fits over that of the plan,
+so above 1 is faster; null where none fits. A solver that refuses, fails or makes an invalid plan
+has makespan null, and `note` says why.
 """
 
 from __future__ import annotations
@@ -176,6 +177,7 @@ def _finish(graph: str, facts: Row, found: list[tuple[str, Row]]) -> list[Row]:
             "gap": None,
             "vs_best_single": None,
             "memory_ok": answer["memory_ok"],
+            "congestion": facts["congestion"],
             "cpu_seconds": answer["cpu_seconds"],
             "build_seconds": answer["build_seconds"],
             "note": answer["note"],

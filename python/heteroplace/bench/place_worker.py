@@ -55,6 +55,7 @@ def facts(problem: Problem) -> dict[str, object]:
     return {
         "tasks": len(problem.graph.tasks),
         "cluster": problem.cluster.name,
+        "congestion": problem.cluster.congestion,
         "bound": lower_bound(problem),
         "best_single": min(singles.values(), default=None),
     }

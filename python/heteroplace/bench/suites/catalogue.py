@@ -35,6 +35,7 @@ from heteroplace.bench.suites.transformer import (
 )
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.json_reader import did_you_mean
 from heteroplace.solve.base import Problem
 
 GRAPHS_VARIABLE = "HETEROPLACE_GRAPHS"
@@ -93,10 +94,11 @@ def instances() -> dict[str, Instance]:
     for size in _LAYERED_SIZES:
         builds[f"layered/{size}"] = partial(layered, Layered(size))
     folder = published_folder()
-    for file in _PUBLISHED if folder is not None else ():
-        path = folder / f"{file}.json"
-        if path.is_file():
-            builds[f"published/{_short(file)}"] = partial(published, path)
+    if folder is not None:
+        paths = {_short(file): folder / f"{file}.json" for file in _PUBLISHED}
+        for name, path in paths.items():
+            if path.is_file():
+                builds[f"published/{name}"] = partial(published, path)
     return {name: Instance(name, build) for name, build in builds.items()}
 
 
@@ -110,7 +112,10 @@ def get_instance(name: str) -> Instance:
     """
     found = instances()
     if name not in found:
-        raise GraphError(f"no instance is called {name!r}; there are: {', '.join(found)}")
+        raise GraphError(
+            f"no instance is called {name!r}{did_you_mean(name, found)}; expected one of "
+            f"{len(found)} names, such as {next(iter(found))!r}"
+        )
     return found[name]
 
 

@@ -85,7 +85,7 @@ def import_dnn_partitioning(path: str | os.PathLike[str]) -> Imported:
     faults.check()
     costs = {(src, cost) for src, _, cost in file.edges}
     total_ns = sum(cost for _, cost in sorted(costs)) * NS_PER_MS
-    quantum_ns = power_of_ten(total_ns / max(1.0, TENSOR_SHARE * file.accelerator_bytes))
+    quantum_ns = power_of_ten(total_ns / max(1e-9, TENSOR_SHARE * file.accelerator_bytes))
     if quantum_ns > _MAX_QUANTUM_NS:
         raise GraphError(
             f"{os.fspath(path)}: transfers of {total_ns:.0f} ns in all cannot be expressed within "

@@ -8,7 +8,8 @@ bandwidth per device pair, and a tensor one size, so the times of edge e are rep
 bytes[e] / bandwidth[k][l] with no latency: exact where all matrices are multiples of one, as they
 are when they were computed from sizes and bandwidths (the GoogLeNet file: within 10 ns, which is
 its rounding). Where they are not multiples (example-1), no sizes and bandwidths reproduce them;
-that is an error unless the caller accepts the deviation.
+that is an error unless the caller accepts the deviation. Two transfers from one device or to one
+device exclude each other, as in Moirai's model (congestion "port").
 
 Bytes of tensors stand for time, one per nanosecond on the slowest link. The file charges tasks
 with memory and tensors with none: its unit is scaled by a power of ten until all tensors together
@@ -231,7 +232,7 @@ def _cluster(file: _File, slopes: _Matrix, unit: int, slack: int) -> Cluster:
                 name = f"{names[src]}-{names[dst]}"
                 bandwidth = round(1e9 / slope) if slope else _FREE_BYTES_PER_SECOND
                 links.append(Link(name, src, dst, bandwidth, 0, name))
-    return Cluster(f"{file.name}-devices", memories, devices, tuple(links), None)
+    return Cluster(f"{file.name}-devices", memories, devices, tuple(links), None, congestion="port")
 
 
 def _graph(file: _File, sizes: Sequence[int], unit: int) -> TaskGraph:
