@@ -129,10 +129,7 @@ class ObjectReader:
         for key in self._values:
             if key not in self._keys:
                 unused = [known for known in self._keys if known not in self._values]
-                hint = (
-                    did_you_mean(key, unused)
-                    or f"; known keys: {', '.join(self._keys)}"
-                )
+                hint = did_you_mean(key, unused) or f"; known keys: {', '.join(self._keys)}"
                 self.faults.add(self.path, f"unknown key {show(key)}{hint}")
 
 
