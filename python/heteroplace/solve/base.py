@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -163,15 +163,13 @@ class RegisteredSolver:
     So the names are known, and one solver runs, without the libraries of all the others.
     """
 
-    def __init__(self, name: str, module: str, class_name: str) -> None:
+    def __init__(self, name: str, make: Callable[[], Solver]) -> None:
         self.name = name
-        self._module = module
-        self._class_name = class_name
+        self._make = make
 
     @cached_property
     def _solver(self) -> Solver:
-        solver: Solver = getattr(importlib.import_module(self._module), self._class_name)()
-        return solver
+        return self._make()
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -190,15 +188,26 @@ class RegisteredSolver:
         return self._solver.solve(problem, options)
 
 
-class SolverRegistry(Mapping[str, RegisteredSolver]):
-    """All solvers by name, in the order they were added."""
+class SolverRegistry(MutableMapping[str, Solver]):
+    """All solvers by name, in the order they were added; gives a RegisteredSolver for each."""
 
     def __init__(self) -> None:
         self._solvers: dict[str, RegisteredSolver] = {}
 
     def add(self, name: str, module: str, class_name: str) -> None:
         """Add the solver that `class_name()` of `module` makes; nothing is loaded."""
-        self._solvers[name] = RegisteredSolver(name, module, class_name)
+
+        def make() -> Solver:
+            solver: Solver = getattr(importlib.import_module(module), class_name)()
+            return solver
+
+        self._solvers[name] = RegisteredSolver(name, make)
+
+    def __setitem__(self, name: str, solver: Solver) -> None:
+        self._solvers[name] = RegisteredSolver(name, lambda: solver)
+
+    def __delitem__(self, name: str) -> None:
+        del self._solvers[name]
 
     def __getitem__(self, name: str) -> RegisteredSolver:
         return self._solvers[name]
