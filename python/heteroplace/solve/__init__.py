@@ -11,12 +11,27 @@ from heteroplace.solve.base import (
 )
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.cpsat import CpSatSolver
+from heteroplace.solve.cross_entropy import CrossEntropySolver
+from heteroplace.solve.ea import EaSolver
 from heteroplace.solve.explain import explain
 from heteroplace.solve.heft import HeftSolver
+from heteroplace.solve.metis import MetisSolver
+from heteroplace.solve.sa import SaSolver
 from heteroplace.solve.search import SearchSolver
 from heteroplace.solve.single import SingleSolver
 
-for _solver in (AutoSolver(), SingleSolver(), HeftSolver(), SearchSolver(), CpSatSolver()):
+_ALL: tuple[Solver, ...] = (
+    AutoSolver(),
+    SingleSolver(),
+    HeftSolver(),
+    MetisSolver(),
+    SaSolver(),
+    EaSolver(),
+    CrossEntropySolver(),
+    SearchSolver(),
+    CpSatSolver(),
+)
+for _solver in _ALL:
     SOLVERS[_solver.name] = _solver
 
 __all__ = [
