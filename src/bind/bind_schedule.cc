@@ -1,17 +1,16 @@
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 
+#include "bind/arrays.h"
 #include "bind/bind.h"
 #include "bind/poll_python.h"
 #include "model/problem.h"
 #include "sched/evaluate.h"
 #include "sched/list_schedule.h"
 #include "sched/search.h"
-#include "sim/simulator.h"
 #include "support/error.h"
 
 namespace nb = nanobind;
@@ -19,45 +18,6 @@ namespace nb = nanobind;
 namespace heteroplace {
 
 namespace {
-
-using Ints = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-std::vector<int64_t> ToWide(const Ints& array) {
-  return {array.data(), array.data() + array.size()};
-}
-
-template <typename T = int>
-std::vector<T> ToNarrow(const Ints& array) {
-  std::vector<T> values;
-  values.reserve(array.size());
-  for (size_t index = 0; index < array.size(); ++index) {
-    values.push_back(static_cast<T>(array.data()[index]));
-  }
-  return values;
-}
-
-Csr ToCsr(const Ints& offsets, const Ints& values) {
-  Csr csr;
-  csr.offsets = ToNarrow(offsets);
-  csr.values = ToNarrow(values);
-  if (csr.offsets.empty() || csr.offsets.back() != static_cast<int>(csr.values.size())) {
-    throw Error(ErrorKind::kGraph, "the offsets of a list of lists do not end at its size");
-  }
-  return csr;
-}
-
-/*! \brief Hands a vector to numpy without copying it. */
-nb::object ToNumpy(std::vector<int64_t> values, size_t columns = 1) {
-  auto* owned = new std::vector<int64_t>(std::move(values));  // Deleted by the capsule.
-  nb::capsule owner(owned,
-                    [](void* data) noexcept { delete static_cast<std::vector<int64_t>*>(data); });
-  if (columns == 1) {
-    return nb::cast(nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size()}, owner));
-  }
-  return nb::cast(
-      nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size() / columns, columns}, owner));
-}
 
 /*! \brief (steps [num_steps][4] of kind, subject, place, src; makespan of the schedule). */
 nb::tuple ToTuple(const Problem& problem, const Schedule& schedule) {
@@ -82,7 +42,8 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
                  Ints tensor_bytes, Ints producer, Ints is_output, Ints read_offsets,
                  Ints read_values, Ints memory_bytes, Ints link_bandwidth, Ints link_latency_ns,
                  Ints link_resource_offsets, Ints link_resource_values, Ints route_offsets,
-                 Ints route_links, int host) {
+                 Ints route_links, int host, std::optional<Ints> batch_sizes,
+                 std::optional<Ints> batch_run_ns) {
   Problem problem;
   problem.run_ns = ToWide(run_ns);
   problem.device_memory = ToNarrow(device_memory);
@@ -100,26 +61,10 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
   problem.link_resources = ToCsr(link_resource_offsets, link_resource_values);
   problem.route_links = ToCsr(route_offsets, route_links);
   problem.host = host;
+  if (batch_sizes) problem.batch_sizes = ToNarrow(*batch_sizes);
+  if (batch_run_ns) problem.batch_run_ns = ToWide(*batch_run_ns);
   problem.Finish();
   new (self) Problem(std::move(problem));
-}
-
-nb::tuple SimulateSteps(const Problem& problem, const Ints& rows, const Ints& link_offsets,
-                        const Ints& link_values) {
-  Steps steps;
-  for (size_t index = 0; index + 3 < rows.size(); index += 4) {
-    const int64_t* row = rows.data() + index;
-    steps.list.push_back({row[0] == 0 ? StepKind::kRun : StepKind::kCopy, static_cast<int>(row[1]),
-                          static_cast<int>(row[2]), static_cast<int>(row[3])});
-  }
-  steps.links = ToCsr(link_offsets, link_values);
-  Times times;
-  {
-    nb::gil_scoped_release release;
-    times = Simulate(problem, steps);
-  }
-  return nb::make_tuple(ToNumpy(std::move(times.start_ns)), ToNumpy(std::move(times.finish_ns)),
-                        ToNumpy(std::move(times.used_bytes)), times.makespan_ns);
 }
 
 nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
@@ -150,8 +95,8 @@ void BindSchedule(nb::module_& module) {
            nb::arg("read_values"), nb::arg("memory_bytes"), nb::arg("link_bandwidth"),
            nb::arg("link_latency_ns"), nb::arg("link_resource_offsets"),
            nb::arg("link_resource_values"), nb::arg("route_offsets"), nb::arg("route_links"),
-           nb::arg("host"));
-  module.def("simulate", &SimulateSteps);
+           nb::arg("host"), nb::arg("batch_sizes") = nb::none(),
+           nb::arg("batch_run_ns") = nb::none());
   module.def("heft", [](const Problem& problem, const Ints& preferred) {
     const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
     Schedule schedule;

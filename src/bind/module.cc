@@ -44,5 +44,6 @@ NB_MODULE(_core, module) {
   });
   heteroplace::BindSchedule(module);
   heteroplace::BindMappingSearch(module);
+  heteroplace::BindSimulate(module);
   heteroplace::BindExec(module);
 }

@@ -45,9 +45,26 @@ void Problem::Finish() {
       link_latency_ns.size() == link_bandwidth.size() &&
       link_resources.offsets.size() == link_bandwidth.size() + 1;
   if (!agrees) throw Error(ErrorKind::kGraph, "the arrays of a problem have sizes that disagree");
+  DeriveBatches();
   DeriveLists();
   DeriveTransfers();
   DeriveTails();
+}
+
+void Problem::DeriveBatches() {
+  if (batch_sizes.empty()) batch_sizes = {1};
+  if (batch_run_ns.empty() && batch_sizes.size() == 1) batch_run_ns = run_ns;
+  if (batch_sizes.front() != 1 || batch_run_ns.size() != batch_sizes.size() * run_ns.size()) {
+    throw Error(ErrorKind::kGraph,
+                "batch sizes must begin with 1 and have one run time per task and device each");
+  }
+  batch_row_.assign(static_cast<size_t>(batch_sizes.back()) + 1, -1);
+  for (size_t row = 0; row < batch_sizes.size(); ++row) {
+    if (row > 0 && batch_sizes[row] <= batch_sizes[row - 1]) {
+      throw Error(ErrorKind::kGraph, "batch sizes must rise");
+    }
+    batch_row_[batch_sizes[row]] = static_cast<int>(row);
+  }
 }
 
 void Problem::DeriveLists() {
