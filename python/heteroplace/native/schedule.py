@@ -52,9 +52,15 @@ class StepTimes:
 
     start_ns: IntArray
     finish_ns: IntArray
+    makespan_ns: int
     used_bytes: tuple[int, ...]
     """For each memory, by the static rule of `heteroplace.model.memory`."""
-    makespan_ns: int
+    peak_bytes: tuple[int, ...]
+    """For each memory the largest number of live bytes; see `src/sim/live_memory.h`."""
+    peak_ns: tuple[int, ...]
+    """For each memory when there are as many first."""
+    peak_step: tuple[int, ...]
+    """For each memory the step at whose start that is; -1: before any step."""
 
 
 class NativeProblem:
@@ -76,9 +82,17 @@ class NativeProblem:
         self.graph_digest = costs.graph_digest
         self.cluster_digest = costs.cluster_digest
         self.task_group = _group_ids(graph)
-        self.run_ns = _allowed_run_ns(graph, cluster, costs, self.task_group)
+        self.batch_run_ns = np.stack(
+            [
+                _allowed_run_ns(graph, cluster, costs, self.task_group, batch)
+                for batch in costs.batches
+            ]
+        )
+        """[num_batches, num_tasks, num_devices], for `costs.batches`; IMPOSSIBLE as in `run_ns`."""
+        self.run_ns: IntArray = self.batch_run_ns[0]
         """[num_tasks, num_devices]; IMPOSSIBLE where the task cannot be: no cost, not allowed, not
-        allowed for a task of its `together` label, or out of reach of the host."""
+        allowed for a task of its `together` label, out of reach of the host, or in a batch that
+        the device does not take."""
         unit_offsets, unit_values = _csr(cluster.unit_ids)
         read_offsets, read_values = _csr(graph.task_inputs)
         route_offsets, route_links = _csr(_routes(cluster))
@@ -107,15 +121,17 @@ class NativeProblem:
             route_offsets=route_offsets,
             route_links=route_links,
             host=-1 if cluster.host is None else cluster.host,
+            batch_sizes=_ints(costs.batches),
+            batch_run_ns=self.batch_run_ns.ravel(),
         )
 
-    def simulate(self, steps: Sequence[Step]) -> StepTimes:
-        """Return when each step starts and finishes.
+    def simulate(self, steps: Sequence[Step], items: int = 1) -> StepTimes:
+        """Return when each step of a plan of so many items starts and finishes.
 
         Raises
         ------
         PlanError
-            A step reads a tensor that is not there, or a device cannot run its task.
+            A step reads a tensor that is not there, or a device cannot run its task or batch.
         """
         rows = np.empty((len(steps), 4), dtype=np.int64)
         routes: list[tuple[int, ...]] = []
@@ -126,9 +142,16 @@ class NativeProblem:
             else:
                 rows[index] = (1, step.tensor, step.dst, step.src)
                 routes.append(step.route)
-        offsets, values = _csr(routes)
-        start, finish, used, makespan = _core.simulate(self._core, rows.ravel(), offsets, values)
-        return StepTimes(start, finish, tuple(used.tolist()), makespan)
+        # No lists of items at all: every step is for item 0.
+        has_items = items != 1 or any(step.items != (0,) for step in steps)
+        start, finish, makespan, *memories = _core.simulate(
+            self._core,
+            rows.ravel(),
+            *_csr(routes),
+            *_csr(step.items for step in steps if has_items),
+            items,
+        )
+        return StepTimes(start, finish, makespan, *(tuple(memory.tolist()) for memory in memories))
 
     def heft(self, devices: Iterable[int]) -> Draft:
         """HEFT that prefers the given devices; a task that none of them can run goes elsewhere."""
@@ -255,7 +278,7 @@ def _group_ids(graph: TaskGraph) -> tuple[int, ...]:
 
 
 def _allowed_run_ns(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, task_group: tuple[int, ...]
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, task_group: tuple[int, ...], batch: int
 ) -> IntArray:
     num_devices = len(cluster.devices)
     run_ns = np.full((len(graph.tasks), num_devices), IMPOSSIBLE, dtype=np.int64)
@@ -266,7 +289,9 @@ def _allowed_run_ns(
         if task.devices is not None:
             allowed = [position[name] for name in task.devices if name in position]
         for device in allowed:
-            cost = costs.run_ns(task_id, device)
+            if batch not in cluster.devices[device].batch_sizes:
+                continue
+            cost = costs.run_ns(task_id, device, batch)
             if cost is not None:
                 run_ns[task_id, device] = cost
     _drop_out_of_reach(run_ns, graph, cluster)
