@@ -1,11 +1,10 @@
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <string>
 
+#include "bind/arrays.h"
 #include "bind/bind.h"
 #include "bind/poll_python.h"
 #include "sched/list_schedule.h"
@@ -18,8 +17,6 @@ namespace heteroplace {
 
 namespace {
 
-using Ints = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 /*! \brief Ids from numpy; there must be `rows` times as many as tasks. */
 std::vector<int> ToIds(const Problem& problem, const Ints& array, size_t rows, const char* what) {
   const size_t expected = rows * static_cast<size_t>(problem.num_tasks);
@@ -27,7 +24,7 @@ std::vector<int> ToIds(const Problem& problem, const Ints& array, size_t rows, c
     throw Error(ErrorKind::kGraph, std::string(what) + " has " + std::to_string(array.size()) +
                                        " entries, expected " + std::to_string(expected));
   }
-  return {array.data(), array.data() + array.size()};
+  return ToNarrow(array);
 }
 
 nb::tuple SearchMappings(const Problem& problem, const Ints& start, const Ints& order, int rule,

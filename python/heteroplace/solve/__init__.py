@@ -9,6 +9,9 @@ from heteroplace.solve.base import (
     SolveResult,
     get_solver,
 )
+from heteroplace.solve.bgreedy import BatchedGreedySolver
+from heteroplace.solve.bheft import BatchedHeftSolver
+from heteroplace.solve.bmet import BatchedMetSolver
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.cpsat import CpSatSolver
 from heteroplace.solve.cross_entropy import CrossEntropySolver
@@ -28,6 +31,9 @@ _ALL: tuple[Solver, ...] = (
     SaSolver(),
     EaSolver(),
     CrossEntropySolver(),
+    BatchedMetSolver(),
+    BatchedGreedySolver(),
+    BatchedHeftSolver(),
     SearchSolver(),
     CpSatSolver(),
 )

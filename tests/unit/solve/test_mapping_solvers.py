@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import GraphError, InfeasibleError, SolverError
@@ -36,7 +36,7 @@ from heteroplace.solve.mapping_walk import start_mapping
 from heteroplace.solve.order_place import depth_first_order
 from tests.instances import cpu, diamond, gpus, instance
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import Instance, instances
+from tests.strategies import Instance, instances, num_cases
 from tests.unit.solve.test_determinism import layered, plan_text
 from tests.unit.solve.test_worked import (
     disconnected,
@@ -48,12 +48,6 @@ from tests.unit.solve.test_worked import (
 
 NAMES = ("metis", "sa", "ea", "cross-entropy")
 SEARCHES = ("sa", "ea", "cross-entropy")
-MANY = settings(
-    max_examples=1000,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-FEW = settings(MANY, max_examples=60)
 
 
 def problem_of(case: Instance) -> Problem:
@@ -148,8 +142,8 @@ def test_task_allowed_nowhere_is_named(name: str) -> None:
         solve(case, name)
 
 
-@given(instances(max_tasks=6), st.integers(0, 3))
-@MANY
+@given(instances(max_tasks=6, has_modes=True), st.integers(0, 3))
+@num_cases(150)
 def test_plans_are_valid_and_not_below_the_bound(case: Instance, seed: int) -> None:
     for name in NAMES:
         try:
@@ -168,7 +162,7 @@ def not_possible(case: Instance) -> bool:
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))
-@FEW
+@num_cases(60)
 def test_no_plan_is_below_brute_force_with_tight_memory(case: Instance) -> None:
     optimum = optimal_makespan(case.graph, case.cluster, case.costs)
     for name in NAMES:
@@ -181,7 +175,7 @@ def test_no_plan_is_below_brute_force_with_tight_memory(case: Instance) -> None:
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))
-@FEW
+@num_cases(60)
 def test_walks_find_the_best_mapping_of_a_few_tasks(case: Instance) -> None:
     problem = problem_of(case)
     if not_possible(case):
@@ -221,8 +215,10 @@ def mappings_of(problem: Problem) -> Iterator[tuple[int, ...]]:
             yield mapping
 
 
-@given(instances(max_tasks=8, is_memory_tight=True), st.integers(0, 9), st.booleans())
-@MANY
+@given(
+    instances(max_tasks=8, is_memory_tight=True, has_modes=True), st.integers(0, 9), st.booleans()
+)
+@num_cases(150)
 def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: bool) -> None:
     problem = problem_of(case)
     if not_possible(case):
@@ -247,7 +243,7 @@ def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: 
 
 
 @given(instances(max_tasks=6, is_memory_tight=True))
-@FEW
+@num_cases(60)
 def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> None:
     problem = problem_of(case)
     if not_possible(case):
@@ -262,7 +258,7 @@ def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> 
 
 
 @given(instances(max_tasks=8))
-@FEW
+@num_cases(60)
 def test_fastest_mapping_takes_least_run_time_where_memory_is_ample(case: Instance) -> None:
     problem = problem_of(case)
     native = problem.native
@@ -286,7 +282,7 @@ def test_fastest_mapping_stops_filling_a_memory_that_is_full() -> None:
 
 
 @given(instances(max_tasks=8))
-@FEW
+@num_cases(60)
 def test_a_device_is_replaced_only_where_the_task_cannot_be(case: Instance) -> None:
     problem = problem_of(case)
     if not_possible(case):
@@ -299,7 +295,7 @@ def test_a_device_is_replaced_only_where_the_task_cannot_be(case: Instance) -> N
 
 
 @given(instances(max_tasks=12))
-@FEW
+@num_cases(60)
 def test_groups_are_numbered_from_0_in_order_and_keep_labels_together(case: Instance) -> None:
     problem = problem_of(case)
     order = depth_first_order(problem)
