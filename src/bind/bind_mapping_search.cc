@@ -7,7 +7,7 @@
 #include "bind/arrays.h"
 #include "bind/bind.h"
 #include "bind/poll_python.h"
-#include "sched/list_schedule.h"
+#include "sched/batch_compositions.h"
 #include "sched/mapping_search.h"
 #include "support/error.h"
 
@@ -67,14 +67,13 @@ void BindMappingSearch(nb::module_& module) {
              nb::arg("order"), nb::arg("rule"), nb::arg("max_evaluations"), nb::arg("time_limit_s"),
              nb::arg("seed"), nb::arg("bound_ns"), nb::arg("progress").none());
   module.def("evaluate_mappings", &ValuesOf);
-  module.def("breadth_first_order", &BreadthFirstOrder);
+  module.def("breadth_first_order",
+             [](const Problem& problem) { return BreadthFirstOrder(problem); });
+  module.def("depth_first_order", [](const Problem& problem) { return DepthFirstOrder(problem); });
   module.def("fastest_mapping", [](const Problem& problem, const Ints& order) {
     return FastestMapping(problem, ToIds(problem, order, 1, "the order"));
   });
-  module.def("upward_ranks", [](const Problem& problem) {
-    const std::vector<uint8_t> everywhere(static_cast<size_t>(problem.num_devices), 1);
-    return UpwardRanks(problem, everywhere);
-  });
+  module.def("upward_ranks", [](const Problem& problem) { return BatchRanks(problem, 1); });
 }
 
 }  // namespace heteroplace

@@ -69,10 +69,11 @@ std::vector<double> BatchRanks(const Problem& problem, int num_items) {
   const auto mean_transfer = [&](int tensor) {
     double sum = 0;
     double pairs = 0;
-    for (int src : problem.device_memory) {
-      for (int dst : problem.device_memory) {
-        const bool is_reached = problem.Transfer(tensor, src, dst) != kImpossible;
-        if (src == dst || !is_reached) continue;
+    for (int from = 0; from < problem.num_devices; ++from) {
+      for (int to = 0; to < problem.num_devices; ++to) {
+        const int src = problem.device_memory[from];
+        const int dst = problem.device_memory[to];
+        if (from == to || problem.Transfer(tensor, src, dst) == kImpossible) continue;
         sum += static_cast<double>(problem.TransferNs(problem.route_links[problem.Pair(src, dst)],
                                                       problem.tensor_bytes[tensor] * num_items));
         pairs += 1;

@@ -31,7 +31,8 @@ void SortByTimePerItem(const Problem& problem, int task, std::vector<Composition
 
 /*!
  * \brief Upward ranks in ns, [num_tasks]: mean over the devices of the time of all items at the
- * best batch size, plus the largest mean transfer of all items + rank of a reader.
+ * best batch size, plus the largest mean transfer of all items + rank of a reader (HEFT, equation
+ * 4, for one item). Transfers are means over the ordered pairs of distinct devices with a route.
  */
 std::vector<double> BatchRanks(const Problem& problem, int num_items);
 

@@ -234,19 +234,43 @@ class Walk {
   bool was_stopped_ = false;
 };
 
+std::vector<size_t> CountPredecessors(const Problem& problem) {
+  std::vector<size_t> counts;
+  for (int task = 0; task < problem.num_tasks; ++task) {
+    counts.push_back(problem.predecessors[task].size());
+  }
+  return counts;
+}
+
 }  // namespace
 
 std::vector<int> BreadthFirstOrder(const Problem& problem) {
   std::vector<int> order;
-  order.reserve(static_cast<size_t>(problem.num_tasks));
-  std::vector<size_t> waiting(problem.num_tasks);
+  std::vector<size_t> waiting = CountPredecessors(problem);
   for (int task = 0; task < problem.num_tasks; ++task) {
-    waiting[task] = problem.predecessors[task].size();
     if (waiting[task] == 0) order.push_back(task);
   }
   for (size_t next = 0; next < order.size(); ++next) {
     for (int after : problem.successors[order[next]]) {
       if (--waiting[after] == 0) order.push_back(after);
+    }
+  }
+  return order;
+}
+
+std::vector<int> DepthFirstOrder(const Problem& problem) {
+  std::vector<int> order;
+  std::vector<size_t> waiting = CountPredecessors(problem);
+  std::vector<int> stack;
+  for (int task = problem.num_tasks - 1; task >= 0; --task) {
+    if (waiting[task] == 0) stack.push_back(task);
+  }
+  while (!stack.empty()) {
+    order.push_back(stack.back());
+    stack.pop_back();
+    const auto readers = problem.successors[order.back()];
+    for (size_t index = readers.size(); index-- > 0;) {
+      if (--waiting[readers[index]] == 0) stack.push_back(readers[index]);
     }
   }
   return order;

@@ -39,6 +39,9 @@ using MappingHook = std::function<bool(int64_t, int64_t)>;
 /*! \brief Tasks in breadth-first topological order: first those without producers, by id. */
 std::vector<int> BreadthFirstOrder(const Problem& problem);
 
+/*! \brief Tasks in depth-first topological order: a reader of the latest task goes on if ready. */
+std::vector<int> DepthFirstOrder(const Problem& problem);
+
 /*!
  * \brief Device of each task by MET: the one with the least run time whose memory has room for
  * the task, its outputs and the copies it reads; without any room the one that lacks least.

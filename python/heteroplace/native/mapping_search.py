@@ -47,6 +47,11 @@ def breadth_first_order(native: NativeProblem) -> tuple[int, ...]:
     return tuple(_core.breadth_first_order(native._core))
 
 
+def depth_first_order(native: NativeProblem) -> tuple[int, ...]:
+    """Return the tasks in a topological order that goes on with a reader of the latest task."""
+    return tuple(_core.depth_first_order(native._core))
+
+
 def rank_order(native: NativeProblem) -> tuple[int, ...]:
     """Return the tasks by descending upward rank (HEFT), which is a topological order."""
     return tuple(np.argsort(-upward_ranks(native), kind="stable").tolist())

@@ -11,18 +11,18 @@ list scheduler of the core, in the order of upward ranks, not on the machine.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace.native.mapping_search import evaluate_mappings, rank_order
+from heteroplace.native.mapping_search import depth_first_order, evaluate_mappings, rank_order
 from heteroplace.native.schedule import IMPOSSIBLE, IntArray
 from heteroplace.solve.allowed import nearest_allowed
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
-from heteroplace.solve.order_place import depth_first_order
 
 MAX_GROUPS = 64
 """Groups whose devices are learned."""
@@ -79,7 +79,7 @@ class _Search:
     bound_ns: int
 
     def __post_init__(self) -> None:
-        order = depth_first_order(self.problem)
+        order = depth_first_order(self.problem.native)
         self.order = rank_order(self.problem.native)
         self.group = task_groups(self.problem, order)
         self.nearest = nearest_allowed(self.problem)
@@ -150,7 +150,7 @@ class _Search:
         return np.array(rewards)
 
 
-def task_groups(problem: Problem, order: list[int]) -> IntArray:
+def task_groups(problem: Problem, order: Sequence[int]) -> IntArray:
     """Return the group of each task, [num_tasks], numbered from 0, at most MAX_GROUPS.
 
     Groups are stretches of `order`, a topological order, of about equal mean run time. Tasks of

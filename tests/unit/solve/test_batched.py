@@ -182,7 +182,7 @@ def test_items_out_of_range_are_named() -> None:
 
 
 @given(instances(max_tasks=6, max_batch=4, has_modes=True), st.integers(1, 5))
-@num_cases(150)
+@num_cases(60)
 def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items: int) -> None:
     for name in NAMES:
         try:
@@ -193,7 +193,7 @@ def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items
 
 
 @given(instances(max_tasks=6, max_batch=3, has_modes=True, is_memory_tight=True))
-@num_cases(150)
+@num_cases(60)
 def test_simulated_makespan_is_never_later_than_scheduled(case: Instance) -> None:
     problem = Problem(case.graph, case.cluster, case.costs)
     for rule in ("fastest", "latency", "finish"):
