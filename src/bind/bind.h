@@ -10,6 +10,12 @@ void BindSimulate(nanobind::module_& module);
 /*! \brief Adds the problem and the scheduling functions to the extension module. */
 void BindSchedule(nanobind::module_& module);
 
+/*! \brief Adds the list schedulers of several items. */
+void BindBatches(nanobind::module_& module);
+
+/*! \brief Adds the search over mappings and what it is built from. */
+void BindMappingSearch(nanobind::module_& module);
+
 /*! \brief Adds the executor to the extension module. */
 void BindExec(nanobind::module_& module);
 

@@ -85,6 +85,9 @@ class SolveOptions:
     """Deterministic budget: schedules that a search tries; CP-SAT gets
     iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds. With it, equal
     seeds and thread counts give equal results. None: only the time limits."""
+    items: int = 1
+    """Model inputs that the plan serves together; the makespan is that of all of them, the
+    throughput items / makespan. Only the batched solvers make plans for more than one."""
     seed: int = 0
     """Seed of every random choice; >= 0."""
     threads: int = 2
@@ -103,6 +106,7 @@ class SolveOptions:
         limits = (
             ("time_limit_s", self.time_limit_s > 0, "> 0"),
             ("iterations", self.iterations is None or self.iterations >= 0, ">= 0 or None"),
+            ("items", self.items >= 1, ">= 1"),
             ("seed", 0 <= self.seed < 2**31, "in 0..2**31-1"),
             ("threads", self.threads >= 1, ">= 1"),
             ("min_gain_ratio", 0 <= self.min_gain_ratio < 1, "in [0, 1)"),
@@ -261,7 +265,7 @@ def make_result(
     candidates: tuple[tuple[str, int | None, str], ...] = (),
 ) -> SolveResult:
     """Simulate `plan` and wrap it; the status follows from objective and bound."""
-    objective = problem.native.simulate(plan.steps).makespan_ns
+    objective = problem.native.simulate(plan.steps, plan.items).makespan_ns
     status = "interrupted" if was_interrupted else "feasible"
     if objective == bound_ns:
         status = "optimal"
