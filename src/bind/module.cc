@@ -44,6 +44,8 @@ NB_MODULE(_core, module) {
   });
   heteroplace::BindSchedule(module);
   heteroplace::BindBounds(module);
+  heteroplace::BindMappingSearch(module);
+  heteroplace::BindBatches(module);
   heteroplace::BindSimulate(module);
   heteroplace::BindExec(module);
 }
