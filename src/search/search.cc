@@ -11,6 +11,7 @@
 #include "sched/random.h"
 #include "search/branches.h"
 #include "search/jobs.h"
+#include "search/orders.h"
 #include "search/patterns.h"
 #include "search/piece_evaluator.h"
 #include "search/piece_search.h"
@@ -61,15 +62,14 @@ class ChainSearch {
   }
 
   SearchOutcome Run(const std::vector<SearchStart>& starts) {
-    starts_ = starts;
-    CompleteStarts();
-    LoadStarts(starts_);
+    LoadStarts(starts);
+    FindBestStart();
     if (!is_one_piece_) AddPlainPatterns(problem_, chain_, patterns_);
-    AddStarts(starts_);
+    AddStarts();
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
       if (IsOver()) break;
-      std::vector<Job> jobs = is_one_piece_ ? OnePieceJobs(starts_) : ChainJobs();
+      std::vector<Job> jobs = is_one_piece_ ? OnePieceJobs() : ChainJobs();
       if (jobs.empty()) break;
       RunAll(jobs);
       for (Job& job : jobs) AddToFamily(job.piece_class, job.outcome.layout);
@@ -81,10 +81,10 @@ class ChainSearch {
  private:
   // Starts.
 
-  /*! \brief Puts groups on one device each and finds the orders that are missing. */
-  void CompleteStarts() {
-    std::vector<double> rank;
-    for (SearchStart& start : starts_) {
+  /*! \brief Puts groups on one device each; a start without an order becomes one for each rule. */
+  void LoadStarts(const std::vector<SearchStart>& starts) {
+    std::vector<std::vector<double>> rules;
+    for (SearchStart start : starts) {
       for (int group = 0; group < problem_.num_groups; ++group) {
         const auto tasks = problem_.group_tasks[group];
         if (tasks.empty()) continue;
@@ -92,23 +92,37 @@ class ChainSearch {
         const int device = is_fine ? start.device[tasks[0]] : problem_.allowed[tasks[0]][0];
         for (int task : tasks) start.device[task] = device;
       }
-      if (!start.order.empty()) continue;
-      if (rank.empty()) {
-        rank = UpwardRanks(problem_, std::vector<uint8_t>(problem_.num_devices, 1));
+      if (!start.order.empty()) {
+        starts_.push_back(std::move(start));
+        continue;
       }
-      const Schedule schedule = ListSchedule(problem_, start.device, rank);
-      start.order.resize(problem_.num_tasks);
-      std::iota(start.order.begin(), start.order.end(), 0);
-      // Ids are in topological order, which breaks ties between tasks that take no time.
-      std::stable_sort(start.order.begin(), start.order.end(), [&](int left, int right) {
-        return schedule.start_ns[left] < schedule.start_ns[right];
-      });
+      if (rules.empty()) rules = OrderRules();
+      for (const std::vector<double>& priority : rules) {
+        const Schedule schedule = ListSchedule(problem_, start.device, priority);
+        start.order.resize(problem_.num_tasks);
+        std::iota(start.order.begin(), start.order.end(), 0);
+        // Ids are in topological order, which breaks ties between tasks that take no time.
+        std::stable_sort(start.order.begin(), start.order.end(), [&](int left, int right) {
+          return schedule.start_ns[left] < schedule.start_ns[right];
+        });
+        starts_.push_back(start);
+      }
     }
   }
 
-  void LoadStarts(const std::vector<SearchStart>& starts) {
+  /*! \brief Priorities of tasks for list scheduling: branch by branch, and by upward rank. */
+  std::vector<std::vector<double>> OrderRules() const {
+    std::vector<double> turn(problem_.num_tasks);
+    const std::vector<int> order = PostOrder(problem_);
+    for (size_t index = 0; index < order.size(); ++index) {
+      turn[order[index]] = -static_cast<double>(index);
+    }
+    return {turn, UpwardRanks(problem_, std::vector<uint8_t>(problem_.num_devices, 1))};
+  }
+
+  void FindBestStart() {
     Evaluator evaluate(problem_);
-    for (const SearchStart& start : starts) {
+    for (const SearchStart& start : starts_) {
       const Value value = evaluate(start.device, start.order, kNever);
       if (start_.device.empty() || value < start_value_) {
         start_ = start;
@@ -131,9 +145,9 @@ class ChainSearch {
     return layout;
   }
 
-  void AddStarts(const std::vector<SearchStart>& starts) {
+  void AddStarts() {
     std::vector<int> position(problem_.num_tasks);
-    for (const SearchStart& start : starts) {
+    for (const SearchStart& start : starts_) {
       for (int index = 0; index < problem_.num_tasks; ++index) position[start.order[index]] = index;
       std::vector<int> choice;
       for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
@@ -255,15 +269,15 @@ class ChainSearch {
     return job;
   }
 
-  std::vector<Job> OnePieceJobs(const std::vector<SearchStart>& starts) {
+  std::vector<Job> OnePieceJobs() {
     std::vector<Job> jobs;
     const Pattern& best = patterns_.of(0)[selection_.choice[0]];
     for (int index = 0; index < kJobsOfOnePiece; ++index) {
       const size_t turn =
           static_cast<size_t>(round_) * kJobsOfOnePiece + static_cast<size_t>(index);
-      const bool is_fresh = turn < starts.size() || index == kJobsOfOnePiece - 1;
+      const bool is_fresh = turn < starts_.size() || index == kJobsOfOnePiece - 1;
       if (is_fresh) {
-        const SearchStart& start = starts[turn % starts.size()];
+        const SearchStart& start = starts_[turn % starts_.size()];
         jobs.push_back(MakeJob(0, {start.device, start.order}, index));
         jobs.back().options.first_heat = kFirstHeat;
       } else {
