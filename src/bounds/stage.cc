@@ -35,6 +35,11 @@ Stage::Stage(const Problem& problem, const Piece& piece)
       made_bytes_.push_back(static_cast<double>(bytes));
     }
   }
+  reads_cut_.assign(piece.num_tasks, 0);
+  for (int tensor = 0; tensor < piece.num_tensors; ++tensor) {
+    if (piece.is_from_cut[tensor] == 0) continue;
+    for (int reader : piece.readers[tensor]) reads_cut_[reader] = 1;
+  }
   std::vector<uint8_t> is_taken(piece.num_tasks, 0);
   for (int task = 0; task < num_inner_; ++task) {
     if (is_taken[task] == 0) Grow(task, is_taken);
@@ -144,13 +149,13 @@ double Stage::TaskCost(int task, int device, int entry_memory, int exit, const S
                        const StageScope& scope) const {
   if (piece_.Run(task, device) == kImpossible || !Has(scope.devices, device)) return kForbidden;
   const int memory = problem_.device_memory[device];
-  if (entry_memory >= 0 && !Has(scope.memories, memory)) {
-    for (int tensor : piece_.reads[task]) {
-      if (piece_.is_from_cut[tensor] != 0) return kForbidden;
-    }
+  if (entry_memory >= 0 && reads_cut_[task] != 0 && !Has(scope.memories, memory)) {
+    return kForbidden;
   }
+  const int late = Late(task, device, entry_memory);
+  const double rate = unit_rate_[device] + (late < 0 ? 0.0 : prices.resource[late]);
   double cost =
-      unit_rate_[device] * static_cast<double>(piece_.Run(task, device)) +
+      rate * static_cast<double>(piece_.Run(task, device)) +
       prices.memory[memory] * made_bytes_[static_cast<size_t>(task) * piece_.num_memories +
                                           static_cast<size_t>(memory)];
   if (exit < 0) return cost;
@@ -167,7 +172,7 @@ bool Stage::Solve(const StagePrices& prices, const StageScope& scope, int entry_
                   StageUse& use) {
   FindRates(prices);
   use.cost = 0;
-  use.busy_ns.assign(static_cast<size_t>(problem_.num_resources), 0.0);
+  use.busy_ns.assign(static_cast<size_t>(problem_.num_resources + problem_.num_devices), 0.0);
   use.used.assign(piece_.num_memories, 0.0);
   for (const Tree& tree : trees_) {
     if (!SolveTree(tree, prices, scope, entry_memory, exit, use)) return false;
@@ -220,13 +225,13 @@ bool Stage::SolveTree(const Tree& tree, const StagePrices& prices, const StageSc
   use.cost += times * *root;
   device_[0] = static_cast<int>(root - cost_.begin());
   solution_[tree.offset] = static_cast<uint8_t>(device_[0]);
-  AddTask(tree.tasks[0], device_[0], exit, times, use);
+  AddTask(tree.tasks[0], device_[0], entry_memory, exit, times, use);
   for (size_t index = 1; index < count; ++index) {
     const Edge& edge = tree.edges[index];
     const int upper = device_[edge.parent];
     device_[index] = best_child_[index * width + static_cast<size_t>(upper)];
     solution_[tree.offset + index] = static_cast<uint8_t>(device_[index]);
-    AddTask(tree.tasks[index], device_[index], exit, times, use);
+    AddTask(tree.tasks[index], device_[index], entry_memory, exit, times, use);
     const int upper_memory = problem_.device_memory[upper];
     const int lower_memory = problem_.device_memory[device_[index]];
     for (int tensor : edge.tensors) {
@@ -248,7 +253,10 @@ void Stage::Apply(int tree, const std::vector<uint8_t>& solution, std::span<int>
   }
 }
 
-void Stage::AddTask(int task, int device, int exit, double times, StageUse& use) const {
+void Stage::AddTask(int task, int device, int entry_memory, int exit, double times,
+                    StageUse& use) const {
+  const int late = Late(task, device, entry_memory);
+  if (late >= 0) use.busy_ns[late] += times * static_cast<double>(piece_.Run(task, device));
   const int memory = problem_.device_memory[device];
   for (int unit : problem_.device_units[device]) {
     use.busy_ns[unit] += times * static_cast<double>(piece_.Run(task, device));

@@ -13,16 +13,19 @@ namespace heteroplace {
 /*!
  * \brief Prices of what a placement uses: times of units and copy resources weigh against the
  * makespan, bytes against the memories' room.
+ *
+ * Behind the resources come the devices once more, as "late" ones: only tasks that read what the
+ * cut made occupy them, and only if it had to be copied there.
  */
 struct StagePrices {
-  std::vector<double> resource;  // [num_resources], >= 0, sum 1
+  std::vector<double> resource;  // [num_resources + num_devices], >= 0, sum 1
   std::vector<double> memory;    // [num_memories], ns per byte
 };
 
 /*! \brief What a placement that is cheapest at some prices takes. */
 struct StageUse {
   double cost = 0;              // at the prices
-  std::vector<double> busy_ns;  // [num_resources]
+  std::vector<double> busy_ns;  // [num_resources + num_devices]
   std::vector<double> used;     // [num_memories], bytes
 };
 
@@ -56,6 +59,8 @@ class Stage {
   bool Solve(const StagePrices& prices, const StageScope& scope, int entry_memory, int exit,
              StageUse& use);
 
+  /*! \brief Whether an inner task reads what the cut made. */
+  bool ReadsCut(int task) const { return reads_cut_[task] != 0; }
   /*! \brief Devices of the latest Solve, tree by tree, for the first one of equal trees. */
   const std::vector<uint8_t>& solution() const { return solution_; }
   /*! \brief Number of trees, equal ones each. */
@@ -90,7 +95,13 @@ class Stage {
                   const StageScope& scope) const;
   double CopyCost(int tensor, int src, int dst) const;
   void AddCopy(int tensor, int src, int dst, double times, StageUse& use) const;
-  void AddTask(int task, int device, int exit, double times, StageUse& use) const;
+  void AddTask(int task, int device, int entry_memory, int exit, double times, StageUse& use) const;
+  /*! \brief Position of the late resource that a task occupies; -1: none. */
+  int Late(int task, int device, int entry_memory) const {
+    const bool is_late = reads_cut_[task] != 0 && entry_memory >= 0 &&
+                         problem_.device_memory[device] != entry_memory;
+    return is_late ? problem_.num_resources + device : -1;
+  }
   double Share(int tensor) const { return 1.0 / static_cast<double>(num_readers_[tensor]); }
 
   const Problem& problem_;
@@ -98,6 +109,7 @@ class Stage {
   int num_inner_;
   std::vector<Tree> trees_;          // distinct ones
   std::vector<Instance> instances_;  // all, in order of their first tasks
+  std::vector<uint8_t> reads_cut_;   // [num_tasks]
   std::vector<int> num_readers_;     // [num_tensors]
   std::vector<double> made_bytes_;   // [num_tasks][num_memories], weights and tensors
   std::vector<double> pair_rate_;    // [num_memories^2], price of a ns of copying

@@ -17,6 +17,8 @@ constexpr double kFar = 1e300;
 
 bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
 
+}  // namespace
+
 /*! \brief Earliest starts and shortest rests of the inner tasks, within a scope. */
 class Windows {
  public:
@@ -116,8 +118,6 @@ class Windows {
   std::vector<double> rest_;   // same, after the finish
 };
 
-}  // namespace
-
 StageBound::StageBound(const Problem& problem, const Piece& piece)
     : problem_(problem),
       piece_(piece),
@@ -156,7 +156,7 @@ void StageBound::Prepare(int entry, int exit, Pair& pair) {
 
 bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair) {
   const Windows windows(problem_, piece_, scope, entry, exit);
-  const auto resources = static_cast<size_t>(problem_.num_resources);
+  const auto resources = static_cast<size_t>(problem_.num_resources + problem_.num_devices);
   Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
   std::vector<double> release(resources, kFar), tail(resources, kFar);
   for (int task = 0; task < stage_.num_inner(); ++task) {
@@ -190,8 +190,37 @@ bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_e
       }
     }
   }
+  if (is_exact && entry >= 0 && !AddLate(entry, windows, one)) return false;
   for (double& price : one.resource) price /= used_units;
   pair.cases.push_back(std::move(one));
+  return true;
+}
+
+/*! \brief Releases of tasks that read what the cut made and was copied; false: there are none. */
+bool StageBound::AddLate(int entry, const Windows& windows, Case& one) const {
+  const int home = problem_.device_memory[entry];
+  for (int memory = 0; memory < problem_.num_memories; ++memory) {
+    if (memory == home || !Has(one.scope.memories, memory)) continue;
+    int num_devices = 0, user = -1;
+    double release = kFar, tail = kFar, path = kFar;
+    for (int device = 0; device < problem_.num_devices; ++device) {
+      if (problem_.device_memory[device] != memory || !Has(one.scope.devices, device)) continue;
+      for (int task = 0; task < stage_.num_inner(); ++task) {
+        const double start = windows.start(task, device), rest = windows.rest(task, device);
+        if (!stage_.ReadsCut(task) || start >= kFar || rest >= kFar) continue;
+        release = std::min(release, start);
+        tail = std::min(tail, rest);
+        path = std::min(path, start + static_cast<double>(piece_.Run(task, device)) + rest);
+        if (user != device) ++num_devices;
+        user = device;
+      }
+    }
+    // The memory is one that reads the copy, or this would be another case.
+    if (num_devices == 0) return false;
+    one.path_ns = std::max(one.path_ns, path);
+    // Of several devices it is not known which one does.
+    if (num_devices == 1) one.idle_ns[problem_.num_resources + user] = release + tail;
+  }
   return true;
 }
 

@@ -9,6 +9,8 @@
 
 namespace heteroplace {
 
+class Windows;
+
 /*!
  * \brief Lower bounds on the time of a stage plus the price of its memory, for every device of the
  * cut before it and of the cut that ends it.
@@ -17,7 +19,8 @@ namespace heteroplace {
  * it, so T >= release + busy + tail; each copy resource has T >= busy. Any convex combination of
  * these is a bound, whose least value over placements Stage::Solve finds; the combination is
  * improved by subgradients. As a unit that is not used has no release, the sets of used devices are
- * tried one by one (up to 4 devices), with the memories that what the cut made is copied to.
+ * tried one by one (up to 4 devices), with the memories that what the cut made is copied to. What
+ * reads it there can only run after that copy: a second release, for those tasks alone.
  * Not thread-safe.
  */
 class StageBound {
@@ -55,9 +58,9 @@ class StageBound {
   /*! \brief A set of devices that may be used, and how to weigh resources against each other. */
   struct Case {
     StageScope scope;
-    std::vector<double> idle_ns;   // [num_resources], release and tail
+    std::vector<double> idle_ns;   // [num_resources + num_devices], release and tail
     double path_ns = 0;            // the critical path
-    std::vector<double> resource;  // [num_resources], the best prices so far
+    std::vector<double> resource;  // [num_resources + num_devices], the best prices so far
   };
   struct Pair {
     bool is_ready = false;
@@ -74,6 +77,7 @@ class StageBound {
   Pair& At(int entry, int exit) { return const_cast<Pair&>(std::as_const(*this).At(entry, exit)); }
   void Prepare(int entry, int exit, Pair& pair);
   bool AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair);
+  bool AddLate(int entry, const Windows& windows, Case& one) const;
   double Direct(int entry, int exit, std::span<const double> price) const;
   double Maximise(int entry, int exit, Case& one, std::span<const double> price, int iterations,
                   double enough, std::vector<double>& used, std::vector<Met>& met);
@@ -86,7 +90,7 @@ class StageBound {
   bool is_enumerable_;  // few enough devices to try all sets
   std::vector<Pair> pairs_;
   StageUse use_;               // of the latest Evaluate
-  std::vector<double> slope_;  // [num_resources], of the latest Evaluate
+  std::vector<double> slope_;  // [num_resources + num_devices], of the latest Evaluate
 };
 
 }  // namespace heteroplace
