@@ -15,6 +15,16 @@ namespace {
 // Sums of some 10^5 doubles: their rounding must not lift the bound above the truth.
 constexpr double kRoundingRatio = 1e-9;
 
+constexpr double kMomentum = 0.6;     // of the direction in which prices move
+constexpr double kLeastGap = 0.005;   // to aim above the present value, as a part of it
+constexpr double kLeastNorm = 0.02;   // of the direction, so that steps stay bounded
+constexpr double kFirstPolish = 0.4;  // steps of the last search over prices, relative
+constexpr double kLastPolish = 0.02;
+constexpr double kLeastUnit = 0.02;
+constexpr int kPolishTurns = 3;
+constexpr double kLeastStep = 0.004;  // ends the ascent
+constexpr int kPatience = 4;          // rounds without gain before the step is halved
+
 using Clock = std::chrono::steady_clock;
 
 class ChainBound {
@@ -37,23 +47,31 @@ class ChainBound {
   BoundOutcome Run(std::vector<double> price) {
     price.resize(static_cast<size_t>(problem_.num_memories), 0.0);
     BoundOutcome outcome{0, price, 0, {}};
+    std::vector<double> direction(price.size(), 0.0);
     double step = 1.0;
     int without_gain = 0;
-    for (; outcome.rounds < options_.rounds && !IsOver(); ++outcome.rounds) {
+    for (; outcome.rounds < options_.rounds && step > kLeastStep && !IsOver(); ++outcome.rounds) {
       std::vector<double> slope;
-      const double value = Evaluate(price, slope);
-      const auto bound =
-          static_cast<int64_t>(std::floor(std::max(0.0, value * (1.0 - kRoundingRatio) - 1.0)));
-      if (bound > outcome.bound_ns) {
-        outcome.bound_ns = bound;
+      double value = 0;
+      const int64_t bound = BoundAt(price, slope, value);
+      if (bound > outcome.bound_ns || outcome.rounds == 0) {
+        const int64_t least = outcome.bound_ns + outcome.bound_ns / 5000;
+        if (bound > least) without_gain = 0;
+        outcome.bound_ns = std::max(bound, outcome.bound_ns);
         outcome.price = price;
-        without_gain = 0;
-      } else if (++without_gain >= 2) {
+      } else {
+        ++without_gain;
+      }
+      if (without_gain >= kPatience) {
+        // From the best prices again, in smaller steps.
         step /= 2;
         without_gain = 0;
+        price = outcome.price;
+        std::fill(direction.begin(), direction.end(), 0.0);
       }
-      if (!Move(price, slope, value, step)) break;
+      if (!Move(price, slope, value, step, direction)) break;
     }
+    Polish(outcome);
     if (options_.num_samples > 0) {
       std::vector<double> slope;
       Evaluate(outcome.price, slope);
@@ -70,22 +88,72 @@ class ChainBound {
     return elapsed >= options_.time_limit_s || (stop_ && stop_());
   }
 
-  /*! \brief Moves the prices along the subgradient (Polyak); false if there is nowhere to go. */
-  bool Move(std::vector<double>& price, const std::vector<double>& slope, double value,
-            double step) const {
+  /*! \brief Bound at some prices, in whole ns, never above the truth. */
+  int64_t BoundAt(const std::vector<double>& price, std::vector<double>& slope, double& value) {
+    value = Evaluate(price, slope);
+    return static_cast<int64_t>(std::floor(std::max(0.0, value * (1.0 - kRoundingRatio) - 1.0)));
+  }
+
+  /*!
+   * \brief Varies one price after the other, in ever smaller steps, as long as the bound gains.
+   *
+   * Subgradients taken from unfinished inner ascents are not exact enough to end with.
+   */
+  void Polish(BoundOutcome& outcome) {
+    std::vector<double> slope;
+    double value = 0;
+    for (double step = kFirstPolish; step >= kLastPolish && !IsOver(); step /= 2) {
+      bool has_gained = true;
+      for (int turn = 0; turn < kPolishTurns && has_gained; ++turn) {
+        has_gained = false;
+        // Behind the memories: all prices together.
+        for (size_t memory = 0; memory <= room_.size(); ++memory) {
+          // A price of zero moves in steps of what would make its room cost as much as the bound.
+          const bool is_all = memory == room_.size();
+          const double unit =
+              is_all ? 0.0 : static_cast<double>(outcome.bound_ns) / std::max(1.0, room_[memory]);
+          for (double sign : {1.0, -1.0}) {
+            if (IsOver()) return;
+            std::vector<double> price = outcome.price;
+            if (is_all) {
+              for (double& one : price) one *= 1.0 + sign * step;
+            } else {
+              price[memory] = std::max(
+                  0.0, price[memory] + sign * step * std::max(price[memory], kLeastUnit * unit));
+            }
+            if (price == outcome.price) continue;
+            const int64_t bound = BoundAt(price, slope, value);
+            if (bound <= outcome.bound_ns) continue;
+            outcome.bound_ns = bound;
+            outcome.price = price;
+            has_gained = true;
+            break;
+          }
+        }
+      }
+    }
+  }
+
+  /*!
+   * \brief Moves the prices along a mean of the subgradients so far, which zigzag between memories
+   * that stand in for each other; false if there is nowhere to go.
+   */
+  bool Move(std::vector<double>& price, const std::vector<double>& slope, double value, double step,
+            std::vector<double>& direction) const {
     double norm = 0;
     for (size_t memory = 0; memory < price.size(); ++memory) {
       // Scaled by the room, so that small memories count like large ones.
       const double scaled = slope[memory] / std::max(1.0, room_[memory]);
-      if (price[memory] > 0 || scaled > 0) norm += scaled * scaled;
+      direction[memory] = kMomentum * direction[memory] + (1.0 - kMomentum) * scaled;
+      if (price[memory] <= 0) direction[memory] = std::max(0.0, direction[memory]);
+      norm += direction[memory] * direction[memory];
     }
-    if (norm == 0) return false;
-    const double target = static_cast<double>(options_.target_ns);
-    const double gap = std::max(0.3 * (target - value), 1e-3 * std::abs(value));
+    if (norm < 1e-12) return false;
+    const double gap =
+        std::max(static_cast<double>(options_.target_ns) - value, kLeastGap * std::abs(value));
     for (size_t memory = 0; memory < price.size(); ++memory) {
-      const double room = std::max(1.0, room_[memory]);
-      price[memory] =
-          std::max(0.0, price[memory] + step * gap / norm * slope[memory] / (room * room));
+      const double change = step * gap / std::max(norm, kLeastNorm) * direction[memory];
+      price[memory] = std::max(0.0, price[memory] + change / std::max(1.0, room_[memory]));
     }
     return true;
   }

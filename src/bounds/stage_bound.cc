@@ -12,7 +12,8 @@ namespace heteroplace {
 namespace {
 
 constexpr int kMaxDevicesToTry = 4;
-constexpr int kPatience = 6;  // iterations without gain before the step is halved
+constexpr double kMemory = 0.97;  // weight of a placement met one iteration before
+constexpr int kPatience = 6;      // iterations without gain before the step is halved
 constexpr double kFar = 1e300;
 
 bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
@@ -390,8 +391,11 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
       prices.resource[resource] += length * (slope_[resource] - mean);
     }
     ProjectOntoSimplex(prices.resource);
-    weight += length;
+    // Later placements belong to better prices.
+    weight = kMemory * weight + length;
+    for (Met& one : met) one.weight *= kMemory;
     met.push_back({length, stage_.solution()});
+    for (double& bytes : used) bytes *= kMemory;
     for (size_t memory = 0; memory < used.size(); ++memory) {
       used[memory] += length * use_.used[memory];
     }
