@@ -16,6 +16,7 @@ import heteroplace._core as _core
 from heteroplace.errors import GraphError
 
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 Ints = Sequence[int] | IntArray
 
 
@@ -51,7 +52,7 @@ class BlockRules:
     node_bytes: IntArray
     label: IntArray
     """Nodes with different labels >= 0 never share a block; -1: no label."""
-    devices: npt.NDArray[np.bool_]
+    devices: BoolArray
     """[num_nodes, num_devices]; a block of several nodes needs a device that all of them have."""
 
 
@@ -59,9 +60,9 @@ class BlockRules:
 class Cuts:
     """Where a graph falls apart, its edges taken as undirected."""
 
-    is_articulation: npt.NDArray[np.bool_]
+    is_articulation: BoolArray
     """[num_nodes]"""
-    is_bridge: npt.NDArray[np.bool_]
+    is_bridge: BoolArray
     """[num_edges]"""
     component: IntArray
     """[num_nodes], what is left without the bridges, numbered by the lowest node inside."""
@@ -182,7 +183,7 @@ class Dag:
         max_channels: int,
         target_nodes: int,
         min_nodes: int,
-        is_allowed: npt.NDArray[np.bool_] | None = None,
+        is_allowed: BoolArray | None = None,
     ) -> tuple[list[int], int]:
         """Cut a topological order into modules of about `target_nodes` that form a path.
 
@@ -200,11 +201,11 @@ class Dag:
         return starts.tolist(), cost
 
 
-def _ints(values: Ints | npt.NDArray[np.bool_]) -> IntArray:
+def _ints(values: Ints | BoolArray) -> IntArray:
     return np.ascontiguousarray(values, dtype=np.int64)
 
 
-def _bit_sets(devices: npt.NDArray[np.bool_]) -> IntArray:
+def _bit_sets(devices: BoolArray) -> IntArray:
     """[num_nodes * words], 62 devices in a word."""
     num_nodes, num_devices = devices.shape
     num_words = -(-num_devices // 62)
