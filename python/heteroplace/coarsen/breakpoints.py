@@ -30,7 +30,7 @@ class BreakpointOptions:
     """How far fusion goes."""
 
     max_tasks: int | None = None
-    """R of Celeritas, most tasks in a group; None: min(200, max(1, n / (8 * number of devices)))."""
+    """R of Celeritas, most tasks in a group; None: see `default_max_tasks`."""
     max_bytes: int | None = None
     """Mc of Celeritas, most bytes in a group; None: a quarter of the smallest device's memory."""
     order: str = "cpd"

@@ -130,7 +130,7 @@ class _Fusion:
 
     def released(self) -> tuple[tuple[int, ...], ...]:
         """All groups by their first task; what is no whole rule is cut into whole rules."""
-        groups = []
+        groups: list[tuple[int, ...]] = []
         for task, head in enumerate(self._head):
             if task == head:
                 groups.extend(self._cut(self._chain[head]))
@@ -191,7 +191,9 @@ class _Fusion:
         known = {rule[:end] for rule in self._rules.rules for end in range(1, len(rule) + 1)}
         begins: list[frozenset[Types]] = []
         for task_id, task in enumerate(self._graph.tasks):
-            found = {(task.op,)} & known
+            found: set[Types] = set()
+            if (task.op,) in known:
+                found.add((task.op,))
             for producer in self._graph.predecessors[task_id]:
                 if self._graph.successors[producer] == (task_id,):
                     longer = {(*begin, task.op) for begin in begins[producer]}

@@ -147,7 +147,10 @@ def edge_connected_modules(
     undirected = networkx.Graph()
     undirected.add_nodes_from(range(ends.dag.num_nodes))
     undirected.add_edges_from(edges)
-    components = sorted(map(sorted, networkx.k_edge_components(undirected, num_channels + 1)))
+    found = list(map(sorted, networkx.k_edge_components(undirected, num_channels + 1)))
+    # A graph of one node has no components for networkx.
+    covered = {node for nodes in found for node in nodes}
+    components = sorted(found + [[node] for node in undirected if node not in covered])
     component_of = {node: index for index, nodes in enumerate(components) for node in nodes}
     quotient = networkx.DiGraph()
     quotient.add_nodes_from(range(len(components)))
@@ -200,8 +203,9 @@ class _SingleEnded:
     def __init__(self, graph: TaskGraph) -> None:
         dag = task_dag(graph)
         self._num_tasks = dag.num_nodes
-        sources = [task for task, before in enumerate(graph.predecessors) if not before]
-        sinks = [task for task, after in enumerate(graph.successors) if not after]
+        tasks = np.arange(dag.num_nodes)
+        sources = np.setdiff1d(tasks, dag.dst).tolist()
+        sinks = np.setdiff1d(tasks, dag.src).tolist()
         self._first = int(len(sources) != 1)
         """Node of task 0: 1 if node 0 is a virtual source."""
         src, dst = (dag.src + self._first).tolist(), (dag.dst + self._first).tolist()

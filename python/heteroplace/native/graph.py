@@ -99,7 +99,7 @@ class Dag:
         [0, 1]
         """
         ends = np.array([src, dst], dtype=np.int64).reshape(2, -1)
-        if ends.size and not (0 <= ends.min() and ends.max() < num_nodes):
+        if ends.size and not (ends.min() >= 0 and ends.max() < num_nodes):
             raise GraphError(
                 f"edges join nodes {ends.min()} to {ends.max()}; expected 0 to {num_nodes - 1}"
             )
