@@ -5,6 +5,7 @@
 #include "graph/breakpoints.h"
 #include "graph/cuts.h"
 #include "graph/dag.h"
+#include "graph/edge_components.h"
 #include "graph/levels.h"
 #include "graph/prefix_cuts.h"
 #include "graph/topo.h"
@@ -72,6 +73,10 @@ void BindGraph(nb::module_& module) {
       .def_prop_ro("offsets", [](const Dag& dag) { return Widen(dag.successors.offsets); })
       .def_prop_ro("successors", [](const Dag& dag) { return Widen(dag.successors.values); });
   module.def("find_cycle", [](const Dag& dag) { return Widen(FindCycle(dag)); });
+  module.def("strong_components", [](const Dag& dag) { return Widen(StrongComponents(dag)); });
+  module.def("edge_connected_components", [](const Dag& dag, int k) {
+    return Widen(Unlocked([&] { return EdgeConnectedComponents(dag, k); }));
+  });
   module.def("quotient", [](const Dag& dag, const Ints& group_of, int num_groups) {
     return Quotient(dag, ToNarrow(group_of), num_groups);
   });

@@ -1,43 +1,23 @@
 #include "graph/cuts.h"
 
 #include <algorithm>
-#include <utility>
+
+#include "graph/neighbours.h"
 
 namespace heteroplace {
 
 namespace {
 
-/*! \brief For each node the pairs (neighbour, edge id) over both directions. */
-struct Neighbours {
-  explicit Neighbours(const Dag& dag) : offsets(static_cast<size_t>(dag.num_nodes()) + 1, 0) {
-    pairs.reserve(2 * static_cast<size_t>(dag.num_edges()));
-    for (int node = 0; node < dag.num_nodes(); ++node) {
-      for (int edge = dag.EdgeBegin(node); edge < dag.EdgeEnd(node); ++edge) {
-        pairs.emplace_back(dag.successors.values[edge], edge);
-      }
-      const std::span<const int> edges = dag.IncomingEdges(node);
-      const std::span<const int> sources = dag.predecessors[node];
-      for (size_t index = 0; index < edges.size(); ++index) {
-        pairs.emplace_back(sources[index], edges[index]);
-      }
-      offsets[node + 1] = static_cast<int>(pairs.size());
-    }
-  }
-
-  std::vector<int> offsets;                // [num_nodes + 1]
-  std::vector<std::pair<int, int>> pairs;  // [2 num_edges]
-};
-
 /*! \brief One depth-first walk over all components of the undirected graph. */
 class LowLinks {
  public:
-  LowLinks(const Neighbours& neighbours, int num_nodes, Cuts* cuts)
+  LowLinks(const Neighbours& neighbours, Cuts* cuts)
       : neighbours_(neighbours),
         cuts_(cuts),
-        found_(static_cast<size_t>(num_nodes), -1),
-        low_(static_cast<size_t>(num_nodes), 0),
+        found_(static_cast<size_t>(neighbours.num_nodes()), -1),
+        low_(static_cast<size_t>(neighbours.num_nodes()), 0),
         cursor_(neighbours.offsets.begin(), neighbours.offsets.end() - 1) {
-    for (int root = 0; root < num_nodes; ++root) {
+    for (int root = 0; root < neighbours.num_nodes(); ++root) {
       if (found_[root] < 0) Walk(root);
     }
   }
@@ -91,8 +71,7 @@ class LowLinks {
 
 void NumberComponents(const Neighbours& neighbours, Cuts* cuts) {
   std::vector<int> stack;
-  const int num_nodes = static_cast<int>(cuts->component.size());
-  for (int root = 0; root < num_nodes; ++root) {
+  for (int root = 0; root < neighbours.num_nodes(); ++root) {
     if (cuts->component[root] >= 0) continue;
     const int number = cuts->num_components++;
     cuts->component[root] = number;
@@ -100,8 +79,7 @@ void NumberComponents(const Neighbours& neighbours, Cuts* cuts) {
     while (!stack.empty()) {
       const int node = stack.back();
       stack.pop_back();
-      for (int at = neighbours.offsets[node]; at < neighbours.offsets[node + 1]; ++at) {
-        const auto [next, edge] = neighbours.pairs[at];
+      for (const auto& [next, edge] : neighbours[node]) {
         if (cuts->is_bridge[edge] != 0 || cuts->component[next] >= 0) continue;
         cuts->component[next] = number;
         stack.push_back(next);
@@ -119,7 +97,7 @@ Cuts FindCuts(const Dag& dag) {
   cuts.is_bridge.assign(static_cast<size_t>(dag.num_edges()), 0);
   cuts.component.assign(nodes, -1);
   const Neighbours neighbours(dag);
-  const LowLinks walk(neighbours, dag.num_nodes(), &cuts);
+  const LowLinks walk(neighbours, &cuts);
   NumberComponents(neighbours, &cuts);
   return cuts;
 }

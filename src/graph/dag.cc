@@ -64,6 +64,46 @@ std::vector<int> FindCycle(const Dag& dag) {
   return {};
 }
 
+std::vector<int> StrongComponents(const Dag& dag) {
+  const auto nodes = static_cast<size_t>(dag.num_nodes());
+  std::vector<int> found(nodes, kNone), low(nodes, 0), component(nodes, kNone);
+  std::vector<int> next_edge(dag.successors.offsets.begin(), dag.successors.offsets.end() - 1);
+  std::vector<int> path, open;  // open: found, but its component is not known yet
+  int num_found = 0;
+  int num_components = 0;
+  const auto enter = [&](int node) {
+    found[node] = low[node] = num_found++;
+    path.push_back(node);
+    open.push_back(node);
+  };
+  for (int root = 0; root < dag.num_nodes(); ++root) {
+    if (found[root] == kNone) enter(root);
+    while (!path.empty()) {
+      const int node = path.back();
+      if (next_edge[node] < dag.EdgeEnd(node)) {
+        const int next = dag.successors.values[next_edge[node]++];
+        if (found[next] == kNone) {
+          enter(next);
+        } else if (component[next] == kNone) {
+          low[node] = std::min(low[node], found[next]);
+        }
+        continue;
+      }
+      path.pop_back();
+      if (!path.empty()) low[path.back()] = std::min(low[path.back()], low[node]);
+      if (low[node] != found[node]) continue;
+      while (component[node] == kNone) {
+        component[open.back()] = num_components;
+        open.pop_back();
+      }
+      ++num_components;
+    }
+  }
+  // A component is complete after all that it leads to.
+  for (int& number : component) number = num_components - 1 - number;
+  return component;
+}
+
 void ThrowCycle(const Dag& dag) {
   const std::vector<int> cycle = FindCycle(dag);
   std::string text;

@@ -39,6 +39,12 @@ struct Dag {
 /*! \brief Nodes of one cycle in the order of its edges; empty: the graph has none. O(n + m). */
 std::vector<int> FindCycle(const Dag& dag);
 
+/*!
+ * \brief Component of each node: two nodes share one if each reaches the other (Tarjan 1972).
+ * [num_nodes], numbered so that edges between components lead to higher numbers. O(n + m).
+ */
+std::vector<int> StrongComponents(const Dag& dag);
+
 /*! \brief Throws Error(kGraph) naming a cycle. For callers that found that there must be one. */
 [[noreturn]] void ThrowCycle(const Dag& dag);
 

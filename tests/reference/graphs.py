@@ -123,3 +123,16 @@ def bridges(num_nodes: int, edges: Sequence[Edge]) -> list[Edge]:
     nodes = range(num_nodes)
     whole = num_components(nodes, edges)
     return [e for e in edges if num_components(nodes, (f for f in edges if f != e)) > whole]
+
+
+def parted_by_less_than(num_nodes: int, edges: Iterable[Edge], k: int) -> list[list[bool]]:
+    """[num_nodes][num_nodes]: does some cut of fewer than k edges part the two? Over all cuts."""
+    pairs = list(edges)
+    parted = [[False] * num_nodes for _ in range(num_nodes)]
+    for side in range(2**num_nodes):
+        if sum((side >> src & 1) != (side >> dst & 1) for src, dst in pairs) >= k:
+            continue
+        for a in range(num_nodes):
+            for b in range(num_nodes):
+                parted[a][b] = parted[a][b] or (side >> a & 1) != (side >> b & 1)
+    return parted

@@ -22,7 +22,7 @@ import numpy as np
 from heteroplace.coarsen.levels import task_dag
 from heteroplace.errors import SolverError
 from heteroplace.model.graph import TaskGraph
-from heteroplace.native.graph import BoolArray, Dag
+from heteroplace.native.graph import BoolArray, Dag, IntArray
 
 End = int | None
 """A task, or None: the virtual source or sink."""
@@ -131,42 +131,35 @@ def edge_connected_modules(
     module to the next one and none goes further. Of the modules that this allows, those with sizes
     nearest to `target_tasks` are taken.
 
-    It solves up to a maximum flow for each task (networkx): for graphs of up to a few thousand
-    tasks; `prefix_modules` is for larger ones.
+    It solves a flow of `num_channels` + 1 units for each task that has more edges than that, so it
+    is for graphs of up to some 10,000 tasks; `prefix_modules` is linear.
 
     Raises
     ------
     SolverError
         A parameter is less than 1.
     """
-    import networkx
-
     _check_positive(num_channels=num_channels, target_tasks=target_tasks, min_tasks=min_tasks)
     ends = _SingleEnded(graph)
-    edges = list(zip(ends.dag.src.tolist(), ends.dag.dst.tolist(), strict=True))
-    undirected = networkx.Graph()
-    undirected.add_nodes_from(range(ends.dag.num_nodes))
-    undirected.add_edges_from(edges)
-    found = list(map(sorted, networkx.k_edge_components(undirected, num_channels + 1)))
-    # A graph of one node has no components for networkx.
-    covered = {node for nodes in found for node in nodes}
-    components = sorted(found + [[node] for node in undirected if node not in covered])
-    component_of = {node: index for index, nodes in enumerate(components) for node in nodes}
-    quotient = networkx.DiGraph()
-    quotient.add_nodes_from(range(len(components)))
-    quotient.add_edges_from((component_of[src], component_of[dst]) for src, dst in edges)
-    acyclic = networkx.condensation(quotient)  # Its nodes have the components that they join.
-    groups = [
-        sorted(node for component in joined for node in components[component])
-        for _, joined in acyclic.nodes(data="members")
-    ]
-    order: list[int] = []
-    is_allowed = np.zeros(ends.dag.num_nodes, dtype=bool)
-    for group in networkx.lexicographical_topological_sort(acyclic, key=lambda i: groups[i][0]):
-        is_allowed[len(order)] = True
-        order.extend(groups[group])
-    starts, _ = ends.cut(order, num_channels, target_tasks, min_tasks, is_allowed)
-    return ends.path([order[begin:end] for begin, end in pairwise([*starts, len(order)])])
+    components = ends.dag.edge_connected_components(num_channels + 1)
+    # Components that reach each other have no order; together they do.
+    joined = ends.dag.quotient(components, _count(components)).strong_components()
+    group_of = joined[components]
+    groups = ends.dag.quotient(group_of, _count(group_of))
+    members: list[list[int]] = [[] for _ in range(groups.num_nodes)]
+    for node, group in enumerate(group_of.tolist()):
+        members[group].append(node)
+    best: tuple[int, list[list[int]]] | None = None
+    for order in (groups.breadth_first_order(), groups.depth_first_order()):
+        is_allowed = np.zeros(ends.dag.num_nodes, dtype=bool)
+        sizes = [len(members[group]) for group in order]
+        is_allowed[np.cumsum([0, *sizes[:-1]])] = True
+        nodes = [node for group in order for node in members[group]]
+        starts, cost = ends.cut(nodes, num_channels, target_tasks, min_tasks, is_allowed)
+        if best is None or cost < best[0]:
+            best = cost, [nodes[begin:end] for begin, end in pairwise([*starts, len(nodes)])]
+    assert best is not None
+    return ends.path(best[1])
 
 
 def prefix_modules(
@@ -283,6 +276,10 @@ def _merged_starts(sizes: Sequence[int], min_tasks: int, max_tasks: int) -> list
     if len(starts) > 1 and size < min_tasks and sum(sizes[starts[-2] :]) <= max_tasks:
         starts.pop()
     return starts
+
+
+def _count(ids: IntArray) -> int:
+    return int(ids.max(initial=-1)) + 1
 
 
 def _distinct(ends: Iterable[End]) -> tuple[End, ...]:

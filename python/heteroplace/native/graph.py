@@ -177,6 +177,23 @@ class Dag:
         articulation, bridge, component, num_components = _core.find_cuts(self._core)
         return Cuts(articulation.astype(bool), bridge.astype(bool), component, num_components)
 
+    def edge_connected_components(self, k: int) -> IntArray:
+        """Return the component of each node, numbered by the lowest node inside.
+
+        Two nodes share one if no cut of fewer than `k` edges parts them, the edges taken as
+        undirected. O(k n m) at worst.
+        """
+        component: IntArray = _core.edge_connected_components(self._core, k)
+        return component
+
+    def strong_components(self) -> IntArray:
+        """Return the component of each node: two share one if each reaches the other.
+
+        Edges between components lead to higher numbers. O(n + m).
+        """
+        component: IntArray = _core.strong_components(self._core)
+        return component
+
     def balanced_prefix_cuts(
         self,
         order: Ints,

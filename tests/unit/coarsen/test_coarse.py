@@ -18,8 +18,16 @@ from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.native.schedule import NativeProblem
 from heteroplace.simulate.simulator import simulate
-from tests.dags import PAIR, lettered, random_task_graph, task_graphs
+from tests.dags import (
+    PAIR,
+    WeightedDag,
+    lettered,
+    random_task_graph,
+    task_graphs,
+    weighted_dags,
+)
 from tests.instances import gpus
+from tests.reference.graphs import is_acyclic
 
 HOSTED = gpus({(0, 1): 1, (1, 0): 2}, 2, host=0)
 
@@ -169,6 +177,31 @@ def test_costs_of_another_graph_are_refused() -> None:
     costs = build_table(other, PAIR, lambda task, device: Cost.given(1))
     with pytest.raises(CostMismatchError):
         coarsen(graph, [(0, 1)]).project_costs(costs, PAIR)
+
+
+@given(weighted_dags(), st.integers(1, 4), st.integers(0, 2**32))
+@settings(max_examples=1000, deadline=None)
+def test_cycle_is_found_exactly_when_there_is_one(
+    case: WeightedDag, num_groups: int, seed: int
+) -> None:
+    random = Random(seed)
+    group_of = [random.randrange(num_groups) for _ in range(case.num_nodes)]
+    quotient = case.dag().quotient(group_of, num_groups)
+    edges = {(group_of[src], group_of[dst]) for src, dst in case.edges}
+    edges = {edge for edge in edges if edge[0] != edge[1]}
+    assert list(zip(quotient.src.tolist(), quotient.dst.tolist(), strict=True)) == sorted(edges)
+    cycle = quotient.cycle()
+    assert bool(cycle) == (not is_acyclic(num_groups, edges))
+    assert set(pairwise([*cycle, *cycle[:1]])) <= edges
+    assert len(set(cycle)) == len(cycle)
+
+
+def test_quotient_by_something_else_than_a_partition_is_refused() -> None:
+    dag = WeightedDag((1, 1), {(0, 1): 1}).dag()
+    with pytest.raises(GraphError, match="1 entries; expected one for each of 2 nodes"):
+        dag.quotient([0], 1)
+    with pytest.raises(GraphError, match="node 1 is in group 2; expected 0 to 1"):
+        dag.quotient([0, 2], 2)
 
 
 def test_cycle_is_named() -> None:

@@ -26,6 +26,7 @@ from tests.reference.graphs import (
     bridges,
     closure,
     least_module_cost,
+    parted_by_less_than,
 )
 
 TWO_DIAMONDS = "ab ac bd cd de ef eg fh gh"
@@ -157,6 +158,30 @@ def test_cuts_equal_counting_components(case: WeightedDag) -> None:
             assert (cuts.component[a] == cuts.component[b]) == reaches[a][b]
 
 
+@given(weighted_dags(max_nodes=7), st.integers(1, 5))
+@settings(max_examples=1000, deadline=None)
+def test_edge_connected_components_equal_trying_every_cut(case: WeightedDag, k: int) -> None:
+    component = case.dag().edge_connected_components(k).tolist()
+    parted = parted_by_less_than(case.num_nodes, case.edges, k)
+    for a in range(case.num_nodes):
+        for b in range(case.num_nodes):
+            assert (component[a] != component[b]) == parted[a][b]
+    assert list(dict.fromkeys(component)) == list(range(len(set(component))))
+
+
+@given(st.integers(1, 6), st.integers(0, 2**36 - 1))
+@settings(max_examples=1000, deadline=None)
+def test_strong_components_equal_the_closure(num_nodes: int, bits: int) -> None:
+    edges = [(a, b) for a in range(num_nodes) for b in range(num_nodes) if bits >> (6 * a + b) & 1]
+    dag = Dag.of_edges(num_nodes, [a for a, _ in edges], [b for _, b in edges])
+    component = dag.strong_components().tolist()
+    reaches = closure(num_nodes, edges)
+    for a in range(num_nodes):
+        for b in range(num_nodes):
+            assert (component[a] == component[b]) == (a == b or (reaches[a][b] and reaches[b][a]))
+            assert component[a] <= component[b] or not reaches[a][b]
+
+
 @given(task_graphs(max_tasks=12))
 @settings(max_examples=1000, deadline=None)
 def test_single_channel_modules_are_a_path_of_all_that_falls_apart(graph: TaskGraph) -> None:
@@ -211,7 +236,7 @@ def test_prefix_modules_are_a_path_with_few_channels(graph: TaskGraph, channels:
 
 
 @given(task_graphs(max_tasks=10), st.integers(1, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=1000, deadline=None)
 def test_edge_connected_modules_are_a_path_with_few_channels(
     graph: TaskGraph, channels: int
 ) -> None:
@@ -228,6 +253,11 @@ def test_parameters_below_one_are_refused() -> None:
         prefix_modules(graph, 0)
     with pytest.raises(SolverError, match="target_tasks is -1"):
         edge_connected_modules(graph, 1, target_tasks=-1)
+
+
+def test_components_joined_by_no_edge_are_refused() -> None:
+    with pytest.raises(GraphError, match="joined by 0 edges; expected at least 1"):
+        Dag.of_edges(2, [0], [1]).edge_connected_components(0)
 
 
 def test_rules_that_do_not_fit_the_graph_are_refused() -> None:
