@@ -50,7 +50,7 @@ def weighted_dags(draw: st.DrawFn, max_nodes: int = 8, max_weight: int = 9) -> W
 
 
 @st.composite
-def task_graphs(draw: st.DrawFn, max_tasks: int = 10) -> TaskGraph:
+def task_graphs(draw: st.DrawFn, max_tasks: int = 8) -> TaskGraph:
     """Tasks of few op types with shared, unread, returned and empty tensors, labels and pins."""
     random = Random(draw(st.integers(0, 2**32)))
     return random_task_graph(random, draw(st.integers(1, max_tasks)), is_pinned=draw(st.booleans()))

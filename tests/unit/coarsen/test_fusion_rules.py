@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
-from heteroplace.coarsen.coarse import coarsen
 from heteroplace.coarsen.fusion_rules import MOIRAI_RULES, FusionRules, fuse_by_rules
 from heteroplace.errors import SolverError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
@@ -43,7 +42,7 @@ def test_worked_example_has_six_groups() -> None:
     assert fused(graph) == expected
 
 
-@given(task_graphs(max_tasks=14))
+@given(task_graphs(max_tasks=12))
 @settings(max_examples=3000, deadline=None)
 def test_groups_are_a_partition_into_whole_rules_without_a_cycle(graph: TaskGraph) -> None:
     groups = fuse_by_rules(graph, MOIRAI_RULES)
@@ -59,7 +58,6 @@ def test_groups_are_a_partition_into_whole_rules_without_a_cycle(graph: TaskGrap
         if group_of[src] != group_of[dst]
     }
     assert is_acyclic(len(groups), edges)
-    coarsen(graph, groups)
 
 
 def test_direct_connection_is_fused() -> None:

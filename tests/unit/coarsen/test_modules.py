@@ -158,7 +158,7 @@ def test_cuts_equal_counting_components(case: WeightedDag) -> None:
             assert (cuts.component[a] == cuts.component[b]) == reaches[a][b]
 
 
-@given(weighted_dags(max_nodes=7), st.integers(1, 5))
+@given(weighted_dags(max_nodes=6), st.integers(1, 5))
 @settings(max_examples=1000, deadline=None)
 def test_edge_connected_components_equal_trying_every_cut(case: WeightedDag, k: int) -> None:
     component = case.dag().edge_connected_components(k).tolist()
@@ -182,7 +182,7 @@ def test_strong_components_equal_the_closure(num_nodes: int, bits: int) -> None:
             assert component[a] <= component[b] or not reaches[a][b]
 
 
-@given(task_graphs(max_tasks=12))
+@given(task_graphs(max_tasks=10))
 @settings(max_examples=1000, deadline=None)
 def test_single_channel_modules_are_a_path_of_all_that_falls_apart(graph: TaskGraph) -> None:
     path = single_channel_modules(graph, min_tasks=1)
@@ -196,7 +196,7 @@ def test_single_channel_modules_are_a_path_of_all_that_falls_apart(graph: TaskGr
     assert sum(boundary.split is not None for boundary in path.boundaries) == len(splits)
 
 
-@given(task_graphs(max_tasks=12), st.integers(1, 6), st.integers(1, 12))
+@given(task_graphs(max_tasks=10), st.integers(1, 6), st.integers(1, 12))
 @settings(max_examples=1000, deadline=None)
 def test_merged_modules_are_a_path_within_the_limits(
     graph: TaskGraph, min_tasks: int, max_tasks: int
@@ -227,7 +227,7 @@ def test_prefix_cuts_equal_exhaustive_search(
     assert cost == sum((size - target_nodes) ** 2 for size in sizes)
 
 
-@given(task_graphs(max_tasks=14), st.integers(1, 3))
+@given(task_graphs(max_tasks=10), st.integers(1, 3))
 @settings(max_examples=1000, deadline=None)
 def test_prefix_modules_are_a_path_with_few_channels(graph: TaskGraph, channels: int) -> None:
     path = prefix_modules(graph, channels, target_tasks=3, min_tasks=1)
