@@ -149,17 +149,13 @@ def edge_connected_modules(
     members: list[list[int]] = [[] for _ in range(groups.num_nodes)]
     for node, group in enumerate(group_of.tolist()):
         members[group].append(node)
-    best: tuple[int, list[list[int]]] | None = None
+    candidates = []
     for order in (groups.breadth_first_order(), groups.depth_first_order()):
         is_allowed = np.zeros(ends.dag.num_nodes, dtype=bool)
         sizes = [len(members[group]) for group in order]
         is_allowed[np.cumsum([0, *sizes[:-1]])] = True
-        nodes = [node for group in order for node in members[group]]
-        starts, cost = ends.cut(nodes, num_channels, target_tasks, min_tasks, is_allowed)
-        if best is None or cost < best[0]:
-            best = cost, [nodes[begin:end] for begin, end in pairwise([*starts, len(nodes)])]
-    assert best is not None
-    return ends.path(best[1])
+        candidates.append(([node for group in order for node in members[group]], is_allowed))
+    return ends.best_path(candidates, num_channels, target_tasks, min_tasks)
 
 
 def prefix_modules(
@@ -177,17 +173,14 @@ def prefix_modules(
     """
     _check_positive(num_channels=num_channels, target_tasks=target_tasks, min_tasks=min_tasks)
     ends = _SingleEnded(graph)
-    best: tuple[int, list[list[int]]] | None = None
-    for order in (
+    anywhere = np.ones(ends.dag.num_nodes, dtype=bool)
+    orders = (
         list(range(ends.dag.num_nodes)),
         ends.dag.breadth_first_order().tolist(),
         ends.dag.depth_first_order().tolist(),
-    ):
-        starts, cost = ends.cut(order, num_channels, target_tasks, min_tasks)
-        if best is None or cost < best[0]:
-            best = cost, [order[begin:end] for begin, end in pairwise([*starts, len(order)])]
-    assert best is not None
-    return ends.path(best[1])
+    )
+    candidates = [(order, anywhere) for order in orders]
+    return ends.best_path(candidates, num_channels, target_tasks, min_tasks)
 
 
 class _SingleEnded:
@@ -217,21 +210,30 @@ class _SingleEnded:
         task = node - self._first
         return task if 0 <= task < self._num_tasks else None
 
-    def cut(
+    def best_path(
         self,
-        order: Sequence[int],
+        candidates: Iterable[tuple[list[int], BoolArray]],
         num_channels: int,
         target_tasks: int,
         min_tasks: int,
-        is_allowed: BoolArray | None = None,
-    ) -> tuple[list[int], int]:
-        """Starts of modules and their cost; a virtual end is never a module alone."""
-        allowed = np.ones(len(order), dtype=bool) if is_allowed is None else is_allowed.copy()
-        if self._first:
-            allowed[1:2] = False
-        if self.end(len(order) - 1) is None:
-            allowed[-1:] = False
-        return self.dag.balanced_prefix_cuts(order, num_channels, target_tasks, min_tasks, allowed)
+    ) -> ModulePath:
+        """Cut each (order, positions where a cut may be); return the first with the least cost.
+
+        A virtual end is never a module alone.
+        """
+        found = []
+        for order, positions in candidates:
+            is_allowed = positions.copy()
+            if self._first:
+                is_allowed[1:2] = False
+            if self.end(len(order) - 1) is None:
+                is_allowed[-1:] = False
+            starts, cost = self.dag.balanced_prefix_cuts(
+                order, num_channels, target_tasks, min_tasks, is_allowed
+            )
+            modules = [order[begin:end] for begin, end in pairwise([*starts, len(order)])]
+            found.append((cost, len(found), modules))
+        return self.path(min(found)[2])
 
     def path(
         self, modules: Sequence[Sequence[int]], split_at: Sequence[int | None] | None = None
