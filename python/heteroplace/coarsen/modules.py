@@ -221,7 +221,7 @@ class _SingleEnded:
 
         A virtual end is never a module alone.
         """
-        found = []
+        found: list[tuple[int, int, list[list[int]]]] = []
         for order, positions in candidates:
             is_allowed = positions.copy()
             if self._first:
