@@ -4,7 +4,10 @@
 
 namespace heteroplace {
 
-/*! \brief Adds the scheduling and simulation functions to the extension module. */
+/*! \brief Adds the simulator to the extension module. */
+void BindSimulate(nanobind::module_& module);
+
+/*! \brief Adds the problem and the scheduling functions to the extension module. */
 void BindSchedule(nanobind::module_& module);
 
 /*! \brief Adds the graph algorithms to the extension module. */

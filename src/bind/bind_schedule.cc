@@ -10,7 +10,6 @@
 #include "sched/evaluate.h"
 #include "sched/list_schedule.h"
 #include "sched/search.h"
-#include "sim/simulator.h"
 #include "support/error.h"
 
 namespace nb = nanobind;
@@ -55,7 +54,8 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
                  Ints tensor_bytes, Ints producer, Ints is_output, Ints read_offsets,
                  Ints read_values, Ints memory_bytes, Ints link_bandwidth, Ints link_latency_ns,
                  Ints link_resource_offsets, Ints link_resource_values, Ints route_offsets,
-                 Ints route_links, int host) {
+                 Ints route_links, int host, std::optional<Ints> batch_sizes,
+                 std::optional<Ints> batch_run_ns) {
   Problem problem;
   problem.run_ns = ToWide(run_ns);
   problem.device_memory = ToNarrow(device_memory);
@@ -73,26 +73,10 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
   problem.link_resources = ToCsr(link_resource_offsets, link_resource_values);
   problem.route_links = ToCsr(route_offsets, route_links);
   problem.host = host;
+  if (batch_sizes) problem.batch_sizes = ToNarrow(*batch_sizes);
+  if (batch_run_ns) problem.batch_run_ns = ToWide(*batch_run_ns);
   problem.Finish();
   new (self) Problem(std::move(problem));
-}
-
-nb::tuple SimulateSteps(const Problem& problem, const Ints& rows, const Ints& link_offsets,
-                        const Ints& link_values) {
-  Steps steps;
-  for (size_t index = 0; index + 3 < rows.size(); index += 4) {
-    const int64_t* row = rows.data() + index;
-    steps.list.push_back({row[0] == 0 ? StepKind::kRun : StepKind::kCopy, static_cast<int>(row[1]),
-                          static_cast<int>(row[2]), static_cast<int>(row[3])});
-  }
-  steps.links = ToCsr(link_offsets, link_values);
-  Times times;
-  {
-    nb::gil_scoped_release release;
-    times = Simulate(problem, steps);
-  }
-  return nb::make_tuple(ToNumpy(std::move(times.start_ns)), ToNumpy(std::move(times.finish_ns)),
-                        ToNumpy(std::move(times.used_bytes)), times.makespan_ns);
 }
 
 nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
@@ -123,8 +107,8 @@ void BindSchedule(nb::module_& module) {
            nb::arg("read_values"), nb::arg("memory_bytes"), nb::arg("link_bandwidth"),
            nb::arg("link_latency_ns"), nb::arg("link_resource_offsets"),
            nb::arg("link_resource_values"), nb::arg("route_offsets"), nb::arg("route_links"),
-           nb::arg("host"));
-  module.def("simulate", &SimulateSteps);
+           nb::arg("host"), nb::arg("batch_sizes") = nb::none(),
+           nb::arg("batch_run_ns") = nb::none());
   module.def("heft", [](const Problem& problem, const Ints& preferred) {
     const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
     Schedule schedule;

@@ -43,6 +43,7 @@ NB_MODULE(_core, module) {
     }
   });
   heteroplace::BindSchedule(module);
+  heteroplace::BindSimulate(module);
   heteroplace::BindGraph(module);
   heteroplace::BindExec(module);
 }

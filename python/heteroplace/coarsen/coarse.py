@@ -38,8 +38,8 @@ class Coarsening:
     def project_costs(self, costs: CostTable, cluster: Cluster) -> CostTable:
         """Return the costs of the groups: sums over members, as they run one after another.
 
-        A group is unsupported where any member is. Kernels that a backend fuses run faster than
-        that; measure those instead.
+        For each batch size of `costs`. A group is unsupported where any member is. Kernels that a
+        backend fuses run faster than that; measure those instead.
 
         Raises
         ------
@@ -51,11 +51,15 @@ class Coarsening:
             A cost is unknown.
         """
         costs.check(self.fine, cluster)
-        devices = range(len(cluster.devices))
-        sums = [
-            [self._sum_ns(costs, group, device) for device in devices] for group in self.members
-        ]
-        for group, times in enumerate(sums):
+        groups, devices = range(len(self.members)), range(len(cluster.devices))
+        sums = {
+            batch: [
+                [self._sum_ns(costs, group, device, batch) for device in devices]
+                for group in groups
+            ]
+            for batch in costs.batches
+        }
+        for group, times in enumerate(sums[1]):
             if all(isinstance(time, str) for time in times):
                 raise InfeasibleError(
                     f"no device of cluster {cluster.name!r} can run all tasks of group "
@@ -63,13 +67,13 @@ class Coarsening:
                     f"tasks that have a device in common"
                 )
 
-        def cost(group: int, device: int) -> Cost:
-            time = sums[group][device]
+        def cost(group: int, device: int, batch: int = 1) -> Cost:
+            time = sums[batch][group][device]
             if isinstance(time, str):
                 return Cost.unsupported(time)
             return Cost.estimated(time, f"sum over {len(self.members[group])} tasks")
 
-        return build_table(self.graph, cluster, cost)
+        return build_table(self.graph, cluster, cost, costs.batches)
 
     def expand_placement(self, placement: Sequence[int]) -> tuple[int, ...]:
         """Return the device of each task of `fine` for a device of each task of `graph`."""
@@ -106,11 +110,11 @@ class Coarsening:
         reasons = tuple(plan.reasons[group] for group in self.group_of) if plan.reasons else ()
         return replace(plan, graph_digest=self.fine.digest(), steps=tuple(steps), reasons=reasons)
 
-    def _sum_ns(self, costs: CostTable, group: Sequence[int], device: int) -> int | str:
+    def _sum_ns(self, costs: CostTable, group: int, device: int, batch: int) -> int | str:
         """Run time of a group, or why there is none."""
         total = 0
-        for task in group:
-            time = costs.run_ns(task, device)
+        for task in self.members[group]:
+            time = costs.run_ns(task, device, batch)
             if time is None:
                 return f"task {self.fine.tasks[task].name!r} is unsupported on device {device}"
             total += time

@@ -162,6 +162,17 @@ def test_cost_of_a_group_is_the_sum_and_unsupported_where_a_member_is() -> None:
     assert table.rows[0][0].reason == "task 'b' is unsupported on device 0"
 
 
+def test_cost_of_a_group_is_summed_for_each_batch_size() -> None:
+    graph = lettered("ab bc")
+    costs = build_table(
+        graph, PAIR, lambda task, device, batch: Cost.given((task + 1) * batch + device), (1, 4)
+    )
+    table = coarsen(graph, [(0, 1), (2,)]).project_costs(costs, PAIR)
+    assert table.batches == (1, 4)
+    assert [table.run_ns(0, device, 1) for device in (0, 1)] == [3, 5]
+    assert [table.run_ns(0, device, 4) for device in (0, 1)] == [12, 14]
+
+
 def test_group_that_no_device_can_run_is_named() -> None:
     graph = lettered("ab")
     costs = build_table(
