@@ -6,6 +6,7 @@
 
 #include "bind/arrays.h"
 #include "bind/bind.h"
+#include "bind/poll_python.h"
 #include "model/problem.h"
 #include "sched/evaluate.h"
 #include "sched/list_schedule.h"
@@ -34,19 +35,6 @@ SearchStart ToStart(const Problem& problem, const Ints& device, const Ints& orde
     throw Error(ErrorKind::kGraph, "a placement or an order does not cover the tasks");
   }
   return start;
-}
-
-/*! \brief Asks Python for Ctrl-C and reports progress; true ends the search. */
-bool PollPython(const std::optional<nb::callable>& progress, int64_t evaluations, int64_t best) {
-  nb::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() != 0) {
-    // An interrupt ends the search, which still returns its best; any other error is passed on.
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) nb::raise_python_error();
-    PyErr_Clear();
-    return true;
-  }
-  if (progress) (*progress)(evaluations, best);
-  return false;
 }
 
 void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offsets,

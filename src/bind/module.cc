@@ -43,6 +43,8 @@ NB_MODULE(_core, module) {
     }
   });
   heteroplace::BindSchedule(module);
+  heteroplace::BindMappingSearch(module);
+  heteroplace::BindBatches(module);
   heteroplace::BindSimulate(module);
   heteroplace::BindGraph(module);
   heteroplace::BindExec(module);

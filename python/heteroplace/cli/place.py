@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import math
 import sys
@@ -86,7 +87,6 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.set_defaults(run=run)
 
 
-@paused_collector()
 def run(arguments: argparse.Namespace) -> None:
     """Solve, print, and write the files that were asked for.
 
@@ -103,13 +103,18 @@ def run(arguments: argparse.Namespace) -> None:
         threads=arguments.threads,
         progress=line,
     )
-    cluster = load_cluster(arguments.cluster)
-    read = load_graph(arguments.graph)
-    problem = Problem(read.graph, cluster, read_costs(arguments.costs, read, cluster))
-    with Interrupts() as interrupts:
-        result = _solve(problem, arguments.solver, options, line, interrupts)
-        interrupts.ends_work = False
-        _finish(arguments, problem, result)
+    with paused_collector():
+        cluster = load_cluster(arguments.cluster)
+        read = load_graph(arguments.graph)
+        problem = Problem(read.graph, cluster, read_costs(arguments.costs, read, cluster))
+        gc.freeze()  # Hundreds of thousands of values that stay, and need not be walked again.
+    try:
+        with Interrupts() as interrupts:
+            result = _solve(problem, arguments.solver, options, line, interrupts)
+            interrupts.ends_work = False
+            _finish(arguments, problem, result)
+    finally:
+        gc.unfreeze()
 
 
 def _solve(

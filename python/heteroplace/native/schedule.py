@@ -345,18 +345,20 @@ def _allowed_run_ns(
         if task.devices is not None:
             allowed = [device.name in task.devices for device in cluster.devices]
             run_ns[task_id, np.logical_not(allowed)] = IMPOSSIBLE
-    run_ns[:, [batch not in device.batch_sizes for device in cluster.devices]] = IMPOSSIBLE
-    for task_id, device in np.argwhere(run_ns == UNKNOWN)[:1].tolist():
-        costs.run_ns(task_id, device, batch)  # Raises MissingCostError.
+    for device_id, device in enumerate(cluster.devices):
+        if batch not in device.batch_sizes:
+            run_ns[:, device_id] = IMPOSSIBLE
+    for task_id, device_id in np.argwhere(run_ns == UNKNOWN)[:1].tolist():
+        costs.run_ns(task_id, device_id, batch)  # Raises MissingCostError.
     _drop_out_of_reach(run_ns, graph, cluster)
     members: dict[int, list[int]] = {}
     for task_id, group in enumerate(task_group):
         if group >= 0:
             members.setdefault(group, []).append(task_id)
     for tasks in members.values():
-        for device in range(num_devices):
-            if (run_ns[tasks, device] == IMPOSSIBLE).any():
-                run_ns[tasks, device] = IMPOSSIBLE
+        for device_id in range(num_devices):
+            if (run_ns[tasks, device_id] == IMPOSSIBLE).any():
+                run_ns[tasks, device_id] = IMPOSSIBLE
     return run_ns
 
 

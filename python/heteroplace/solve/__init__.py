@@ -3,7 +3,6 @@
 from heteroplace.solve.base import (
     SOLVERS,
     Problem,
-    ProgressReport,
     SolveOptions,
     Solver,
     SolveResult,
@@ -13,14 +12,21 @@ from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.explain import explain
 
 # A new solver is one more line; `auto` is the default of the command line and of the pass.
-for _name, _class_name in (
-    ("auto", "AutoSolver"),
-    ("single", "SingleSolver"),
-    ("heft", "HeftSolver"),
-    ("search", "SearchSolver"),
-    ("cpsat", "CpSatSolver"),
+for _name, _module, _class_name in (
+    ("auto", "auto", "AutoSolver"),
+    ("single", "single", "SingleSolver"),
+    ("heft", "heft", "HeftSolver"),
+    ("metis", "metis", "MetisSolver"),
+    ("sa", "sa", "SaSolver"),
+    ("ea", "ea", "EaSolver"),
+    ("cross-entropy", "cross_entropy", "CrossEntropySolver"),
+    ("bmet", "bmet", "BatchedMetSolver"),
+    ("bgreedy", "bgreedy", "BatchedGreedySolver"),
+    ("bheft", "bheft", "BatchedHeftSolver"),
+    ("search", "search", "SearchSolver"),
+    ("cpsat", "cpsat", "CpSatSolver"),
 ):
-    SOLVERS.add(_name, f"heteroplace.solve.{_name}", _class_name)
+    SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)
 
 __all__ = [
     "SOLVERS",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -85,6 +85,9 @@ class SolveOptions:
     """Deterministic budget: schedules that a search tries; CP-SAT gets
     iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds. With it, equal
     seeds and thread counts give equal results. None: only the time limits."""
+    items: int = 1
+    """Model inputs that the plan serves together; the makespan is that of all of them, the
+    throughput items / makespan. Only the batched solvers make plans for more than one."""
     seed: int = 0
     """Seed of every random choice; >= 0."""
     threads: int = 2
@@ -103,6 +106,7 @@ class SolveOptions:
         limits = (
             ("time_limit_s", self.time_limit_s > 0, "> 0"),
             ("iterations", self.iterations is None or self.iterations >= 0, ">= 0 or None"),
+            ("items", self.items >= 1, ">= 1"),
             ("seed", 0 <= self.seed < 2**31, "in 0..2**31-1"),
             ("threads", self.threads >= 1, ">= 1"),
             ("min_gain_ratio", 0 <= self.min_gain_ratio < 1, "in [0, 1)"),
@@ -163,15 +167,13 @@ class RegisteredSolver:
     So the names are known, and one solver runs, without the libraries of all the others.
     """
 
-    def __init__(self, name: str, module: str, class_name: str) -> None:
+    def __init__(self, name: str, make: Callable[[], Solver]) -> None:
         self.name = name
-        self._module = module
-        self._class_name = class_name
+        self._make = make
 
     @cached_property
     def _solver(self) -> Solver:
-        solver: Solver = getattr(importlib.import_module(self._module), self._class_name)()
-        return solver
+        return self._make()
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -190,15 +192,26 @@ class RegisteredSolver:
         return self._solver.solve(problem, options)
 
 
-class SolverRegistry(Mapping[str, RegisteredSolver]):
-    """All solvers by name, in the order they were added."""
+class SolverRegistry(MutableMapping[str, Solver]):
+    """All solvers by name, in the order they were added; gives a RegisteredSolver for each."""
 
     def __init__(self) -> None:
         self._solvers: dict[str, RegisteredSolver] = {}
 
     def add(self, name: str, module: str, class_name: str) -> None:
         """Add the solver that `class_name()` of `module` makes; nothing is loaded."""
-        self._solvers[name] = RegisteredSolver(name, module, class_name)
+
+        def make() -> Solver:
+            solver: Solver = getattr(importlib.import_module(module), class_name)()
+            return solver
+
+        self._solvers[name] = RegisteredSolver(name, make)
+
+    def __setitem__(self, name: str, solver: Solver) -> None:
+        self._solvers[name] = RegisteredSolver(name, lambda: solver)
+
+    def __delitem__(self, name: str) -> None:
+        del self._solvers[name]
 
     def __getitem__(self, name: str) -> RegisteredSolver:
         return self._solvers[name]
@@ -252,7 +265,7 @@ def make_result(
     candidates: tuple[tuple[str, int | None, str], ...] = (),
 ) -> SolveResult:
     """Simulate `plan` and wrap it; the status follows from objective and bound."""
-    objective = problem.native.simulate(plan.steps).makespan_ns
+    objective = problem.native.simulate(plan.steps, plan.items).makespan_ns
     status = "interrupted" if was_interrupted else "feasible"
     if objective == bound_ns:
         status = "optimal"
