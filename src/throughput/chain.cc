@@ -14,6 +14,15 @@ constexpr double kUnreachablePrice = 1e6;
 /*! \brief Loads beyond so many times the best are not told apart: powers stay finite. */
 constexpr double kHighestLoad = 100.0;
 constexpr int kMaxRegion = 64;
+/*! \brief Mending a memory that lacks a part of its size costs about so many parts of the time. */
+constexpr double kMissingPrice = 3.0;
+
+/*! \brief Bytes that a memory lacks as a part of its size. */
+double MissingPart(const Problem& problem, const Loads& loads, int memory) {
+  const int64_t size = problem.memory_bytes[memory];
+  const int64_t over = std::max<int64_t>(0, loads.used_bytes()[memory] - size);
+  return static_cast<double>(over) / static_cast<double>(std::max<int64_t>(1, size));
+}
 
 }  // namespace
 
@@ -57,6 +66,14 @@ void Chain::Restart(const std::vector<int>& device) {
   energy_ = Energy();
 }
 
+double Chain::Promise() const {
+  double missing = kUnreachablePrice * static_cast<double>(loads_.num_unreachable());
+  for (int memory = 0; memory < problem_.num_memories; ++memory) {
+    missing += MissingPart(problem_, loads_, memory);
+  }
+  return static_cast<double>(loads_.ItemNs()) * (1.0 + kMissingPrice * missing);
+}
+
 double Chain::Energy() const {
   double energy = 0;
   for (int64_t busy : loads_.busy_ns()) {
@@ -65,11 +82,7 @@ double Chain::Energy() const {
     energy += power;
   }
   for (int memory = 0; memory < problem_.num_memories; ++memory) {
-    const int64_t over = loads_.used_bytes()[memory] - problem_.memory_bytes[memory];
-    if (over > 0) {
-      energy += kOverflowPrice * static_cast<double>(over) /
-                static_cast<double>(std::max<int64_t>(1, problem_.memory_bytes[memory]));
-    }
+    energy += kOverflowPrice * MissingPart(problem_, loads_, memory);
   }
   return energy + kUnreachablePrice * static_cast<double>(loads_.num_unreachable());
 }

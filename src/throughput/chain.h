@@ -30,6 +30,8 @@ class Chain {
   void Try(int64_t moves);
   /*! \brief Goes to another placement. */
   void Restart(const std::vector<int>& device);
+  /*! \brief Time per item, raised for what does not fit: least for the best start. */
+  double Promise() const;
   /*! \brief The best placement so far. */
   const std::vector<int>& best() const { return best_; }
   int64_t best_ns() const { return best_ns_; }

@@ -40,9 +40,8 @@ class Improver {
     for (const std::vector<int>& start : starts) {
       all.push_back(std::make_unique<Chain>(data_, start, options.seed));
     }
-    std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-      return IsBetter(*a, *b);
-    });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a->Promise() < b->Promise(); });
     for (int chain = 0; chain < kChains; ++chain) {
       const auto& start = *all[static_cast<size_t>(chain) % all.size()];
       chains_.push_back(std::make_unique<Chain>(
@@ -54,9 +53,13 @@ class Improver {
     for (int round = 0; round < kRounds && !stop_; ++round) {
       round_ = round;
       if (options_.threads > 1) {
-        std::thread other([this] { RunRound(1); });
-        RunRound(0);
-        other.join();
+        std::jthread other([this] { RunRound(1); });
+        try {
+          RunRound(0);
+        } catch (...) {  // what the hook throws must not leave the other chain running
+          stop_ = true;
+          throw;
+        }
       } else {
         RunRound(0);
         RunRound(1);

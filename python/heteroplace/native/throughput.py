@@ -6,7 +6,7 @@ item of any resource: units of devices, and what copies occupy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,3 +77,66 @@ def num_resources(problem: NativeProblem) -> int:
     """Return the number of resources: units and what copies occupy."""
     extra = [max(row) + 1 for row in problem.cluster.link_resources if row]
     return max([len(problem.cluster.units), *extra])
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """What the local search found."""
+
+    placement: IntArray
+    """Device of each task."""
+    item_ns: int
+    """Its time per item."""
+    violation: int
+    """0: it fits. Else bytes over capacity plus copies without a route."""
+    num_moves: int
+    was_interrupted: bool
+    """Ctrl-C, or the caller's `progress`, ended it."""
+
+
+def improve_placements(
+    problem: NativeProblem,
+    starts: Sequence[IntArray],
+    patterns: Sequence[IntArray] = (),
+    *,
+    max_moves: int | None,
+    time_limit_s: float,
+    seed: int,
+    threads: int,
+    bound_ns: int = 0,
+    progress: Callable[[int, int], bool] | None = None,
+) -> Improvement:
+    """Improve the best of `starts`, at least one; see `src/throughput/improve.h`.
+
+    Parameters
+    ----------
+    patterns
+        Other placements that parts may be copied from.
+    max_moves
+        Deterministic budget, whatever the number of threads; None: only the time limit.
+    progress
+        Called about 20 times a second with (moves, best time per item in ns or -1 while none
+        fits); True ends the search.
+    """
+    placement, item_ns, violation, moves, was_interrupted = _core.improve_placements(
+        problem._core,
+        [np.ascontiguousarray(start, dtype=np.int64) for start in starts],
+        [np.ascontiguousarray(pattern, dtype=np.int64) for pattern in patterns],
+        -1 if max_moves is None else max_moves,
+        time_limit_s,
+        seed,
+        threads,
+        bound_ns,
+        progress,
+    )
+    return Improvement(placement, item_ns, violation, moves, was_interrupted)
+
+
+def contiguous_splits(problem: NativeProblem, max_orders: int = 24) -> list[IntArray]:
+    """Return splits of the order of tasks over the devices, one per order of devices, best first.
+
+    Bisection over the largest run time of a device, for at most `max_orders` orders. Transfers are
+    not counted while splitting, so some may overflow a memory; none holds all tasks: empty.
+    """
+    splits: list[IntArray] = _core.contiguous_splits(problem._core, max_orders)
+    return splits

@@ -38,6 +38,9 @@ _GAIN_RATIO = 1e-5
 """The search for prices ends when the planes promise less, relative to the bound."""
 _MAX_PLANES = 600
 _LEAST_WEIGHT = 1e-6
+_SPARE_RATIO = 0.012
+"""Part of each memory that the mixture leaves free, where that is possible."""
+_SPARE_BOX = 1.0
 
 
 @dataclass(frozen=True)
@@ -47,8 +50,8 @@ class PriceBound:
     bound_ns: int
     """No placement that fits has a smaller time per item."""
     mixture: tuple[tuple[float, IntArray], ...]
-    """(weight, device of each task), weights > 0 with sum about 1: on average their loads are at
-    most the bound and they fit. Heaviest first."""
+    """(weight, device of each task), weights > 0 with sum about 1: on average their loads are near
+    the bound and they fit with a little room. Heaviest first."""
     num_evaluations: int
     is_exact: bool
     """The inner minima were exact, not relaxed further."""
@@ -107,7 +110,11 @@ class _PriceSearch:
             point, promised, _ = self._master(center, box)
             gain = promised - value
             if gain <= _GAIN_RATIO * abs(promised) or box < _LEAST_BOX:
-                break
+                # The bound is concave: what is not gained in a large box is nowhere.
+                if box >= _FIRST_BOX:
+                    break
+                box *= 8.0
+                continue
             found = self._evaluate(point)
             evaluations += 1
             if found >= value + 0.1 * gain:
@@ -174,7 +181,10 @@ class _PriceSearch:
     def _mixture(self, center: FloatArray, box: float) -> tuple[tuple[float, IntArray], ...]:
         if not self._planes:
             return ()
-        _, _, weights = self._master(center, max(10 * box, 0.01))
+        # The parts of a plan are not divided as finely as the weights: some room is kept.
+        for plane in self._planes:
+            plane[self._num_resources :] += _SPARE_RATIO
+        _, _, weights = self._master(center, max(10 * box, _SPARE_BOX))
         chosen = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] > _LEAST_WEIGHT]
         mixture = []
         for index in chosen:
