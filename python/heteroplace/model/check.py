@@ -100,7 +100,7 @@ class _Checker:
         if task.devices is not None and device.name not in task.devices:
             allowed = ", ".join(task.devices) or "no device"
             self._faults.append(f"{where}: the task is allowed on {allowed} only")
-        cost = self._costs.rows[step.task][step.device]
+        cost = self._costs.cost(step.task, step.device)
         if cost.ns is None:
             self._faults.append(f"{where}: its cost there is {cost.source} ({cost.reason})")
         for tensor in graph.task_inputs[step.task]:

@@ -13,7 +13,6 @@ from functools import cached_property
 
 from heteroplace.errors import ClusterError
 
-
 CONGESTION_MODES = ("none", "channel", "port", "bus")
 """Two copies may not overlap: never; on the same channel (Moirai's prose); from the same sender or
 to the same receiver (Moirai's model, Celeritas' send and receive tasks); at all."""

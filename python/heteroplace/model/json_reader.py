@@ -18,6 +18,8 @@ from heteroplace.model.units import is_integer
 
 T = TypeVar("T")
 D = TypeVar("D")
+MAX_NUMBER = 1e300
+"""Numbers that are not whole are below this."""
 _MAX_SHOWN = 60
 _MAX_FAULTS = 50
 # Finding the nearest of many names is slow, and nobody needs it for every fault.
@@ -224,7 +226,11 @@ def an_integer(value: object) -> int:
 
 def a_number(value: object) -> float:
     """Accept a finite number >= 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value < MAX_NUMBER
+    ):
         raise ValueError("a number >= 0")
     return value
 

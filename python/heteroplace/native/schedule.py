@@ -8,32 +8,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import NO_TIME, UNKNOWN, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 
 IntArray = npt.NDArray[np.int64]
 
-IMPOSSIBLE = -1
+IMPOSSIBLE = NO_TIME
 """In `NativeProblem.run_ns` and `what_if`: the task cannot be there."""
+RUN, COPY = 0, 1
+"""In the first column of `Draft.rows`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Draft:
     """A schedule that the core made, in the form of a plan."""
 
-    steps: tuple[Step, ...]
+    rows: IntArray
+    """[num_steps, 4]: RUN, task, device, -1; or COPY, tensor, memory it goes to, memory it
+    leaves. In the order of the plan."""
     makespan_ns: int
     """As the scheduler had it; the simulated one is never later."""
     violation: int
     """0: it can be run. Else bytes that memories lack, plus 2**50 for each tensor that cannot
     reach a memory where it is read."""
+    cluster: Cluster
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The same as objects; made on first use."""
+        ways = {(a, b): self.cluster.route(a, b) for a, b in self._copied_between()}
+        return tuple(
+            Run(subject, place) if kind == RUN else Copy(subject, src, place, ways[src, place])
+            for kind, subject, place, src in self.rows.tolist()
+        )
+
+    @property
+    def order(self) -> IntArray:
+        """Task ids in the order of their runs."""
+        tasks: IntArray = np.ascontiguousarray(self._runs()[:, 1])
+        return tasks
+
+    def devices(self, num_tasks: int) -> IntArray:
+        """Return the device of each task; -1 where it is not run."""
+        devices = np.full(num_tasks, -1, dtype=np.int64)
+        runs = self._runs()
+        devices[runs[:, 1]] = runs[:, 2]
+        return devices
+
+    def _runs(self) -> IntArray:
+        runs: IntArray = self.rows[self.rows[:, 0] == RUN]
+        return runs
+
+    def _copied_between(self) -> list[tuple[int, int]]:
+        copies = self.rows[self.rows[:, 0] == COPY]
+        pairs: list[list[int]] = np.unique(copies[:, [3, 2]], axis=0).tolist()
+        return [(src, dst) for src, dst in pairs]
 
 
 @dataclass(frozen=True)
@@ -80,28 +118,28 @@ class NativeProblem:
         """[num_tasks, num_devices]; IMPOSSIBLE where the task cannot be: no cost, not allowed, not
         allowed for a task of its `together` label, or out of reach of the host."""
         unit_offsets, unit_values = _csr(cluster.unit_ids)
-        read_offsets, read_values = _csr(graph.task_inputs)
+        read_offsets, read_values = _task_reads(graph)
         route_offsets, route_links = _csr(_routes(cluster))
         resource_offsets, resource_values = _csr(cluster.link_resources)
-        outputs = set(graph.outputs)
+        tasks, tensors = graph.tasks, graph.tensors
+        is_output = np.zeros(len(tensors), dtype=np.int64)
+        is_output[list(graph.outputs)] = 1
         self._core = _core.Problem(
             run_ns=self.run_ns.ravel(),
-            device_memory=_ints(device.memory for device in cluster.devices),
+            device_memory=_ints([device.memory for device in cluster.devices]),
             unit_offsets=unit_offsets,
             unit_values=unit_values,
-            weight_bytes=_ints(task.weight_bytes for task in graph.tasks),
-            workspace_bytes=_ints(task.workspace_bytes for task in graph.tasks),
+            weight_bytes=_ints([task.weight_bytes for task in tasks]),
+            workspace_bytes=_ints([task.workspace_bytes for task in tasks]),
             task_group=_ints(self.task_group),
-            tensor_bytes=_ints(tensor.bytes for tensor in graph.tensors),
-            producer=_ints(
-                -1 if tensor.producer is None else tensor.producer for tensor in graph.tensors
-            ),
-            is_output=_ints(int(tensor in outputs) for tensor in range(len(graph.tensors))),
+            tensor_bytes=_ints([tensor.bytes for tensor in tensors]),
+            producer=_ints([-1 if t.producer is None else t.producer for t in tensors]),
+            is_output=is_output,
             read_offsets=read_offsets,
             read_values=read_values,
-            memory_bytes=_ints(memory.bytes for memory in cluster.memories),
-            link_bandwidth=_ints(link.bytes_per_second for link in cluster.links),
-            link_latency_ns=_ints(link.latency_ns for link in cluster.links),
+            memory_bytes=_ints([memory.bytes for memory in cluster.memories]),
+            link_bandwidth=_ints([link.bytes_per_second for link in cluster.links]),
+            link_latency_ns=_ints([link.latency_ns for link in cluster.links]),
             link_resource_offsets=resource_offsets,
             link_resource_values=resource_values,
             route_offsets=route_offsets,
@@ -158,7 +196,7 @@ class NativeProblem:
 
     def search(
         self,
-        starts: Sequence[Sequence[Step]],
+        starts: Sequence[Draft | Sequence[Step]],
         *,
         max_evaluations: int | None,
         time_limit_s: float,
@@ -172,7 +210,7 @@ class NativeProblem:
         Parameters
         ----------
         starts
-            Steps of plans for this problem; at least one.
+            Plans for this problem, as drafts or as steps; at least one.
         max_evaluations
             Number of schedules tried; None: no limit.
         bound_ns
@@ -182,7 +220,7 @@ class NativeProblem:
         progress
             Called about 20 times a second with (evaluations, best makespan in ns).
         """
-        pairs = [(_ints(self.placement(steps)), _ints(_run_order(steps))) for steps in starts]
+        pairs = [self._start(start) for start in starts]
         drafted, evaluations, interrupted = _core.search(
             self._core,
             pairs,
@@ -207,18 +245,28 @@ class NativeProblem:
         """Return the plan of `steps` for this graph and cluster."""
         return Plan(self.graph_digest, self.cluster_digest, tuple(steps), origin)
 
+    def _start(self, plan: Draft | Sequence[Step]) -> tuple[IntArray, IntArray]:
+        if isinstance(plan, Draft):
+            return plan.devices(len(self.graph.tasks)), plan.order
+        return _ints(self.placement(plan)), _ints(_run_order(plan))
+
     def _draft(self, rows: IntArray, makespan_ns: int, violation: int) -> Draft:
-        steps: list[Step] = []
-        for kind, subject, place, src in rows.tolist():
-            if kind == 0:
-                steps.append(Run(subject, place))
-            else:
-                steps.append(Copy(subject, src, place, self.cluster.route(src, place)))
-        return Draft(tuple(steps), makespan_ns, violation)
+        return Draft(rows, makespan_ns, violation, self.cluster)
 
 
-def _ints(values: Iterable[int]) -> IntArray:
-    return np.fromiter(values, dtype=np.int64)
+def _ints(values: Sequence[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)
+
+
+def _task_reads(graph: TaskGraph) -> tuple[IntArray, IntArray]:
+    """Offsets and values of the tensors that each task reads, ascending."""
+    consumers = [tensor.consumers for tensor in graph.tensors]
+    readers = _ints(list(chain.from_iterable(consumers)))
+    tensors = np.repeat(np.arange(len(consumers)), [len(tasks) for tasks in consumers])
+    offsets = np.zeros(len(graph.tasks) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(readers, minlength=len(graph.tasks)), out=offsets[1:])
+    # Stable: tensors of one reader keep their order.
+    return offsets, tensors[np.argsort(readers, kind="stable")]
 
 
 def _csr(rows: Iterable[Sequence[int]]) -> tuple[IntArray, IntArray]:
@@ -258,24 +306,21 @@ def _allowed_run_ns(
     graph: TaskGraph, cluster: Cluster, costs: CostTable, task_group: tuple[int, ...]
 ) -> IntArray:
     num_devices = len(cluster.devices)
-    run_ns = np.full((len(graph.tasks), num_devices), IMPOSSIBLE, dtype=np.int64)
-    position = {device.name: index for index, device in enumerate(cluster.devices)}
-    everywhere = range(num_devices)
+    # UNKNOWN and IMPOSSIBLE are the marks of the table.
+    run_ns = np.array(costs.ns[0], dtype=np.int64).reshape(len(graph.tasks), num_devices)
     for task_id, task in enumerate(graph.tasks):
-        allowed: Iterable[int] = everywhere
         if task.devices is not None:
-            allowed = [position[name] for name in task.devices if name in position]
-        for device in allowed:
-            cost = costs.run_ns(task_id, device)
-            if cost is not None:
-                run_ns[task_id, device] = cost
+            allowed = [device.name in task.devices for device in cluster.devices]
+            run_ns[task_id, np.logical_not(allowed)] = IMPOSSIBLE
+    for task_id, device in np.argwhere(run_ns == UNKNOWN)[:1].tolist():
+        costs.run_ns(task_id, device)  # Raises MissingCostError.
     _drop_out_of_reach(run_ns, graph, cluster)
     members: dict[int, list[int]] = {}
     for task_id, group in enumerate(task_group):
         if group >= 0:
             members.setdefault(group, []).append(task_id)
     for tasks in members.values():
-        for device in everywhere:
+        for device in range(num_devices):
             if (run_ns[tasks, device] == IMPOSSIBLE).any():
                 run_ns[tasks, device] = IMPOSSIBLE
     return run_ns

@@ -1,27 +1,31 @@
 """Solvers: TaskGraph + Cluster + CostTable -> SolveResult."""
 
-from heteroplace.solve.auto import AutoSolver
 from heteroplace.solve.base import (
     SOLVERS,
     Problem,
+    ProgressReport,
     SolveOptions,
     Solver,
     SolveResult,
     get_solver,
 )
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.cpsat import CpSatSolver
 from heteroplace.solve.explain import explain
-from heteroplace.solve.heft import HeftSolver
-from heteroplace.solve.search import SearchSolver
-from heteroplace.solve.single import SingleSolver
 
-for _solver in (AutoSolver(), SingleSolver(), HeftSolver(), SearchSolver(), CpSatSolver()):
-    SOLVERS[_solver.name] = _solver
+# A new solver is one more line; `auto` is the default of the command line and of the pass.
+for _name, _class_name in (
+    ("auto", "AutoSolver"),
+    ("single", "SingleSolver"),
+    ("heft", "HeftSolver"),
+    ("search", "SearchSolver"),
+    ("cpsat", "CpSatSolver"),
+):
+    SOLVERS.add(_name, f"heteroplace.solve.{_name}", _class_name)
 
 __all__ = [
     "SOLVERS",
     "Problem",
+    "ProgressReport",
     "SolveOptions",
     "SolveResult",
     "Solver",

@@ -6,7 +6,9 @@ Objective, bound and gap follow DiviML: `objective_ns` is what our own simulator
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -18,14 +20,42 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
 from heteroplace.native.schedule import NativeProblem
 
-OBJECTIVES = ("latency",)
-"""Objectives that the solvers know."""
+OBJECTIVES = ("latency", "throughput")
+"""What can be asked for: a short run, or many runs per second. Every solver offers the first."""
+
+MAX_CPSAT_TASKS = 150
+"""Above this CP-SAT's model takes longer to load and to repeat its hint than the search to do
+better."""
 
 STATUSES = ("optimal", "feasible", "interrupted")
 """Proven to equal the bound; valid; valid, and ended by Ctrl-C."""
 
-Progress = Callable[[str, float, int], None]
-"""Called with (stage, seconds since it began, best makespan so far in ns)."""
+
+@dataclass(frozen=True)
+class ProgressReport:
+    """How far a solver is."""
+
+    stage: str
+    """What it does, e.g. "heft" or "search"."""
+    elapsed_s: float
+    """Seconds since the stage began."""
+    best_ns: int | None
+    """Objective of the best valid plan so far; None: there is none yet."""
+    bound_ns: int
+    """No plan is better; 0: nothing is proven yet."""
+    plan: Callable[[], Plan] | None = None
+    """Returns that plan, so that it is not lost if the solver is interrupted; None: the solver
+    itself returns it then."""
+
+    @property
+    def gap(self) -> float | None:
+        """(best - bound) / best; None without a plan."""
+        if self.best_ns is None:
+            return None
+        return (self.best_ns - self.bound_ns) / self.best_ns if self.best_ns else 0.0
+
+
+Progress = Callable[[ProgressReport], None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +77,8 @@ class SolveOptions:
     """How long to try and what for. Checked on construction: SolverError names the field."""
 
     objective: str = "latency"
-    """What is minimised: "latency", the makespan of one run."""
+    """What is minimised: "latency", the makespan of one run; or "throughput", the time from one
+    item to the next when items follow each other without a pause."""
     time_limit_s: float = 10.0
     """Wall time for the whole solve, in seconds. A run that ends by it is not reproducible."""
     iterations: int | None = None
@@ -106,7 +137,7 @@ class SolveResult:
 
 
 class Solver(Protocol):
-    """Finds a plan."""
+    """Finds a plan. A class that offers more than "latency" lists it in `objectives`."""
 
     @property
     def name(self) -> str:
@@ -119,16 +150,71 @@ class Solver(Protocol):
         ------
         InfeasibleError
             No placement satisfies the memory, link and pinning constraints.
+        SolverLimitError
+            No plan was found within the budget.
         SolverError
             The solver cannot handle this problem.
         """
 
 
-SOLVERS: dict[str, Solver] = {}
+class RegisteredSolver:
+    """A solver under its name. Its module is loaded when it first solves.
+
+    So the names are known, and one solver runs, without the libraries of all the others.
+    """
+
+    def __init__(self, name: str, module: str, class_name: str) -> None:
+        self.name = name
+        self._module = module
+        self._class_name = class_name
+
+    @cached_property
+    def _solver(self) -> Solver:
+        solver: Solver = getattr(importlib.import_module(self._module), self._class_name)()
+        return solver
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Those of OBJECTIVES that it offers."""
+        offered: tuple[str, ...] = getattr(self._solver, "objectives", OBJECTIVES[:1])
+        return offered
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`; SolverError for an objective that it does not offer."""
+        if options.objective not in self.objectives:
+            others = [name for name in SOLVERS if options.objective in SOLVERS[name].objectives]
+            raise SolverError(
+                f"solver {self.name!r} does not offer objective {options.objective!r}; offered by: "
+                f"{', '.join(others) or 'no solver'}"
+            )
+        return self._solver.solve(problem, options)
+
+
+class SolverRegistry(Mapping[str, RegisteredSolver]):
+    """All solvers by name, in the order they were added."""
+
+    def __init__(self) -> None:
+        self._solvers: dict[str, RegisteredSolver] = {}
+
+    def add(self, name: str, module: str, class_name: str) -> None:
+        """Add the solver that `class_name()` of `module` makes; nothing is loaded."""
+        self._solvers[name] = RegisteredSolver(name, module, class_name)
+
+    def __getitem__(self, name: str) -> RegisteredSolver:
+        return self._solvers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._solvers)
+
+    def __len__(self) -> int:
+        return len(self._solvers)
+
+
+SOLVERS = SolverRegistry()
 """Filled by `heteroplace.solve`."""
 
 
-def get_solver(name: str) -> Solver:
+def get_solver(name: str) -> RegisteredSolver:
     """Return the solver called `name`.
 
     Raises
@@ -139,6 +225,20 @@ def get_solver(name: str) -> Solver:
     if name not in SOLVERS:
         raise SolverError(f"no solver is called {name!r}; there are: {', '.join(SOLVERS)}")
     return SOLVERS[name]
+
+
+def report(
+    options: SolveOptions,
+    stage: str,
+    begin: float,
+    best_ns: int | None,
+    bound_ns: int = 0,
+    plan: Callable[[], Plan] | None = None,
+) -> None:
+    """Call `options.progress`, if there is one; `begin` is when the stage began."""
+    if options.progress is not None:
+        elapsed = time.perf_counter() - begin
+        options.progress(ProgressReport(stage, elapsed, best_ns, bound_ns, plan))
 
 
 def make_result(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heteroplace.errors import CostMismatchError, GraphError, MissingCostError, PlanError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cost import Cost, CostTable
+from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.cost_file import (
     costs_from_json,
     costs_from_times,
@@ -256,11 +256,27 @@ COSTS = st.one_of(
 @given(graphs(), st.data())
 def test_saved_costs_are_read_back_equal(graph, data):
     row = st.tuples(*[COSTS for _ in CLUSTER.devices])
-    rows = tuple(data.draw(row) for _ in graph.tasks)
-    table = CostTable(graph.digest(), CLUSTER.digest(), rows)
+    rows = {
+        batch: tuple(data.draw(row) for _ in graph.tasks)
+        for batch in (1, *sorted(data.draw(st.sets(st.integers(2, 10**6), max_size=2))))
+    }
+    table = table_from_rows(
+        graph.digest(), CLUSTER, rows[1], {batch: rows[batch] for batch in rows if batch > 1}
+    )
+    assert {batch: table.rows_of(batch) for batch in table.batches} == rows
     value = json.loads(json.dumps(costs_to_json(table, graph, CLUSTER)))
     assert costs_from_json(value, graph, CLUSTER) == table
     jsonschema.validate(value, SCHEMAS["costs"])
+
+
+@pytest.mark.parametrize("key", ["1", "0", "02", "two", "-2"])
+def test_batch_costs_of_a_wrong_number_are_refused(read, key):
+    table = costs_from_times(read.graph, CLUSTER, read.times)
+    value = costs_to_json(table, read.graph, CLUSTER)
+    value["batch_costs"] = {key: value["costs"]}
+    with pytest.raises(CostMismatchError, match="expected a number of items above 1 as the key"):
+        costs_from_json(value, read.graph, CLUSTER)
+    assert not jsonschema.Draft202012Validator(SCHEMAS["costs"]).is_valid(value)
 
 
 @pytest.fixture
