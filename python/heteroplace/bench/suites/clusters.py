@@ -80,9 +80,11 @@ def intra_server() -> Cluster:
 
 
 def divi_node() -> Cluster:
-    """Return DiviML's node: a CPU, a T4 and an A100 on PCIe."""
+    """Return DiviML's node: a CPU, a T4 and an A100 on PCIe; as there, transfers do not contend."""
     names = ("cpu", "t4", "a100")
-    return _cluster("divi-node", names, (_SKYLAKE, _T4, _A100), ("server",) * 3, _PCIE_GBITS)
+    models = (_SKYLAKE, _T4, _A100)
+    cluster = _cluster("divi-node", names, models, ("server",) * 3, _PCIE_GBITS)
+    return replace(cluster, congestion="none")
 
 
 def memory_need(graph: TaskGraph) -> int:
