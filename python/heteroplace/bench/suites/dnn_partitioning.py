@@ -36,7 +36,7 @@ from heteroplace.bench.suites.imported import (
 )
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cost import Cost, CostTable
+from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.json_reader import (
     Faults,
@@ -210,7 +210,7 @@ def _costs(file: _File, graph: TaskGraph, cluster: Cluster) -> CostTable:
         rows.append(
             tuple(on_cpu if device.kind == "cpu" else on_accelerator for device in cluster.devices)
         )
-    return CostTable(graph.digest(), cluster.digest(), tuple(rows))
+    return table_from_rows(graph.digest(), cluster, tuple(rows))
 
 
 def _error_ns(cost_ms: float, quantum_ns: int) -> float:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, CostTable
+from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 
 MEAN_TASK_NS = 1_000_000
@@ -90,7 +90,7 @@ def layered_costs(parameters: Layered, graph: TaskGraph, cluster: Cluster) -> Co
                 shared[ns] = Cost.given(ns)
             row.append(shared[ns])
         rows.append(tuple(row))
-    return CostTable(graph.digest(), cluster.digest(), tuple(rows))
+    return table_from_rows(graph.digest(), cluster, tuple(rows))
 
 
 def _check(parameters: Layered, cluster: Cluster) -> None:

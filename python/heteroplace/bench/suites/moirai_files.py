@@ -32,7 +32,7 @@ from heteroplace.bench.suites.imported import (
 )
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cost import Cost, CostTable
+from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.json_reader import (
     Faults,
@@ -97,7 +97,7 @@ def import_moirai(path: str | os.PathLike[str], max_error_ratio: float = 0.01) -
     rows = tuple(
         tuple(Cost.given(round(ns)) for ns in file.times_ns[ids[task.name]]) for task in graph.tasks
     )
-    return Imported(graph, cluster, CostTable(graph.digest(), cluster.digest(), rows), error)
+    return Imported(graph, cluster, table_from_rows(graph.digest(), cluster, rows), error)
 
 
 def _read(reader: ObjectReader) -> _File:

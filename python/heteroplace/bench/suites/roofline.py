@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.model.cost import Cost, CostTable
+from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
 
 
@@ -76,7 +76,7 @@ def roofline_costs(
                 _cost(device, classes[task.op], task.flops, num_bytes) for device in cluster.devices
             )
         table.append(rows[key])
-    return CostTable(graph.digest(), cluster.digest(), tuple(table))
+    return table_from_rows(graph.digest(), cluster, tuple(table))
 
 
 def _cost(device: Device, efficiency: Efficiency, flops: int, num_bytes: int) -> Cost:

@@ -28,7 +28,7 @@ from typing import Any
 
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, CostTable
+from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 
 KINDS = ("ws", "er", "ba")
@@ -131,7 +131,7 @@ def rwnn_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable:
         tuple(Cost.given(scaled[device.name][task]) for device in cluster.devices)
         for task in range(len(graph.tasks))
     )
-    return CostTable(graph.digest(), cluster.digest(), rows)
+    return table_from_rows(graph.digest(), cluster, rows)
 
 
 def _channels(stack: RwnnStack) -> range:
