@@ -49,7 +49,7 @@ struct FactorGraph {
 
  private:
   /*! \brief Memories up to which sets of them are variables; with more, readers share the price. */
-  static constexpr int kMaxMemories = 5;
+  static constexpr int kMaxMemories = 7;
 
   void AddVariables();
   void AddTasks();

@@ -19,6 +19,7 @@ for _name, _class_name in (
     ("heft", "HeftSolver"),
     ("search", "SearchSolver"),
     ("cpsat", "CpSatSolver"),
+    ("throughput", "ThroughputSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_name}", _class_name)
 
