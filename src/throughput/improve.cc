@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <thread>
+#include <utility>
 
 #include "throughput/chain.h"
 
@@ -42,6 +43,7 @@ class Improver {
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const auto& a, const auto& b) { return a->Promise() < b->Promise(); });
+    for (const auto& chain : all) Record(*chain);
     for (int chain = 0; chain < kChains; ++chain) {
       const auto& start = *all[static_cast<size_t>(chain) % all.size()];
       chains_.push_back(std::make_unique<Chain>(
@@ -64,21 +66,28 @@ class Improver {
         RunRound(0);
         RunRound(1);
       }
-      // The worse chain goes on from the better one for the last half.
-      const bool first_is_worse = IsBetter(*chains_[1], *chains_[0]);
-      Chain& worse = *chains_[first_is_worse ? 0 : 1];
-      const Chain& better = *chains_[first_is_worse ? 1 : 0];
-      chains_[0]->Restart(chains_[0]->best());
-      chains_[1]->Restart(chains_[1]->best());
-      if (round + 1 >= kRounds / 2) worse.Restart(better.best());
+      for (const auto& chain : chains_) Record(*chain);
+      // In the last half the worse chain goes on from the best of all.
+      const int worse = Rank(*chains_[0]) < Rank(*chains_[1]) ? 1 : 0;
+      for (int index = 0; index < kChains; ++index) {
+        const bool is_reset = index == worse && round + 1 >= kRounds / 2;
+        chains_[index]->Restart(is_reset ? best_ : chains_[index]->best());
+      }
     }
-    const Chain& best = IsBetter(*chains_[1], *chains_[0]) ? *chains_[1] : *chains_[0];
-    return {best.best(), best.best_ns(), best.best_violation(), moves_, was_stopped_};
+    return {best_, best_rank_.second, best_rank_.first, moves_, was_stopped_};
   }
 
  private:
-  static bool IsBetter(const Chain& a, const Chain& b) {
-    return std::pair(a.best_violation(), a.best_ns()) < std::pair(b.best_violation(), b.best_ns());
+  /*! \brief (violation, time per item): less is better. */
+  static std::pair<int64_t, int64_t> Rank(const Chain& chain) {
+    return {chain.best_violation(), chain.best_ns()};
+  }
+
+  /*! \brief Keeps the best placement of a chain if it is the best of all. */
+  void Record(const Chain& chain) {
+    if (!best_.empty() && Rank(chain) >= best_rank_) return;
+    best_ = chain.best();
+    best_rank_ = Rank(chain);
   }
 
   void RunRound(int index) {
@@ -121,6 +130,8 @@ class Improver {
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point asked_ = begin_;
   std::vector<std::unique_ptr<Chain>> chains_;
+  std::vector<int> best_;                     // of all starts and chains
+  std::pair<int64_t, int64_t> best_rank_{};  // its (violation, time per item)
   int round_ = 0;                  // written between the rounds only
   std::atomic<int64_t> moves_{0};  // both threads
   std::atomic<bool> stop_{false};  // both threads

@@ -55,6 +55,8 @@ class Relaxation:
         self.num_resources = num_resources(problem)
         self.is_exact: bool = self._core.is_exact
         """Minima are exact; else variables were split and values may be lower."""
+        self.num_eliminations: int = self._core.num_eliminations
+        """Distinct steps: the work of one evaluation grows with them, not with the graph."""
 
     def evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
         """Return the least cost and, per resource and memory, what its minimiser uses.
