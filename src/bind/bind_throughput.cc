@@ -45,8 +45,7 @@ std::vector<int> ToPlacement(const Problem& problem, const Ints& device) {
 nb::tuple PlacementLoads(const Problem& problem, const Ints& device) {
   const Loads loads(problem, ToPlacement(problem, device));
   return nb::make_tuple(ToNumpy(std::vector<int64_t>(loads.busy_ns())),
-                        ToNumpy(std::vector<int64_t>(loads.used_bytes())),
-                        loads.num_unreachable());
+                        ToNumpy(std::vector<int64_t>(loads.used_bytes())), loads.num_unreachable());
 }
 
 nb::tuple EvaluateRelaxation(Relaxation& relaxation, const Doubles& prices) {
@@ -58,7 +57,8 @@ nb::tuple EvaluateRelaxation(Relaxation& relaxation, const Doubles& prices) {
   return nb::make_tuple(found.value, ToNumpy(std::move(found.totals)));
 }
 
-std::vector<std::vector<int>> ToPlacements(const Problem& problem, const std::vector<Ints>& arrays) {
+std::vector<std::vector<int>> ToPlacements(const Problem& problem,
+                                           const std::vector<Ints>& arrays) {
   std::vector<std::vector<int>> placements;
   for (const Ints& device : arrays) placements.push_back(ToPlacement(problem, device));
   return placements;
@@ -89,8 +89,8 @@ nb::tuple ImprovePlacements(const Problem& problem, const std::vector<Ints>& sta
   ImproveOutcome outcome;
   {
     nb::gil_scoped_release release;
-    outcome = Improve(problem, begin, models, {max_moves, time_limit_s, seed, threads, bound_ns},
-                      hook);
+    outcome =
+        Improve(problem, begin, models, {max_moves, time_limit_s, seed, threads, bound_ns}, hook);
   }
   return nb::make_tuple(ToNumpy(outcome.device), outcome.item_ns, outcome.violation, outcome.moves,
                         outcome.was_stopped);

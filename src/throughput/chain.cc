@@ -71,7 +71,8 @@ double Chain::Promise() const {
   for (int memory = 0; memory < problem_.num_memories; ++memory) {
     missing += MissingPart(problem_, loads_, memory);
   }
-  return static_cast<double>(std::max<int64_t>(1, loads_.ItemNs())) * (1.0 + kMissingPrice * missing);
+  return static_cast<double>(std::max<int64_t>(1, loads_.ItemNs())) *
+         (1.0 + kMissingPrice * missing);
 }
 
 double Chain::Energy() const {

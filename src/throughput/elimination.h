@@ -17,7 +17,7 @@ struct Elimination {
   };
   std::vector<int> domain;  // values of the others, then of the variable
   std::vector<Input> inputs;
-  int size = 1;            // entries of the result: product over the others
+  int size = 1;             // entries of the result: product over the others
   double multiplicity = 0;  // times that it occurs without others: it is a part of the sum
 };
 

@@ -37,8 +37,9 @@ void FactorGraph::AddVariables() {
   std::vector<int> first(p.num_tasks);
   for (int task = 0; task < p.num_tasks; ++task) {
     const int group = p.task_group[task];
-    first[task] = group < 0 ? task : *std::min_element(p.group_tasks[group].begin(),
-                                                       p.group_tasks[group].end());
+    first[task] = group < 0
+                      ? task
+                      : *std::min_element(p.group_tasks[group].begin(), p.group_tasks[group].end());
   }
   readers_.resize(p.num_tensors);
   for (int task = 0; task < p.num_tasks; ++task) {

@@ -63,7 +63,7 @@ struct FactorGraph {
   int TableFor(const std::vector<int64_t>& key, Fill fill);
 
   const Problem& problem_;
-  std::vector<int> set_variable_;  // [num_tensors], -1: none
+  std::vector<int> set_variable_;          // [num_tensors], -1: none
   std::vector<std::vector<int>> readers_;  // [num_tensors], variables but the maker's, each once
   std::map<std::vector<int64_t>, int> known_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -19,7 +20,8 @@ constexpr int kRounds = 8;
 /*! \brief log2 of the exponent of loads in the first and the last round. */
 constexpr int kFirstSquarings = 4;
 constexpr int kLastSquarings = 8;
-constexpr double kFirstTemperature = 3e-3;
+/*! \brief Parts of the energy that a task of mean size changes, accepted at first. */
+constexpr double kFirstTemperature = 0.05;
 /*! \brief Moves between looks at the clock. */
 constexpr int64_t kSlice = 256;
 constexpr double kHookSeconds = 0.05;
@@ -95,7 +97,8 @@ class Improver {
     const double part = static_cast<double>(round_) / (kRounds - 1);
     const int squarings =
         kFirstSquarings + static_cast<int>(part * (kLastSquarings - kFirstSquarings));
-    const double temperature = kFirstTemperature * (1.0 - part) * (1.0 - part);
+    const double change = std::ldexp(1.0, squarings) / std::max(1, data_.problem.num_tasks);
+    const double temperature = kFirstTemperature * change * (1.0 - part) * (1.0 - part);
     chain.SetPhase(squarings, temperature);
     // Each chain has its share of the moves and of the time, whatever the number of threads.
     const int64_t limit = options_.max_moves < 0 ? -1 : options_.max_moves / (kChains * kRounds);
@@ -130,19 +133,19 @@ class Improver {
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point asked_ = begin_;
   std::vector<std::unique_ptr<Chain>> chains_;
-  std::vector<int> best_;                     // of all starts and chains
+  std::vector<int> best_;                    // of all starts and chains
   std::pair<int64_t, int64_t> best_rank_{};  // its (violation, time per item)
-  int round_ = 0;                  // written between the rounds only
-  std::atomic<int64_t> moves_{0};  // both threads
-  std::atomic<bool> stop_{false};  // both threads
+  int round_ = 0;                            // written between the rounds only
+  std::atomic<int64_t> moves_{0};            // both threads
+  std::atomic<bool> stop_{false};            // both threads
   bool was_stopped_ = false;
 };
 
 }  // namespace
 
 ImproveOutcome Improve(const Problem& problem, const std::vector<std::vector<int>>& starts,
-                       const std::vector<std::vector<int>>& patterns,
-                       const ImproveOptions& options, const ImproveHook& hook) {
+                       const std::vector<std::vector<int>>& patterns, const ImproveOptions& options,
+                       const ImproveHook& hook) {
   return Improver(problem, starts, patterns, options, hook).Run();
 }
 

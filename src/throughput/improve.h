@@ -45,8 +45,8 @@ struct ImproveOutcome {
  * \param patterns Other placements, with devices of the same kind; may be empty.
  */
 ImproveOutcome Improve(const Problem& problem, const std::vector<std::vector<int>>& starts,
-                       const std::vector<std::vector<int>>& patterns,
-                       const ImproveOptions& options, const ImproveHook& hook);
+                       const std::vector<std::vector<int>>& patterns, const ImproveOptions& options,
+                       const ImproveHook& hook);
 
 /*!
  * \brief Contiguous splits of the order of tasks over the devices, one per order of devices.

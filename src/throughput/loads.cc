@@ -10,8 +10,7 @@ Loads::Loads(const Problem& problem, std::vector<int> device)
       device_(std::move(device)),
       busy_ns_(problem.num_resources, 0),
       used_bytes_(problem.base_bytes),
-      readers_(static_cast<size_t>(problem.num_tensors) *
-                   static_cast<size_t>(problem.num_memories),
+      readers_(static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories),
                0),
       workspaces_(problem.workspace_bytes),
       largest_workspace_(problem.num_devices, 0) {
@@ -20,8 +19,8 @@ Loads::Loads(const Problem& problem, std::vector<int> device)
   workspaces_.erase(std::unique(workspaces_.begin(), workspaces_.end()), workspaces_.end());
   workspace_count_.assign(static_cast<size_t>(problem.num_devices) * workspaces_.size(), 0);
   for (int task = 0; task < problem.num_tasks; ++task) {
-    const auto found = std::lower_bound(workspaces_.begin(), workspaces_.end(),
-                                        problem.workspace_bytes[task]);
+    const auto found =
+        std::lower_bound(workspaces_.begin(), workspaces_.end(), problem.workspace_bytes[task]);
     workspace_of_.push_back(static_cast<int>(found - workspaces_.begin()));
     RunOn(task, device_[task], 1);
   }

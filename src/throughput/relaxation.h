@@ -53,8 +53,8 @@ class Relaxation {
   FactorGraph graph_;
   size_t num_prices_;
   EliminationPlan plan_;
-  std::vector<std::vector<double>> values_;   // [tables], base tables first
-  std::vector<std::vector<double>> counts_;   // as values_: how often an entry is used
+  std::vector<std::vector<double>> values_;    // [tables], base tables first
+  std::vector<std::vector<double>> counts_;    // as values_: how often an entry is used
   std::vector<std::vector<uint16_t>> choice_;  // [eliminations][size], least value of the variable
 };
 

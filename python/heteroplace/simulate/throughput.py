@@ -13,9 +13,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
 
 
-def busy_ns(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan
-) -> tuple[int, ...]:
+def busy_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> tuple[int, ...]:
     """Return how long one item keeps each resource busy, in ns.
 
     Units come first, by position in `cluster.units`; then what only copies occupy, by the ids of

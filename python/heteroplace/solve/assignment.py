@@ -226,5 +226,7 @@ class _Model:
                 for tensor in {*self._graph.inputs, *self._graph.outputs}
             )
         for memory, terms in enumerate(self._used):
-            base = kept / self._cluster.memories[memory].bytes if memory == self._cluster.host else 0
+            base = (
+                kept / self._cluster.memories[memory].bytes if memory == self._cluster.host else 0
+            )
             self._row(terms, -math.inf, 1.0 - base)

@@ -18,9 +18,7 @@ from heteroplace.solve.base import Problem
 _MAX_STARTS = 12
 
 
-def mixed_placements(
-    problem: Problem, mixture: Sequence[tuple[float, IntArray]]
-) -> list[IntArray]:
+def mixed_placements(problem: Problem, mixture: Sequence[tuple[float, IntArray]]) -> list[IntArray]:
     """Return placements cut from `mixture`, for several orders of its members.
 
     Neighbours in an order agree on many tasks, so that little is copied where they meet. Tasks of

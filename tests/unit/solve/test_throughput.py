@@ -199,9 +199,7 @@ def test_solver_finds_a_valid_plan_with_the_optimum(case: Instance) -> None:
     busy = busy_times(case.graph, case.cluster, case.costs, placement)
     assert busy is not None
     assert result.objective_ns == max(busy.values(), default=0)
-    assert result.objective_ns == throughput_ns(
-        case.graph, case.cluster, case.costs, result.plan
-    )
+    assert result.objective_ns == throughput_ns(case.graph, case.cluster, case.costs, result.plan)
 
 
 def chain_of_blocks(num_blocks: int, num_gpus: int = 3, capacity: int = 10**9) -> Instance:
@@ -322,5 +320,3 @@ def test_progress_is_reported_and_its_errors_end_the_solve() -> None:
     options = SolveOptions(objective="throughput", time_limit_s=5, progress=refuse)
     with pytest.raises(Enough):
         get_solver("throughput").solve(problem, options)
-
-
