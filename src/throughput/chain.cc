@@ -102,20 +102,8 @@ void Chain::Note() {
 void Chain::Try(int64_t moves) {
   if (problem_.num_tasks == 0) return;
   for (int64_t i = 0; i < moves; ++i) {
-    const int kind = random_.Below(16);
-    if (kind < 5) {
-      MoveTask();
-    } else if (kind < 8) {
-      MoveRegion();
-    } else if (kind < 10) {
-      MoveStretch();
-    } else if (kind < 12) {
-      CopyPattern();
-    } else if (kind < 14) {
-      CopyElsewhere();
-    } else {
-      Exchange();
-    }
+    MakeMove();
+    if (random_.Below(3) == 0) MakeMove();  // two that only together are a gain
     if (moved_.empty()) continue;
     const double energy = Energy();
     // The limit of acceptance grows with the energy, which counts the binding resources.
@@ -126,6 +114,23 @@ void Chain::Try(int64_t moves) {
     } else {
       Undo();
     }
+  }
+}
+
+void Chain::MakeMove() {
+  const int kind = random_.Below(16);
+  if (kind < 5) {
+    MoveTask();
+  } else if (kind < 8) {
+    MoveRegion();
+  } else if (kind < 10) {
+    MoveStretch();
+  } else if (kind < 12) {
+    CopyPattern();
+  } else if (kind < 14) {
+    CopyElsewhere();
+  } else {
+    Exchange();
   }
 }
 

@@ -51,6 +51,8 @@ class Chain {
   void Put(int task, int device);
   void Undo();
 
+  /*! \brief Makes one move of a random kind. */
+  void MakeMove();
   void MoveTask();
   void MoveRegion();
   void MoveStretch();

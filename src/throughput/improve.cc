@@ -20,8 +20,10 @@ constexpr int kRounds = 8;
 /*! \brief log2 of the exponent of loads in the first and the last round. */
 constexpr int kFirstSquarings = 4;
 constexpr int kLastSquarings = 8;
-/*! \brief Parts of the energy that a task of mean size changes, accepted at first. */
-constexpr double kFirstTemperature = 0.05;
+/*! \brief Parts of the energy by which a move may be worse, in the first round; cooled until the
+ * last but one, the last accepts none. */
+constexpr double kFirstTemperature = 3e-3;
+constexpr double kCooling = 1.0 / 30.0;
 /*! \brief Moves between looks at the clock. */
 constexpr int64_t kSlice = 256;
 constexpr double kHookSeconds = 0.05;
@@ -97,8 +99,8 @@ class Improver {
     const double part = static_cast<double>(round_) / (kRounds - 1);
     const int squarings =
         kFirstSquarings + static_cast<int>(part * (kLastSquarings - kFirstSquarings));
-    const double change = std::ldexp(1.0, squarings) / std::max(1, data_.problem.num_tasks);
-    const double temperature = kFirstTemperature * change * (1.0 - part) * (1.0 - part);
+    const double temperature =
+        round_ + 1 == kRounds ? 0.0 : kFirstTemperature * std::pow(kCooling, part);
     chain.SetPhase(squarings, temperature);
     // Each chain has its share of the moves and of the time, whatever the number of threads.
     const int64_t limit = options_.max_moves < 0 ? -1 : options_.max_moves / (kChains * kRounds);
