@@ -56,12 +56,15 @@ void Relaxation::Eliminate(size_t index) {
   const size_t num_others = step.domain.size() - 1;
   const int num_values = step.domain.back();
   std::vector<double>& result = values_[graph_.tables.size() + index];
-  std::vector<int> at(num_others, 0);
-  std::vector<const double*> row(step.inputs.size());
+  std::vector<int>& at = scratch_.at;
+  std::vector<const double*>& row = scratch_.row;
+  std::vector<double>& sums = scratch_.sums;
+  at.assign(num_others, 0);
+  row.resize(step.inputs.size());
+  sums.resize(static_cast<size_t>(num_values));
   for (size_t i = 0; i < row.size(); ++i) {
     row[i] = values_[static_cast<size_t>(step.inputs[i].table)].data();
   }
-  std::vector<double> sums(static_cast<size_t>(num_values));
   for (size_t entry = 0; entry < result.size(); ++entry) {
     std::fill(sums.begin(), sums.end(), 0.0);
     for (size_t i = 0; i < row.size(); ++i) {

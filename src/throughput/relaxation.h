@@ -50,9 +50,17 @@ class Relaxation {
   /*! \brief Adds up what the minimiser uses, from the last elimination to the first. */
   void CountTotals(std::vector<double>& totals);
 
+  /*! \brief Kept between eliminations, of which there are many small ones. */
+  struct Scratch {
+    std::vector<int> at;             // values of the others
+    std::vector<const double*> row;  // [inputs], where their values lie
+    std::vector<double> sums;        // for each value of the variable
+  };
+
   FactorGraph graph_;
   size_t num_prices_;
   EliminationPlan plan_;
+  Scratch scratch_;
   std::vector<std::vector<double>> values_;    // [tables], base tables first
   std::vector<std::vector<double>> counts_;    // as values_: how often an entry is used
   std::vector<std::vector<uint16_t>> choice_;  // [eliminations][size], least value of the variable

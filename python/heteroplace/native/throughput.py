@@ -17,8 +17,8 @@ from heteroplace.native.schedule import IntArray, NativeProblem
 
 FloatArray = npt.NDArray[np.float64]
 
-_MAX_WORK = 20_000_000
-"""Table entries that one evaluation of a relaxation reads: some tens of milliseconds."""
+_MAX_WORK = 5_000_000
+"""Table entries that one evaluation of a relaxation reads: some ten milliseconds."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from heteroplace.solve.base import Problem
 MAX_COLUMNS = 2000
 """Tasks times devices up to which the programme is solved."""
 _BOUND_SLACK = 1e-6
-"""Relative error of HiGHS' bound that is allowed for, its feasibility tolerance."""
+"""Error of HiGHS' bound that is allowed for, in units of the reference: its tolerance of rows."""
 
 Terms = list[tuple[int, float]]
 
@@ -43,16 +43,22 @@ class Assignment:
 
 
 def solve_assignment(
-    problem: Problem, time_limit_s: float, node_limit: int | None = None
+    problem: Problem, reference_ns: int, time_limit_s: float, node_limit: int | None = None
 ) -> Assignment:
-    """Solve the programme for at most `time_limit_s` seconds and `node_limit` nodes."""
-    return _Model(problem).solve(time_limit_s, node_limit)
+    """Solve the programme for at most `time_limit_s` seconds and `node_limit` nodes.
+
+    Parameters
+    ----------
+    reference_ns
+        A time per item of the right size: the tolerances of HiGHS are relative to it.
+    """
+    return _Model(problem, reference_ns).solve(time_limit_s, node_limit)
 
 
 class _Model:
     """Columns and rows of the programme; times are divided by `_scale`."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, reference_ns: int) -> None:
         self._problem = problem
         self._native = problem.native
         self._cluster = problem.cluster
@@ -62,8 +68,7 @@ class _Model:
         self._rows: list[Terms] = []
         self._lower_row: list[float] = []
         self._upper_row: list[float] = []
-        allowed = self._native.run_ns != IMPOSSIBLE
-        self._scale = float(max(1, np.where(allowed, self._native.run_ns, 0).max(axis=1).sum()))
+        self._scale = float(max(1, reference_ns))
         self._item = self._column(is_integer=False, upper=math.inf)
         self._busy: list[Terms] = [[] for _ in range(num_resources(self._native))]
         self._used: list[Terms] = [[] for _ in self._cluster.memories]
@@ -100,7 +105,8 @@ class _Model:
         bound = found.mip_dual_bound
         bound_ns = 0
         if bound is not None and math.isfinite(bound):
-            bound_ns = max(0, math.ceil(bound * self._scale * (1 - _BOUND_SLACK) - 0.5))
+            # Loads are integers, so half a nanosecond more is taken off without loss.
+            bound_ns = max(0, math.ceil((bound - _BOUND_SLACK) * self._scale - 0.5))
         placement = None if found.x is None else self._placement(found.x)
         return Assignment(bound_ns, placement, found.status == 2)
 

@@ -1,4 +1,4 @@
-"""Prices of resources and memories: a lower bound on the time per item, and a mixture of placements.
+"""Prices of resources and memories: a bound on the time per item, and a mixture of placements.
 
 With mu >= 0 for each resource, sum 1, and lam >= 0 per byte of each memory, no placement that fits
 has a smaller time per item T than
@@ -41,6 +41,7 @@ _LEAST_WEIGHT = 1e-6
 _SPARE_RATIO = 0.012
 """Part of each memory that the mixture leaves free, where that is possible."""
 _SPARE_BOX = 1.0
+_MAX_MIXTURE = 16
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ def price_bound(
     should_stop
         Asked after each evaluation with the bound so far in ns.
     """
-    return _PriceSearch(problem, reference_ns).run(max_evaluations, time_limit_s, should_stop)
+    begin = time.perf_counter()
+    search = _PriceSearch(problem, reference_ns)
+    return search.run(max_evaluations, begin + time_limit_s, should_stop)
 
 
 class _PriceSearch:
@@ -89,10 +92,9 @@ class _PriceSearch:
         self._best_bound = 0.0
 
     def run(
-        self, max_evaluations: int, time_limit_s: float, should_stop: Callable[[int], bool]
+        self, max_evaluations: int, deadline: float, should_stop: Callable[[int], bool]
     ) -> PriceBound:
-        """See `price_bound`."""
-        begin = time.perf_counter()
+        """See `price_bound`; `deadline` is a value of time.perf_counter()."""
         count = self._num_resources
         center = np.zeros(count + len(self._capacity))
         num_units = self._relaxation.num_units
@@ -104,7 +106,7 @@ class _PriceSearch:
             corner[unit] = 1.0
             self._evaluate(corner)
             evaluations += 1
-        while evaluations < max_evaluations and time.perf_counter() - begin < time_limit_s:
+        while evaluations < max_evaluations and time.perf_counter() < deadline:
             if not math.isfinite(value) or should_stop(self._bound_ns()):
                 break
             point, promised, _ = self._master(center, box)
@@ -187,7 +189,7 @@ class _PriceSearch:
         _, _, weights = self._master(center, max(10 * box, _SPARE_BOX))
         chosen = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] > _LEAST_WEIGHT]
         mixture = []
-        for index in chosen:
+        for index in chosen[:_MAX_MIXTURE]:
             self._relaxation.evaluate(self._points[index])
             mixture.append((float(weights[index]), self._relaxation.placement()))
         return tuple(mixture)

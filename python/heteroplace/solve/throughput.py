@@ -2,9 +2,9 @@
 
 Bound: prices of resources and memories (`prices.py`), and for small graphs a mixed-integer
 programme (`assignment.py`). Starts: the mixture of placements that comes with the prices
-(`mixture.py`), contiguous splits, the solution of the programme. Then local search over loads in
-the core (`src/throughput/improve.h`). Last, the order: the placement is list-scheduled, by the
-longest way to the end; the order does not change the time per item.
+(`mixture.py`), contiguous splits, HEFT's placement, the solution of the programme. Then local
+search over loads in the core (`src/throughput/improve.h`). Last, the order: the placement is
+list-scheduled, by the longest way to the end; the order does not change the time per item.
 
 Unlike "Efficient Algorithms for Device Placement of DNN Graph Operators" (2020) a device need not
 hold a contiguous part of the graph, and copies load what they occupy rather than both devices.
@@ -12,6 +12,7 @@ hold a contiguous part of the graph, and copies load what they occupy rather tha
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -41,6 +42,8 @@ _ASSIGNMENT_SHARE = 0.5
 """Part of the time for the mixed-integer programme, at most."""
 _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
+_PROOF_RATIO = 2e-6
+"""Gap at which the solve ends: what rounding takes off the bound of the programme."""
 _PLAN_S_PER_TASK = 2e-5
 """Time set aside for the plan."""
 _REPAIR_S = 1.0
@@ -79,7 +82,9 @@ class _Run:
         if not problem.graph.tasks:
             return self._result(np.zeros(0, dtype=np.int64), False)
         self.starts = contiguous_splits(problem.native)[:2] + self._single_placements()
-        self._report("splits")
+        everywhere = problem.native.heft(range(len(problem.cluster.devices)))
+        self.starts.append(everywhere.devices(len(problem.graph.tasks)))
+        self._report("starts")
         if problem.native.run_ns.size <= MAX_COLUMNS:
             self._solve_assignment()
         if not self._is_proven():
@@ -117,9 +122,19 @@ class _Run:
                 best = loads.item_ns
         return best
 
+    def _reference_ns(self) -> int:
+        """A time per item of the right size."""
+        best = self._best_ns()
+        return best or max(1, placement_loads(self.problem.native, self.starts[0]).item_ns)
+
+    @property
+    def _target_ns(self) -> int:
+        """A time per item that is as good as proven: more is not worth a search."""
+        return math.floor(self.bound_ns * (1 + _PROOF_RATIO))
+
     def _is_proven(self) -> bool:
         best = self._best_ns()
-        return best is not None and best <= self.bound_ns
+        return best is not None and best <= self._target_ns
 
     def _report(self, stage: str) -> None:
         if self.options.progress is not None:
@@ -128,7 +143,8 @@ class _Run:
     def _solve_assignment(self) -> None:
         iterations = self.options.iterations
         nodes = None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION)
-        found = solve_assignment(self.problem, self._left_s() * _ASSIGNMENT_SHARE, nodes)
+        limit = self._left_s() * (_ASSIGNMENT_SHARE if iterations is None else 1.0)
+        found = solve_assignment(self.problem, self._reference_ns(), limit, nodes)
         if found.is_impossible:
             raise no_placement_error(self.problem, is_proven=True)
         self.bound_ns = max(self.bound_ns, found.bound_ns)
@@ -138,11 +154,10 @@ class _Run:
 
     def _find_prices(self) -> None:
         problem = self.problem
-        reference = max(1, placement_loads(problem.native, self.starts[0]).item_ns)
         iterations = self.options.iterations
         # A budget in iterations is not cut short by the clock, save at the very end of the time.
         limit = self._left_s() * (_PRICE_SHARE if iterations is None else 1.0)
-        found = price_bound(problem, reference, MAX_PRICE_EVALUATIONS, limit)
+        found = price_bound(problem, self._reference_ns(), MAX_PRICE_EVALUATIONS, limit)
         self.bound_ns = max(self.bound_ns, found.bound_ns)
         self.patterns = [placement for _, placement in found.mixture]
         self.starts = mixed_placements(problem, found.mixture) + self.starts
@@ -166,7 +181,7 @@ class _Run:
             time_limit_s=time_limit_s,
             seed=self.options.seed,
             threads=self.options.threads,
-            bound_ns=self.bound_ns,
+            bound_ns=self._target_ns,
             progress=None if self.options.progress is None else progress,
         )
 

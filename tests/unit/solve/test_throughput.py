@@ -173,7 +173,7 @@ def test_assignment_programme_finds_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
     assume(not (problem.native.run_ns == IMPOSSIBLE).all(axis=1).any())
     best = least_item_ns(case.graph, case.cluster, case.costs)
-    found = solve_assignment(problem, 60.0)
+    found = solve_assignment(problem, 20, 60.0)
     assert found.is_impossible == (best is None)
     if best is not None:
         assert found.placement is not None
@@ -249,7 +249,7 @@ def test_splitting_variables_only_lowers_the_value() -> None:
     pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
     case = instance(edges, run_ns, gpus(dict.fromkeys(pairs, 1), 3))
     problem = problem_of(case)
-    exact = solve_assignment(problem, 20.0)
+    exact = solve_assignment(problem, 1000, 20.0)
     found = price_bound(problem, 1000, 200, 20.0)
     assert not found.is_exact
     assert exact.placement is not None
