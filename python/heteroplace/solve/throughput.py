@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -111,16 +112,20 @@ class _Run:
             for device in range(run_ns.shape[1])
         ]
 
-    def _best_ns(self) -> int | None:
-        """Least time per item of the starts that fit."""
-        best = None
+    def _best(self) -> tuple[int, IntArray] | None:
+        """The start that fits with the least time per item, with that time; ties: the first."""
+        sizes = [memory.bytes for memory in self.problem.cluster.memories]
+        best: tuple[int, IntArray] | None = None
         for start in self.starts:
             loads = placement_loads(self.problem.native, start)
-            sizes = [memory.bytes for memory in self.problem.cluster.memories]
             fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
-            if fits and not loads.num_unreachable and (best is None or loads.item_ns < best):
-                best = loads.item_ns
+            if fits and not loads.num_unreachable and (best is None or loads.item_ns < best[0]):
+                best = loads.item_ns, start
         return best
+
+    def _best_ns(self) -> int | None:
+        best = self._best()
+        return None if best is None else best[0]
 
     def _reference_ns(self) -> int:
         """A time per item of the right size."""
@@ -137,8 +142,15 @@ class _Run:
         return best is not None and best <= self._target_ns
 
     def _report(self, stage: str) -> None:
-        if self.options.progress is not None:
-            report(self.options, stage, self.begin, self._best_ns(), self.bound_ns)
+        if self.options.progress is None:
+            return
+        best = self._best()
+        if best is None:
+            report(self.options, stage, self.begin, None, self.bound_ns)
+        else:
+            best_ns, start = best
+            plan = partial(self._plan, start)
+            report(self.options, stage, self.begin, best_ns, self.bound_ns, plan)
 
     def _solve_assignment(self) -> None:
         iterations = self.options.iterations
