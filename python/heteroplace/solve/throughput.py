@@ -169,7 +169,14 @@ class _Run:
         iterations = self.options.iterations
         # A budget in iterations is not cut short by the clock, save at the very end of the time.
         limit = self._left_s() * (_PRICE_SHARE if iterations is None else 1.0)
-        found = price_bound(problem, self._reference_ns(), MAX_PRICE_EVALUATIONS, limit)
+        best = self._best_ns()
+        found = price_bound(
+            problem,
+            self._reference_ns(),
+            MAX_PRICE_EVALUATIONS,
+            limit,
+            should_stop=lambda bound_ns: best is not None and best <= bound_ns,
+        )
         self.bound_ns = max(self.bound_ns, found.bound_ns)
         self.patterns = [placement for _, placement in found.mixture]
         self.starts = mixed_placements(problem, found.mixture) + self.starts
