@@ -5,13 +5,13 @@ has a smaller time per item T than
 
     L(mu, lam) = min over placements of [ sum mu_r * busy_r + sum lam_m * used_m ] - sum lam_m * C_m
 
-because T >= busy_r for every r, and used_m <= C_m (Lagrangian relaxation; the trick with memory
-prices is also in the segment bounds of DiviML's kind). The inner minimum is `Relaxation` of the
-core. L is concave and positively homogeneous, so each minimiser is a cutting plane through 0. The
-planes are maximised in a box around the best prices, which moves and changes its size (the boxstep
-method of Marsten, Hogan and Blankenship 1975). Unlike a subgradient method the planes also give,
-as the dual values of the last master problem, weights of placements whose average load is the
-bound (Dantzig and Wolfe 1960): what a plan close to the bound is mixed from.
+because T >= busy_r for every r, and used_m <= C_m (Lagrangian relaxation). The inner minimum is
+`Relaxation` of the core, over plans whose copies leave the tensor's home by `Cluster.route`. L is
+concave and positively homogeneous, so each minimiser is a cutting plane through 0. The planes are
+maximised in a box around the best prices, which moves and changes its size (the boxstep method of
+Marsten, Hogan and Blankenship 1975). Unlike a subgradient method the planes also give, as the dual
+values of the last master problem, weights of placements whose average load is the bound (Dantzig
+and Wolfe 1960): what a plan close to the bound is mixed from.
 """
 
 from __future__ import annotations
