@@ -22,6 +22,9 @@ void BindBatches(nanobind::module_& module);
 /*! \brief Adds the search over mappings and what it is built from. */
 void BindMappingSearch(nanobind::module_& module);
 
+/*! \brief Adds the functions of steady-state throughput. */
+void BindThroughput(nanobind::module_& module);
+
 /*! \brief Adds the executor to the extension module. */
 void BindExec(nanobind::module_& module);
 

@@ -48,5 +48,6 @@ NB_MODULE(_core, module) {
   heteroplace::BindBatches(module);
   heteroplace::BindSimulate(module);
   heteroplace::BindGraph(module);
+  heteroplace::BindThroughput(module);
   heteroplace::BindExec(module);
 }
