@@ -25,6 +25,7 @@ for _name, _module, _class_name in (
     ("bheft", "bheft", "BatchedHeftSolver"),
     ("search", "search", "SearchSolver"),
     ("cpsat", "cpsat", "CpSatSolver"),
+    ("throughput", "throughput", "ThroughputSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)
 
