@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "bounds/lagrangian.h"
 #include "sched/evaluate.h"
 #include "sched/list_schedule.h"
 #include "sched/random.h"
@@ -23,15 +24,21 @@ namespace {
 
 constexpr double kFirstHeat = 0.01;      // temperature of the first rounds, as a part of the time
 constexpr double kLaterHeat = 0.004;     // and of the later ones
-constexpr int64_t kRoundPerTask = 60;    // evaluations of a job in the first round, per task
-constexpr int64_t kRoundBase = 1500;     // and in any case
-constexpr int kMaxDoublings = 5;         // of the length of a job
+constexpr int64_t kLeastPerTask = 30;    // evaluations of the shortest job, per task
+constexpr int64_t kLeastBase = 1000;     // and in any case
+constexpr int64_t kMostPerTask = 500;    // and of the longest one
+constexpr int64_t kMostBase = 20000;
+constexpr int kMaxDoublings = 6;         // of the length of a job, if there is one piece
 constexpr int kJobsOfOnePiece = 4;       // independent runs if there is nothing to divide
 constexpr int kMaxPatterns = 160;        // of a class
 constexpr int kPriceRounds = 40;         // of the ascent of prices
 constexpr int kImproveTries = 3000;      // stretches replaced in each round
 constexpr double kHookSeconds = 0.05;    // between two calls of the hook
-constexpr double kMaxSlackRatio = 0.25;  // of a pair of memories that is still searched
+constexpr double kNearRatio = 0.05;     // of a pair of memories half as promising as the best
+constexpr int kJobsOfChain = 4;         // in a round
+constexpr int kBoundRounds = 10;        // of the ascent of prices for a bound
+constexpr int kBoundIterations = 120;   // of each of its stages
+constexpr int kSamples = 2;             // placements taken from a bound
 
 using Clock = std::chrono::steady_clock;
 
@@ -57,25 +64,31 @@ class ChainSearch {
         price_(options.price),
         begin_(Clock::now()) {
     for (const Piece& piece : chain_.classes) branches_.push_back(FindBranches(piece));
-    is_one_piece_ = chain_.num_pieces() <= 1;
     price_.resize(static_cast<size_t>(problem.num_memories), 0.0);
+    is_one_piece_ = chain_.num_pieces() <= 1;
+    spent_.assign(chain_.classes.size() * price_.size() * price_.size(), 0);
+    num_pieces_.assign(chain_.classes.size(), 0);
+    for (int piece_class : chain_.piece_class) ++num_pieces_[piece_class];
+    bound_ns_ = options.bound_ns;
   }
 
   SearchOutcome Run(const std::vector<SearchStart>& starts) {
     LoadStarts(starts);
     FindBestStart();
     if (!is_one_piece_) AddPlainPatterns(problem_, chain_, patterns_);
-    AddStarts();
+    AddStarts(0);
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
       if (IsOver()) break;
       std::vector<Job> jobs = is_one_piece_ ? OnePieceJobs() : ChainJobs();
-      if (jobs.empty()) break;
-      RunAll(jobs);
+      const bool has_bound = options_.finds_bound && IsBoundRound();
+      if (jobs.empty() && !has_bound) break;
+      RunAll(jobs, has_bound);
       for (Job& job : jobs) AddToFamily(job.piece_class, job.outcome.layout);
+      if (has_bound) UseBound();
     }
     SelectPatterns();
-    return {Assemble(), evaluations_, was_stopped_, price_};
+    return {Assemble(), evaluations_, was_stopped_, price_, bound_ns_};
   }
 
  private:
@@ -145,9 +158,10 @@ class ChainSearch {
     return layout;
   }
 
-  void AddStarts() {
+  void AddStarts(size_t first) {
     std::vector<int> position(problem_.num_tasks);
-    for (const SearchStart& start : starts_) {
+    for (size_t turn = first; turn < starts_.size(); ++turn) {
+      const SearchStart& start = starts_[turn];
       for (int index = 0; index < problem_.num_tasks; ++index) position[start.order[index]] = index;
       std::vector<int> choice;
       for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
@@ -252,13 +266,17 @@ class ChainSearch {
 
   // Jobs.
 
-  Job MakeJob(int piece_class, const Layout& start, int index) {
+  /*! \brief Evaluations of the next job for what has had `spent` of them. */
+  int64_t JobLength(int piece_class, int64_t spent) const {
     const int64_t tasks = chain_.classes[piece_class].num_tasks;
+    return std::clamp(spent / 2, kLeastBase + kLeastPerTask * tasks, kMostPerTask * tasks + kMostBase);
+  }
+
+  Job MakeJob(int piece_class, const Layout& start, int64_t length, int index) {
     Job job;
     job.piece_class = piece_class;
     job.start = start;
-    job.options.max_evaluations = (kRoundBase + kRoundPerTask * tasks)
-                                  << std::min(round_ / 2, kMaxDoublings);
+    job.options.max_evaluations = length;
     job.options.first_heat = round_ < 2 || round_ % 4 == 3 ? kFirstHeat : kLaterHeat;
     job.options.seed = Random(options_.seed * 0x10001U + static_cast<uint64_t>(round_) * 4096U +
                               static_cast<uint64_t>(index))
@@ -272,58 +290,60 @@ class ChainSearch {
   std::vector<Job> OnePieceJobs() {
     std::vector<Job> jobs;
     const Pattern& best = patterns_.of(0)[selection_.choice[0]];
+    const int64_t length = (kLeastBase + kLeastPerTask * problem_.num_tasks)
+                           << std::min(round_ / 2, kMaxDoublings);
     for (int index = 0; index < kJobsOfOnePiece; ++index) {
       const size_t turn =
           static_cast<size_t>(round_) * kJobsOfOnePiece + static_cast<size_t>(index);
       const bool is_fresh = turn < starts_.size() || index == kJobsOfOnePiece - 1;
       if (is_fresh) {
         const SearchStart& start = starts_[turn % starts_.size()];
-        jobs.push_back(MakeJob(0, {start.device, start.order}, index));
+        jobs.push_back(MakeJob(0, {start.device, start.order}, length, index));
         jobs.back().options.first_heat = kFirstHeat;
       } else {
-        jobs.push_back(MakeJob(0, best.layout, index));
+        jobs.push_back(MakeJob(0, best.layout, length, index));
       }
     }
     return jobs;
   }
 
-  /*! \brief For each class the pairs of memories where a better pattern would pay most. */
+  /*!
+   * \brief Jobs for the (class, pair of memories) where a better pattern would pay most: the more
+   * pieces, time and nearness to the best path, and the less it was searched so far.
+   */
   std::vector<Job> ChainJobs() {
     const std::vector<double> slack = selector_.Slack(price_);
-    const size_t width = static_cast<size_t>(problem_.num_memories);
-    std::vector<Job> jobs;
-    for (int piece_class = 0; piece_class < static_cast<int>(chain_.classes.size());
-         ++piece_class) {
-      const Piece& piece = chain_.classes[piece_class];
-      if (IsEnumerated(piece)) continue;
-      std::vector<std::pair<double, int>> pairs;
-      double typical = 0;
-      for (size_t pair = 0; pair < width * width; ++pair) {
-        const double loss = slack[static_cast<size_t>(piece_class) * width * width + pair];
-        if (loss < Patterns::kNoCost) pairs.emplace_back(loss, static_cast<int>(pair));
-      }
-      if (pairs.empty()) continue;
-      std::sort(pairs.begin(), pairs.end());
-      const int entry = pairs[0].second / problem_.num_memories;
-      const int exit = pairs[0].second % problem_.num_memories;
+    const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
+    std::vector<std::pair<double, size_t>> ranked;  // (less is better, class and pair)
+    for (size_t cell = 0; cell < slack.size(); ++cell) {
+      const int piece_class = static_cast<int>(cell / pairs);
+      if (slack[cell] >= Patterns::kNoCost || IsEnumerated(chain_.classes[piece_class])) continue;
+      const int pair = static_cast<int>(cell % pairs);
+      const int entry = pair / problem_.num_memories, exit = pair % problem_.num_memories;
       const int known = selector_.Best(piece_class, entry, exit, price_);
-      typical = patterns_.Cost(patterns_.of(piece_class)[known], entry, price_);
-      size_t useful = 1;
-      while (useful < pairs.size() && pairs[useful].first <= kMaxSlackRatio * typical) ++useful;
-      AddPairJob(jobs, piece_class, pairs[0].second);
-      if (useful > 1) {
-        const size_t other = 1 + static_cast<size_t>(round_) % (useful - 1);
-        AddPairJob(jobs, piece_class, pairs[other].second);
-      }
+      if (known < 0) continue;
+      const double cost = patterns_.Cost(patterns_.of(piece_class)[known], entry, price_);
+      const double nearness = kNearRatio / (kNearRatio + slack[cell] / std::max(1.0, cost));
+      const double spent = static_cast<double>(spent_[cell] + JobLength(piece_class, 0));
+      const double tasks = chain_.classes[piece_class].num_tasks;
+      ranked.emplace_back(-num_pieces_[piece_class] * cost * nearness * nearness * tasks / spent,
+                          cell);
     }
+    const size_t count = std::min(ranked.size(), static_cast<size_t>(kJobsOfChain));
+    std::partial_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(count),
+                      ranked.end());
+    std::vector<Job> jobs;
+    for (size_t index = 0; index < count; ++index) AddPairJob(jobs, ranked[index].second);
     return jobs;
   }
 
-  void AddPairJob(std::vector<Job>& jobs, int piece_class, int pair) {
+  void AddPairJob(std::vector<Job>& jobs, size_t cell) {
+    const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
+    const int piece_class = static_cast<int>(cell / pairs);
+    const int pair = static_cast<int>(cell % pairs);
     const int entry = pair / problem_.num_memories;
     const int exit = pair % problem_.num_memories;
     const int best = selector_.Best(piece_class, entry, exit, price_);
-    if (best < 0) return;
     const auto& all = patterns_.of(piece_class);
     int start = best;
     if (round_ % 3 == 1) {  // For variety from another one with the same ends.
@@ -332,7 +352,9 @@ class ChainSearch {
         if (all[other].exit_memory == exit && all[other].time_ns[entry] != kNever) start = other;
       }
     }
-    Job job = MakeJob(piece_class, all[start].layout, static_cast<int>(jobs.size()));
+    const int64_t length = JobLength(piece_class, spent_[cell]);
+    spent_[cell] += length;
+    Job job = MakeJob(piece_class, all[start].layout, length, static_cast<int>(jobs.size()));
     job.goal.entry = entry;
     job.goal.price = price_;
     for (int device = 0; device < problem_.num_devices; ++device) {
@@ -341,7 +363,35 @@ class ChainSearch {
     jobs.push_back(std::move(job));
   }
 
-  void RunAll(std::vector<Job>& jobs) {
+  /*! \brief Bounds are found again now and then: prices of better plans make better ones. */
+  bool IsBoundRound() const {
+    if (is_one_piece_) return round_ == 0;
+    return round_ < 2 || (round_ & (round_ - 1)) == 0;  // 0, 1, 2, 4, 8, ...
+  }
+
+  void FindBound() {
+    BoundOptions options;
+    options.rounds = round_ == 0 ? 2 * kBoundRounds : kBoundRounds;
+    options.iterations = kBoundIterations;
+    options.time_limit_s = options_.time_limit_s;
+    options.target_ns = best_ns_ == kNever ? selection_.time_ns : best_ns_;
+    options.num_samples = is_one_piece_ ? 0 : kSamples;
+    bound_ = LagrangianBound(problem_, round_ == 0 ? options_.price : price_, options,
+                             [this] { return stop_.load(); });
+  }
+
+  void UseBound() {
+    bound_ns_ = std::max(bound_ns_, bound_.bound_ns);
+    if (round_ == 0) price_ = bound_.price;
+    const size_t first = starts_.size();
+    std::vector<SearchStart> samples;
+    for (auto& sample : bound_.samples) samples.push_back({std::move(sample), {}});
+    LoadStarts(samples);
+    AddStarts(first);
+    starts_.resize(first);
+  }
+
+  void RunAll(std::vector<Job>& jobs, bool has_bound) {
     if (options_.max_evaluations >= 0) {
       // The last round gets what is left, in equal parts.
       const int64_t left = options_.max_evaluations - evaluations_;
@@ -357,10 +407,15 @@ class ChainSearch {
         given = until;
       }
     }
+    const int extra = has_bound ? 1 : 0;
     RunJobs(
-        static_cast<int>(jobs.size()), options_.threads,
+        static_cast<int>(jobs.size()) + extra, options_.threads,
         [&](int index) {
-          Job& job = jobs[index];
+          if (index < extra) {
+            FindBound();
+            return;
+          }
+          Job& job = jobs[index - extra];
           job.outcome = Anneal(problem_, chain_.classes[job.piece_class],
                                branches_[job.piece_class], job.start, job.goal, job.options, stop_);
         },
@@ -379,7 +434,7 @@ class ChainSearch {
     if (hook_ && now - last_hook_s_ >= kHookSeconds) {
       last_hook_s_ = now;
       try {
-        was_stopped_ = hook_(evaluations_, best_ns_);
+        was_stopped_ = hook_(evaluations_, best_ns_, bound_ns_);
       } catch (...) {
         stop_ = true;  // The jobs must end before the error can leave.
         throw;
@@ -391,7 +446,7 @@ class ChainSearch {
   bool IsOver() {
     if (stop_ || problem_.num_tasks == 0) return true;
     Watch();
-    return stop_ || best_ns_ <= options_.bound_ns ||
+    return stop_ || best_ns_ <= bound_ns_ ||
            (options_.max_evaluations >= 0 && evaluations_ >= options_.max_evaluations) ||
            (options_.patience > 0 && evaluations_ - last_gain_ >= options_.patience);
   }
@@ -480,6 +535,10 @@ class ChainSearch {
   int round_ = 0;
   int64_t evaluations_ = 0;
   int64_t last_gain_ = 0;
+  std::vector<int64_t> spent_;    // [num_classes][num_memories^2], evaluations of jobs
+  std::vector<int> num_pieces_;   // [num_classes]
+  BoundOutcome bound_;            // the latest one
+  int64_t bound_ns_ = 0;          // the best one
   double last_hook_s_ = 0;
   bool was_stopped_ = false;
   std::atomic<bool> stop_{false};  // read by the jobs

@@ -20,21 +20,23 @@ struct SearchOptions {
   int64_t max_evaluations = -1;  // -1: no limit
   double time_limit_s = 10.0;
   uint64_t seed = 0;
-  int64_t bound_ns = 0;  // a makespan that cannot be beaten: the search ends there
+  int64_t bound_ns = 0;  // a proven bound; the search ends where the best makespan meets one
   int64_t patience = 0;  // ends after so many evaluations without gain; 0: never
   int threads = 1;
   std::vector<double> price;  // [num_memories], ns per byte, to begin with; empty: zeros
+  bool finds_bound = true;    // look for better bounds, and for placements that come with them
 };
 
-/*! \brief Called now and then with (evaluations, best makespan); true ends the search. */
-using SearchHook = std::function<bool(int64_t, int64_t)>;
+/*! \brief Called now and then with (evaluations, best makespan, bound); true ends the search. */
+using SearchHook = std::function<bool(int64_t, int64_t, int64_t)>;
 
 /*! \brief What a search found. */
 struct SearchOutcome {
   Schedule schedule;  // the best one
   int64_t evaluations = 0;
   bool was_stopped = false;   // by the hook
-  std::vector<double> price;  // [num_memories], ns per byte: what memory is worth in the best plan
+  std::vector<double> price;    // [num_memories], ns per byte: what memory is worth in the best plan
+  int64_t bound_ns = 0;         // the best bound known
 };
 
 /*!
