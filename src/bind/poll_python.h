@@ -11,7 +11,8 @@ namespace heteroplace {
 /*!
  * \brief Asks Python for Ctrl-C and reports progress; true ends the search.
  *
- * Called with or without the interpreter's lock. An error other than the interrupt is passed on.
+ * Called with or without the interpreter's lock. An error other than the interrupt is passed on, of
+ * the progress function too.
  */
 inline bool PollPython(const std::optional<nanobind::callable>& progress, int64_t evaluations,
                        int64_t best_ns) {
@@ -22,7 +23,14 @@ inline bool PollPython(const std::optional<nanobind::callable>& progress, int64_
     PyErr_Clear();
     return true;
   }
-  if (progress) (*progress)(evaluations, best_ns);
+  if (!progress) return false;
+  try {
+    (*progress)(evaluations, best_ns);
+  } catch (nanobind::python_error& error) {
+    // Ctrl-C may also land inside the function.
+    if (!error.matches(PyExc_KeyboardInterrupt)) throw;
+    return true;
+  }
   return false;
 }
 

@@ -14,8 +14,10 @@ namespace {
 
 // Sums of some 10^5 doubles: their rounding must not lift the bound above the truth.
 constexpr double kRoundingRatio = 1e-9;
+constexpr double kRoundingNs = 1e-6;
+constexpr double kLargestBound = 9e18;  // beyond int64: nonsense prices
 
-using Clock = std::chrono::steady_clock;
+using Clock = StageBound::Clock;
 
 class ChainBound {
  public:
@@ -25,7 +27,7 @@ class ChainBound {
         stop_(stop),
         chain_(DecomposeIntoStages(problem)),
         width_(static_cast<size_t>(problem.num_devices)),
-        begin_(Clock::now()) {
+        deadline_(Deadline(options.time_limit_s)) {
     for (const Piece& piece : chain_.classes) stages_.emplace_back(problem, piece);
     tables_.resize(chain_.classes.size());
     for (int memory = 0; memory < problem.num_memories; ++memory) {
@@ -42,8 +44,8 @@ class ChainBound {
     for (; outcome.rounds < options_.rounds && !IsOver(); ++outcome.rounds) {
       std::vector<double> slope;
       const double value = Evaluate(price, slope);
-      const auto bound =
-          static_cast<int64_t>(std::floor(std::max(0.0, value * (1.0 - kRoundingRatio) - 1.0)));
+      if (value >= StageBound::kImpossibleBound) break;  // There is no plan.
+      const int64_t bound = Rounded(value, price);
       if (bound > outcome.bound_ns) {
         outcome.bound_ns = bound;
         outcome.price = price;
@@ -54,9 +56,8 @@ class ChainBound {
       }
       if (!Move(price, slope, value, step)) break;
     }
-    if (options_.num_samples > 0) {
-      std::vector<double> slope;
-      Evaluate(outcome.price, slope);
+    std::vector<double> slope;
+    if (options_.num_samples > 0 && Evaluate(outcome.price, slope) < StageBound::kImpossibleBound) {
       for (int sample = 0; sample < options_.num_samples; ++sample) {
         outcome.samples.push_back(Sample(static_cast<double>(sample) / options_.num_samples));
       }
@@ -65,9 +66,23 @@ class ChainBound {
   }
 
  private:
-  bool IsOver() {
-    const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
-    return elapsed >= options_.time_limit_s || (stop_ && stop_());
+  bool IsOver() { return Clock::now() >= deadline_ || (stop_ && stop_()); }
+
+  static Clock::time_point Deadline(double seconds) {
+    // A century keeps the sum within the clock's range.
+    const std::chrono::duration<double> left(std::min(seconds, 3e9));
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(left);
+  }
+
+  /*! \brief The least integer that is certainly not above the makespan. */
+  int64_t Rounded(double value, const std::vector<double>& price) const {
+    // The value is a difference: what counts is the size of its two parts.
+    double size = value;
+    for (size_t memory = 0; memory < price.size(); ++memory) {
+      size += 2 * price[memory] * std::abs(room_[memory]);
+    }
+    const double safe = std::ceil(value - kRoundingRatio * std::abs(size) - kRoundingNs);
+    return safe >= kLargestBound ? 0 : static_cast<int64_t>(std::max(0.0, safe));
   }
 
   /*! \brief Moves the prices along the subgradient (Polyak); false if there is nowhere to go. */
@@ -114,6 +129,7 @@ class ChainBound {
     }
     const auto last = std::min_element(reach.begin(), reach.end());
     double value = *last;
+    if (value >= StageBound::kImpossibleBound) return value;
     slope.assign(price.size(), 0.0);
     int state = static_cast<int>(last - reach.begin());
     path_.assign(static_cast<size_t>(chain_.num_pieces()) + 1, state - 1);
@@ -167,7 +183,7 @@ class ChainBound {
             for (int exit = has_exit ? 0 : -1; exit < devices; ++exit) {
               if (!has_exit && exit >= 0) break;
               table[static_cast<size_t>(entry + 1) * states + static_cast<size_t>(exit + 1)] =
-                  stages_[index].Bound(entry, exit, price, options_.iterations);
+                  stages_[index].Bound(entry, exit, price, options_.iterations, deadline_);
             }
           }
         },
@@ -183,13 +199,18 @@ class ChainBound {
   std::vector<std::vector<double>> tables_;  // [num_classes], [entry + 1][exit + 1]
   std::vector<double> room_;                 // [num_memories], bytes
   std::vector<int> path_;                    // [num_pieces + 1], device of the cut before, or -1
-  Clock::time_point begin_;
+  Clock::time_point deadline_;
 };
 
 }  // namespace
 
 BoundOutcome LagrangianBound(const Problem& problem, std::vector<double> price,
                              const BoundOptions& options, const std::function<bool()>& stop) {
+  // Sets of devices and memories are words of 32 bits.
+  if (problem.num_devices > 32 || problem.num_memories > 32) {
+    price.resize(static_cast<size_t>(problem.num_memories), 0.0);
+    return {0, std::move(price), 0, {}};
+  }
   return ChainBound(problem, options, stop).Run(std::move(price));
 }
 

@@ -37,7 +37,8 @@ struct BoundOutcome {
  * byte of each memory, the cheapest chain of devices for the cuts is a shortest path over bounds
  * on time plus memory of each stage (StageBound), and that path less the price of all room is a
  * bound, for every choice of prices >= 0 (Lagrangian relaxation of the memory limits). Equal stages
- * are bounded once.
+ * are bounded once. 0 where nothing is proven: no plan exists, the time is too short, or there are
+ * more than 32 devices or memories.
  *
  * \param price Prices to begin with; empty: zeros.  \param stop Asked now and then; true ends it.
  */

@@ -16,6 +16,7 @@ constexpr int kPatience = 6;  // iterations without gain before the step is halv
 constexpr double kFar = 1e300;
 
 bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
+uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 
 /*! \brief Earliest starts and shortest rests of the inner tasks, within a scope. */
 class Windows {
@@ -123,14 +124,17 @@ StageBound::StageBound(const Problem& problem, const Piece& piece)
       piece_(piece),
       stage_(problem, piece),
       is_enumerable_(problem.num_devices <= kMaxDevicesToTry),
-      pairs_((piece.num_devices + 1) * (piece.num_devices + 1)) {}
+      is_copying_(static_cast<size_t>(problem.num_resources), false),
+      pairs_((piece.num_devices + 1) * (piece.num_devices + 1)) {
+  for (int resource : problem.route_resources.values) is_copying_[resource] = true;
+}
 
 void StageBound::Prepare(int entry, int exit, Pair& pair) {
   pair.is_ready = true;
   pair.used.assign(piece_.num_memories, 0.0);
   if (stage_.num_inner() == 0) return;
-  const uint32_t all_devices = (1U << problem_.num_devices) - 1;
-  const uint32_t all_memories = (1U << problem_.num_memories) - 1;
+  const uint32_t all_devices = FirstOnes(problem_.num_devices);
+  const uint32_t all_memories = FirstOnes(problem_.num_memories);
   if (!is_enumerable_) {
     AddCase(entry, exit, {all_devices, all_memories}, false, pair);
     return;
@@ -177,7 +181,8 @@ bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_e
   for (int device = 0; device < problem_.num_devices; ++device) {
     for (int unit : problem_.device_units[device]) {
       if (!Has(scope.devices, device) || release[unit] >= kFar) continue;
-      if (is_exact) one.idle_ns[unit] = release[unit] + tail[unit];
+      // A unit that copies occupy too may serve them before its first run and after its last one.
+      if (is_exact && !is_copying_[unit]) one.idle_ns[unit] = release[unit] + tail[unit];
       if (one.resource[unit] == 0) used_units += 1;
       one.resource[unit] = 1;
     }
@@ -224,11 +229,16 @@ double StageBound::Direct(int entry, int exit, std::span<const double> price) co
   return cost;
 }
 
-double StageBound::Bound(int entry, int exit, std::span<const double> price, int iterations) {
+double StageBound::Bound(int entry, int exit, std::span<const double> price, int iterations,
+                         Clock::time_point deadline) {
   if (exit >= 0 && piece_.Run(piece_.num_tasks - 1, exit) == kImpossible) return kImpossibleBound;
   Pair& pair = At(entry, exit);
-  if (!pair.is_ready) Prepare(entry, exit, pair);
   const double own = Direct(entry, exit, price);
+  if (!pair.is_ready && Clock::now() >= deadline) {
+    pair.used.assign(piece_.num_memories, 0.0);
+    return own;
+  }
+  if (!pair.is_ready) Prepare(entry, exit, pair);
   if (stage_.num_inner() == 0) {
     if (exit < 0) return 0;
     std::fill(pair.used.begin(), pair.used.end(), 0.0);
@@ -249,7 +259,7 @@ double StageBound::Bound(int entry, int exit, std::span<const double> price, int
   for (size_t turn = 0; turn < pair.cases.size(); ++turn) {
     const size_t index = turn == 0 ? first : turn <= first ? turn - 1 : turn;
     const double value =
-        Maximise(entry, exit, pair.cases[index], price, iterations, least, used, met);
+        Maximise(entry, exit, pair.cases[index], price, {iterations, least, deadline}, used, met);
     if (value < least) {
       least = value;
       pair.used = used;
@@ -326,7 +336,7 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
 }
 
 double StageBound::Maximise(int entry, int exit, Case& one, std::span<const double> price,
-                            int iterations, double enough, std::vector<double>& used,
+                            const Effort& effort, std::vector<double>& used,
                             std::vector<Met>& met) {
   StagePrices prices{one.resource, {price.begin(), price.end()}};
   double best = one.path_ns + LeastMemory(one.scope, price);
@@ -335,7 +345,10 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
   double weight = 0, step = 1.0;
   double best_combination = -kFar;
   int without_gain = 0;
-  for (int iteration = 0; iteration < iterations && best < enough; ++iteration) {
+  bool is_evaluated = false;
+  for (int iteration = 0; iteration < effort.iterations && best < effort.enough; ++iteration) {
+    if (Clock::now() >= effort.deadline) break;
+    is_evaluated = true;
     const double value = Evaluate(entry, exit, one, prices);
     if (value >= kImpossibleBound) return kImpossibleBound;
     best = std::max(best, value);
@@ -355,7 +368,8 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
     for (double slope : slope_) norm += (slope - mean) * (slope - mean);
     if (norm == 0) break;
     // As long as nothing better is known, aim a little above the best.
-    const double aim = enough < kFar ? enough * 1.0005 : best_combination * 1.02 + 1.0;
+    const double aim =
+        effort.enough < kFar ? effort.enough * 1.0005 : best_combination * 1.02 + 1.0;
     const double length = step * std::max(aim - value, 1e-6 * aim) / norm;
     for (size_t resource = 0; resource < slope_.size(); ++resource) {
       prices.resource[resource] += length * (slope_[resource] - mean);
@@ -368,7 +382,7 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
     }
   }
   for (double& bytes : used) bytes /= weight > 0 ? weight : 1.0;
-  if (weight == 0) {
+  if (weight == 0 && is_evaluated) {
     used = use_.used;
     met.push_back({1.0, stage_.solution()});
   }

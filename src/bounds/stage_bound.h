@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -22,6 +23,8 @@ namespace heteroplace {
  */
 class StageBound {
  public:
+  using Clock = std::chrono::steady_clock;
+
   StageBound(const Problem& problem, const Piece& piece);
 
   /*!
@@ -30,8 +33,10 @@ class StageBound {
    * It covers the time from the finish of the one cut to the finish of the other one, and the
    * memory of all tasks of the piece. kNever if impossible.
    * \param price [num_memories], ns per byte  \param iterations Of the subgradient.
+   * \param deadline Behind it the bound stays as it is, and is still one.
    */
-  double Bound(int entry, int exit, std::span<const double> price, int iterations);
+  double Bound(int entry, int exit, std::span<const double> price, int iterations,
+               Clock::time_point deadline);
 
   /*! \brief Mean memory use of the placements that the latest Bound for the pair met. */
   const std::vector<double>& Used(int entry, int exit) const { return At(entry, exit).used; }
@@ -59,6 +64,12 @@ class StageBound {
     double path_ns = 0;            // the critical path
     std::vector<double> resource;  // [num_resources], the best prices so far
   };
+  /*! \brief When to leave a case: what is used up or reached first. */
+  struct Effort {
+    int iterations;
+    double enough;  // another case is not above it
+    Clock::time_point deadline;
+  };
   struct Pair {
     bool is_ready = false;
     std::vector<Case> cases;
@@ -75,15 +86,16 @@ class StageBound {
   void Prepare(int entry, int exit, Pair& pair);
   bool AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair);
   double Direct(int entry, int exit, std::span<const double> price) const;
-  double Maximise(int entry, int exit, Case& one, std::span<const double> price, int iterations,
-                  double enough, std::vector<double>& used, std::vector<Met>& met);
+  double Maximise(int entry, int exit, Case& one, std::span<const double> price,
+                  const Effort& effort, std::vector<double>& used, std::vector<Met>& met);
   double Evaluate(int entry, int exit, const Case& one, const StagePrices& prices);
   double LeastMemory(const StageScope& scope, std::span<const double> price) const;
 
   const Problem& problem_;
   const Piece& piece_;
   Stage stage_;
-  bool is_enumerable_;  // few enough devices to try all sets
+  bool is_enumerable_;            // few enough devices to try all sets
+  std::vector<bool> is_copying_;  // [num_resources], copies occupy it
   std::vector<Pair> pairs_;
   StageUse use_;               // of the latest Evaluate
   std::vector<double> slope_;  // [num_resources], of the latest Evaluate
