@@ -213,8 +213,9 @@ double StageBound::Direct(int entry, int exit, std::span<const double> price) co
     const int64_t transfer = piece_.Transfer(tensor, home, memory);
     if (transfer == kImpossible) return kImpossibleBound;
     ready = std::max(ready, static_cast<double>(transfer));
-    // Copies of a cut that inner tasks share are charged to them.
-    if (stage_.num_inner() == 0 && !is_input) {
+    // Copies of a cut that inner tasks share are charged to them; the host has room set aside.
+    const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
+    if (stage_.num_inner() == 0 && !is_input && !is_set_aside) {
       cost += price[memory] * static_cast<double>(piece_.tensor_bytes[tensor]);
     }
   }
@@ -325,7 +326,10 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
       for (int resource : problem_.route_resources[problem_.Pair(home, memory)]) {
         slope_[resource] += static_cast<double>(piece_.Transfer(cheapest, home, memory));
       }
-      use_.used[memory] += static_cast<double>(piece_.tensor_bytes[cheapest]);
+      const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[cheapest] != 0;
+      if (!is_set_aside) {
+        use_.used[memory] += static_cast<double>(piece_.tensor_bytes[cheapest]);
+      }
     }
   }
   for (size_t resource = 0; resource < slope_.size(); ++resource) {
