@@ -2,6 +2,7 @@
 
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -38,8 +39,10 @@ inline Csr ToCsr(const Ints& offsets, const Ints& values) {
   Csr csr;
   csr.offsets = ToNarrow(offsets);
   csr.values = ToNarrow(values);
-  if (csr.offsets.empty() || csr.offsets.back() != static_cast<int>(csr.values.size())) {
-    throw Error(ErrorKind::kGraph, "the offsets of a list of lists do not end at its size");
+  const std::vector<int>& ends = csr.offsets;
+  if (ends.empty() || ends.front() != 0 || !std::is_sorted(ends.begin(), ends.end()) ||
+      ends.back() != static_cast<int>(csr.values.size())) {
+    throw Error(ErrorKind::kGraph, "the offsets of a list of lists do not rise from 0 to its size");
   }
   return csr;
 }

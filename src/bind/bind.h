@@ -13,6 +13,9 @@ void BindSchedule(nanobind::module_& module);
 /*! \brief Adds the lower bounds to the extension module. */
 void BindBounds(nanobind::module_& module);
 
+/*! \brief Adds the graph algorithms to the extension module. */
+void BindGraph(nanobind::module_& module);
+
 /*! \brief Adds the list schedulers of several items. */
 void BindBatches(nanobind::module_& module);
 

@@ -47,5 +47,6 @@ NB_MODULE(_core, module) {
   heteroplace::BindMappingSearch(module);
   heteroplace::BindBatches(module);
   heteroplace::BindSimulate(module);
+  heteroplace::BindGraph(module);
   heteroplace::BindExec(module);
 }
