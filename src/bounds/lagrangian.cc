@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "bounds/stage_bound.h"
 #include "search/jobs.h"
@@ -171,10 +172,15 @@ class ChainBound {
     const int devices = problem_.num_devices;
     std::vector<uint8_t> is_first(chain_.classes.size(), 0);
     if (chain_.num_pieces() > 0) is_first[chain_.piece_class[0]] = 1;
+    const int64_t shares =
+        static_cast<int64_t>(options_.rounds) * static_cast<int64_t>(chain_.classes.size());
+    const int64_t work_per_stage = options_.max_work == 0 ? std::numeric_limits<int64_t>::max()
+                                                          : options_.max_work / shares + 1;
     RunJobs(
         static_cast<int>(chain_.classes.size()), options_.threads,
         [&](int index) {
           const size_t states = width_ + 1;
+          stages_[index].Limit(work_per_stage, deadline_);
           auto& table = tables_[index];
           table.assign(states * states, StageBound::kImpossibleBound);
           const bool has_exit = chain_.classes[index].has_exit;
@@ -183,7 +189,7 @@ class ChainBound {
             for (int exit = has_exit ? 0 : -1; exit < devices; ++exit) {
               if (!has_exit && exit >= 0) break;
               table[static_cast<size_t>(entry + 1) * states + static_cast<size_t>(exit + 1)] =
-                  stages_[index].Bound(entry, exit, price, options_.iterations, deadline_);
+                  stages_[index].Bound(entry, exit, price, options_.iterations);
             }
           }
         },

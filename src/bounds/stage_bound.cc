@@ -159,6 +159,7 @@ void StageBound::Prepare(int entry, int exit, Pair& pair) {
 }
 
 bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair) {
+  work_ -= stage_.num_inner();
   const Windows windows(problem_, piece_, scope, entry, exit);
   const auto resources = static_cast<size_t>(problem_.num_resources);
   Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
@@ -230,12 +231,11 @@ double StageBound::Direct(int entry, int exit, std::span<const double> price) co
   return cost;
 }
 
-double StageBound::Bound(int entry, int exit, std::span<const double> price, int iterations,
-                         Clock::time_point deadline) {
+double StageBound::Bound(int entry, int exit, std::span<const double> price, int iterations) {
   if (exit >= 0 && piece_.Run(piece_.num_tasks - 1, exit) == kImpossible) return kImpossibleBound;
   Pair& pair = At(entry, exit);
   const double own = Direct(entry, exit, price);
-  if (!pair.is_ready && Clock::now() >= deadline) {
+  if (!pair.is_ready && IsOver()) {
     pair.used.assign(piece_.num_memories, 0.0);
     return own;
   }
@@ -260,7 +260,7 @@ double StageBound::Bound(int entry, int exit, std::span<const double> price, int
   for (size_t turn = 0; turn < pair.cases.size(); ++turn) {
     const size_t index = turn == 0 ? first : turn <= first ? turn - 1 : turn;
     const double value =
-        Maximise(entry, exit, pair.cases[index], price, {iterations, least, deadline}, used, met);
+        Maximise(entry, exit, pair.cases[index], price, {iterations, least}, used, met);
     if (value < least) {
       least = value;
       pair.used = used;
@@ -295,6 +295,7 @@ double StageBound::LeastMemory(const StageScope& scope, std::span<const double> 
 }
 
 double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePrices& prices) {
+  work_ -= stage_.num_inner();
   const int home = entry < 0 ? -1 : problem_.device_memory[entry];
   if (!stage_.Solve(prices, one.scope, home, exit, use_)) return kImpossibleBound;
   double value = use_.cost;
@@ -351,7 +352,7 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
   int without_gain = 0;
   bool is_evaluated = false;
   for (int iteration = 0; iteration < effort.iterations && best < effort.enough; ++iteration) {
-    if (Clock::now() >= effort.deadline) break;
+    if (IsOver()) break;
     is_evaluated = true;
     const double value = Evaluate(entry, exit, one, prices);
     if (value >= kImpossibleBound) return kImpossibleBound;

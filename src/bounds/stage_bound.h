@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -33,10 +34,17 @@ class StageBound {
    * It covers the time from the finish of the one cut to the finish of the other one, and the
    * memory of all tasks of the piece. kNever if impossible.
    * \param price [num_memories], ns per byte  \param iterations Of the subgradient.
-   * \param deadline Behind it the bound stays as it is, and is still one.
    */
-  double Bound(int entry, int exit, std::span<const double> price, int iterations,
-               Clock::time_point deadline);
+  double Bound(int entry, int exit, std::span<const double> price, int iterations);
+
+  /*!
+   * \brief Limits what further calls of Bound do: behind it bounds stay as they are.
+   * \param work Tasks that are looked at in all placements.
+   */
+  void Limit(int64_t work, Clock::time_point deadline) {
+    work_ = work;
+    deadline_ = deadline;
+  }
 
   /*! \brief Mean memory use of the placements that the latest Bound for the pair met. */
   const std::vector<double>& Used(int entry, int exit) const { return At(entry, exit).used; }
@@ -68,7 +76,6 @@ class StageBound {
   struct Effort {
     int iterations;
     double enough;  // another case is not above it
-    Clock::time_point deadline;
   };
   struct Pair {
     bool is_ready = false;
@@ -89,6 +96,7 @@ class StageBound {
   double Maximise(int entry, int exit, Case& one, std::span<const double> price,
                   const Effort& effort, std::vector<double>& used, std::vector<Met>& met);
   double Evaluate(int entry, int exit, const Case& one, const StagePrices& prices);
+  bool IsOver() const { return work_ <= 0 || Clock::now() >= deadline_; }
   double LeastMemory(const StageScope& scope, std::span<const double> price) const;
 
   const Problem& problem_;
@@ -97,6 +105,8 @@ class StageBound {
   bool is_enumerable_;            // few enough devices to try all sets
   std::vector<bool> is_copying_;  // [num_resources], copies occupy it
   std::vector<Pair> pairs_;
+  int64_t work_ = std::numeric_limits<int64_t>::max();
+  Clock::time_point deadline_ = Clock::time_point::max();
   StageUse use_;               // of the latest Evaluate
   std::vector<double> slope_;  // [num_resources], of the latest Evaluate
 };

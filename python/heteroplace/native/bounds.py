@@ -29,6 +29,7 @@ def lagrangian_bound(
     rounds: int = 12,
     iterations: int = 120,
     time_limit_s: float = 10.0,
+    max_work: int = 0,
     target_ns: int = 0,
     threads: int = 1,
     num_samples: int = 0,
@@ -44,7 +45,10 @@ def lagrangian_bound(
     iterations
         Subgradient steps for each pair of devices of each distinct stage.
     time_limit_s
-        Asked between rounds: one round is not interrupted by it.
+        A bound that ends by it is not reproducible.
+    max_work
+        Tasks looked at over all rounds, some 10 million a second; 0: no limit. Unlike the time it
+        gives the same bound on every machine.
     target_ns
         A known makespan, which sets the length of the steps; 0: none is known.
     num_samples
@@ -53,8 +57,11 @@ def lagrangian_bound(
     Raises
     ------
     ValueError
-        The number of prices is not that of the memories, or one is negative.
+        The number of prices is not that of the memories, or one is negative; or there are less
+        than one round or iteration.
     """
+    if rounds < 1 or iterations < 1:
+        raise ValueError(f"rounds and iterations must be >= 1, got {rounds} and {iterations}")
     num_memories = len(native.cluster.memories)
     if len(prices) not in (0, num_memories) or any(price < 0 for price in prices):
         raise ValueError(
@@ -67,6 +74,7 @@ def lagrangian_bound(
         rounds=rounds,
         iterations=iterations,
         time_limit_s=time_limit_s,
+        max_work=max_work,
         target_ns=target_ns,
         threads=threads,
         num_samples=num_samples,
