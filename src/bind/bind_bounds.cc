@@ -11,8 +11,8 @@ void BindBounds(nb::module_& module) {
   module.def(
       "lagrangian_bound",
       [](const Problem& problem, std::vector<double> price, int rounds, int iterations,
-         double time_limit_s, int64_t target_ns, int threads, int num_samples) {
-        const BoundOptions options{rounds,    iterations, time_limit_s,
+         double time_limit_s, int64_t max_work, int64_t target_ns, int threads, int num_samples) {
+        const BoundOptions options{rounds,    iterations, time_limit_s, max_work,
                                    target_ns, threads,    num_samples};
 
         BoundOutcome outcome;
@@ -27,7 +27,7 @@ void BindBounds(nb::module_& module) {
         return nb::make_tuple(outcome.bound_ns, outcome.price, outcome.samples);
       },
       nb::arg("problem"), nb::arg("price"), nb::kw_only(), nb::arg("rounds"), nb::arg("iterations"),
-      nb::arg("time_limit_s"), nb::arg("target_ns"), nb::arg("threads"),
+      nb::arg("time_limit_s"), nb::arg("max_work") = 0, nb::arg("target_ns"), nb::arg("threads"),
       nb::arg("num_samples") = 0);
 }
 

@@ -75,8 +75,8 @@ nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, 
   std::vector<SearchStart> begin;
   for (const auto& [device, order] : starts) begin.push_back(ToStart(problem, device, order, true));
   if (begin.empty()) throw Error(ErrorKind::kGraph, "a search needs at least one start");
-  const SearchHook hook = [&progress](int64_t evaluations, int64_t best) {
-    return PollPython(progress, evaluations, best);
+  const SearchHook hook = [&progress](int64_t evaluations, int64_t best, int64_t bound) {
+    return PollPython(progress, evaluations, best, bound);
   };
   SearchOutcome outcome;
   {
@@ -84,7 +84,7 @@ nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, 
     outcome = Search(problem, begin, options, hook);
   }
   return nb::make_tuple(ToTuple(problem, outcome.schedule), outcome.evaluations,
-                        outcome.was_stopped, outcome.price);
+                        outcome.was_stopped, outcome.price, outcome.bound_ns);
 }
 
 }  // namespace

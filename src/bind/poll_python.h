@@ -9,12 +9,13 @@
 namespace heteroplace {
 
 /*!
- * \brief Asks Python for Ctrl-C and reports progress; true ends the search.
+ * \brief Asks Python for Ctrl-C and reports progress by some numbers; true ends the search.
  *
- * Called with or without the interpreter's lock. An error other than the interrupt is passed on.
+ * Called with or without the interpreter's lock. An error other than the interrupt is passed on, of
+ * the progress function too.
  */
-inline bool PollPython(const std::optional<nanobind::callable>& progress, int64_t evaluations,
-                       int64_t best_ns) {
+template <typename... Numbers>
+bool PollPython(const std::optional<nanobind::callable>& progress, Numbers... numbers) {
   nanobind::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() != 0) {
     // An interrupt ends the search, which still returns its best; any other error is passed on.
@@ -22,7 +23,14 @@ inline bool PollPython(const std::optional<nanobind::callable>& progress, int64_
     PyErr_Clear();
     return true;
   }
-  if (progress) (*progress)(evaluations, best_ns);
+  if (!progress) return false;
+  try {
+    (*progress)(numbers...);
+  } catch (nanobind::python_error& error) {
+    // Ctrl-C may also land inside the function.
+    if (!error.matches(PyExc_KeyboardInterrupt)) throw;
+    return true;
+  }
   return false;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "bounds/stage_bound.h"
 #include "search/jobs.h"
@@ -14,6 +15,8 @@ namespace {
 
 // Sums of some 10^5 doubles: their rounding must not lift the bound above the truth.
 constexpr double kRoundingRatio = 1e-9;
+constexpr double kRoundingNs = 1e-6;
+constexpr double kLargestBound = 9e18;  // beyond int64: nonsense prices
 
 constexpr double kMomentum = 0.6;     // of the direction in which prices move
 constexpr double kLeastGap = 0.005;   // to aim above the present value, as a part of it
@@ -25,7 +28,7 @@ constexpr int kPolishTurns = 3;
 constexpr double kLeastStep = 0.004;  // ends the ascent
 constexpr int kPatience = 4;          // rounds without gain before the step is halved
 
-using Clock = std::chrono::steady_clock;
+using Clock = StageBound::Clock;
 
 class ChainBound {
  public:
@@ -35,7 +38,7 @@ class ChainBound {
         stop_(stop),
         chain_(DecomposeIntoStages(problem)),
         width_(static_cast<size_t>(problem.num_devices)),
-        begin_(Clock::now()) {
+        deadline_(Deadline(options.time_limit_s)) {
     for (const Piece& piece : chain_.classes) stages_.emplace_back(problem, piece);
     tables_.resize(chain_.classes.size());
     for (int memory = 0; memory < problem.num_memories; ++memory) {
@@ -54,6 +57,7 @@ class ChainBound {
       std::vector<double> slope;
       double value = 0;
       const int64_t bound = BoundAt(price, slope, value);
+      if (value >= StageBound::kImpossibleBound) break;  // There is no plan.
       if (bound > outcome.bound_ns || outcome.rounds == 0) {
         const int64_t least = outcome.bound_ns + outcome.bound_ns / 5000;
         if (bound > least) without_gain = 0;
@@ -72,9 +76,8 @@ class ChainBound {
       if (!Move(price, slope, value, step, direction)) break;
     }
     Polish(outcome);
-    if (options_.num_samples > 0) {
-      std::vector<double> slope;
-      Evaluate(outcome.price, slope);
+    std::vector<double> slope;
+    if (options_.num_samples > 0 && Evaluate(outcome.price, slope) < StageBound::kImpossibleBound) {
       for (int sample = 0; sample < options_.num_samples; ++sample) {
         outcome.samples.push_back(Sample(static_cast<double>(sample) / options_.num_samples));
       }
@@ -83,15 +86,29 @@ class ChainBound {
   }
 
  private:
-  bool IsOver() {
-    const double elapsed = std::chrono::duration<double>(Clock::now() - begin_).count();
-    return elapsed >= options_.time_limit_s || (stop_ && stop_());
+  bool IsOver() { return Clock::now() >= deadline_ || (stop_ && stop_()); }
+
+  static Clock::time_point Deadline(double seconds) {
+    // A century keeps the sum within the clock's range.
+    const std::chrono::duration<double> left(std::min(seconds, 3e9));
+    return Clock::now() + std::chrono::duration_cast<Clock::duration>(left);
+  }
+
+  /*! \brief The least integer that is certainly not above the makespan. */
+  int64_t Rounded(double value, const std::vector<double>& price) const {
+    // The value is a difference: what counts is the size of its two parts.
+    double size = value;
+    for (size_t memory = 0; memory < price.size(); ++memory) {
+      size += 2 * price[memory] * std::abs(room_[memory]);
+    }
+    const double safe = std::ceil(value - kRoundingRatio * std::abs(size) - kRoundingNs);
+    return safe >= kLargestBound ? 0 : static_cast<int64_t>(std::max(0.0, safe));
   }
 
   /*! \brief Bound at some prices, in whole ns, never above the truth. */
   int64_t BoundAt(const std::vector<double>& price, std::vector<double>& slope, double& value) {
     value = Evaluate(price, slope);
-    return static_cast<int64_t>(std::floor(std::max(0.0, value * (1.0 - kRoundingRatio) - 1.0)));
+    return value >= StageBound::kImpossibleBound ? 0 : Rounded(value, price);
   }
 
   /*!
@@ -182,6 +199,7 @@ class ChainBound {
     }
     const auto last = std::min_element(reach.begin(), reach.end());
     double value = *last;
+    if (value >= StageBound::kImpossibleBound) return value;
     slope.assign(price.size(), 0.0);
     int state = static_cast<int>(last - reach.begin());
     path_.assign(static_cast<size_t>(chain_.num_pieces()) + 1, state - 1);
@@ -223,10 +241,15 @@ class ChainBound {
     const int devices = problem_.num_devices;
     std::vector<uint8_t> is_first(chain_.classes.size(), 0);
     if (chain_.num_pieces() > 0) is_first[chain_.piece_class[0]] = 1;
+    const int64_t shares =
+        static_cast<int64_t>(options_.rounds) * static_cast<int64_t>(chain_.classes.size());
+    const int64_t work_per_stage = options_.max_work == 0 ? std::numeric_limits<int64_t>::max()
+                                                          : options_.max_work / shares + 1;
     RunJobs(
         static_cast<int>(chain_.classes.size()), options_.threads,
         [&](int index) {
           const size_t states = width_ + 1;
+          stages_[index].Limit(work_per_stage, deadline_);
           auto& table = tables_[index];
           table.assign(states * states, StageBound::kImpossibleBound);
           const bool has_exit = chain_.classes[index].has_exit;
@@ -251,13 +274,18 @@ class ChainBound {
   std::vector<std::vector<double>> tables_;  // [num_classes], [entry + 1][exit + 1]
   std::vector<double> room_;                 // [num_memories], bytes
   std::vector<int> path_;                    // [num_pieces + 1], device of the cut before, or -1
-  Clock::time_point begin_;
+  Clock::time_point deadline_;
 };
 
 }  // namespace
 
 BoundOutcome LagrangianBound(const Problem& problem, std::vector<double> price,
                              const BoundOptions& options, const std::function<bool()>& stop) {
+  // Sets of devices and memories are words of 32 bits.
+  if (problem.num_devices > 32 || problem.num_memories > 32) {
+    price.resize(static_cast<size_t>(problem.num_memories), 0.0);
+    return {0, std::move(price), 0, {}};
+  }
   return ChainBound(problem, options, stop).Run(std::move(price));
 }
 

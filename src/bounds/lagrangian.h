@@ -14,6 +14,9 @@ struct BoundOptions {
   int rounds = 12;       // of the ascent of memory prices
   int iterations = 120;  // of the subgradient for each pair of devices of a stage
   double time_limit_s = 10.0;
+  // Tasks looked at, over all rounds, which distinct stages share evenly; 0: no limit. Unlike the
+  // time it gives the same bound on every machine.
+  int64_t max_work = 0;
   int64_t target_ns = 0;  // a known makespan: the bound cannot exceed it
   int threads = 1;
   int num_samples = 0;  // placements to return
@@ -37,7 +40,8 @@ struct BoundOutcome {
  * byte of each memory, the cheapest chain of devices for the cuts is a shortest path over bounds
  * on time plus memory of each stage (StageBound), and that path less the price of all room is a
  * bound, for every choice of prices >= 0 (Lagrangian relaxation of the memory limits). Equal stages
- * are bounded once.
+ * are bounded once. 0 where nothing is proven: no plan exists, the time is too short, or there are
+ * more than 32 devices or memories.
  *
  * \param price Prices to begin with; empty: zeros.  \param stop Asked now and then; true ends it.
  */

@@ -17,6 +17,7 @@ constexpr int kPatience = 6;      // iterations without gain before the step is 
 constexpr double kFar = 1e300;
 
 bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
+uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 
 }  // namespace
 
@@ -124,14 +125,17 @@ StageBound::StageBound(const Problem& problem, const Piece& piece)
       piece_(piece),
       stage_(problem, piece),
       is_enumerable_(problem.num_devices <= kMaxDevicesToTry),
-      pairs_((piece.num_devices + 1) * (piece.num_devices + 1)) {}
+      is_copying_(static_cast<size_t>(problem.num_resources), false),
+      pairs_((piece.num_devices + 1) * (piece.num_devices + 1)) {
+  for (int resource : problem.route_resources.values) is_copying_[resource] = true;
+}
 
 void StageBound::Prepare(int entry, int exit, Pair& pair) {
   pair.is_ready = true;
   pair.used.assign(piece_.num_memories, 0.0);
   if (stage_.num_inner() == 0) return;
-  const uint32_t all_devices = (1U << problem_.num_devices) - 1;
-  const uint32_t all_memories = (1U << problem_.num_memories) - 1;
+  const uint32_t all_devices = FirstOnes(problem_.num_devices);
+  const uint32_t all_memories = FirstOnes(problem_.num_memories);
   if (!is_enumerable_) {
     AddCase(entry, exit, {all_devices, all_memories}, false, pair);
     return;
@@ -156,6 +160,7 @@ void StageBound::Prepare(int entry, int exit, Pair& pair) {
 }
 
 bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair) {
+  work_ -= stage_.num_inner();
   const Windows windows(problem_, piece_, scope, entry, exit);
   const auto resources = static_cast<size_t>(problem_.num_resources + problem_.num_devices);
   Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
@@ -178,7 +183,8 @@ bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_e
   for (int device = 0; device < problem_.num_devices; ++device) {
     for (int unit : problem_.device_units[device]) {
       if (!Has(scope.devices, device) || release[unit] >= kFar) continue;
-      if (is_exact) one.idle_ns[unit] = release[unit] + tail[unit];
+      // A unit that copies occupy too may serve them before its first run and after its last one.
+      if (is_exact && !is_copying_[unit]) one.idle_ns[unit] = release[unit] + tail[unit];
       if (one.resource[unit] == 0) used_units += 1;
       one.resource[unit] = 1;
     }
@@ -238,8 +244,9 @@ double StageBound::Direct(int entry, int exit, std::span<const double> price) co
     const int64_t transfer = piece_.Transfer(tensor, home, memory);
     if (transfer == kImpossible) return kImpossibleBound;
     ready = std::max(ready, static_cast<double>(transfer));
-    // Copies of a cut that inner tasks share are charged to them.
-    if (stage_.num_inner() == 0 && !is_input) {
+    // Copies of a cut that inner tasks share are charged to them; the host has room set aside.
+    const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
+    if (stage_.num_inner() == 0 && !is_input && !is_set_aside) {
       cost += price[memory] * static_cast<double>(piece_.tensor_bytes[tensor]);
     }
   }
@@ -257,8 +264,12 @@ double StageBound::Direct(int entry, int exit, std::span<const double> price) co
 double StageBound::Bound(int entry, int exit, std::span<const double> price, int iterations) {
   if (exit >= 0 && piece_.Run(piece_.num_tasks - 1, exit) == kImpossible) return kImpossibleBound;
   Pair& pair = At(entry, exit);
-  if (!pair.is_ready) Prepare(entry, exit, pair);
   const double own = Direct(entry, exit, price);
+  if (!pair.is_ready && IsOver()) {
+    pair.used.assign(piece_.num_memories, 0.0);
+    return own;
+  }
+  if (!pair.is_ready) Prepare(entry, exit, pair);
   if (stage_.num_inner() == 0) {
     if (exit < 0) return 0;
     std::fill(pair.used.begin(), pair.used.end(), 0.0);
@@ -279,7 +290,7 @@ double StageBound::Bound(int entry, int exit, std::span<const double> price, int
   for (size_t turn = 0; turn < pair.cases.size(); ++turn) {
     const size_t index = turn == 0 ? first : turn <= first ? turn - 1 : turn;
     const double value =
-        Maximise(entry, exit, pair.cases[index], price, iterations, least, used, met);
+        Maximise(entry, exit, pair.cases[index], price, {iterations, least}, used, met);
     if (value < least) {
       least = value;
       pair.used = used;
@@ -314,6 +325,7 @@ double StageBound::LeastMemory(const StageScope& scope, std::span<const double> 
 }
 
 double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePrices& prices) {
+  work_ -= stage_.num_inner();
   const int home = entry < 0 ? -1 : problem_.device_memory[entry];
   if (!stage_.Solve(prices, one.scope, home, exit, use_)) return kImpossibleBound;
   double value = use_.cost;
@@ -345,7 +357,10 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
       for (int resource : problem_.route_resources[problem_.Pair(home, memory)]) {
         slope_[resource] += static_cast<double>(piece_.Transfer(cheapest, home, memory));
       }
-      use_.used[memory] += static_cast<double>(piece_.tensor_bytes[cheapest]);
+      const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[cheapest] != 0;
+      if (!is_set_aside) {
+        use_.used[memory] += static_cast<double>(piece_.tensor_bytes[cheapest]);
+      }
     }
   }
   for (size_t resource = 0; resource < slope_.size(); ++resource) {
@@ -356,7 +371,7 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
 }
 
 double StageBound::Maximise(int entry, int exit, Case& one, std::span<const double> price,
-                            int iterations, double enough, std::vector<double>& used,
+                            const Effort& effort, std::vector<double>& used,
                             std::vector<Met>& met) {
   StagePrices prices{one.resource, {price.begin(), price.end()}};
   double best = one.path_ns + LeastMemory(one.scope, price);
@@ -365,7 +380,10 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
   double weight = 0, step = 1.0;
   double best_combination = -kFar;
   int without_gain = 0;
-  for (int iteration = 0; iteration < iterations && best < enough; ++iteration) {
+  bool is_evaluated = false;
+  for (int iteration = 0; iteration < effort.iterations && best < effort.enough; ++iteration) {
+    if (IsOver()) break;
+    is_evaluated = true;
     const double value = Evaluate(entry, exit, one, prices);
     if (value >= kImpossibleBound) return kImpossibleBound;
     best = std::max(best, value);
@@ -385,7 +403,8 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
     for (double slope : slope_) norm += (slope - mean) * (slope - mean);
     if (norm == 0) break;
     // As long as nothing better is known, aim a little above the best.
-    const double aim = enough < kFar ? enough * 1.0005 : best_combination * 1.02 + 1.0;
+    const double aim =
+        effort.enough < kFar ? effort.enough * 1.0005 : best_combination * 1.02 + 1.0;
     const double length = step * std::max(aim - value, 1e-6 * aim) / norm;
     for (size_t resource = 0; resource < slope_.size(); ++resource) {
       prices.resource[resource] += length * (slope_[resource] - mean);
@@ -401,7 +420,7 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
     }
   }
   for (double& bytes : used) bytes /= weight > 0 ? weight : 1.0;
-  if (weight == 0) {
+  if (weight == 0 && is_evaluated) {
     used = use_.used;
     met.push_back({1.0, stage_.solution()});
   }

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <utility>
 #include <vector>
@@ -25,6 +27,8 @@ class Windows;
  */
 class StageBound {
  public:
+  using Clock = std::chrono::steady_clock;
+
   StageBound(const Problem& problem, const Piece& piece);
 
   /*!
@@ -35,6 +39,15 @@ class StageBound {
    * \param price [num_memories], ns per byte  \param iterations Of the subgradient.
    */
   double Bound(int entry, int exit, std::span<const double> price, int iterations);
+
+  /*!
+   * \brief Limits what further calls of Bound do: behind it bounds stay as they are.
+   * \param work Tasks that are looked at in all placements.
+   */
+  void Limit(int64_t work, Clock::time_point deadline) {
+    work_ = work;
+    deadline_ = deadline;
+  }
 
   /*! \brief Mean memory use of the placements that the latest Bound for the pair met. */
   const std::vector<double>& Used(int entry, int exit) const { return At(entry, exit).used; }
@@ -62,6 +75,11 @@ class StageBound {
     double path_ns = 0;            // the critical path
     std::vector<double> resource;  // [num_resources + num_devices], the best prices so far
   };
+  /*! \brief When to leave a case: what is used up or reached first. */
+  struct Effort {
+    int iterations;
+    double enough;  // another case is not above it
+  };
   struct Pair {
     bool is_ready = false;
     std::vector<Case> cases;
@@ -79,16 +97,20 @@ class StageBound {
   bool AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair);
   bool AddLate(int entry, const Windows& windows, Case& one) const;
   double Direct(int entry, int exit, std::span<const double> price) const;
-  double Maximise(int entry, int exit, Case& one, std::span<const double> price, int iterations,
-                  double enough, std::vector<double>& used, std::vector<Met>& met);
+  double Maximise(int entry, int exit, Case& one, std::span<const double> price,
+                  const Effort& effort, std::vector<double>& used, std::vector<Met>& met);
   double Evaluate(int entry, int exit, const Case& one, const StagePrices& prices);
+  bool IsOver() const { return work_ <= 0 || Clock::now() >= deadline_; }
   double LeastMemory(const StageScope& scope, std::span<const double> price) const;
 
   const Problem& problem_;
   const Piece& piece_;
   Stage stage_;
-  bool is_enumerable_;  // few enough devices to try all sets
+  bool is_enumerable_;            // few enough devices to try all sets
+  std::vector<bool> is_copying_;  // [num_resources], copies occupy it
   std::vector<Pair> pairs_;
+  int64_t work_ = std::numeric_limits<int64_t>::max();
+  Clock::time_point deadline_ = Clock::time_point::max();
   StageUse use_;               // of the latest Evaluate
   std::vector<double> slope_;  // [num_resources + num_devices], of the latest Evaluate
 };

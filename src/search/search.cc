@@ -22,23 +22,25 @@ namespace heteroplace {
 
 namespace {
 
-constexpr double kFirstHeat = 0.01;      // temperature of the first rounds, as a part of the time
-constexpr double kLaterHeat = 0.004;     // and of the later ones
-constexpr int64_t kLeastPerTask = 30;    // evaluations of the shortest job, per task
-constexpr int64_t kLeastBase = 1000;     // and in any case
-constexpr int64_t kMostPerTask = 500;    // and of the longest one
-constexpr int64_t kMostBase = 20000;
-constexpr int kMaxDoublings = 6;         // of the length of a job, if there is one piece
-constexpr int kJobsOfOnePiece = 4;       // independent runs if there is nothing to divide
-constexpr int kMaxPatterns = 160;        // of a class
-constexpr int kPriceRounds = 40;         // of the ascent of prices
-constexpr int kImproveTries = 3000;      // stretches replaced in each round
-constexpr double kHookSeconds = 0.05;    // between two calls of the hook
-constexpr double kNearRatio = 0.05;     // of a pair of memories half as promising as the best
-constexpr int kJobsOfChain = 4;         // in a round
-constexpr int kBoundRounds = 10;        // of the ascent of prices for a bound
-constexpr int kBoundIterations = 120;   // of each of its stages
-constexpr int kSamples = 2;             // placements taken from a bound
+constexpr double kFirstHeat = 0.01;    // temperature of the first rounds, as a part of the time
+constexpr double kLaterHeat = 0.004;   // and of the later ones
+constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one piece, per task
+constexpr int64_t kLeastBase = 1000;   // and in any case
+constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
+constexpr int64_t kMostGrowth = 8;          // of its length
+constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
+constexpr int kJobsOfOnePiece = 4;          // independent runs if there is nothing to divide
+constexpr int kMaxPatterns = 160;           // of a class
+constexpr int kPriceRounds = 40;            // of the ascent of prices
+constexpr int kImproveTries = 3000;         // stretches replaced in each round
+constexpr double kHookSeconds = 0.05;       // between two calls of the hook
+constexpr double kNearRatio = 0.05;         // of a pair of memories half as promising as the best
+constexpr int kJobsOfChain = 8;             // in a round
+constexpr int kBoundRounds = 10;            // of the ascent of prices for a bound
+constexpr int kBoundIterations = 120;       // of each of its stages
+constexpr int64_t kFirstWork = 1'500'000'000;   // tasks looked at for the first bound
+constexpr int64_t kLaterWork = 700'000'000;
+constexpr int kSamples = 2;  // placements taken from a bound
 
 using Clock = std::chrono::steady_clock;
 
@@ -266,10 +268,14 @@ class ChainSearch {
 
   // Jobs.
 
-  /*! \brief Evaluations of the next job for what has had `spent` of them. */
-  int64_t JobLength(int piece_class, int64_t spent) const {
+  /*! \brief Evaluations of a job of this round. All jobs of a round take about equally long. */
+  int64_t JobLength(int piece_class) const {
     const int64_t tasks = chain_.classes[piece_class].num_tasks;
-    return std::clamp(spent / 2, kLeastBase + kLeastPerTask * tasks, kMostPerTask * tasks + kMostBase);
+    if (is_one_piece_) {
+      return (kLeastBase + kLeastPerTask * tasks) << std::min(round_ / 2, kMaxDoublings);
+    }
+    const int64_t growth = std::min<int64_t>(1 + round_ / 2, kMostGrowth);
+    return std::max<int64_t>(kLeastBase, kStepsOfJob / std::max<int64_t>(1, tasks)) * growth;
   }
 
   Job MakeJob(int piece_class, const Layout& start, int64_t length, int index) {
@@ -290,8 +296,7 @@ class ChainSearch {
   std::vector<Job> OnePieceJobs() {
     std::vector<Job> jobs;
     const Pattern& best = patterns_.of(0)[selection_.choice[0]];
-    const int64_t length = (kLeastBase + kLeastPerTask * problem_.num_tasks)
-                           << std::min(round_ / 2, kMaxDoublings);
+    const int64_t length = JobLength(0);
     for (int index = 0; index < kJobsOfOnePiece; ++index) {
       const size_t turn =
           static_cast<size_t>(round_) * kJobsOfOnePiece + static_cast<size_t>(index);
@@ -314,7 +319,7 @@ class ChainSearch {
   std::vector<Job> ChainJobs() {
     const std::vector<double> slack = selector_.Slack(price_);
     const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
-    std::vector<std::pair<double, size_t>> ranked;  // (less is better, class and pair)
+    std::vector<std::pair<double, size_t>> useful;  // (what it may gain, class and pair)
     for (size_t cell = 0; cell < slack.size(); ++cell) {
       const int piece_class = static_cast<int>(cell / pairs);
       if (slack[cell] >= Patterns::kNoCost || IsEnumerated(chain_.classes[piece_class])) continue;
@@ -324,17 +329,24 @@ class ChainSearch {
       if (known < 0) continue;
       const double cost = patterns_.Cost(patterns_.of(piece_class)[known], entry, price_);
       const double nearness = kNearRatio / (kNearRatio + slack[cell] / std::max(1.0, cost));
-      const double spent = static_cast<double>(spent_[cell] + JobLength(piece_class, 0));
       const double tasks = chain_.classes[piece_class].num_tasks;
-      ranked.emplace_back(-num_pieces_[piece_class] * cost * nearness * nearness * tasks / spent,
-                          cell);
+      useful.emplace_back(num_pieces_[piece_class] * cost * nearness * nearness * tasks, cell);
     }
-    const size_t count = std::min(ranked.size(), static_cast<size_t>(kJobsOfChain));
-    std::partial_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(count),
-                      ranked.end());
     std::vector<Job> jobs;
-    for (size_t index = 0; index < count; ++index) AddPairJob(jobs, ranked[index].second);
+    while (!useful.empty() && static_cast<int>(jobs.size()) < kJobsOfChain) {
+      const auto best = std::max_element(useful.begin(), useful.end(),
+                                         [this, pairs](const auto& left, const auto& right) {
+                                           return left.first / Spent(left.second, pairs) <
+                                                  right.first / Spent(right.second, pairs);
+                                         });
+      AddPairJob(jobs, best->second);
+    }
     return jobs;
+  }
+
+  /*! \brief Evaluations that a class and pair had so far; never 0. */
+  double Spent(size_t cell, size_t pairs) const {
+    return static_cast<double>(spent_[cell] + JobLength(static_cast<int>(cell / pairs)));
   }
 
   void AddPairJob(std::vector<Job>& jobs, size_t cell) {
@@ -352,7 +364,7 @@ class ChainSearch {
         if (all[other].exit_memory == exit && all[other].time_ns[entry] != kNever) start = other;
       }
     }
-    const int64_t length = JobLength(piece_class, spent_[cell]);
+    const int64_t length = JobLength(piece_class);
     spent_[cell] += length;
     Job job = MakeJob(piece_class, all[start].layout, length, static_cast<int>(jobs.size()));
     job.goal.entry = entry;
@@ -375,6 +387,7 @@ class ChainSearch {
     options.iterations = kBoundIterations;
     options.time_limit_s = options_.time_limit_s;
     options.target_ns = best_ns_ == kNever ? selection_.time_ns : best_ns_;
+    options.max_work = round_ == 0 ? kFirstWork : kLaterWork;
     options.num_samples = is_one_piece_ ? 0 : kSamples;
     bound_ = LagrangianBound(problem_, round_ == 0 ? options_.price : price_, options,
                              [this] { return stop_.load(); });
@@ -535,10 +548,10 @@ class ChainSearch {
   int round_ = 0;
   int64_t evaluations_ = 0;
   int64_t last_gain_ = 0;
-  std::vector<int64_t> spent_;    // [num_classes][num_memories^2], evaluations of jobs
-  std::vector<int> num_pieces_;   // [num_classes]
-  BoundOutcome bound_;            // the latest one
-  int64_t bound_ns_ = 0;          // the best one
+  std::vector<int64_t> spent_;   // [num_classes][num_memories^2], evaluations of jobs
+  std::vector<int> num_pieces_;  // [num_classes]
+  BoundOutcome bound_;           // the latest one
+  int64_t bound_ns_ = 0;         // the best one
   double last_hook_s_ = 0;
   bool was_stopped_ = false;
   std::atomic<bool> stop_{false};  // read by the jobs

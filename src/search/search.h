@@ -35,8 +35,8 @@ struct SearchOutcome {
   Schedule schedule;  // the best one
   int64_t evaluations = 0;
   bool was_stopped = false;   // by the hook
-  std::vector<double> price;    // [num_memories], ns per byte: what memory is worth in the best plan
-  int64_t bound_ns = 0;         // the best bound known
+  std::vector<double> price;  // [num_memories], ns per byte: what memory is worth in the best plan
+  int64_t bound_ns = 0;       // the best bound known
 };
 
 /*!

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import memory_use
+from tests.reference.simulator import route_resources
 
 
 def optimal_makespan(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> int | None:
@@ -57,6 +59,56 @@ def _copies(
     return copies
 
 
+@dataclass(frozen=True)
+class _Job:
+    """A run or a copy of a placement."""
+
+    duration: int
+    resources: frozenset[object]
+    needs: tuple[int, ...]
+    """Jobs that end before it starts, all of smaller index."""
+
+
+def _jobs(
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    placement: tuple[int, ...],
+    copies: list[tuple[int, int, int]],
+) -> list[_Job]:
+    """All runs and copies, what is needed before what needs it."""
+    jobs: list[_Job] = []
+    run_of: dict[int, int] = {}
+    copy_of: dict[tuple[int, int], int] = {}
+
+    def add_copies(producer: int | None) -> None:
+        for tensor, src, dst in copies:
+            if graph.tensors[tensor].producer != producer:
+                continue
+            route = cluster.route(src, dst)
+            time_ns = cluster.transfer_ns(route, graph.tensors[tensor].bytes)
+            needs = () if producer is None else (run_of[producer],)
+            copy_of[tensor, dst] = len(jobs)
+            jobs.append(_Job(time_ns, frozenset(route_resources(cluster, route)), needs))
+
+    add_copies(None)
+    for task, device_id in enumerate(placement):
+        device = cluster.devices[device_id]
+        needs = []
+        for tensor in graph.task_inputs[task]:
+            producer = graph.tensors[tensor].producer
+            if (tensor, device.memory) in copy_of:
+                needs.append(copy_of[tensor, device.memory])
+            elif producer is not None:
+                needs.append(run_of[producer])
+        run_ns = costs.run_ns(task, device_id)
+        assert run_ns is not None
+        run_of[task] = len(jobs)
+        jobs.append(_Job(run_ns, frozenset(device.units), tuple(needs)))
+        add_copies(task)
+    return jobs
+
+
 def _best_order(
     graph: TaskGraph,
     cluster: Cluster,
@@ -65,47 +117,36 @@ def _best_order(
     copies: list[tuple[int, int, int]],
     limit: int | None,
 ) -> int | None:
-    """Depth-first search over the orders in which steps start; prunes at `limit`."""
-    # A job is (duration, resources, needs, key); a run's key is its task, a copy's its pair.
-    jobs = []
-    made_by = {(tensor, dst): (tensor, dst) for tensor, _, dst in copies}
-    for task, device in enumerate(placement):
-        memory = cluster.devices[device].memory
-        needs = []
-        for tensor in graph.task_inputs[task]:
-            producer = graph.tensors[tensor].producer
-            if (tensor, memory) in made_by:
-                needs.append(("copy", tensor, memory))
-            elif producer is not None:
-                needs.append(("run", producer, 0))
-        run_ns = costs.run_ns(task, device)
-        assert run_ns is not None
-        jobs.append((run_ns, cluster.devices[device].units, needs, ("run", task, 0)))
-    for tensor, src, dst in copies:
-        route = cluster.route(src, dst)
-        producer = graph.tensors[tensor].producer
-        needs = [] if producer is None else [("run", producer, 0)]
-        channels = tuple("channel " + cluster.links[link].channel for link in route)
-        time_ns = cluster.transfer_ns(route, graph.tensors[tensor].bytes)
-        jobs.append((time_ns, channels, needs, ("copy", tensor, dst)))
+    """Depth-first search over the orders in which steps start, as early as they can.
+
+    Orders whose starts go back in time are left out: sorting a best schedule by start, and moving
+    its steps to the left again, ends at one that is as good and in order. Prunes at `limit`.
+    """
+    jobs = _jobs(graph, cluster, costs, placement, copies)
+    after = [0] * len(jobs)
+    for index in range(len(jobs) - 1, -1, -1):
+        for need in jobs[index].needs:
+            after[need] = max(after[need], jobs[index].duration + after[index])
     best = limit
     is_found = False
 
-    def extend(done: dict[tuple[str, int, int], int], free: dict[str, int], latest: int) -> None:
+    def extend(done: dict[int, int], free: dict[object, int], since: int, latest: int) -> None:
         nonlocal best, is_found
         if best is not None and latest >= best:
             return
         if len(done) == len(jobs):
             best, is_found = latest, True
             return
-        for duration, resources, needs, key in jobs:
-            if key in done or any(need not in done for need in needs):
+        for index, job in enumerate(jobs):
+            if index in done or any(need not in done for need in job.needs):
                 continue
-            start = max((done[need] for need in needs), default=0)
-            start = max([start, *(free.get(resource, 0) for resource in resources)])
-            finish = start + duration
-            occupied = {**free, **dict.fromkeys(resources, finish)}
-            extend({**done, key: finish}, occupied, max(latest, finish))
+            start = max((done[need] for need in job.needs), default=0)
+            start = max([start, *(free.get(resource, 0) for resource in job.resources)])
+            finish = start + job.duration
+            if start < since or (best is not None and finish + after[index] >= best):
+                continue
+            occupied = {**free, **dict.fromkeys(job.resources, finish)}
+            extend({**done, index: finish}, occupied, start, max(latest, finish))
 
-    extend({}, {}, 0)
+    extend({}, {}, 0, 0)
     return best if is_found else None

@@ -27,8 +27,13 @@ def _resources(cluster, plan, index):
     step = plan.steps[index]
     if isinstance(step, Run):
         return set(cluster.devices[step.device].units)
+    return route_resources(cluster, step.route)
+
+
+def route_resources(cluster, route):
+    """What a copy over some links occupies."""
     found = set()
-    for link in (cluster.links[link] for link in step.route):
+    for link in (cluster.links[link] for link in route):
         ports = {("out", link.src), ("in", link.dst)}
         found |= {"none": set(), "channel": {link.channel}, "port": ports, "bus": {"all"}}[
             cluster.congestion

@@ -84,6 +84,8 @@ class SearchReport:
     """Ctrl-C ended it."""
     prices: tuple[float, ...]
     """For each memory what a byte is worth in the best plan, in ns."""
+    bound_ns: int
+    """The best proven bound on the makespan: the one given, or one found on the way."""
 
 
 @dataclass(frozen=True)
@@ -259,7 +261,7 @@ class NativeProblem:
         none = _ints(())
         pairs = [self._start(start) for start in starts]
         pairs += [(_ints(placement), none) for placement in placements]
-        drafted, evaluations, interrupted, found_prices = _core.search(
+        drafted, evaluations, interrupted, found_prices, found_bound_ns = _core.search(
             self._core,
             pairs,
             -1 if max_evaluations is None else max_evaluations,
@@ -271,7 +273,9 @@ class NativeProblem:
             list(prices),
             progress,
         )
-        return SearchReport(self._draft(*drafted), evaluations, interrupted, tuple(found_prices))
+        return SearchReport(
+            self._draft(*drafted), evaluations, interrupted, tuple(found_prices), found_bound_ns
+        )
 
     def placement(self, steps: Sequence[Step]) -> tuple[int, ...]:
         """Return the device of each task in `steps`."""

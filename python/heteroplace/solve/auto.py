@@ -135,6 +135,7 @@ class _Auto:
         limit = max(0.01, self._left_s() * share)
         end = run_search(problem, starts, options, limit, self._bound_ns)
         self._was_interrupted = end.was_interrupted
+        self._bound_ns = max(self._bound_ns, end.bound_ns)
         plan = problem.native.plan(end.steps, f"search seed {options.seed}")
         self._add("search", plan, f"{end.num_evaluations} schedules tried")
 

@@ -28,6 +28,8 @@ class SearchEnd:
     steps: tuple[Step, ...]
     num_evaluations: int
     was_interrupted: bool
+    bound_ns: int
+    """The given bound, or a better one that the search found."""
 
 
 class SearchSolver:
@@ -48,7 +50,7 @@ class SearchSolver:
         plan = problem.native.plan(end.steps, f"search seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(
-            problem, plan, bound, self.name, wall, was_interrupted=end.was_interrupted
+            problem, plan, end.bound_ns, self.name, wall, was_interrupted=end.was_interrupted
         )
 
 
@@ -92,8 +94,8 @@ def run_search(
     begin = time.perf_counter()
     ranked = sorted(starts, key=lambda steps: problem.native.simulate(steps).makespan_ns)
 
-    def progress(_evaluations: int, best_ns: int) -> None:
-        report(options, "search", begin, best_ns, bound_ns)
+    def progress(_evaluations: int, best_ns: int, found_bound_ns: int) -> None:
+        report(options, "search", begin, best_ns, found_bound_ns)
 
     found = problem.native.search(
         ranked,
@@ -111,4 +113,4 @@ def run_search(
         problem.native.simulate(steps).makespan_ns
     ):
         steps = tuple(ranked[0])
-    return SearchEnd(steps, found.num_evaluations, found.was_interrupted)
+    return SearchEnd(steps, found.num_evaluations, found.was_interrupted, found.bound_ns)
