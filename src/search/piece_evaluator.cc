@@ -24,7 +24,7 @@ PieceEvaluator::PieceEvaluator(const Problem& problem, const Piece& piece,
       arrivals_(static_cast<size_t>(piece.num_tensors) * piece.num_memories),
       unit_free_ns_(problem.num_units, 0),
       load_ns_(problem.num_units, 0),
-      lanes_(problem.num_resources) {
+      lanes_(problem.num_resources - problem.num_units) {
   const size_t count = static_cast<size_t>((piece.num_tasks + spacing_ - 1) / spacing_);
   checkpoints_.resize(count);
   trial_checkpoints_.resize(count);
@@ -46,8 +46,9 @@ int64_t PieceEvaluator::Evaluate() {
   trial_unreachable_ = 0;
   trial_made_.clear();
   if (!checkpoints_.empty()) Save(checkpoints_[0]);
-  Replay(0, kNever, false);
-  Accept();
+  limit_ns_ = kNever;
+  Replay(0, Mode::kAll);
+  KeepReplay();
   return makespan_ns_;
 }
 
@@ -61,11 +62,12 @@ int64_t PieceEvaluator::Try(int64_t limit_ns) {
     return makespan_ns_ <= limit_ns ? makespan_ns_ : kNever;
   }
   const int index = first / spacing_;
+  limit_ns_ = limit_ns;
   Restore(checkpoints_[index]);
-  return Replay(index * spacing_, limit_ns, may_converge_);
+  return Replay(index * spacing_, Mode::kTrial);
 }
 
-int64_t PieceEvaluator::Replay(int begin, int64_t limit_ns, bool may_converge) {
+int64_t PieceEvaluator::Replay(int begin, Mode mode) {
   ++evaluation_;
   begin_ = begin;
   dirty_until_ = -1;
@@ -75,40 +77,43 @@ int64_t PieceEvaluator::Replay(int begin, int64_t limit_ns, bool may_converge) {
   trial_block_ns_ = 0;
   const int count = piece_.num_tasks;
   const int last_changed = arrangement_.last_changed();
-  if (IsLate(limit_ns)) return kNever;
+  const bool may_converge = may_converge_ && mode == Mode::kTrial;
+  if (IsLate()) return kNever;
   int index = begin / spacing_;
   for (int position = begin; position < count; ++position) {
     if (position == (index + 1) * spacing_) {
       trial_blocks_[index] = trial_block_ns_;
       trial_block_ns_ = 0;
       ++index;
-      if (may_converge && position > last_changed && dirty_until_ < position &&
-          HasConverged(index)) {
+      const bool is_end = mode == Mode::kAgain ? index == end_checkpoint_
+                                               : may_converge && position > last_changed &&
+                                                     dirty_until_ < position && HasConverged(index);
+      if (is_end) {
         end_checkpoint_ = index;
         trial_makespan_ns_ = std::max(trial_makespan_ns_, suffix_makespan_[index]);
         trial_unreachable_ += num_unreachable_ - checkpoints_[index].num_unreachable;
-        return trial_makespan_ns_ <= limit_ns ? trial_makespan_ns_ : kNever;
+        return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : kNever;
       }
-      Save(trial_checkpoints_[index]);
+      if (mode != Mode::kTrial) Save(trial_checkpoints_[index]);
     }
-    const int task = arrangement_.order()[position];
-    if (!RunTask(task, position, limit_ns)) return kNever;
+    if (!RunTask(arrangement_.order()[position], position)) return kNever;
   }
   end_checkpoint_ = static_cast<int>(checkpoints_.size());
   CopyOutputs();
   if (count > 0) trial_blocks_[index] = trial_block_ns_;
-  return trial_makespan_ns_ <= limit_ns ? trial_makespan_ns_ : kNever;
+  return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : kNever;
 }
 
-bool PieceEvaluator::IsLate(int64_t limit_ns) const {
+bool PieceEvaluator::IsLate() const {
   for (size_t unit = 0; unit < unit_free_ns_.size(); ++unit) {
-    if (unit_free_ns_[unit] + arrangement_.load_ns()[unit] - load_ns_[unit] > limit_ns) return true;
+    if (unit_free_ns_[unit] + arrangement_.load_ns()[unit] - load_ns_[unit] > limit_ns_)
+      return true;
   }
   return false;
 }
 
 /*! \brief Runs the next task of the order; false if the limit cannot be kept any more. */
-bool PieceEvaluator::RunTask(int task, int position, int64_t limit_ns) {
+bool PieceEvaluator::RunTask(int task, int position) {
   ++num_steps_;
   const int device = arrangement_.device()[task];
   const int memory = problem_.device_memory[device];
@@ -118,11 +123,11 @@ bool PieceEvaluator::RunTask(int task, int position, int64_t limit_ns) {
   for (int unit : units) start = std::max(start, unit_free_ns_[unit]);
   const int64_t run = piece_.Run(task, device);
   const int64_t finish = start + run;
-  bool is_late = finish > limit_ns - piece_.tail_ns[task];
+  bool is_late = finish > limit_ns_ - piece_.tail_ns[task];
   for (int unit : units) {
     unit_free_ns_[unit] = finish;
     load_ns_[unit] += run;
-    is_late = is_late || finish > limit_ns - (arrangement_.load_ns()[unit] - load_ns_[unit]);
+    is_late = is_late || finish > limit_ns_ - (arrangement_.load_ns()[unit] - load_ns_[unit]);
   }
   if (finish != finish_ns_[task]) {
     finish_undo_.emplace_back(task, finish_ns_[task]);
@@ -166,7 +171,9 @@ int64_t PieceEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int6
   }
   while (true) {
     int64_t next = start;
-    for (int resource : resources) next = lanes_[resource].EarliestFit(next, duration);
+    for (int resource : resources) {
+      if (resource >= problem_.num_units) next = LaneOf(resource).EarliestFit(next, duration);
+    }
     if (next == start) break;
     start = next;
   }
@@ -175,7 +182,7 @@ int64_t PieceEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int6
     if (resource < problem_.num_units) {
       unit_free_ns_[resource] = finish;
     } else {
-      lanes_[resource].Reserve(start, finish);
+      LaneOf(resource).Reserve(start, finish);
     }
   }
   trial_made_.push_back({slot, ready});
@@ -237,6 +244,16 @@ void PieceEvaluator::NoteChange(int tensor, int memory) {
 }
 
 void PieceEvaluator::Accept() {
+  if (begin_ < piece_.num_tasks) {
+    // Few trials are accepted: only they pay for saving checkpoints, by replaying once more.
+    limit_ns_ = kNever;
+    Restore(checkpoints_[begin_ / spacing_]);
+    Replay(begin_, Mode::kAgain);
+  }
+  KeepReplay();
+}
+
+void PieceEvaluator::KeepReplay() {
   const int64_t more_unreachable = trial_unreachable_ - num_unreachable_;
   makespan_ns_ = trial_makespan_ns_;
   num_unreachable_ = trial_unreachable_;

@@ -71,9 +71,15 @@ class PieceEvaluator {
     int64_t ready_ns;
   };
 
-  int64_t Replay(int begin, int64_t limit_ns, bool may_converge);
-  bool RunTask(int task, int position, int64_t limit_ns);
-  bool IsLate(int64_t limit_ns) const;
+  /*! \brief Why a replay is made: of everything, to try changes, or again to keep them. */
+  enum class Mode { kAll, kTrial, kAgain };
+
+  int64_t Replay(int begin, Mode mode);
+  bool RunTask(int task, int position);
+  bool IsLate() const;
+  void KeepReplay();
+  /*! \brief Busy time of a resource that is no unit. */
+  Lane& LaneOf(int resource) { return lanes_[static_cast<size_t>(resource - problem_.num_units)]; }
   int64_t Arrive(int tensor, int memory, int position);
   int64_t MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready);
   void CopyOutputs();
@@ -102,13 +108,14 @@ class PieceEvaluator {
   // The replay under way.
   std::vector<int64_t> unit_free_ns_;  // [num_units]
   std::vector<int64_t> load_ns_;       // [num_units], of the tasks so far
-  std::vector<Lane> lanes_;            // [num_resources], those of units stay empty
+  std::vector<Lane> lanes_;            // [num_resources - num_units]
   std::vector<Checkpoint> trial_checkpoints_;
   std::vector<int64_t> trial_blocks_;
   std::vector<MadeCopy> trial_made_;
   std::vector<ScheduledCopy>* record_ = nullptr;
   std::vector<std::pair<int, int64_t>> finish_undo_;
   std::vector<std::pair<size_t, Arrival>> arrival_undo_;
+  int64_t limit_ns_ = kNever;  // of the replay
   int evaluation_ = 0;
   int begin_ = 0;           // position that the replay starts at
   int end_checkpoint_ = 0;  // where it met the kept state again, or the number of checkpoints

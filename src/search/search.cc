@@ -38,7 +38,7 @@ constexpr double kNearRatio = 0.05;         // of a pair of memories half as pro
 constexpr int kJobsOfChain = 8;             // in a round
 constexpr int kBoundRounds = 10;            // of the ascent of prices for a bound
 constexpr int kBoundIterations = 120;       // of each of its stages
-constexpr int64_t kFirstWork = 1'500'000'000;   // tasks looked at for the first bound
+constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
 constexpr int64_t kLaterWork = 700'000'000;
 constexpr int kSamples = 2;  // placements taken from a bound
 
