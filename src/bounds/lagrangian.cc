@@ -14,6 +14,8 @@ namespace {
 
 // Sums of some 10^5 doubles: their rounding must not lift the bound above the truth.
 constexpr double kRoundingRatio = 1e-9;
+constexpr double kLargestBound = 9e18;  // that fits in 64 bits
+constexpr double kLeastNorm = 1e-18;    // of a slope that is more than rounding; its square
 
 using Clock = std::chrono::steady_clock;
 
@@ -42,8 +44,8 @@ class ChainBound {
     for (; outcome.rounds < options_.rounds && !IsOver(); ++outcome.rounds) {
       std::vector<double> slope;
       const double value = Evaluate(price, slope);
-      const auto bound =
-          static_cast<int64_t>(std::floor(std::max(0.0, value * (1.0 - kRoundingRatio) - 1.0)));
+      if (value >= StageBound::kImpossibleBound) break;  // No plan exists: nothing to bound.
+      const int64_t bound = RoundDown(value, price);
       if (bound > outcome.bound_ns) {
         outcome.bound_ns = bound;
         outcome.price = price;
@@ -70,6 +72,19 @@ class ChainBound {
     return elapsed >= options_.time_limit_s || (stop_ && stop_());
   }
 
+  /*!
+   * \brief A whole number that the true value is not below. The value is a sum of the paths' costs,
+   * all >= 0, less the price of all room: what rounding did to it goes with those, not with it.
+   */
+  int64_t RoundDown(double value, const std::vector<double>& price) const {
+    double room_cost = 0;
+    for (size_t memory = 0; memory < price.size(); ++memory) {
+      room_cost += price[memory] * std::max(0.0, room_[memory]);
+    }
+    const double sure = value - kRoundingRatio * (std::abs(value) + room_cost) - 1.0;
+    return static_cast<int64_t>(std::floor(std::clamp(sure, 0.0, kLargestBound)));
+  }
+
   /*! \brief Moves the prices along the subgradient (Polyak); false if there is nowhere to go. */
   bool Move(std::vector<double>& price, const std::vector<double>& slope, double value,
             double step) const {
@@ -79,7 +94,7 @@ class ChainBound {
       const double scaled = slope[memory] / std::max(1.0, room_[memory]);
       if (price[memory] > 0 || scaled > 0) norm += scaled * scaled;
     }
-    if (norm == 0) return false;
+    if (norm < kLeastNorm) return false;
     const double target = static_cast<double>(options_.target_ns);
     const double gap = std::max(0.3 * (target - value), 1e-3 * std::abs(value));
     for (size_t memory = 0; memory < price.size(); ++memory) {

@@ -187,7 +187,10 @@ void AddCosts(Problem& problem, const Shape& shape, Random& random) {
     problem.workspace_bytes.push_back(workspace > 0 ? random.Below(workspace) : 0);
     if (shape.is_chain) problem.weight_bytes[task] = problem.weight_bytes[task] % 2 * 10;
   }
-  for (int64_t& bytes : problem.tensor_bytes) bytes = shape.is_chain ? bytes % 2 * 4 : bytes;
+  for (int64_t& bytes : problem.tensor_bytes) {
+    if (shape.is_chain) bytes = bytes % 2 * 4;
+    if (!shape.has_empty_tensors) bytes = std::max<int64_t>(bytes, 1);
+  }
 }
 
 }  // namespace

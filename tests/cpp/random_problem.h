@@ -19,6 +19,7 @@ struct Shape {
   bool is_chain = false;   // blocks between tasks that all others come before or after
   bool has_groups = true;
   bool has_workspace = true;
+  bool has_empty_tensors = true;  // which are copied in no time where links have no latency
   bool may_lack_routes = false;
 };
 
