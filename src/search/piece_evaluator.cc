@@ -257,6 +257,9 @@ void PieceEvaluator::KeepReplay() {
   const int64_t more_unreachable = trial_unreachable_ - num_unreachable_;
   makespan_ns_ = trial_makespan_ns_;
   num_unreachable_ = trial_unreachable_;
+  // A Reject after a Try of no change must not take these back.
+  finish_undo_.clear();
+  arrival_undo_.clear();
   if (begin_ >= piece_.num_tasks) return;
   const int first = begin_ / spacing_;
   const size_t kept_count = checkpoints_.size();
@@ -277,7 +280,15 @@ void PieceEvaluator::KeepReplay() {
   }
   const int64_t grown =
       static_cast<int64_t>(trial_made_.size()) - static_cast<int64_t>(made_end - made_begin);
+  // Where the replay met the kept state again, units had run other tasks for other times.
+  std::vector<int64_t>& more_load_ns = load_ns_;
+  for (size_t unit = 0; unit < more_load_ns.size() && !is_to_end; ++unit) {
+    more_load_ns[unit] -= checkpoints_[end_checkpoint_].load_ns[unit];
+  }
   for (size_t index = static_cast<size_t>(end_checkpoint_); index < kept_count; ++index) {
+    for (size_t unit = 0; unit < more_load_ns.size(); ++unit) {
+      checkpoints_[index].load_ns[unit] += more_load_ns[unit];
+    }
     checkpoints_[index].num_made =
         static_cast<size_t>(static_cast<int64_t>(checkpoints_[index].num_made) + grown);
     checkpoints_[index].num_unreachable += more_unreachable;

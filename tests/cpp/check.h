@@ -1,0 +1,57 @@
+// The harness of the C++ tests: checks that tell where, the values and the case; named tests.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "sched/random.h"
+
+namespace heteroplace::test {
+
+/*! \brief The case at work, told with a check that fails. */
+inline std::string current_case = "no case";
+
+[[noreturn]] inline void Fail(const char* file, int line, const std::string& what) {
+  std::fprintf(stderr, "%s:%d: %s, in %s\n", file, line, what.c_str(), current_case.c_str());
+  std::exit(1);
+}
+
+template <typename T>
+std::string ToText(const T& value) {
+  if constexpr (requires { std::to_string(value); }) {
+    return std::to_string(value);
+  } else {
+    std::string text = "[";
+    for (const auto& item : value) text += (text.size() > 1 ? ", " : "") + ToText(item);
+    return text + "]";
+  }
+}
+
+template <typename Left, typename Right>
+void CheckEqual(const Left& left, const Right& right, const char* file, int line,
+                const char* text) {
+  if (!(left == right)) Fail(file, line, text + (": " + ToText(left) + ", " + ToText(right)));
+}
+
+#define CHECK(condition)                                                     \
+  do {                                                                       \
+    if (!(condition)) ::heteroplace::test::Fail(__FILE__, __LINE__, #condition); \
+  } while (false)
+
+#define CHECK_EQ(left, right) \
+  ::heteroplace::test::CheckEqual(left, right, __FILE__, __LINE__, #left " == " #right)
+
+/*! \brief Runs a test for the seeds 0 ... count - 1. */
+inline void ForSeeds(const char* name, int count, const std::function<void(Random&)>& test) {
+  for (int seed = 0; seed < count; ++seed) {
+    current_case = std::string(name) + ", seed " + std::to_string(seed);
+    Random random(static_cast<uint64_t>(seed));
+    test(random);
+  }
+  std::printf("%s: %d cases\n", name, count);
+}
+
+}  // namespace heteroplace::test

@@ -1,0 +1,88 @@
+// Bounds against the best of all plans of tiny problems.
+#include <algorithm>
+
+#include "bounds/lagrangian.h"
+#include "check.h"
+#include "random_problem.h"
+#include "sched/evaluate.h"
+
+using namespace heteroplace;
+using namespace heteroplace::test;
+
+namespace {
+
+int64_t num_feasible = 0, num_close = 0;
+
+/*! \brief Least makespan of all placements and orders that fit; kNever if none does. */
+int64_t Optimum(const Problem& problem) {
+  const std::vector<std::vector<int>> orders = AllOrders(problem);
+  Evaluator evaluate(problem);
+  int64_t best = kNever;
+  ForAllDevices(problem, [&](const std::vector<int>& device) {
+    for (const std::vector<int>& order : orders) {
+      const Value value = evaluate(device, order, best);
+      if (value.violation > 0) return;  // the same for all orders
+      best = std::min(best, value.makespan_ns);
+    }
+  });
+  return best;
+}
+
+BoundOptions MakeOptions(int64_t target_ns, Random& random) {
+  BoundOptions options;
+  options.rounds = 1 + random.Below(12);
+  options.iterations = 1 + random.Below(60);
+  options.time_limit_s = 1e6;
+  // A target that is wrong must not make the bound wrong.
+  options.target_ns = random.Below(4) == 0 ? random.Below(1000) : target_ns;
+  options.num_samples = random.Below(3);
+  return options;
+}
+
+void CheckBound(const Problem& problem, Random& random) {
+  const int64_t best = Optimum(problem);
+  if (best == kNever) return;
+  ++num_feasible;
+  std::vector<double> price;
+  for (int memory = 0; memory < problem.num_memories; ++memory) {
+    price.push_back(random.Below(2) == 0 ? 0.0 : 3 * random.Unit());
+  }
+  if (random.Below(3) == 0) price.clear();
+  const BoundOptions options = MakeOptions(best, random);
+  const BoundOutcome bound = LagrangianBound(problem, price, options, nullptr);
+  CHECK(bound.bound_ns <= best);
+  if (2 * bound.bound_ns >= best) ++num_close;
+  CHECK_EQ(bound.samples.size(), static_cast<size_t>(options.num_samples));
+  for (const std::vector<int>& device : bound.samples) {
+    for (int task = 0; task < problem.num_tasks; ++task) {
+      CHECK(problem.Run(task, device[task]) != kImpossible);
+    }
+  }
+}
+
+void TinyProblem(int max_tasks, int max_devices, Random& random) {
+  Shape shape;
+  shape.max_tasks = max_tasks;
+  shape.max_devices = max_devices;
+  shape.max_run_ns = 20 + random.Below(200);
+  shape.is_chain = random.Below(3) == 0;
+  shape.may_lack_routes = random.Below(4) == 0;
+  Problem problem = MakeProblem(shape, random);
+  if (problem.num_tasks > 6) return;
+  if (random.Below(2) == 0) Tighten(problem, RandomDevices(problem, random), 20, random);
+  CheckBound(problem, random);
+}
+
+}  // namespace
+
+int main() {
+  ForSeeds("tiny", 4000, [](Random& random) { TinyProblem(4, 3, random); });
+  ForSeeds("small", 300, [](Random& random) { TinyProblem(5, 3, random); });
+  // Beyond 4 devices the bound does not try all sets of them.
+  ForSeeds("many devices", 300, [](Random& random) { TinyProblem(3, 6, random); });
+  std::printf("feasible %ld, at least half the optimum %ld\n", long{num_feasible},
+              long{num_close});
+  current_case = "all cases together";
+  CHECK(num_feasible > 3000 && num_close > num_feasible / 2);
+  return 0;
+}

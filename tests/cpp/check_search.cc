@@ -1,0 +1,159 @@
+// Search: never worse than its starts, sound schedules, the same for any number of threads.
+#include <algorithm>
+
+#include "bounds/lagrangian.h"
+#include "check.h"
+#include "random_problem.h"
+#include "sched/evaluate.h"
+#include "sched/schedule.h"
+#include "search/search.h"
+#include "sim/simulator.h"
+
+using namespace heteroplace;
+using namespace heteroplace::test;
+
+namespace {
+
+Problem MakeTight(Random& random) {
+  Shape shape;
+  shape.is_chain = random.Below(2) == 0;
+  shape.max_tasks = shape.is_chain ? 30 : 16;
+  // A copy that takes no time passes through a channel that is taken; simulated, it waits.
+  shape.has_empty_tensors = false;
+  Problem problem = MakeProblem(shape, random);
+  Tighten(problem, RandomDevices(problem, random), 30, random);
+  return problem;
+}
+
+std::vector<SearchStart> MakeStarts(const Problem& problem, Random& random) {
+  std::vector<SearchStart> starts;
+  for (int count = 1 + random.Below(3); count > 0; --count) {
+    starts.push_back({RandomDevices(problem, random), {}});
+    if (random.Below(4) != 0) starts.back().order = RandomOrder(problem, random);
+  }
+  return starts;
+}
+
+SearchOptions MakeOptions(uint64_t seed, int64_t evaluations) {
+  SearchOptions options;
+  options.max_evaluations = evaluations;
+  options.time_limit_s = 1e6;
+  options.seed = seed;
+  return options;
+}
+
+/*! \brief The best value of the starts that have an order. */
+Value BestOf(const Problem& problem, const std::vector<SearchStart>& starts) {
+  Value best{kNever, std::numeric_limits<int64_t>::max()};
+  Evaluator evaluate(problem);
+  for (const SearchStart& start : starts) {
+    if (start.order.empty()) continue;
+    best = std::min(best, evaluate(start.device, start.order, kNever));
+  }
+  return best;
+}
+
+/*! \brief A schedule runs as it says: allowed, groups whole, in time, within the memories. */
+void CheckSchedule(const Problem& problem, const Schedule& schedule) {
+  for (int task = 0; task < problem.num_tasks; ++task) {
+    CHECK(problem.Run(task, schedule.device[task]) != kImpossible);
+    const int group = problem.task_group[task];
+    if (group < 0) continue;
+    CHECK_EQ(schedule.device[task], schedule.device[problem.group_tasks[group][0]]);
+  }
+  const Times times = Simulate(problem, ToSteps(problem, schedule));
+  CHECK(times.makespan_ns <= schedule.makespan_ns);
+  int64_t violation = 0;
+  for (int memory = 0; memory < problem.num_memories; ++memory) {
+    violation +=
+        std::max<int64_t>(0, times.used_bytes[memory] - problem.memory_bytes[memory]);
+  }
+  // Workspace is set aside for the whole chain, so less may be missing than is told.
+  CHECK(violation <= schedule.violation);
+}
+
+void NeverWorseThanItsStarts(Random& random) {
+  const Problem problem = MakeTight(random);
+  const std::vector<SearchStart> starts = MakeStarts(problem, random);
+  const int64_t evaluations = random.Below(3) == 0 ? random.Below(50) : 3000;
+  const SearchOutcome outcome =
+      Search(problem, starts, MakeOptions(random.Next(), evaluations), nullptr);
+  CheckSchedule(problem, outcome.schedule);
+  const Value found{outcome.schedule.makespan_ns, outcome.schedule.violation};
+  CHECK(!(BestOf(problem, starts) < found));
+  CHECK(outcome.evaluations <= evaluations);
+  CHECK(!outcome.was_stopped);
+}
+
+void CheckSame(const SearchOutcome& left, const SearchOutcome& right) {
+  CHECK_EQ(left.schedule.device, right.schedule.device);
+  CHECK_EQ(left.schedule.start_ns, right.schedule.start_ns);
+  CHECK_EQ(left.schedule.makespan_ns, right.schedule.makespan_ns);
+  CHECK_EQ(left.evaluations, right.evaluations);
+  CHECK_EQ(left.price, right.price);
+}
+
+void SameForAnyThreads(Random& random) {
+  const Problem problem = MakeTight(random);
+  const std::vector<SearchStart> starts = MakeStarts(problem, random);
+  SearchOptions options = MakeOptions(random.Next(), 12000);
+  const SearchOutcome one = Search(problem, starts, options, nullptr);
+  for (options.threads = 2; options.threads <= 3; ++options.threads) {
+    CheckSame(one, Search(problem, starts, options, nullptr));
+  }
+}
+
+/*! \brief A search without other limits ends when its hook says so, with a sound plan. */
+void StoppedByItsHook(Random& random) {
+  Shape shape;
+  shape.min_tasks = 30;
+  shape.max_tasks = 60;
+  shape.is_chain = random.Below(2) == 0;
+  shape.has_empty_tensors = false;
+  const Problem problem = MakeProblem(shape, random);
+  const std::vector<SearchStart> starts = MakeStarts(problem, random);
+  SearchOptions options = MakeOptions(random.Next(), -1);
+  options.threads = 1 + random.Below(3);
+  int num_calls = 0;
+  const SearchOutcome outcome = Search(problem, starts, options, [&](int64_t, int64_t) {
+    ++num_calls;
+    return true;
+  });
+  // A chain of enumerated pieces may be through before the hook is first asked.
+  CHECK_EQ(num_calls, outcome.was_stopped ? 1 : 0);
+  CheckSchedule(problem, outcome.schedule);
+  const Value found{outcome.schedule.makespan_ns, outcome.schedule.violation};
+  CHECK(!(BestOf(problem, starts) < found));
+}
+
+/*! \brief Nothing that the search finds is below the bound, whatever prices both begin with. */
+void NotBelowTheBound(Random& random) {
+  const Problem problem = MakeTight(random);
+  const SearchOutcome found = Search(problem, MakeStarts(problem, random),
+                                     MakeOptions(random.Next(), 4000), nullptr);
+  if (found.schedule.violation != 0) return;
+  std::vector<double> price = found.price;
+  if (random.Below(2) == 0) {
+    for (double& one : price) one = random.Unit();
+  }
+  BoundOptions options;
+  options.rounds = 4;
+  options.iterations = 40;
+  options.threads = 1 + random.Below(2);
+  options.target_ns = found.schedule.makespan_ns;
+  options.time_limit_s = 1e6;
+  const BoundOutcome bound = LagrangianBound(problem, price, options, nullptr);
+  CHECK(bound.bound_ns <= found.schedule.makespan_ns);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  // Under the thread sanitizer only what has threads, as that is slower.
+  const bool is_short = count > 1 && std::string(arguments[1]) == "threads";
+  if (!is_short) ForSeeds("never worse", 1000, NeverWorseThanItsStarts);
+  ForSeeds("same for any threads", is_short ? 20 : 60, SameForAnyThreads);
+  ForSeeds("stopped", 12, StoppedByItsHook);
+  ForSeeds("not below the bound", is_short ? 20 : 1000, NotBelowTheBound);
+  return 0;
+}

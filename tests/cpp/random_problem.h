@@ -1,0 +1,48 @@
+// Random problems, placements and orders for the tests.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "model/problem.h"
+#include "sched/random.h"
+
+namespace heteroplace::test {
+
+/*! \brief What a random problem is like. */
+struct Shape {
+  int min_tasks = 1;
+  int max_tasks = 12;
+  int max_devices = 4;
+  int reach = 8;           // a task reads from so many tasks before it
+  int max_run_ns = 9;      // few values: many ties, and changes that have no effect
+  bool is_chain = false;   // blocks between tasks that all others come before or after
+  bool has_groups = true;
+  bool has_workspace = true;
+  bool has_empty_tensors = true;  // which are copied in no time where links have no latency
+  bool may_lack_routes = false;
+};
+
+/*!
+ * \brief A random graph on a random cluster: devices that share units and memories, routes over
+ * several links with channels, a bus, units (copies occupy processors) or nothing, with or without
+ * host. Memory is plenty.
+ */
+Problem MakeProblem(const Shape& shape, Random& random);
+
+/*! \brief An allowed device for each task, one for each group. */
+std::vector<int> RandomDevices(const Problem& problem, Random& random);
+
+/*! \brief A random topological order. */
+std::vector<int> RandomOrder(const Problem& problem, Random& random);
+
+/*! \brief Sets the memories to what a placement needs, and up to `percent` more. */
+void Tighten(Problem& problem, const std::vector<int>& device, int percent, Random& random);
+
+/*! \brief Calls `visit` for all placements of a small problem. */
+void ForAllDevices(const Problem& problem, const std::function<void(const std::vector<int>&)>& visit);
+
+/*! \brief All topological orders of a small problem. */
+std::vector<std::vector<int>> AllOrders(const Problem& problem);
+
+}  // namespace heteroplace::test
