@@ -444,7 +444,7 @@ class ChainSearch {
   void Watch() {
     const double now = Elapsed();
     if (now >= options_.time_limit_s) stop_ = true;
-    if (hook_ && now - last_hook_s_ >= kHookSeconds) {
+    if (hook_ && !stop_ && now - last_hook_s_ >= kHookSeconds) {
       last_hook_s_ = now;
       try {
         was_stopped_ = hook_(evaluations_, best_ns_, bound_ns_);

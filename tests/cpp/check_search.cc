@@ -115,7 +115,7 @@ void StoppedByItsHook(Random& random) {
   SearchOptions options = MakeOptions(random.Next(), -1);
   options.threads = 1 + random.Below(3);
   int num_calls = 0;
-  const SearchOutcome outcome = Search(problem, starts, options, [&](int64_t, int64_t) {
+  const SearchOutcome outcome = Search(problem, starts, options, [&](int64_t, int64_t, int64_t) {
     ++num_calls;
     return true;
   });
