@@ -1,10 +1,10 @@
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
 
+#include "bind/arrays.h"
 #include "bind/bind.h"
 #include "model/problem.h"
 #include "sched/evaluate.h"
@@ -18,45 +18,6 @@ namespace nb = nanobind;
 namespace heteroplace {
 
 namespace {
-
-using Ints = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-std::vector<int64_t> ToWide(const Ints& array) {
-  return {array.data(), array.data() + array.size()};
-}
-
-template <typename T = int>
-std::vector<T> ToNarrow(const Ints& array) {
-  std::vector<T> values;
-  values.reserve(array.size());
-  for (size_t index = 0; index < array.size(); ++index) {
-    values.push_back(static_cast<T>(array.data()[index]));
-  }
-  return values;
-}
-
-Csr ToCsr(const Ints& offsets, const Ints& values) {
-  Csr csr;
-  csr.offsets = ToNarrow(offsets);
-  csr.values = ToNarrow(values);
-  if (csr.offsets.empty() || csr.offsets.back() != static_cast<int>(csr.values.size())) {
-    throw Error(ErrorKind::kGraph, "the offsets of a list of lists do not end at its size");
-  }
-  return csr;
-}
-
-/*! \brief Hands a vector to numpy without copying it. */
-nb::object ToNumpy(std::vector<int64_t> values, size_t columns = 1) {
-  auto* owned = new std::vector<int64_t>(std::move(values));  // Deleted by the capsule.
-  nb::capsule owner(owned,
-                    [](void* data) noexcept { delete static_cast<std::vector<int64_t>*>(data); });
-  if (columns == 1) {
-    return nb::cast(nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size()}, owner));
-  }
-  return nb::cast(
-      nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size() / columns, columns}, owner));
-}
 
 /*! \brief (steps [num_steps][4] of kind, subject, place, src; makespan of the schedule). */
 nb::tuple ToTuple(const Problem& problem, const Schedule& schedule) {

@@ -43,5 +43,6 @@ NB_MODULE(_core, module) {
     }
   });
   heteroplace::BindSchedule(module);
+  heteroplace::BindGraph(module);
   heteroplace::BindExec(module);
 }

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "model/problem.h"
+#include "support/error.h"
+
+namespace heteroplace {
+
+using Ints =
+    nanobind::ndarray<const int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+using Doubles =
+    nanobind::ndarray<const double, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
+
+inline std::vector<int64_t> ToWide(const Ints& array) {
+  return {array.data(), array.data() + array.size()};
+}
+
+template <typename T = int>
+std::vector<T> ToNarrow(const Ints& array) {
+  std::vector<T> values;
+  values.reserve(array.size());
+  for (size_t index = 0; index < array.size(); ++index) {
+    values.push_back(static_cast<T>(array.data()[index]));
+  }
+  return values;
+}
+
+inline Csr ToCsr(const Ints& offsets, const Ints& values) {
+  Csr csr;
+  csr.offsets = ToNarrow(offsets);
+  csr.values = ToNarrow(values);
+  const std::vector<int>& ends = csr.offsets;
+  if (ends.empty() || ends.front() != 0 || !std::is_sorted(ends.begin(), ends.end()) ||
+      ends.back() != static_cast<int>(csr.values.size())) {
+    throw Error(ErrorKind::kGraph, "the offsets of a list of lists do not rise from 0 to its size");
+  }
+  return csr;
+}
+
+/*! \brief Hands a vector to numpy without copying it. */
+inline nanobind::object ToNumpy(std::vector<int64_t> values, size_t columns = 1) {
+  namespace nb = nanobind;
+  auto* owned = new std::vector<int64_t>(std::move(values));  // Deleted by the capsule.
+  nb::capsule owner(owned,
+                    [](void* data) noexcept { delete static_cast<std::vector<int64_t>*>(data); });
+  if (columns == 1) {
+    return nb::cast(nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size()}, owner));
+  }
+  return nb::cast(
+      nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size() / columns, columns}, owner));
+}
+
+}  // namespace heteroplace
