@@ -7,6 +7,9 @@ namespace heteroplace {
 /*! \brief Adds the scheduling and simulation functions to the extension module. */
 void BindSchedule(nanobind::module_& module);
 
+/*! \brief Adds the list schedulers of the literature. */
+void BindBaselines(nanobind::module_& module);
+
 /*! \brief Adds the graph algorithms to the extension module. */
 void BindGraph(nanobind::module_& module);
 

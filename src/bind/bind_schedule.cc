@@ -8,6 +8,7 @@
 #include "bind/bind.h"
 #include "model/problem.h"
 #include "sched/evaluate.h"
+#include "sched/heft.h"
 #include "sched/list_schedule.h"
 #include "sched/search.h"
 #include "sim/simulator.h"

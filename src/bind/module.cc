@@ -43,6 +43,7 @@ NB_MODULE(_core, module) {
     }
   });
   heteroplace::BindSchedule(module);
+  heteroplace::BindBaselines(module);
   heteroplace::BindGraph(module);
   heteroplace::BindExec(module);
 }

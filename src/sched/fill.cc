@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "sched/list_scheduler.h"
+
 namespace heteroplace {
 
 namespace {
@@ -186,20 +188,15 @@ std::vector<int64_t> UniformCapacity(const Problem& problem) {
   return capacity;
 }
 
-std::vector<int> BreadthFirstOrder(const Problem& problem) {
-  std::vector<size_t> waiting(static_cast<size_t>(problem.num_tasks));
-  std::vector<int> order;
-  order.reserve(waiting.size());
-  for (int task = 0; task < problem.num_tasks; ++task) {
-    waiting[task] = problem.predecessors[task].size();
-    if (waiting[task] == 0) order.push_back(task);
+Schedule ScheduleInOrder(const Problem& problem, std::span<const int> device,
+                         std::span<const int> order) {
+  ListScheduler scheduler(problem);
+  Candidate only;
+  for (int task : order) {
+    scheduler.Try(task, device[task], only);
+    scheduler.Commit(task, only);
   }
-  for (size_t head = 0; head < order.size(); ++head) {
-    for (int next : problem.successors[order[head]]) {
-      if (--waiting[next] == 0) order.push_back(next);
-    }
-  }
-  return order;
+  return scheduler.Finish();
 }
 
 }  // namespace heteroplace

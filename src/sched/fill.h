@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/problem.h"
+#include "sched/schedule.h"
 
 namespace heteroplace {
 
@@ -36,7 +37,8 @@ std::vector<int> FillMemories(const Problem& problem, std::span<const int> order
  */
 std::vector<int64_t> UniformCapacity(const Problem& problem);
 
-/*! \brief Breadth-first topological order (m-TOPO): newly free tasks go to the tail. */
-std::vector<int> BreadthFirstOrder(const Problem& problem);
+/*! \brief Schedules a placement, the tasks in the given topological order, with insertion. */
+Schedule ScheduleInOrder(const Problem& problem, std::span<const int> device,
+                         std::span<const int> order);
 
 }  // namespace heteroplace
