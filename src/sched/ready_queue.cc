@@ -44,12 +44,14 @@ ReadyQueue::ReadyQueue(const Problem& problem, const ListScheduler& scheduler, c
       readers_(ReadersOfTensors(problem)),
       waiting_(static_cast<size_t>(problem.num_tasks)),
       heaps_(static_cast<size_t>(problem.num_devices) * 2),
-      held_(static_cast<size_t>(problem.num_devices)) {
+      is_locked_(static_cast<size_t>(problem.num_devices), 0) {
   for (int task = 0; task < problem.num_tasks; ++task) {
     waiting_[task] = problem.predecessors[task].size();
   }
   for (int task = 0; task < problem.num_tasks; ++task) {
-    if (waiting_[task] == 0) EnterAll(task);
+    if (waiting_[task] != 0) continue;
+    EnterAll(task);
+    touched_.push_back(task);
   }
 }
 
@@ -82,7 +84,7 @@ bool ReadyQueue::IsGone(const ReadyPair& pair) const {
 int ReadyQueue::Top(ReadyPair& key) const {
   int top = -1;
   for (int index = 0; index < static_cast<int>(heaps_.size()); ++index) {
-    if (heaps_[index].empty()) continue;
+    if (heaps_[index].empty() || is_locked_[index / 2] != 0) continue;
     ReadyPair first = heaps_[index].front();
     if (index % 2 == 1) first.time_ns += BacklogNs(first.device);
     if (top >= 0 && !(first < key)) continue;
@@ -115,11 +117,13 @@ bool ReadyQueue::Pop(ReadyPair& pair, Candidate& candidate) {
 }
 
 void ReadyQueue::Placed(int task, const Candidate& chosen) {
+  touched_.clear();
   const int memory = problem_.device_memory[chosen.device];
   // Others that read a copied tensor may now start earlier, or need less memory, than before.
   for (const PendingCopy& copy : chosen.copies) {
     for (int reader : readers_[copy.tensor]) {
       if (!IsReady(reader)) continue;
+      touched_.push_back(reader);
       for (int device : Choices(reader)) {
         if (problem_.device_memory[device] == memory) Enter(Judge(reader, device));
       }
@@ -128,19 +132,16 @@ void ReadyQueue::Placed(int task, const Candidate& chosen) {
   const int group = problem_.task_group[task];
   if (group >= 0) {
     for (int member : problem_.group_tasks[group]) {
-      if (member != task && IsReady(member)) Enter(Judge(member, chosen.device));
+      if (member == task || !IsReady(member)) continue;
+      Enter(Judge(member, chosen.device));
+      touched_.push_back(member);
     }
   }
   for (int next : problem_.successors[task]) {
-    if (--waiting_[next] == 0) EnterAll(next);
+    if (--waiting_[next] != 0) continue;
+    EnterAll(next);
+    touched_.push_back(next);
   }
-}
-
-void ReadyQueue::Release(int device) {
-  for (const ReadyPair& pair : held_[device]) {
-    if (!IsGone(pair)) Enter(Judge(pair.task, pair.device));
-  }
-  held_[device].clear();
 }
 
 Schedule PlaceEarliest(const Problem& problem, const Csr& devices, std::span<const double> level,

@@ -45,16 +45,16 @@ class ReadyQueue {
   ReadyQueue(const Problem& problem, const ListScheduler& scheduler, const Csr& devices,
              std::span<const double> level, Earliest rule);
 
-  /*! \brief Takes out the earliest pair and tries it; false if no task is ready. */
+  /*! \brief Takes out the earliest pair and tries it; false if there is none. */
   bool Pop(ReadyPair& pair, Candidate& candidate);
   /*! \brief Tells that a task was committed; its readers may become ready. */
   void Placed(int task, const Candidate& chosen);
-  /*! \brief Sets a popped pair aside until its device is released. */
-  void Hold(const ReadyPair& pair) { held_[pair.device].push_back(pair); }
-  /*! \brief Enters again what was set aside for the device. */
-  void Release(int device);
-  /*! \brief Whether something is set aside for the device. */
-  bool IsHolding(int device) const { return !held_[device].empty(); }
+  /*! \brief Puts a popped pair back. */
+  void Return(const ReadyPair& pair) { Enter(pair); }
+  /*! \brief Leaves the pairs of a device out, or takes them in again. */
+  void SetLocked(int device, bool is_locked) { is_locked_[device] = is_locked ? 1 : 0; }
+  /*! \brief Tasks that became ready, or may start earlier than before, by the latest Placed. */
+  const std::vector<int>& touched() const { return touched_; }
   /*! \brief Whether all producers of the task are placed and the task is not. */
   bool IsReady(int task) const { return waiting_[task] == 0 && scheduler_.device(task) < 0; }
   /*! \brief Where the task may go now. */
@@ -79,7 +79,8 @@ class ReadyQueue {
   Csr readers_;                                // [num_tensors], task ids
   std::vector<size_t> waiting_;                // [num_tasks], producers that are not placed
   std::vector<std::vector<ReadyPair>> heaps_;  // [2 * num_devices]: timed, backlog
-  std::vector<std::vector<ReadyPair>> held_;   // [num_devices]
+  std::vector<uint8_t> is_locked_;             // [num_devices]
+  std::vector<int> touched_;
   Candidate trial_;
 };
 

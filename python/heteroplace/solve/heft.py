@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.plan import Step
 from heteroplace.model.units import format_bytes
+from heteroplace.native import baselines
 from heteroplace.native.schedule import IMPOSSIBLE, Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.order_place import order_place
 from heteroplace.solve.single import why_not
 
 _MAX_SETS = 64
@@ -53,8 +53,10 @@ def heft_steps(
 
 def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
     """Return a plan that overflows less, by a short search from it and from Order-Place."""
-    return problem.native.search(
-        [draft.steps, order_place(problem).steps],
+    native = problem.native
+    order_place = baselines.order_place(native, baselines.critical_path_order(native))
+    return native.search(
+        [draft.steps, order_place.steps],
         max_evaluations=_REPAIR_EVALUATIONS,
         time_limit_s=time_limit_s,
         seed=0,
