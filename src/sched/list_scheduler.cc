@@ -56,7 +56,7 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
       if (is_stuck) trial.violation += kUnreachablePenalty;
     }
   }
-  trial.violation += std::max<int64_t>(0, extra_bytes - std::max<int64_t>(0, use_.Free(memory)));
+  trial.violation += std::max<int64_t>(0, extra_bytes - use_.Free(memory));
   trial.start_ns = FindRun(device, ready, problem_.Run(task, device));
   trial.finish_ns = trial.start_ns + problem_.Run(task, device);
 }

@@ -71,12 +71,19 @@ class UrgentQueue {
   }
 
   void Enter(const ReadyPair& pair) {
-    const bool is_everywhere =
-        ready_.Choices(pair.task).size() == static_cast<size_t>(problem_.num_devices);
-    auto& heap = is_everywhere && pair.time_ns == LastAvailableNs() ? backlog_ : timed_;
+    const bool waits_for_last = WaitsForEach(pair.task) && pair.time_ns == LastAvailableNs();
+    auto& heap = waits_for_last ? backlog_ : timed_;
     heap.push_back(pair);
     if (&heap == &backlog_) heap.back().time_ns = 0;
     std::push_heap(heap.begin(), heap.end(), IsLater);
+  }
+
+  /*! \brief Whether the task may go to every device and starts there behind all that it has. */
+  bool WaitsForEach(int task) const {
+    const auto choices = ready_.Choices(task);
+    return choices.size() == static_cast<size_t>(problem_.num_devices) &&
+           std::all_of(choices.begin(), choices.end(),
+                       [this, task](int device) { return problem_.Run(task, device) > 0; });
   }
 
   int64_t LastAvailableNs() const {

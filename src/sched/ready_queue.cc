@@ -64,7 +64,8 @@ ReadyPair ReadyQueue::Judge(int task, int device) {
 void ReadyQueue::Enter(ReadyPair pair) {
   const int64_t start = pair.time_ns - (rule_ == Earliest::kFinish ? pair.run_ns : 0);
   const int64_t available = BacklogNs(pair.device);
-  const bool waits_for_device = pair.violation == 0 && start == available;
+  // A run of no length also fits where another one begins, before the end of what there is.
+  const bool waits_for_device = pair.violation == 0 && pair.run_ns > 0 && start == available;
   auto& heap = heaps_[static_cast<size_t>(2 * pair.device + (waits_for_device ? 1 : 0))];
   if (waits_for_device) pair.time_ns -= available;
   heap.push_back(pair);

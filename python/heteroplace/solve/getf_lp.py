@@ -14,14 +14,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-from heteroplace.errors import SolverError
 from heteroplace.native import baselines
 from heteroplace.native.schedule import IMPOSSIBLE, IntArray
 from heteroplace.solve.base import Problem
-
-FloatArray = npt.NDArray[np.float64]
+from heteroplace.solve.linear_program import FloatArray, LinearProgram
 
 _MAX_TASKS = 1_000
 """Tasks up to which paths are part of the programme."""
@@ -126,88 +123,70 @@ def _solve(
     capacity: FloatArray,
 ) -> FloatArray | None:
     """Return the part of each kind on each group, [num_kinds, num_groups]; None: no room."""
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_matrix
-
     num_kinds, num_groups = len(kinds), len(groups)
     num_parts = num_kinds * num_groups
-    sizes = np.array([len(kind) for kind in kinds], dtype=np.float64)
     run = np.zeros((num_kinds, num_groups))
     np.add.at(run, kind_of, np.maximum(units.run_ns, 0))
     num_bytes = np.bincount(kind_of, weights=units.bytes, minlength=num_kinds)
-    unit = max(1.0, float(run.max(initial=0) / sizes.max(initial=1)))
+    total_bytes = max(1.0, float(num_bytes.sum()))
+    unit = max(1.0, float(run.max(initial=0)))
     has_paths = num_kinds == len(units.members)
     num_ends = len(problem.graph.tasks) if has_paths else 0
-    # Columns: parts, ends of tasks, T. Rows of `<=`: loads, bytes, paths.
-    columns = np.arange(num_parts)
-    rows = [columns % num_groups, num_groups + columns % num_groups, np.arange(num_groups)]
-    cols = [columns, columns, np.full(num_groups, num_parts + num_ends)]
-    total = max(1.0, float(num_bytes.sum()))
-    entries = [
-        run.ravel() / unit,
-        np.repeat(num_bytes, num_groups) / total,
-        np.array([-float(len(group)) for group in groups]),
-    ]
-    limits = [np.zeros(num_groups), capacity / total]
-    num_rows = 2 * num_groups
-    if has_paths:
-        for part in _path_rows(problem, units, num_groups, num_parts, unit):
-            rows.append(num_rows + part[0])
-            cols.append(part[1])
-            entries.append(part[2])
-        num_paths = 1 + int(max(part.max(initial=-1) for part in rows)) - num_rows
-        limits.append(np.zeros(num_paths))
-        num_rows += num_paths
+    # Columns: parts, ends of tasks, T.
+    programme = LinearProgram(num_parts + num_ends + 1)
+    programme.cost[-1] = 1.0
     forbidden = np.zeros((num_kinds, num_groups), dtype=bool)
     np.logical_or.at(forbidden, kind_of, units.run_ns == IMPOSSIBLE)
-    upper = np.full(num_parts + num_ends + 1, np.inf)
-    upper[:num_parts] = np.where(forbidden.ravel(), 0.0, 1.0)
-    shape = (num_rows, num_parts + num_ends + 1)
-    cost = np.zeros(shape[1])
-    cost[-1] = 1.0
-    found = linprog(
-        cost,
-        A_ub=coo_matrix(
-            (np.concatenate(entries), (np.concatenate(rows), np.concatenate(cols))), shape=shape
-        ).tocsr(),
-        b_ub=np.concatenate(limits),
-        A_eq=coo_matrix(
-            (np.ones(num_parts), (columns // num_groups, columns)), shape=(num_kinds, shape[1])
-        ).tocsr(),
-        b_eq=np.ones(num_kinds),
-        bounds=np.stack([np.zeros(shape[1]), upper], axis=1),
-        method="highs-ds",
+    programme.upper[:num_parts] = np.where(forbidden.ravel(), 0.0, 1.0)
+    part = np.arange(num_parts)
+    group = np.arange(num_groups)
+    widths = np.array([float(len(devices)) for devices in groups])
+    programme.add_rows(
+        np.ones(num_kinds), (part // num_groups, part, np.ones(num_parts)), is_equal=True
     )
-    if found.status == 2:
-        return None
-    if found.status != 0:
-        raise SolverError(
-            f"HiGHS could not solve the programme of GETF ({num_kinds} kinds of tasks, "
-            f"{num_groups} groups): {found.message}; use solver 'etf', which needs none"
-        )
-    parts: FloatArray = found.x[:num_parts].reshape(num_kinds, num_groups)
-    return parts
+    programme.add_rows(
+        np.zeros(num_groups),
+        (part % num_groups, part, run.ravel() / unit),
+        (group, np.full(num_groups, num_parts + num_ends), -widths),
+    )
+    programme.add_rows(
+        capacity / total_bytes,
+        (part % num_groups, part, np.repeat(num_bytes, num_groups) / total_bytes),
+    )
+    if has_paths:
+        _add_paths(programme, problem, units, groups, unit)
+    values = programme.solve("getf")
+    return None if values is None else values[:num_parts].reshape(num_kinds, num_groups)
 
 
-def _path_rows(
-    problem: Problem, units: _Units, num_groups: int, num_parts: int, unit: float
-) -> list[tuple[IntArray, IntArray, FloatArray]]:
-    """(row, column, entry) of end[i] + run[j] x[j] - end[j] <= 0, run[i] x[i] - end[i] <= 0 and
-    end[i] - T <= 0; a task of a label has the parts of the label."""
+def _add_paths(
+    programme: LinearProgram,
+    problem: Problem,
+    units: _Units,
+    groups: list[list[int]],
+    unit: float,
+) -> None:
+    """Add end[i] + run[j] x[j] <= end[j], run[i] x[i] <= end[i] and end[i] <= T.
+
+    Each unit is a kind; a task of a label has the parts of the label.
+    """
     graph = baselines.mean_graph(problem.native)
-    num_tasks, num_edges = len(graph.run_ns), len(graph.src)
+    num_tasks, num_edges, num_groups = len(graph.run_ns), len(graph.src), len(groups)
+    num_parts = len(units.members) * num_groups
     tasks, edges = np.arange(num_tasks), np.arange(num_edges)
     ends = num_parts + tasks
-    run = np.maximum(problem.native.run_ns, 0) / unit
-    firsts = [group[0] for group in speed_groups(problem)]
+    run = np.maximum(problem.native.run_ns, 0)[:, [devices[0] for devices in groups]] / unit
     head = np.concatenate([graph.dst, tasks])
     row = np.arange(num_edges + num_tasks)
-    columns = units.of_task[head][:, None] * num_groups + np.arange(num_groups)
-    last = num_edges + num_tasks + tasks
-    return [
+    parts = units.of_task[head][:, None] * num_groups + np.arange(num_groups)
+    programme.add_rows(
+        np.zeros(len(row)),
         (edges, ends[graph.src], np.ones(num_edges)),
         (row, ends[head], -np.ones(len(row))),
-        (np.repeat(row, num_groups), columns.ravel(), run[head][:, firsts].ravel()),
-        (last, ends, np.ones(num_tasks)),
-        (last, np.full(num_tasks, num_parts + num_tasks), -np.ones(num_tasks)),
-    ]
+        (np.repeat(row, num_groups), parts.ravel(), run[head].ravel()),
+    )
+    programme.add_rows(
+        np.zeros(num_tasks),
+        (tasks, ends, np.ones(num_tasks)),
+        (tasks, np.full(num_tasks, num_parts + num_tasks), -np.ones(num_tasks)),
+    )

@@ -18,14 +18,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from heteroplace.errors import SolverError
 from heteroplace.native.baselines import MeanGraph
 from heteroplace.native.graph import Dag
 from heteroplace.native.schedule import IntArray
-
-FloatArray = npt.NDArray[np.float64]
+from heteroplace.solve.linear_program import FloatArray, LinearProgram
 
 _MIN_PART = 64
 """Tasks; smaller parts are solved together with the next ones."""
@@ -195,9 +193,6 @@ def _solve_batch(batch: list[list[_Part]], is_paid: FloatArray) -> None:
 
 def _solve(parts: list[_Part]) -> FloatArray:
     """Return f of the edges of all parts, one after the other: one programme, sum of the T."""
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_matrix
-
     sizes = np.array([len(part.run_ns) for part in parts])
     shift = np.concatenate([[0], np.cumsum(sizes)])
     src = np.concatenate([part.src + shift[i] for i, part in enumerate(parts)])
@@ -211,51 +206,38 @@ def _solve(parts: list[_Part]) -> FloatArray:
     edge = np.arange(num_edges)
     out_degree = np.bincount(src, minlength=num_nodes)
     in_degree = np.bincount(dst, minlength=num_nodes)
-    # Columns: s of nodes, f of edges, T of parts. Rows of `<=`: edges first.
-    rows, columns = [edge, edge, edge], [src, dst, num_nodes + edge]
-    entries = [np.ones(num_edges), -np.ones(num_edges), transfer / unit]
-    limits = [-run[src] / unit]
-    num_rows = num_edges
-    for end, degree in ((src, out_degree), (dst, in_degree)):
+    # Columns: s of nodes, f of edges, T of parts.
+    ends = num_nodes + num_edges + np.repeat(np.arange(len(parts)), sizes)
+    programme = LinearProgram(num_nodes + num_edges + len(parts))
+    programme.cost[num_nodes + num_edges :] = 1.0
+    programme.lower[:num_nodes] = head / unit
+    # The only edge of its task and of its reader is free: f = 0 costs no other edge anything.
+    is_shared = (out_degree[src] > 1) | (in_degree[dst] > 1)
+    programme.upper[num_nodes : num_nodes + num_edges] = is_shared
+    programme.add_rows(
+        -run[src] / unit,
+        (edge, src, np.ones(num_edges)),
+        (edge, dst, -np.ones(num_edges)),
+        (edge, num_nodes + edge, transfer / unit),
+    )
+    for node, degree in ((src, out_degree), (dst, in_degree)):
         shared = np.flatnonzero(degree > 1)
         row = np.full(num_nodes, -1)
-        row[shared] = num_rows + np.arange(len(shared))
-        chosen = edge[row[end] >= 0]
-        rows.append(row[end[chosen]])
-        columns.append(num_nodes + chosen)
-        entries.append(-np.ones(len(chosen)))
-        limits.append(1.0 - degree[shared])
-        num_rows += len(shared)
+        row[shared] = np.arange(len(shared))
+        chosen = edge[row[node] >= 0]
+        programme.add_rows(
+            (1.0 - degree[shared]).astype(np.float64),
+            (row[node[chosen]], num_nodes + chosen, -np.ones(len(chosen))),
+        )
     # A part ends after its sinks; where paths go on behind a slice, after every task.
     last = np.flatnonzero((out_degree == 0) | (tail > 0))
-    rows += [num_rows + np.arange(len(last))] * 2
-    columns += [last, num_nodes + num_edges + np.repeat(np.arange(len(parts)), sizes)[last]]
-    entries += [np.ones(len(last)), -np.ones(len(last))]
-    limits.append(-(run + tail)[last] / unit)
-    num_rows += len(last)
-    num_columns = num_nodes + num_edges + len(parts)
-    matrix = coo_matrix(
-        (np.concatenate(entries), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(num_rows, num_columns),
+    row = np.arange(len(last))
+    programme.add_rows(
+        -(run + tail)[last] / unit,
+        (row, last, np.ones(len(last))),
+        (row, ends[last], -np.ones(len(last))),
     )
-    lower = np.zeros(num_columns)
-    lower[:num_nodes] = head / unit
-    upper = np.full(num_columns, np.inf)
-    # The only edge of its task and of its reader is free: f = 0 costs no other edge anything.
-    upper[num_nodes : num_nodes + num_edges] = (out_degree[src] > 1) | (in_degree[dst] > 1)
-    cost = np.zeros(num_columns)
-    cost[num_nodes + num_edges :] = 1.0
-    found = linprog(
-        cost,
-        A_ub=matrix.tocsr(),
-        b_ub=np.concatenate(limits),
-        bounds=np.stack([lower, upper], axis=1),
-        method="highs-ds",
-    )
-    if found.status != 0:
-        raise SolverError(
-            f"HiGHS could not solve the programme of m-SCT ({num_nodes} tasks, {num_edges} edges): "
-            f"{found.message}; use solver 'm-etf', which needs none"
-        )
-    values: FloatArray = found.x[num_nodes : num_nodes + num_edges]
-    return values
+    values = programme.solve("m-sct")
+    if values is None:
+        raise SolverError("the linear programme of 'm-sct' has no solution: a bug of m_sct_lp.py")
+    return values[num_nodes : num_nodes + num_edges]
