@@ -7,7 +7,8 @@ T >= s_i + p_i. Favourites are the edges with f <= threshold.
 
 Unlike Baechi, which hands the whole graph to a solver, the programme is taken apart without a loss:
 no constraint joins the two sides of a task that no edge passes by (in a topological order), and
-parts that are equal, as the layers of a transformer, are solved once. A part of more than
+parts that are equal, as the layers of a transformer, are solved once. Sinks inside a part may reach
+into what follows as far as that takes without transfers; sources likewise. A part of more than
 `_MAX_PART` tasks is cut into slices of its t-level; edges between slices keep f = 1, and the path
 before and after a slice counts with all transfers paid. That is a restriction: its f are feasible,
 but T may be longer than the least one.
@@ -56,9 +57,9 @@ class _Part:
     run_ns: IntArray
     transfer_ns: IntArray
     head_ns: IntArray
-    """[num_nodes], earliest start."""
+    """[num_nodes], earliest start; the part begins at 0."""
     tail_ns: IntArray
-    """[num_nodes], what follows the node at least."""
+    """[num_nodes], what follows the node at least; < 0: how far behind the part it may end."""
 
     def key(self) -> bytes:
         """Equal for parts with equal solutions."""
@@ -127,6 +128,9 @@ def _parts(graph: MeanGraph) -> tuple[list[_Part], bool]:
     np.add.at(passing, graph.dst, -1)
     cuts = np.flatnonzero(np.cumsum(passing[:count]) == 0)
     first_edge = np.searchsorted(graph.src, np.arange(count + 1))
+    free = Dag.of_edges(count, graph.src, graph.dst).levels(
+        graph.run_ns, np.zeros(len(graph.src), dtype=np.int64)
+    )
     parts: list[_Part] = []
     is_least = True
     begin = 0
@@ -136,15 +140,25 @@ def _parts(graph: MeanGraph) -> tuple[list[_Part], bool]:
         edges = np.arange(first_edge[begin], first_edge[end])
         src, dst = graph.src[edges] - begin, graph.dst[edges] - begin
         run_ns = graph.run_ns[begin : end + 1].copy()
+        rest_ns = 0
         if end != count - 1:
             run_ns[end - begin] = 0  # It belongs to the next part.
-        if len(edges) and end - begin >= _MAX_PART:
-            parts.extend(_slices(edges, src, dst, run_ns, graph.transfer_ns[edges]))
-            is_least = False
-        elif len(edges):
-            zeros = np.zeros(len(run_ns), dtype=np.int64)
-            parts.append(_Part(edges, src, dst, run_ns, graph.transfer_ns[edges], zeros, zeros))
+            rest_ns = int(free.blevel_ns[end])
+        transfer_ns = graph.transfer_ns[edges]
+        before_ns = int(free.tlevel_ns[begin])
         begin = end
+        if not len(edges):
+            continue
+        if len(run_ns) > _MAX_PART:
+            parts.extend(_slices(edges, src, dst, run_ns, transfer_ns))
+            is_least = False
+            continue
+        # Beyond all that the part may take, time before and after it changes nothing.
+        most = int(run_ns.sum() + transfer_ns.sum())
+        head_ns, tail_ns = np.zeros((2, len(run_ns)), dtype=np.int64)
+        head_ns[1:][np.bincount(dst, minlength=len(run_ns))[1:] == 0] = -min(before_ns, most)
+        tail_ns[:-1][np.bincount(src, minlength=len(run_ns))[:-1] == 0] = -min(rest_ns, most)
+        parts.append(_Part(edges, src, dst, run_ns, transfer_ns, head_ns, tail_ns))
     return parts, is_least
 
 
