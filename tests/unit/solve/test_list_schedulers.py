@@ -3,30 +3,53 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native import baselines
 from heteroplace.native.schedule import Draft
-from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve import Problem, SolveOptions, get_solver, lower_bound
+from heteroplace.solve.adjusting_placement import AdjustingPlacementSolver
+from heteroplace.solve.etf import EtfSolver
+from heteroplace.solve.getf import GetfSolver
+from heteroplace.solve.greedy import GreedySolver
+from heteroplace.solve.m_etf import MEtfSolver
+from heteroplace.solve.m_sct import MSctSolver
+from heteroplace.solve.m_topo import MTopoSolver, UniformMTopoSolver
+from heteroplace.solve.met import MetSolver
+from heteroplace.solve.order_place import OrderPlaceSolver
 from tests.instances import gpus
 from tests.reference import list_schedulers as reference
 from tests.reference.list_schedulers import Scheduler
 from tests.strategies import Instance, instances
 from tests.unit.solve.test_baselines import LIST_SOLVERS
 
+CASES = pytest.mark.parametrize("cases", [200, pytest.param(1000, marks=pytest.mark.slow)])
+"""How many random instances; the many take minutes."""
+
 any_instance = st.booleans().flatmap(lambda tight: instances(8, is_memory_tight=tight))
 
 
-def is_possible(problem: Problem) -> bool:
-    return bool((problem.native.run_ns >= 0).any(axis=1).all())
+DRAFTS: dict[str, Callable[[Problem], Draft]] = {
+    "met": MetSolver().draft,
+    "greedy": GreedySolver().draft,
+    "heft": lambda problem: problem.native.heft(range(len(problem.cluster.devices))),
+    "etf": EtfSolver().draft,
+    "m-topo": MTopoSolver().draft,
+    "m-topo-uniform": UniformMTopoSolver().draft,
+    "m-etf": MEtfSolver().draft,
+    "m-sct": MSctSolver().draft,
+    "getf": GetfSolver().draft,
+    "order-place": OrderPlaceSolver().draft,
+    "adjusting-placement": AdjustingPlacementSolver().draft,
+}
 
 
 def assert_equal(problem: Problem, draft: Draft, expected: Scheduler) -> None:
@@ -36,80 +59,89 @@ def assert_equal(problem: Problem, draft: Draft, expected: Scheduler) -> None:
     assert draft.violation == expected.violation
 
 
+def for_instances(
+    cases: int, check: Callable[[Problem, int], None], draws: st.SearchStrategy[Instance]
+) -> None:
+    """Run a check on random problems in which every task has a device, with a random seed."""
+
+    @settings(max_examples=cases, deadline=None)
+    @given(case=draws, seed=st.integers(0, 1000))
+    def run(case: Instance, seed: int) -> None:
+        problem = Problem(case.graph, case.cluster, case.costs)
+        if (problem.native.run_ns >= 0).any(axis=1).all():
+            check(problem, seed)
+
+    run()
+
+
+@CASES
+def test_plans_are_valid_fit_and_are_not_below_the_bound(cases: int) -> None:
+    def check(problem: Problem, _seed: int) -> None:
+        bound = lower_bound(problem)
+        for name, draft_of in DRAFTS.items():
+            draft = draft_of(problem)
+            assert draft == draft_of(problem), name
+            if draft.violation:
+                continue
+            plan = problem.native.plan(draft.steps, name)
+            # Memory included.
+            check_plan(problem.graph, problem.cluster, problem.costs, plan)
+            makespan = problem.native.simulate(draft.steps).makespan_ns
+            assert bound <= makespan <= draft.makespan_ns, name
+
+    for_instances(cases, check, any_instance)
+
+
+@CASES
+def test_ample_memory_always_gives_a_plan(cases: int) -> None:
+    def check(problem: Problem, _seed: int) -> None:
+        for name, draft_of in DRAFTS.items():
+            assert draft_of(problem).violation == 0, name
+
+    for_instances(cases, check, instances(8))
+
+
+@CASES
+def test_heft_is_that_of_plain_loops(cases: int) -> None:
+    def check(problem: Problem, _seed: int) -> None:
+        assert_equal(problem, DRAFTS["heft"](problem), reference.heft(problem))
+
+    for_instances(cases, check, any_instance)
+
+
+@CASES
+def test_earliest_pair_is_found_without_looking_at_all(cases: int) -> None:
+    def check(problem: Problem, _seed: int) -> None:
+        by_finish = reference.earliest(problem, lambda trial: trial.finish)
+        assert_equal(problem, baselines.etf(problem.native), by_finish)
+        by_start = reference.earliest(problem, lambda trial: trial.start)
+        assert_equal(problem, baselines.m_etf(problem.native), by_start)
+
+    for_instances(cases, check, any_instance)
+
+
+@CASES
+def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(cases: int) -> None:
+    def check(problem: Problem, seed: int) -> None:
+        draw = random.Random(seed)
+        favourite = [-1] * len(problem.graph.tasks)
+        for task, after in enumerate(problem.graph.successors):
+            children = [child for child in after if child not in favourite]
+            if children and draw.random() < 0.7:
+                favourite[task] = draw.choice(children)
+        draft = baselines.m_sct(problem.native, np.array(favourite, dtype=np.int64))
+        expected = reference.earliest(problem, lambda trial: trial.start, favourite)
+        assert_equal(problem, draft, expected)
+
+    for_instances(cases, check, any_instance)
+
+
 @pytest.mark.parametrize("name", LIST_SOLVERS)
-@settings(max_examples=1000, deadline=None)
-@given(case=any_instance)
-def test_plans_are_valid_fit_and_are_not_below_the_bound(name: str, case: Instance) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
-    try:
-        result = get_solver(name).solve(problem, SolveOptions(iterations=200))
-    except InfeasibleError:
-        return
-    check_plan(case.graph, case.cluster, case.costs, result.plan)  # Memory included.
-    assert result.objective_ns >= result.bound_ns
-    again = get_solver(name).solve(
-        Problem(case.graph, case.cluster, case.costs), SolveOptions(iterations=200)
-    )
-    assert again.plan == result.plan
-
-
-@settings(max_examples=1000, deadline=None)
-@given(case=instances(8))
-def test_ample_memory_always_gives_a_plan_that_is_simulated_no_later(case: Instance) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
-    if not is_possible(problem):
-        return
-    native = problem.native
-    order = baselines.critical_path_order(native)
-    for draft in (
-        baselines.met(native),
-        baselines.greedy(native),
-        baselines.etf(native),
-        baselines.m_etf(native),
-        baselines.m_topo(native, is_uniform=False),
-        baselines.order_place(native, order),
-        baselines.adjusting_placement(native, order),
-    ):
-        assert draft.violation == 0
-        assert native.simulate(draft.steps).makespan_ns <= draft.makespan_ns
-
-
-@settings(max_examples=1000, deadline=None)
-@given(case=any_instance)
-def test_heft_is_that_of_plain_loops(case: Instance) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
-    if is_possible(problem):
-        everything = range(len(case.cluster.devices))
-        assert_equal(problem, problem.native.heft(everything), reference.heft(problem))
-
-
-@settings(max_examples=1000, deadline=None)
-@given(case=any_instance)
-def test_earliest_pair_is_found_without_looking_at_all(case: Instance) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
-    if not is_possible(problem):
-        return
-    by_finish = reference.earliest(problem, lambda trial: trial.finish)
-    assert_equal(problem, baselines.etf(problem.native), by_finish)
-    by_start = reference.earliest(problem, lambda trial: trial.start)
-    assert_equal(problem, baselines.m_etf(problem.native), by_start)
-
-
-@settings(max_examples=1000, deadline=None)
-@given(case=any_instance, seed=st.integers(0, 1000))
-def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(case: Instance, seed: int) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
-    if not is_possible(problem):
-        return
-    draw = random.Random(seed)
-    favourite = [-1] * len(case.graph.tasks)
-    for task, after in enumerate(case.graph.successors):
-        children = [child for child in after if child not in favourite]
-        if children and draw.random() < 0.7:
-            favourite[task] = draw.choice(children)
-    draft = baselines.m_sct(problem.native, np.array(favourite, dtype=np.int64))
-    expected = reference.earliest(problem, lambda trial: trial.start, favourite)
-    assert_equal(problem, draft, expected)
+def test_a_solver_is_its_draft_with_a_bound(name: str) -> None:
+    problem = many_gaps(60, 2)
+    result = get_solver(name).solve(problem, SolveOptions())
+    assert result.plan.steps == DRAFTS[name](problem).steps
+    assert result.bound_ns == lower_bound(problem)
 
 
 def many_gaps(num_tasks: int, seed: int) -> Problem:
