@@ -49,6 +49,7 @@ test-all: setup
 bench: setup
 	$(BIN)/python -m heteroplace.bench compile
 	$(BIN)/python -m heteroplace.bench run
+	$(BIN)/python -m heteroplace.bench place
 
 lint: setup
 	$(BIN)/python -m ruff check .

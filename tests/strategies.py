@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
-from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cluster import (
+    CONGESTION_MODES,
+    COPY_ENGINES,
+    Cluster,
+    Device,
+    Link,
+    Memory,
+)
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run, Step
 
 AMPLE = 10**9
+
+
+def num_cases(count: int) -> settings:
+    """Settings of a property: so many random cases here, and at least 1,000 where CI is set."""
+    return settings(max_examples=max(count, 1000 if os.environ.get("CI") else 0), deadline=None)
 
 
 @dataclass(frozen=True)
@@ -95,53 +109,142 @@ def instances(
     max_tasks: int = 5,
     is_memory_tight: bool = False,
     is_everywhere_allowed: bool = False,
+    max_batch: int = 1,
+    has_modes: bool = False,
 ) -> Instance:
-    """A graph and a cluster with random costs; some pairs unsupported."""
+    """A graph and a cluster with random costs; some pairs unsupported.
+
+    `has_modes`: any congestion mode, and devices with and without copy engines.
+    """
     graph = draw(graphs(max_tasks))
     cluster = draw(clusters(is_memory_tight))
+    if has_modes:
+        cluster = draw(_modes(cluster))
+    if max_batch > 1:
+        cluster = draw(_batch_sizes(cluster, max_batch))
     times = st.integers(0, 12)
     choices = times if is_everywhere_allowed else st.one_of(times, times, times, st.none())
     groups: dict[str, int] = {}
 
-    def cost(task: int, device: int) -> Cost:
+    def cost(task: int, device: int, batch: int = 1) -> Cost:
         value = draw(choices)
         if value is None and device != groups.setdefault(graph.tasks[task].together or "", 0):
             return Cost.unsupported("no kernel")
         return Cost.given(value or 0)
 
-    return Instance(graph, cluster, build_table(graph, cluster, cost))
+    sizes = sorted({size for device in cluster.devices for size in device.batch_sizes})
+    return Instance(graph, cluster, build_table(graph, cluster, cost, tuple(sizes)))
 
 
 @st.composite
-def instances_with_plan(draw: st.DrawFn, max_tasks: int = 7) -> tuple[Instance, Plan]:
-    """An instance with a random valid plan; copies come at random places, also over relays."""
-    instance = draw(instances(max_tasks))
-    graph, cluster, costs = instance.graph, instance.cluster, instance.costs
-    device_of_group: dict[str, int] = {}
-    present: dict[int, list[int]] = {
-        tensor: [cluster.host] if cluster.host is not None else list(range(len(cluster.memories)))
-        for tensor in graph.inputs
-    }
-    steps: list[Step] = []
+def _modes(draw: st.DrawFn, cluster: Cluster) -> Cluster:
+    devices = tuple(
+        replace(device, copy_engines=draw(st.sampled_from(COPY_ENGINES)))
+        for device in cluster.devices
+    )
+    congestion = draw(st.sampled_from(CONGESTION_MODES))
+    return replace(cluster, devices=devices, congestion=congestion)
 
-    def bring(tensor: int, memory: int) -> None:
-        if memory not in present[tensor]:
-            src = draw(st.sampled_from(present[tensor]))
-            steps.append(Copy(tensor, src, memory, cluster.route(src, memory)))
-            present[tensor].append(memory)
 
-    for task_id, task in enumerate(graph.tasks):
-        allowed = [d for d in range(len(cluster.devices)) if costs.run_ns(task_id, d) is not None]
-        device = draw(st.sampled_from(allowed))
-        if task.together is not None:
-            device = device_of_group.setdefault(task.together, 0)
-        memory = cluster.devices[device].memory
-        for tensor in draw(st.permutations(graph.task_inputs[task_id])):
-            bring(tensor, memory)
-        steps.append(Run(task_id, device))
-        for tensor in graph.task_outputs[task_id]:
-            present[tensor] = [memory]
+@st.composite
+def _batch_sizes(draw: st.DrawFn, cluster: Cluster, max_batch: int) -> Cluster:
+    """Every device takes single items, and some larger batches."""
+    larger = st.lists(st.integers(2, max_batch), unique=True)
+    devices = tuple(
+        replace(device, batch_sizes=(1, *sorted(draw(larger)))) for device in cluster.devices
+    )
+    return replace(cluster, devices=devices)
+
+
+@st.composite
+def instances_with_plan(
+    draw: st.DrawFn, max_tasks: int = 7, max_items: int = 1, has_modes: bool = False
+) -> tuple[Instance, Plan]:
+    """An instance with a random valid plan.
+
+    Copies come at random places, also over relays; tasks of different branches and items come in
+    any order; items are run and copied one by one or together.
+    """
+    instance = draw(instances(max_tasks, max_batch=max_items, has_modes=has_modes))
+    num_items = draw(st.integers(1, max_items))
+    graph, cluster = instance.graph, instance.cluster
+    steps = _Steps(draw, graph, cluster, num_items)
+    waiting = [
+        run for task in range(len(graph.tasks)) for run in _runs(draw, instance, task, num_items)
+    ]
+    while waiting:
+        ready = [run for run in waiting if steps.is_ready(run)]
+        run = draw(st.sampled_from(ready)) if num_items > 1 else ready[0]
+        waiting.remove(run)
+        steps.add(run)
     if cluster.host is not None:
         for tensor in draw(st.permutations(sorted(set(graph.outputs)))):
-            bring(tensor, cluster.host)
-    return instance, Plan(graph.digest(), cluster.digest(), tuple(steps), "random")
+            steps.bring(tensor, cluster.host, tuple(range(num_items)))
+    plan = Plan(graph.digest(), cluster.digest(), tuple(steps.found), "random", items=num_items)
+    return instance, plan
+
+
+def _runs(draw: st.DrawFn, instance: Instance, task: int, num_items: int) -> list[Run]:
+    """Batches of a task that hold each item once."""
+    devices = range(len(instance.cluster.devices))
+    if instance.graph.tasks[task].together is not None:
+        devices = range(1)
+    runs = []
+    left = list(range(num_items))
+    while left:
+        items = [left[0], *(item for item in left[1:] if draw(st.booleans()))]
+        allowed = [
+            device
+            for device in devices
+            if len(items) in instance.cluster.devices[device].batch_sizes
+            and instance.costs.run_ns(task, device, len(items)) is not None
+        ]
+        if not allowed:
+            items = items[:1]
+            allowed = [d for d in devices if instance.costs.run_ns(task, d) is not None]
+        runs.append(Run(task, draw(st.sampled_from(allowed)), tuple(items)))
+        left = [item for item in left if item not in items]
+    return runs
+
+
+class _Steps:
+    """The steps of a plan so far, and what they leave where."""
+
+    def __init__(self, draw: st.DrawFn, graph: TaskGraph, cluster: Cluster, num_items: int) -> None:
+        self.found: list[Step] = []
+        self._draw = draw
+        self._graph = graph
+        self._cluster = cluster
+        homes = range(len(cluster.memories)) if cluster.host is None else [cluster.host]
+        self._present: dict[tuple[int, int], list[int]] = {
+            (tensor, item): list(homes) for tensor in graph.inputs for item in range(num_items)
+        }
+        """Memories of each (tensor, item)."""
+
+    def is_ready(self, run: Run) -> bool:
+        """Say whether everything that `run` reads exists somewhere."""
+        reads = self._graph.task_inputs[run.task]
+        return all((tensor, item) in self._present for tensor in reads for item in run.items)
+
+    def add(self, run: Run) -> None:
+        """Add a run and the copies that it needs."""
+        memory = self._cluster.devices[run.device].memory
+        for tensor in self._draw(st.permutations(self._graph.task_inputs[run.task])):
+            self.bring(tensor, memory, run.items)
+        self.found.append(run)
+        for tensor in self._graph.task_outputs[run.task]:
+            self._present.update(((tensor, item), [memory]) for item in run.items)
+
+    def bring(self, tensor: int, memory: int, items: tuple[int, ...]) -> None:
+        """Add copies of the items that are not in `memory`."""
+        left = [item for item in items if memory not in self._present[tensor, item]]
+        while left:
+            src = self._draw(st.sampled_from(self._present[tensor, left[0]]))
+            copied = left[:1]
+            if len(left) > 1 and self._draw(st.booleans()):
+                copied = [item for item in left if src in self._present[tensor, item]]
+            route = self._cluster.route(src, memory)
+            self.found.append(Copy(tensor, src, memory, route, tuple(copied)))
+            for item in copied:
+                self._present[tensor, item].append(memory)
+            left = [item for item in left if item not in copied]

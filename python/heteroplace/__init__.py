@@ -1,23 +1,22 @@
 """heteroplace: place one neural network over all the processors of a machine.
 
-Importing it registers `relay.transform.HeteroPlace` when a TVM with Relay is installed. Without
-one, the planning layers (clusters, task graphs, solvers, reports) work all the same.
+Importing it makes `relay.transform.HeteroPlace` exist in a TVM with Relay, which it does not load.
+Without one, the planning layers (clusters, task graphs, solvers, reports) work all the same.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 from typing import Any
 
-from heteroplace.errors import HeteroPlaceError, MissingTVMError
+from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cluster_file import load_cluster, save_cluster
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
 from heteroplace.run.local import local_cluster
-from heteroplace.tvm_bridge import require_tvm
+from heteroplace.tvm_bridge import add_to_relay_transform, require_tvm
 
 __version__ = "0.1.0"
 
@@ -58,9 +57,5 @@ def __getattr__(name: str) -> Any:
     return module if name == "frontend" else getattr(module, name)
 
 
-# Make `relay.transform.HeteroPlace` exist beside TVM's own passes. Without a TVM that has Relay,
-# whoever asks for a part that needs it gets the error then.
-with contextlib.suppress(MissingTVMError):
-    require_tvm()
-    _transform = importlib.import_module("tvm.relay.transform")
-    _transform.HeteroPlace = __getattr__("HeteroPlace")  # type: ignore[attr-defined]
+# Make `relay.transform.HeteroPlace` exist beside TVM's own passes.
+add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"))

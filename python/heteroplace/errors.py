@@ -40,7 +40,11 @@ class CostMismatchError(HeteroPlaceError):
 
 
 class InfeasibleError(HeteroPlaceError):
-    """No placement satisfies the memory, link and pinning constraints."""
+    """There is no plan: no placement satisfies the memory, link and pinning constraints."""
+
+
+class SolverLimitError(InfeasibleError):
+    """There is no plan, since none was found within the budget; that none exists is not proven."""
 
 
 class SolverError(HeteroPlaceError):

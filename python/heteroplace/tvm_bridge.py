@@ -17,7 +17,9 @@ import os
 import re
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,6 +31,7 @@ MIN_VERSION = (0, 12)
 MAX_VERSION = (0, 19)
 """Newest accepted TVM; later ones have no Relay."""
 
+_RELAY_TRANSFORM = "tvm.relay.transform"
 _HOW_TO_GET_TVM = "run `python -m heteroplace.tvm_wheel install`"
 
 # LLVM 10 knows these names. It compiles newer ones ("x86-64-v3", "sapphirerapids", "znver4")
@@ -84,6 +87,66 @@ def check_version(version: str) -> None:
         raise MissingTVMError(
             f"TVM is version {version}, expected {accepted}: {_HOW_TO_GET_TVM}", name="tvm"
         )
+
+
+def add_to_relay_transform(name: str, make: Callable[[], object]) -> None:
+    """Make `tvm.relay.transform.NAME` exist, as what `make` returns when it is first asked for.
+
+    TVM is not imported for it: it takes 1.5 s, and whoever plans without TVM has no use for it. If
+    it is not loaded yet, the name is added when it is.
+    """
+
+    def add(module: ModuleType) -> None:
+        # TVM's look-up of tuned schedules on the network; see `require_tvm`.
+        os.environ.setdefault("TOPHUB_LOCATION", "NONE")
+
+        others = module.__dict__.get("__getattr__")
+
+        def get(asked: str) -> object:
+            if asked == name:
+                module.__dict__[name] = make()
+                return module.__dict__[name]
+            if others is not None:
+                return others(asked)
+            raise AttributeError(f"module {module.__name__!r} has no attribute {asked!r}")
+
+        module.__dict__["__getattr__"] = get
+
+    loaded = sys.modules.get(_RELAY_TRANSFORM)
+    if loaded is not None:
+        add(loaded)
+    else:
+        sys.meta_path.insert(0, _AfterImport(_RELAY_TRANSFORM, add))
+
+
+class _AfterImport(MetaPathFinder, Loader):
+    """Loads one module as it would be without this, then calls `act` with it."""
+
+    def __init__(self, name: str, act: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._act = act
+        self._loader: Loader | None = None
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None:
+            self._loader, spec.loader = spec.loader, self
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return None if self._loader is None else self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if self._loader is not None:
+            if module.__spec__ is not None:
+                module.__spec__.loader = self._loader
+            self._loader.exec_module(module)
+        self._act(module)
 
 
 def library_path() -> Path:

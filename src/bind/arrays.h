@@ -1,6 +1,5 @@
 #pragma once
 
-#include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
 #include <algorithm>
@@ -13,15 +12,18 @@
 
 namespace heteroplace {
 
+/*! \brief One-dimensional arrays that Python passes. */
 using Ints =
     nanobind::ndarray<const int64_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 using Doubles =
     nanobind::ndarray<const double, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
+/*! \brief The values of an array. */
 inline std::vector<int64_t> ToWide(const Ints& array) {
   return {array.data(), array.data() + array.size()};
 }
 
+/*! \brief The values of an array as a narrower type. */
 template <typename T = int>
 std::vector<T> ToNarrow(const Ints& array) {
   std::vector<T> values;
@@ -32,6 +34,7 @@ std::vector<T> ToNarrow(const Ints& array) {
   return values;
 }
 
+/*! \brief A list of lists. Throws Error(kGraph) if the offsets do not fit the values. */
 inline Csr ToCsr(const Ints& offsets, const Ints& values) {
   Csr csr;
   csr.offsets = ToNarrow(offsets);
@@ -46,15 +49,15 @@ inline Csr ToCsr(const Ints& offsets, const Ints& values) {
 
 /*! \brief Hands a vector to numpy without copying it. */
 inline nanobind::object ToNumpy(std::vector<int64_t> values, size_t columns = 1) {
-  namespace nb = nanobind;
   auto* owned = new std::vector<int64_t>(std::move(values));  // Deleted by the capsule.
-  nb::capsule owner(owned,
-                    [](void* data) noexcept { delete static_cast<std::vector<int64_t>*>(data); });
+  nanobind::capsule owner(
+      owned, [](void* data) noexcept { delete static_cast<std::vector<int64_t>*>(data); });
   if (columns == 1) {
-    return nb::cast(nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size()}, owner));
+    return nanobind::cast(
+        nanobind::ndarray<nanobind::numpy, int64_t>(owned->data(), {owned->size()}, owner));
   }
-  return nb::cast(
-      nb::ndarray<nb::numpy, int64_t>(owned->data(), {owned->size() / columns, columns}, owner));
+  return nanobind::cast(nanobind::ndarray<nanobind::numpy, int64_t>(
+      owned->data(), {owned->size() / columns, columns}, owner));
 }
 
 }  // namespace heteroplace

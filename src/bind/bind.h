@@ -4,7 +4,10 @@
 
 namespace heteroplace {
 
-/*! \brief Adds the scheduling and simulation functions to the extension module. */
+/*! \brief Adds the simulator to the extension module. */
+void BindSimulate(nanobind::module_& module);
+
+/*! \brief Adds the problem and the scheduling functions to the extension module. */
 void BindSchedule(nanobind::module_& module);
 
 /*! \brief Adds the list schedulers of the literature. */
@@ -12,6 +15,12 @@ void BindBaselines(nanobind::module_& module);
 
 /*! \brief Adds the graph algorithms to the extension module. */
 void BindGraph(nanobind::module_& module);
+
+/*! \brief Adds the list schedulers of several items. */
+void BindBatches(nanobind::module_& module);
+
+/*! \brief Adds the search over mappings and what it is built from. */
+void BindMappingSearch(nanobind::module_& module);
 
 /*! \brief Adds the executor to the extension module. */
 void BindExec(nanobind::module_& module);

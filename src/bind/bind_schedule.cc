@@ -6,12 +6,12 @@
 
 #include "bind/arrays.h"
 #include "bind/bind.h"
+#include "bind/poll_python.h"
 #include "model/problem.h"
 #include "sched/evaluate.h"
 #include "sched/heft.h"
 #include "sched/list_schedule.h"
 #include "sched/search.h"
-#include "sim/simulator.h"
 #include "support/error.h"
 
 namespace nb = nanobind;
@@ -38,25 +38,13 @@ SearchStart ToStart(const Problem& problem, const Ints& device, const Ints& orde
   return start;
 }
 
-/*! \brief Asks Python for Ctrl-C and reports progress; true ends the search. */
-bool PollPython(const std::optional<nb::callable>& progress, int64_t evaluations, int64_t best) {
-  nb::gil_scoped_acquire acquire;
-  if (PyErr_CheckSignals() != 0) {
-    // An interrupt ends the search, which still returns its best; any other error is passed on.
-    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) == 0) nb::raise_python_error();
-    PyErr_Clear();
-    return true;
-  }
-  if (progress) (*progress)(evaluations, best);
-  return false;
-}
-
 void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offsets,
                  Ints unit_values, Ints weight_bytes, Ints workspace_bytes, Ints task_group,
                  Ints tensor_bytes, Ints producer, Ints is_output, Ints read_offsets,
                  Ints read_values, Ints memory_bytes, Ints link_bandwidth, Ints link_latency_ns,
                  Ints link_resource_offsets, Ints link_resource_values, Ints route_offsets,
-                 Ints route_links, int host) {
+                 Ints route_links, int host, std::optional<Ints> batch_sizes,
+                 std::optional<Ints> batch_run_ns) {
   Problem problem;
   problem.run_ns = ToWide(run_ns);
   problem.device_memory = ToNarrow(device_memory);
@@ -74,26 +62,10 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
   problem.link_resources = ToCsr(link_resource_offsets, link_resource_values);
   problem.route_links = ToCsr(route_offsets, route_links);
   problem.host = host;
+  if (batch_sizes) problem.batch_sizes = ToNarrow(*batch_sizes);
+  if (batch_run_ns) problem.batch_run_ns = ToWide(*batch_run_ns);
   problem.Finish();
   new (self) Problem(std::move(problem));
-}
-
-nb::tuple SimulateSteps(const Problem& problem, const Ints& rows, const Ints& link_offsets,
-                        const Ints& link_values) {
-  Steps steps;
-  for (size_t index = 0; index + 3 < rows.size(); index += 4) {
-    const int64_t* row = rows.data() + index;
-    steps.list.push_back({row[0] == 0 ? StepKind::kRun : StepKind::kCopy, static_cast<int>(row[1]),
-                          static_cast<int>(row[2]), static_cast<int>(row[3])});
-  }
-  steps.links = ToCsr(link_offsets, link_values);
-  Times times;
-  {
-    nb::gil_scoped_release release;
-    times = Simulate(problem, steps);
-  }
-  return nb::make_tuple(ToNumpy(std::move(times.start_ns)), ToNumpy(std::move(times.finish_ns)),
-                        ToNumpy(std::move(times.used_bytes)), times.makespan_ns);
 }
 
 nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
@@ -124,8 +96,8 @@ void BindSchedule(nb::module_& module) {
            nb::arg("read_values"), nb::arg("memory_bytes"), nb::arg("link_bandwidth"),
            nb::arg("link_latency_ns"), nb::arg("link_resource_offsets"),
            nb::arg("link_resource_values"), nb::arg("route_offsets"), nb::arg("route_links"),
-           nb::arg("host"));
-  module.def("simulate", &SimulateSteps);
+           nb::arg("host"), nb::arg("batch_sizes") = nb::none(),
+           nb::arg("batch_run_ns") = nb::none());
   module.def("heft", [](const Problem& problem, const Ints& preferred) {
     const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
     Schedule schedule;

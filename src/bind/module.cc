@@ -45,5 +45,8 @@ NB_MODULE(_core, module) {
   heteroplace::BindSchedule(module);
   heteroplace::BindBaselines(module);
   heteroplace::BindGraph(module);
+  heteroplace::BindMappingSearch(module);
+  heteroplace::BindBatches(module);
+  heteroplace::BindSimulate(module);
   heteroplace::BindExec(module);
 }

@@ -6,6 +6,7 @@ namespace heteroplace {
 
 void MemoryUse::Clear() {
   used_ = problem_.base_bytes;
+  for (int64_t& bytes : used_) bytes *= num_items_;
   workspace_.assign(problem_.num_devices, 0);
 }
 
@@ -24,12 +25,20 @@ int64_t MemoryUse::ExtraForCopy(int tensor, int memory) const {
   return problem_.tensor_bytes[tensor];
 }
 
-void MemoryUse::AddTask(int task, int device) {
-  used_[problem_.device_memory[device]] += ExtraForTask(task, device);
-  workspace_[device] = std::max(workspace_[device], problem_.workspace_bytes[task]);
+void MemoryUse::AddTask(int task, int device) { AddBatch(task, device, 1, false); }
+
+void MemoryUse::AddBatch(int task, int device, int num_items, bool has_weights) {
+  const int memory = problem_.device_memory[device];
+  if (!has_weights) used_[memory] += problem_.weight_bytes[task];
+  for (int tensor : problem_.task_makes[task]) AddCopy(tensor, memory, num_items);
+  const int64_t workspace = problem_.workspace_bytes[task] * num_items;
+  used_[memory] += std::max<int64_t>(0, workspace - workspace_[device]);
+  workspace_[device] = std::max(workspace_[device], workspace);
 }
 
-void MemoryUse::AddCopy(int tensor, int memory) { used_[memory] += ExtraForCopy(tensor, memory); }
+void MemoryUse::AddCopy(int tensor, int memory, int num_items) {
+  used_[memory] += ExtraForCopy(tensor, memory) * num_items;
+}
 
 int64_t MemoryUse::Overflow() const {
   int64_t total = 0;

@@ -12,18 +12,24 @@ namespace heteroplace {
  *
  * A memory holds the weights of its tasks, every tensor that is made there or copied there, and
  * for each of its devices the largest workspace of the tasks on it. The host memory also holds
- * all model inputs and outputs.
+ * all model inputs and outputs. With several items, tensors are there once for each item, and a
+ * batch needs the workspace of its items at once.
  */
 class MemoryUse {
  public:
-  explicit MemoryUse(const Problem& problem) : problem_(problem) { Clear(); }
+  explicit MemoryUse(const Problem& problem, int num_items = 1)
+      : problem_(problem), num_items_(num_items) {
+    Clear();
+  }
 
   /*! \brief Forgets all tasks and copies. */
   void Clear();
   /*! \brief Charges a task, with the tensors it makes, to its device's memory. */
   void AddTask(int task, int device);
-  /*! \brief Charges a copy of a tensor to a memory. */
-  void AddCopy(int tensor, int memory);
+  /*! \brief Charges a batch of a task; its weights only if the device has not run it before. */
+  void AddBatch(int task, int device, int num_items, bool has_weights);
+  /*! \brief Charges a copy of so many items of a tensor to a memory. */
+  void AddCopy(int tensor, int memory, int num_items = 1);
   /*! \brief Bytes that AddTask would add. */
   int64_t ExtraForTask(int task, int device) const;
   /*! \brief Bytes that AddCopy would add. */
@@ -37,6 +43,7 @@ class MemoryUse {
 
  private:
   const Problem& problem_;
+  int num_items_;                   // of the plan
   std::vector<int64_t> used_;       // [num_memories]
   std::vector<int64_t> workspace_;  // [num_devices], largest so far
 };

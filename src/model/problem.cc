@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "support/error.h"
 
@@ -14,9 +15,30 @@ int CountIds(const std::vector<int>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end()) + 1;
 }
 
-Csr ToCsr(const std::vector<std::vector<int>>& rows) {
+/*! \brief Lists of the positions whose value is 0, 1, ...; negative values are in none. */
+Csr GroupBy(const std::vector<int>& values, int num_lists) {
   Csr csr;
-  for (const auto& row : rows) csr.AddRow(row);
+  csr.offsets.assign(static_cast<size_t>(num_lists) + 1, 0);
+  for (int value : values) {
+    if (value >= 0) ++csr.offsets[value + 1];
+  }
+  std::partial_sum(csr.offsets.begin(), csr.offsets.end(), csr.offsets.begin());
+  csr.values.resize(static_cast<size_t>(csr.offsets.back()));
+  std::vector<int> next = csr.offsets;
+  for (int index = 0; index < static_cast<int>(values.size()); ++index) {
+    if (values[index] >= 0) csr.values[next[values[index]]++] = index;
+  }
+  return csr;
+}
+
+/*! \brief For each value of a square relation the rows that hold it, ascending. */
+Csr Transpose(const Csr& rows) {
+  Csr csr = GroupBy(rows.values, rows.num_rows());
+  std::vector<int> row_of(rows.values.size());
+  for (int row = 0; row < rows.num_rows(); ++row) {
+    std::fill(row_of.begin() + rows.offsets[row], row_of.begin() + rows.offsets[row + 1], row);
+  }
+  for (int& position : csr.values) position = row_of[position];
   return csr;
 }
 
@@ -45,37 +67,54 @@ void Problem::Finish() {
       link_latency_ns.size() == link_bandwidth.size() &&
       link_resources.offsets.size() == link_bandwidth.size() + 1;
   if (!agrees) throw Error(ErrorKind::kGraph, "the arrays of a problem have sizes that disagree");
+  DeriveBatches();
   DeriveLists();
   DeriveTransfers();
   DeriveTails();
 }
 
+void Problem::DeriveBatches() {
+  if (batch_sizes.empty()) batch_sizes = {1};
+  if (batch_run_ns.empty() && batch_sizes.size() == 1) batch_run_ns = run_ns;
+  if (batch_sizes.front() != 1 || batch_run_ns.size() != batch_sizes.size() * run_ns.size()) {
+    throw Error(ErrorKind::kGraph,
+                "batch sizes must begin with 1 and have one run time per task and device each");
+  }
+  batch_row_.assign(static_cast<size_t>(batch_sizes.back()) + 1, -1);
+  for (size_t row = 0; row < batch_sizes.size(); ++row) {
+    if (row > 0 && batch_sizes[row] <= batch_sizes[row - 1]) {
+      throw Error(ErrorKind::kGraph, "batch sizes must rise");
+    }
+    batch_row_[batch_sizes[row]] = static_cast<int>(row);
+  }
+}
+
 void Problem::DeriveLists() {
-  std::vector<std::vector<int>> makes(num_tasks), before(num_tasks), after(num_tasks);
-  std::vector<std::vector<int>> groups(num_groups), devices(num_tasks);
   outputs.clear();
   base_bytes.assign(num_memories, 0);
   for (int tensor = 0; tensor < num_tensors; ++tensor) {
-    if (producer[tensor] >= 0) makes[producer[tensor]].push_back(tensor);
     if (is_output[tensor] != 0) outputs.push_back(tensor);
     if (IsChargedToHost(tensor)) base_bytes[host] += tensor_bytes[tensor];
   }
+  task_makes = GroupBy(producer, num_tasks);
+  group_tasks = GroupBy(task_group, num_groups);
+  predecessors = Csr();
+  allowed = Csr();
+  std::vector<int> row;
   for (int task = 0; task < num_tasks; ++task) {
+    row.clear();
     for (int tensor : task_reads[task]) {
-      if (producer[tensor] >= 0) before[task].push_back(producer[tensor]);
+      if (producer[tensor] >= 0) row.push_back(producer[tensor]);
     }
-    SortUnique(before[task]);
-    for (int other : before[task]) after[other].push_back(task);
-    if (task_group[task] >= 0) groups[task_group[task]].push_back(task);
+    SortUnique(row);
+    predecessors.AddRow(row);
+    row.clear();
     for (int device = 0; device < num_devices; ++device) {
-      if (Run(task, device) != kImpossible) devices[task].push_back(device);
+      if (Run(task, device) != kImpossible) row.push_back(device);
     }
+    allowed.AddRow(row);
   }
-  task_makes = ToCsr(makes);
-  predecessors = ToCsr(before);
-  successors = ToCsr(after);
-  group_tasks = ToCsr(groups);
-  allowed = ToCsr(devices);
+  successors = Transpose(predecessors);
 }
 
 void Problem::DeriveTransfers() {
@@ -89,13 +128,18 @@ void Problem::DeriveTransfers() {
     route_resources.AddRow(resources);
   }
   transfer_ns.assign(static_cast<size_t>(num_tensors) * pairs_, kImpossible);
+  // Neighbours are often of one size, and a 128-bit division costs as much as all the rest.
   for (int tensor = 0; tensor < num_tensors; ++tensor) {
+    int64_t* times = transfer_ns.data() + static_cast<size_t>(tensor) * pairs_;
+    if (tensor > 0 && tensor_bytes[tensor] == tensor_bytes[tensor - 1]) {
+      std::copy(times - pairs_, times, times);
+      continue;
+    }
     for (int pair = 0; pair < static_cast<int>(pairs_); ++pair) {
-      int64_t& time = transfer_ns[static_cast<size_t>(tensor) * pairs_ + static_cast<size_t>(pair)];
       if (pair % num_memories == pair / num_memories) {
-        time = 0;
+        times[pair] = 0;
       } else if (!route_links[pair].empty()) {
-        time = TransferNs(route_links[pair], tensor_bytes[tensor]);
+        times[pair] = TransferNs(route_links[pair], tensor_bytes[tensor]);
       }
     }
   }

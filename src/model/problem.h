@@ -53,6 +53,10 @@ struct Problem {
   Csr link_resources;                    // [num_links], what a copy over the link occupies
   Csr route_links;                       // [num_memories * num_memories], empty: none
   int host = -1;                         // memory id, -1: no host
+  // Sizes of batches that have costs, rising, the first is 1; empty: only {1}.
+  std::vector<int> batch_sizes;
+  // [num_batches][num_tasks][num_devices], kImpossible: no such batch there; empty: run_ns.
+  std::vector<int64_t> batch_run_ns;
 
   // Derived by Finish().
   int num_tasks = 0;
@@ -81,6 +85,16 @@ struct Problem {
     return run_ns[static_cast<size_t>(task) * static_cast<size_t>(num_devices) +
                   static_cast<size_t>(device)];
   }
+  /*! \brief Run time of one batch of a task on a device, or kImpossible. */
+  int64_t BatchRun(int task, int device, int num_items) const {
+    if (num_items == 1) return Run(task, device);
+    if (num_items >= static_cast<int>(batch_row_.size()) || batch_row_[num_items] < 0) {
+      return kImpossible;
+    }
+    const size_t row = static_cast<size_t>(batch_row_[num_items]) * static_cast<size_t>(num_tasks) +
+                       static_cast<size_t>(task);
+    return batch_run_ns[row * static_cast<size_t>(num_devices) + static_cast<size_t>(device)];
+  }
   /*! \brief Row of `route_links` and `route_resources` for a pair of memories. */
   int Pair(int src, int dst) const { return src * num_memories + dst; }
   /*! \brief Time to copy a tensor between two memories, or kImpossible. */
@@ -95,11 +109,13 @@ struct Problem {
   int64_t TransferNs(std::span<const int> links, int64_t bytes) const;
 
  private:
+  void DeriveBatches();
   void DeriveLists();
   void DeriveTransfers();
   void DeriveTails();
 
   size_t pairs_ = 0;
+  std::vector<int> batch_row_;  // [largest batch size + 1], row in batch_run_ns; -1: none
 };
 
 }  // namespace heteroplace

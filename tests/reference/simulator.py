@@ -1,57 +1,56 @@
 """The simulator's rules in the most obvious form: an oracle for the core."""
 
-from __future__ import annotations
-
-from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
-from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Run
 
 
-def reference_times(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan
-) -> list[tuple[int, int]]:
+def reference_times(graph, cluster, costs, plan):
     """Start and finish of every step: after all earlier steps that share a resource with it and
     after the step that put each of its tensors there."""
-    times: list[tuple[int, int]] = []
+    times = []
     for index, step in enumerate(plan.steps):
         start = 0
         for earlier in range(index):
-            if _resources(cluster, plan, earlier) & _resources(cluster, plan, index):
-                start = max(start, times[earlier][1])
-            if _puts(graph, cluster, plan, earlier) & _needs(graph, cluster, plan, index):
+            shares = _resources(cluster, plan, earlier) & _resources(cluster, plan, index)
+            if shares or puts(graph, cluster, plan, earlier) & needs(graph, cluster, plan, index):
                 start = max(start, times[earlier][1])
         if isinstance(step, Run):
-            run_ns = costs.run_ns(step.task, step.device)
-            assert run_ns is not None
-            finish = start + run_ns
+            duration = costs.run_ns(step.task, step.device, len(step.items))
         else:
-            finish = start + cluster.transfer_ns(step.route, graph.tensors[step.tensor].bytes)
-        times.append((start, finish))
+            num_bytes = graph.tensors[step.tensor].bytes * len(step.items)
+            duration = cluster.transfer_ns(step.route, num_bytes)
+        times.append((start, start + duration))
     return times
 
 
-def _resources(cluster: Cluster, plan: Plan, index: int) -> set[tuple[str, str]]:
-    """Units or channels that a step takes."""
+def _resources(cluster, plan, index):
+    """What a step occupies."""
     step = plan.steps[index]
     if isinstance(step, Run):
-        return {("unit", unit) for unit in cluster.devices[step.device].units}
-    return {("channel", cluster.links[link].channel) for link in step.route}
+        return set(cluster.devices[step.device].units)
+    found = set()
+    for link in (cluster.links[link] for link in step.route):
+        ports = {("out", link.src), ("in", link.dst)}
+        found |= {"none": set(), "channel": {link.channel}, "port": ports, "bus": {"all"}}[
+            cluster.congestion
+        ]
+        for side, memory in (("read", link.src), ("write", link.dst)):
+            for device in (device for device in cluster.devices if device.memory == memory):
+                engines = {None: (), 0: device.units, 1: [(1, memory)], 2: [(2, memory, side)]}
+                found |= set(engines[device.copy_engines])
+    return found
 
 
-def _puts(graph: TaskGraph, cluster: Cluster, plan: Plan, index: int) -> set[tuple[int, int]]:
-    """(tensor, memory) pairs that a step brings about."""
+def puts(graph, cluster, plan, index):
+    """(tensor, memory, item) that a step brings about."""
     step = plan.steps[index]
-    if isinstance(step, Run):
-        memory = cluster.devices[step.device].memory
-        return {(tensor, memory) for tensor in graph.task_outputs[step.task]}
-    return {(step.tensor, step.dst)}
+    made = graph.task_outputs[step.task] if isinstance(step, Run) else [step.tensor]
+    memory = cluster.devices[step.device].memory if isinstance(step, Run) else step.dst
+    return {(tensor, memory, item) for tensor in made for item in step.items}
 
 
-def _needs(graph: TaskGraph, cluster: Cluster, plan: Plan, index: int) -> set[tuple[int, int]]:
-    """(tensor, memory) pairs that a step reads."""
+def needs(graph, cluster, plan, index):
+    """(tensor, memory, item) that a step reads."""
     step = plan.steps[index]
-    if isinstance(step, Run):
-        memory = cluster.devices[step.device].memory
-        return {(tensor, memory) for tensor in graph.task_inputs[step.task]}
-    return {(step.tensor, step.src)}
+    read = graph.task_inputs[step.task] if isinstance(step, Run) else [step.tensor]
+    memory = cluster.devices[step.device].memory if isinstance(step, Run) else step.src
+    return {(tensor, memory, item) for tensor in read for item in step.items}

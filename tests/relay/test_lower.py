@@ -381,3 +381,13 @@ def test_a_kernel_of_an_unknown_task_is_refused() -> None:
     costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
     with pytest.raises(LoweringError, match="belongs to task 'other', which the plan does not run"):
         order_items(rows, graph, cluster, plan, simulate(graph, cluster, costs, plan))
+
+
+def test_a_plan_of_several_items_is_refused() -> None:
+    graph, cluster = chain_and_readers()
+    rows = Rows((Value((64,), "int8", input_name="x"),), (), (0,), {})
+    costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
+    steps = tuple(Run(task, 0, (item,)) for task in (0, 1) for item in (0, 1))
+    plan = Plan(graph.digest(), cluster.digest(), steps, "by hand", items=2)
+    with pytest.raises(LoweringError, match="the plan by 'by hand' is for 2 items"):
+        lower(rows, graph, cluster, plan, simulate(graph, cluster, costs, plan))

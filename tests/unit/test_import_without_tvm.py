@@ -73,6 +73,29 @@ def test_planning_works_without_tvm() -> None:
     assert run_without_tvm(PLAN).split() == ["1000", "False"]
 
 
+def test_the_command_line_loads_neither_tvm_nor_the_libraries_of_other_solvers() -> None:
+    program = """
+import sys
+from heteroplace.cli.main import make_parser
+from heteroplace.solve import SOLVERS, get_solver
+make_parser()
+heft = get_solver("heft").objectives
+print(heft, [name for name in ("tvm", "ortools", "pandas", "scipy") if name in sys.modules])
+print(len(SOLVERS), get_solver("cpsat").objectives, "ortools" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
+        timeout=120,
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "('latency',) []"
+    assert second.endswith("('latency',) True")
+
+
 def test_reports_and_clusters_work_without_tvm() -> None:
     program = "import heteroplace as hp; print(hp.local_cluster().devices[0].kind)"
     assert run_without_tvm(program).strip() == "cpu"

@@ -169,3 +169,43 @@ def test_importer_of_onnx_works_with_this_onnx() -> None:
     )
     module, _ = relay.frontend.from_onnx(onnx.helper.make_model(graph))
     assert module["main"].checked_type.ret_type.dtype == "float16"
+
+
+LATE_NAME = """
+import sys
+from heteroplace.tvm_bridge import add_to_relay_transform
+
+made = []
+
+def make():
+    made.append("made")
+    return len
+
+{first}
+add_to_relay_transform("Nothing", make)
+import tvm.relay
+assert made == []
+assert tvm.relay.transform.Nothing is len and tvm.relay.transform.Nothing is len
+assert made == ["made"]
+assert tvm.relay.transform.HeteroPlace.__module__ == "heteroplace.hetero_place"
+assert type(tvm.relay.transform.__spec__.loader).__name__ == "SourceFileLoader"
+try:
+    tvm.relay.transform.Other
+except AttributeError as fault:
+    print(fault)
+"""
+
+
+@pytest.mark.parametrize("first", ["", "import tvm.relay"])
+def test_a_name_is_added_to_relay_transform_whenever_tvm_is_loaded(first: str) -> None:
+    pytest.importorskip("tvm.relay")
+    done = subprocess.run(
+        [sys.executable, "-c", LATE_NAME.format(first=first)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "module 'tvm.relay.transform' has no attribute 'Other'"

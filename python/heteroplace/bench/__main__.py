@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import re
 import sys
@@ -10,15 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace import HeteroPlaceError
-from heteroplace.bench import compile as compile_bench
-from heteroplace.bench import run as run_bench
-from heteroplace.bench.stock import silence_tuning_hint
+from heteroplace.bench import place
+from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2
-_BENCHMARKS = {
-    "compile": (compile_bench, "processor time of import and compilation, against stock TVM"),
-    "run": (run_bench, "run time of plans, against stock TVM and onnxruntime"),
+_NEED_TVM = {
+    "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
+    "run": ("heteroplace.bench.run", "run time of plans, against stock TVM and onnxruntime"),
 }
+"""Modules that import TVM, so they are imported when they are asked for."""
+_PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,19 +31,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         return USAGE
     try:
-        re.compile(options.only)
+        re.compile(options.only or "")
     except re.error as err:
         parser.error(f"--only {options.only!r} is not a regular expression: {err}")
-    silence_tuning_hint()
-    module, _ = _BENCHMARKS[options.benchmark]
     try:
-        rows = module.run(options.only, lambda line: print(line, file=sys.stderr, flush=True))
+        if options.benchmark in _NEED_TVM:
+            require_tvm()
+            module = importlib.import_module(_NEED_TVM[options.benchmark][0])
+            rows, table = module.run(options.only, _say), module.table
+        else:
+            rows, table = place.run(options, _say), place.table
     except HeteroPlaceError as fault:
         print(f"error: {fault}", file=sys.stderr)
         return 1
     if not rows:
         parser.error(f"--only {options.only!r} matches no network")
-    print(module.table(rows))
+    print(table(rows))
     if options.json is not None:
         options.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     return 0
@@ -54,13 +59,20 @@ def make_parser() -> argparse.ArgumentParser:
         description="Benchmarks on this machine. Without a subcommand: this text.",
     )
     commands = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK")
-    for name, (_, text) in _BENCHMARKS.items():
+    texts = {name: text for name, (_, text) in _NEED_TVM.items()} | {"place": _PLACE_TEXT}
+    for name, text in texts.items():
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument(
             "--only", default="", metavar="REGEX", help="only networks whose name matches"
         )
         command.add_argument("--json", type=Path, metavar="FILE", help='write {"rows": [...]}')
+        if name == "place":
+            place.add_arguments(command)
     return parser
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 from heteroplace.bench.models import load_model, model_names
+from heteroplace.bench.stock import silence_tuning_hint
 from heteroplace.bench.study import (
     CHOSEN,
     ONNXRUNTIME,
@@ -25,6 +26,7 @@ from heteroplace.run.local import local_cluster
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
+    silence_tuning_hint()
     cluster = local_cluster()
     rows = []
     for name in filter(re.compile(only).search, model_names()):

@@ -26,7 +26,7 @@ from heteroplace.bench.stock import (
 from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.relay.annotate import annotate
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
@@ -63,7 +63,7 @@ class Prepared:
         devices = tuple(self.cluster.devices[index] for index in ids)
         cluster = replace(self.cluster, devices=devices)
         rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
-        return cluster, replace(self.costs, cluster_digest=cluster.digest(), rows=rows)
+        return cluster, table_from_rows(self.costs.graph_digest, cluster, rows)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The command `heteroplace`: reads the arguments, runs one subcommand, turns errors into codes.
 
-Exit codes are those of tvmc, and one more: 0 done, 2 wrong usage, 3 no placement is possible, 4 the
-input is wrong, 5 a package is missing, 130 interrupted.
+Exit codes: 0 done (`place`: there is a plan), 2 wrong usage or input, 3 no placement is possible, 4
+no plan was found within the budget, 5 a package is missing, 130 interrupted without a plan.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 import heteroplace
 from heteroplace.cli import check, place
-from heteroplace.errors import HeteroPlaceError, InfeasibleError
+from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 
-USAGE, INFEASIBLE, WRONG_INPUT, MISSING_PACKAGE, INTERRUPTED = 2, 3, 4, 5, 130
+WRONG_INPUT, INFEASIBLE, NO_PLAN, MISSING_PACKAGE, INTERRUPTED = 2, 3, 4, 5, 130
 # Every module adds its subcommands with `add_commands(subparsers)`; each sets `run`, which takes
 # the parsed arguments and returns nothing.
 _MODULES = (place, check)
@@ -70,6 +70,8 @@ def _exit_code(fault: Exception) -> int:
     # MissingTVMError is also an ImportError.
     if isinstance(fault, ImportError):
         return MISSING_PACKAGE
+    if isinstance(fault, SolverLimitError):
+        return NO_PLAN
     return INFEASIBLE if isinstance(fault, InfeasibleError) else WRONG_INPUT
 
 

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import math
 import sys
+import time
+from pathlib import Path
 
-from heteroplace.errors import MissingCostError
+from heteroplace.cli.progress import Interrupts, ProgressLine
+from heteroplace.errors import HeteroPlaceError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
+from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.cost_file import costs_from_times, load_costs
 from heteroplace.model.graph_file import GraphFile, load_graph
 from heteroplace.model.plan_file import save_plan
+from heteroplace.model.units import format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.tables import (
     Candidate,
@@ -24,6 +31,7 @@ from heteroplace.report.tables import (
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
+from heteroplace.solve.base import OBJECTIVES, make_result
 from heteroplace.solve.single import single_makespans
 
 
@@ -44,8 +52,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--solver", choices=list(SOLVERS), default="auto", help="default: auto")
     parser.add_argument(
+        "--objective",
+        choices=OBJECTIVES,
+        default=defaults.objective,
+        help=f"a short run, or many runs per second; default: {defaults.objective}",
+    )
+    parser.add_argument(
         "--budget",
-        type=float,
+        type=_seconds,
         default=defaults.time_limit_s,
         metavar="SECONDS",
         help=f"time limit; default: {defaults.time_limit_s:g}",
@@ -57,6 +71,16 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="limit that gives the same plan every time, unlike a time limit",
     )
     parser.add_argument("--seed", type=int, default=defaults.seed, help="default: 0")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=defaults.threads,
+        metavar="N",
+        help=f"threads of a solver that uses several; default: {defaults.threads}",
+    )
+    parser.add_argument(
+        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
@@ -64,33 +88,93 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Solve, print, and write the files that were asked for."""
-    cluster = load_cluster(arguments.cluster)
-    read = load_graph(arguments.graph)
+    """Solve, print, and write the files that were asked for.
+
+    The first Ctrl-C ends the search; its best plan is taken. The second one ends the program.
+    """
+    is_shown = arguments.progress or sys.stderr.isatty()
+    line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter())
+    _check_folders(arguments.output, arguments.trace)
     options = SolveOptions(
-        time_limit_s=arguments.budget, iterations=arguments.iterations, seed=arguments.seed
+        objective=arguments.objective,
+        time_limit_s=arguments.budget,
+        iterations=arguments.iterations,
+        seed=arguments.seed,
+        threads=arguments.threads,
+        progress=line,
     )
-    problem = Problem(read.graph, cluster, read_costs(arguments.costs, read, cluster))
-    result = get_solver(arguments.solver).solve(problem, options)
+    with paused_collector():
+        cluster = load_cluster(arguments.cluster)
+        read = load_graph(arguments.graph)
+        problem = Problem(read.graph, cluster, read_costs(arguments.costs, read, cluster))
+        gc.freeze()  # Hundreds of thousands of values that stay, and need not be walked again.
+    try:
+        with Interrupts() as interrupts:
+            result = _solve(problem, arguments.solver, options, line, interrupts)
+            interrupts.ends_work = False
+            _finish(arguments, problem, result)
+    finally:
+        gc.unfreeze()
+
+
+def _solve(
+    problem: Problem,
+    solver: str,
+    options: SolveOptions,
+    line: ProgressLine,
+    interrupts: Interrupts,
+) -> SolveResult:
+    """Return the solver's plan, or the best one it reported before Ctrl-C.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        There was no plan, or it was pressed twice.
+    """
+    begin = time.perf_counter()
+    try:
+        result = get_solver(solver).solve(problem, options)
+    except KeyboardInterrupt:
+        latest = line.latest
+        if interrupts.count > 1 or latest is None or latest.plan is None:
+            raise
+        plan, wall_s = latest.plan(), time.perf_counter() - begin
+        if options.objective == "latency":
+            result = make_result(
+                problem, plan, latest.bound_ns, solver, wall_s, was_interrupted=True
+            )
+        else:
+            objective = latest.best_ns or 0
+            result = SolveResult(plan, objective, latest.bound_ns, "interrupted", solver, wall_s)
+    finally:
+        line.close()
+    if interrupts.count > 1:
+        raise KeyboardInterrupt
+    if interrupts.count > 0:
+        print("note: interrupted; this is the best plan so far", file=sys.stderr, flush=True)
+    return result
+
+
+def _finish(arguments: argparse.Namespace, problem: Problem, result: SolveResult) -> None:
+    graph, cluster = problem.graph, problem.cluster
     plan = explain(problem, result.plan)
-    timeline = simulate(problem.graph, cluster, problem.costs, plan)
+    timeline = simulate(graph, cluster, problem.costs, plan)
     if arguments.output:
-        save_plan(plan, problem.graph, cluster, arguments.output)
+        save_plan(plan, graph, cluster, arguments.output)
     if arguments.trace:
-        runs = [TraceRun("predicted", plan, timeline)]
-        write_trace(arguments.trace, problem.graph, cluster, runs)
+        write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
         json.dump(_to_json(problem, result, plan.reasons), sys.stdout, indent=1)
         print()
         return
     tables = (
-        placement_table(problem.graph, cluster, plan, timeline),
-        device_table(problem.graph, cluster, plan, timeline),
-        channel_table(problem.graph, cluster, plan, timeline),
+        placement_table(graph, cluster, plan, timeline),
+        device_table(graph, cluster, plan, timeline),
+        channel_table(graph, cluster, plan, timeline),
         candidates_table([Candidate(*entry) for entry in result.candidates])
         if result.candidates
         else "",
-        _summary(problem, result),
+        _summary(problem, result, arguments.objective, timeline.makespan_ns),
     )
     print("\n\n".join(table for table in tables if table))
 
@@ -113,17 +197,37 @@ def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable
     return costs_from_times(read.graph, cluster, read.times)
 
 
-def _summary(problem: Problem, result: SolveResult) -> str:
+def _summary(problem: Problem, result: SolveResult, objective: str, makespan_ns: int) -> str:
     singles = single_makespans(problem).items()
     best_single = min(singles, key=lambda single: single[1], default=None)
-    text = headline(
-        problem.cluster,
-        result.plan,
-        result.objective_ns,
-        best_single,
-        result.bound_ns,
-    )
+    bound = result.bound_ns if objective == "latency" else None
+    text = headline(problem.cluster, result.plan, makespan_ns, best_single, bound)
+    if objective == "throughput":
+        text += (
+            f"\none item every {format_ns(result.objective_ns)} (bound "
+            f"{format_ns(result.bound_ns)}, gap {100 * result.gap:.0f} %)"
+        )
     return f"{text}\nsolver {result.solver}: {result.status} after {result.wall_s:.2f} s"
+
+
+def _seconds(text: str) -> float:
+    """Read a budget."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
+    return value
+
+
+def _check_folders(*paths: str | None) -> None:
+    """Raise before the work if a file could not be written after it."""
+    for path in paths:
+        if path is not None and not Path(path).parent.is_dir():
+            raise HeteroPlaceError(
+                f"{path}: folder {str(Path(path).parent)!r} does not exist; make it first"
+            )
 
 
 def _to_json(problem: Problem, result: SolveResult, reasons: tuple[str, ...]) -> dict[str, object]:

@@ -8,11 +8,14 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from heteroplace.cli.main import INFEASIBLE, MISSING_PACKAGE, WRONG_INPUT
+from heteroplace.cli.main import INFEASIBLE, MISSING_PACKAGE
 from heteroplace.errors import HeteroPlaceError, InfeasibleError
 from heteroplace.tvm_bridge import require_tvm
 
 Command = Callable[[argparse.Namespace], int]
+
+WRONG_INPUT = 4
+"""Exit code of tvmc; the command `heteroplace` has another."""
 
 LOADER_ERRORS = (
     ArithmeticError,

@@ -61,10 +61,15 @@ def lower(
     Raises
     ------
     LoweringError
-        Rows and plan do not belong together.
+        Rows and plan do not belong together, or the plan is for several items.
     InfeasibleError
         Weights and values do not fit in some memory, even with all reuse that the order allows.
     """
+    if plan.items != 1:
+        raise LoweringError(
+            f"the plan by {plan.origin!r} is for {plan.items} items; a program runs one. Compile a "
+            f"plan of one item, or a model whose inputs hold {plan.items} (its batch dimension)"
+        )
     items = order_items(rows, graph, cluster, plan, predicted)
     lowered = _Lowering(rows, graph, cluster, items, is_tight=False).run()
     if _excess(lowered, cluster):

@@ -9,8 +9,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
-
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster, Device, Memory
 
@@ -76,6 +74,8 @@ def memory_bytes() -> int:
     Not what is free at the moment: a cluster must be the same today and tomorrow, or costs and
     plans made for it could not be used again.
     """
+    import psutil  # 20 ms, which planning for other machines need not spend
+
     total = int(psutil.virtual_memory().total)
     limit = _CGROUP / "memory.max"
     if limit.exists() and (text := limit.read_text().strip()) != "max":

@@ -6,13 +6,18 @@ tensor, over any path of links; solvers in this package use the tensor's home an
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
 from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.memory import memory_use
-from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.memory import plan_memory_use
+from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.units import format_bytes
+
+_MAX_ITEMS_SHOWN = 8
 
 
 def check_plan(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> None:
@@ -47,10 +52,12 @@ class _Checker:
         self._costs = costs
         self._plan = plan
         self._faults: list[str] = []
-        self._present: set[tuple[int, int]] = set()
-        """(tensor, memory) pairs that hold so far."""
-        self._device: dict[int, int] = {}
-        """Device of each task run so far."""
+        self._present: set[tuple[int, int, int]] = set()
+        """(tensor, memory, item) that hold so far."""
+        self._device: dict[tuple[int, int], int] = {}
+        """Device of each (task, item) run so far."""
+        self._charged: list[Step] = []
+        """Steps that name what exists, for the memory rule."""
 
     def digest_faults(self) -> list[str]:
         faults = []
@@ -64,22 +71,56 @@ class _Checker:
         return faults
 
     def faults(self) -> list[str]:
+        if self._plan.items < 1:
+            return [f"it is for {self._plan.items} items; expected at least 1"]
+        memories = range(len(self._cluster.memories))
+        homes = memories if self._cluster.host is None else (self._cluster.host,)
         for tensor in self._graph.inputs:
-            for memory in range(len(self._cluster.memories)):
-                if self._cluster.host in (None, memory):
-                    self._present.add((tensor, memory))
+            for memory in homes:
+                self._present.update(self._each(tensor, memory, self._all_items))
         for index, step in enumerate(self._plan.steps):
             if isinstance(step, Run):
                 self._check_run(index, step)
             else:
                 self._check_copy(index, step)
         for task_id, task in enumerate(self._graph.tasks):
-            if task_id not in self._device:
-                self._faults.append(f"task {task.name!r} is never run")
+            missing = [item for item in self._all_items if (task_id, item) not in self._device]
+            if missing:
+                self._faults.append(f"task {task.name!r} is never run{self._for(missing)}")
         self._check_needs()
         self._check_groups()
         self._check_memory()
         return self._faults
+
+    @property
+    def _all_items(self) -> range:
+        return range(self._plan.items)
+
+    def _for(self, items: Sequence[int]) -> str:
+        """Which items a fault is about; nothing for a plan of one item."""
+        if self._plan.items == 1:
+            return ""
+        shown = ", ".join(map(str, items[:_MAX_ITEMS_SHOWN]))
+        left_out = ", ..." if len(items) > _MAX_ITEMS_SHOWN else ""
+        return f" for item{'s' if len(items) > 1 else ''} {shown}{left_out}"
+
+    @staticmethod
+    def _each(tensor: int, memory: int, items: Iterable[int]) -> list[tuple[int, int, int]]:
+        return [(tensor, memory, item) for item in items]
+
+    def _absent(self, tensor: int, memory: int, items: Iterable[int]) -> list[int]:
+        """The items whose `tensor` is not in `memory` so far."""
+        return [item for item in items if (tensor, memory, item) not in self._present]
+
+    def _has_item_faults(self, where: str, items: tuple[int, ...]) -> bool:
+        known = items and items[0] >= 0 and items[-1] < self._plan.items
+        if known and list(items) == sorted(set(items)):
+            return False
+        self._faults.append(
+            f"{where}: its items are {items}; expected some of 0 to {self._plan.items - 1}, "
+            f"ascending"
+        )
+        return True
 
     def _check_run(self, index: int, step: Run) -> None:
         graph, cluster = self._graph, self._cluster
@@ -94,23 +135,46 @@ class _Checker:
             return
         device = cluster.devices[step.device]
         where = f"step {index}, run {task.name!r} @{device.name}"
-        if step.task in self._device:
-            self._faults.append(f"{where}: the task has run before")
+        if self._has_item_faults(where, step.items):
+            return
+        repeated = [item for item in step.items if (step.task, item) in self._device]
+        if repeated:
+            self._faults.append(f"{where}: the task has run before{self._for(repeated)}")
             return
         if task.devices is not None and device.name not in task.devices:
             allowed = ", ".join(task.devices) or "no device"
             self._faults.append(f"{where}: the task is allowed on {allowed} only")
-        cost = self._costs.rows[step.task][step.device]
-        if cost.ns is None:
-            self._faults.append(f"{where}: its cost there is {cost.source} ({cost.reason})")
+        self._check_cost(where, step)
         for tensor in graph.task_inputs[step.task]:
-            if (tensor, device.memory) not in self._present:
+            absent = self._absent(tensor, device.memory, step.items)
+            if absent:
                 self._faults.append(
                     f"{where}: tensor {graph.tensors[tensor].name!r} is not in memory "
-                    f"{cluster.memories[device.memory].name!r} by then"
+                    f"{cluster.memories[device.memory].name!r} by then{self._for(absent)}"
                 )
-        self._device[step.task] = step.device
-        self._present.update((tensor, device.memory) for tensor in graph.task_outputs[step.task])
+        self._charged.append(step)
+        self._device.update(((step.task, item), step.device) for item in step.items)
+        for tensor in graph.task_outputs[step.task]:
+            self._present.update(self._each(tensor, device.memory, step.items))
+
+    def _check_cost(self, where: str, step: Run) -> None:
+        """The device takes batches of that size, and their cost is known."""
+        size = len(step.items)
+        sizes = self._cluster.devices[step.device].batch_sizes
+        if size not in sizes:
+            self._faults.append(
+                f"{where}: a batch of {size}; the device takes batches of "
+                f"{', '.join(map(str, sizes))}"
+            )
+        elif size not in self._costs.batches:
+            self._faults.append(
+                f"{where}: a batch of {size}; the costs are for batches of "
+                f"{', '.join(map(str, self._costs.batches))}"
+            )
+        else:
+            cost = self._costs.cost(step.task, step.device, size)
+            if cost.ns is None:
+                self._faults.append(f"{where}: its cost there is {cost.source} ({cost.reason})")
 
     def _check_copy(self, index: int, step: Copy) -> None:
         graph, cluster = self._graph, self._cluster
@@ -124,12 +188,22 @@ class _Checker:
             return
         src, dst = cluster.memories[step.src].name, cluster.memories[step.dst].name
         where = f"step {index}, copy {graph.tensors[step.tensor].name!r} {src}->{dst}"
-        if (step.tensor, step.src) not in self._present:
-            self._faults.append(f"{where}: the tensor is not in memory {src!r} by then")
-        if (step.tensor, step.dst) in self._present:
-            self._faults.append(f"{where}: the tensor is in memory {dst!r} already")
+        if self._has_item_faults(where, step.items):
+            return
+        absent = self._absent(step.tensor, step.src, step.items)
+        if absent:
+            self._faults.append(
+                f"{where}: the tensor is not in memory {src!r} by then{self._for(absent)}"
+            )
+        arrived = set(self._absent(step.tensor, step.dst, step.items))
+        repeated = [item for item in step.items if item not in arrived]
+        if repeated:
+            self._faults.append(
+                f"{where}: the tensor is in memory {dst!r} already{self._for(repeated)}"
+            )
         self._faults.extend(f"{where}: {fault}" for fault in self._route_faults(step))
-        self._present.add((step.tensor, step.dst))
+        self._charged.append(step)
+        self._present.update(self._each(step.tensor, step.dst, step.items))
 
     def _route_faults(self, step: Copy) -> list[str]:
         links = self._cluster.links
@@ -150,48 +224,51 @@ class _Checker:
     def _check_needs(self) -> None:
         """Outputs are in the host memory, and every copy has a reader."""
         graph, cluster = self._graph, self._cluster
-        needed = {(copy.tensor, copy.src) for copy in self._plan.copies}
+        needed: set[tuple[int, int, int]] = set()
+        for copy in self._plan.copies:
+            needed.update(self._each(copy.tensor, copy.src, copy.items))
         if cluster.host is not None:
             for tensor in dict.fromkeys(graph.outputs):
-                needed.add((tensor, cluster.host))
-                if (tensor, cluster.host) not in self._present:
+                needed.update(self._each(tensor, cluster.host, self._all_items))
+                absent = self._absent(tensor, cluster.host, self._all_items)
+                if absent:
                     self._faults.append(
                         f"output {graph.tensors[tensor].name!r} does not end in the host memory "
-                        f"{cluster.memories[cluster.host].name!r}"
+                        f"{cluster.memories[cluster.host].name!r}{self._for(absent)}"
                     )
-        for task, device in self._device.items():
+        for (task, item), device in self._device.items():
             memory = cluster.devices[device].memory
-            needed.update((tensor, memory) for tensor in graph.task_inputs[task])
+            needed.update((tensor, memory, item) for tensor in graph.task_inputs[task])
         for index, step in enumerate(self._plan.steps):
-            if not isinstance(step, Copy) or (step.tensor, step.dst) in needed:
+            if not isinstance(step, Copy) or step.tensor not in range(len(graph.tensors)):
                 continue
-            if step.tensor in range(len(graph.tensors)):
+            unread = [i for i in step.items if (step.tensor, step.dst, i) not in needed]
+            if unread:
                 name = graph.tensors[step.tensor].name
-                self._faults.append(f"step {index} copies tensor {name!r} where nobody reads it")
+                self._faults.append(
+                    f"step {index} copies tensor {name!r} where nobody reads it{self._for(unread)}"
+                )
 
     def _check_groups(self) -> None:
-        groups: dict[str, dict[int, str]] = {}
-        for task_id, device in sorted(self._device.items()):
+        """Tasks of one label share a device, item by item."""
+        groups: dict[tuple[str, int], dict[int, str]] = {}
+        for (task_id, item), device in sorted(self._device.items()):
             task = self._graph.tasks[task_id]
             if task.together is not None:
-                groups.setdefault(task.together, {}).setdefault(device, task.name)
-        for label, tasks in groups.items():
+                groups.setdefault((task.together, item), {}).setdefault(device, task.name)
+        for (label, item), tasks in groups.items():
             if len(tasks) > 1:
                 where = ", ".join(
                     f"{name!r} @{self._cluster.devices[device].name}"
                     for device, name in tasks.items()
                 )
-                self._faults.append(f"tasks labelled {label!r} must share a device: {where}")
+                self._faults.append(
+                    f"tasks labelled {label!r} must share a device{self._for([item])}: {where}"
+                )
 
     def _check_memory(self) -> None:
-        placement = [self._device.get(task, -1) for task in range(len(self._graph.tasks))]
-        copies = [
-            (copy.tensor, copy.dst)
-            for copy in self._plan.copies
-            if copy.tensor in range(len(self._graph.tensors))
-            and copy.dst in range(len(self._cluster.memories))
-        ]
-        used = memory_use(self._graph, self._cluster, placement, copies)
+        charged = replace(self._plan, steps=tuple(self._charged))
+        used = plan_memory_use(self._graph, self._cluster, charged)
         for memory, need in zip(self._cluster.memories, used, strict=True):
             if need > memory.bytes:
                 self._faults.append(

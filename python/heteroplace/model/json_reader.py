@@ -18,6 +18,8 @@ from heteroplace.model.units import is_integer
 
 T = TypeVar("T")
 D = TypeVar("D")
+MAX_NUMBER = 1e300
+"""Numbers that are not whole are below this."""
 _MAX_SHOWN = 60
 _MAX_FAULTS = 50
 # Finding the nearest of many names is slow, and nobody needs it for every fault.
@@ -70,7 +72,7 @@ class ObjectReader:
     def __init__(self, value: object, path: str, faults: Faults) -> None:
         self.path = path
         self.faults = faults
-        self._keys: list[str] = []
+        self._keys: dict[str, None] = {}
         self._values: dict[str, object] = {}
         if isinstance(value, dict):
             self._values = value
@@ -80,7 +82,7 @@ class ObjectReader:
 
     def has(self, key: str) -> bool:
         """Say whether the object has `key`; asking makes it a known key."""
-        self._keys.append(key)
+        self._keys[key] = None
         return key in self._values
 
     def optional(self, key: str, convert: Callable[[object], T], default: D) -> T | D:
@@ -88,7 +90,7 @@ class ObjectReader:
 
         `convert` raises ValueError with a description of what it expects.
         """
-        self._keys.append(key)
+        self._keys[key] = None
         if key not in self._values:
             return default
         try:
@@ -119,7 +121,7 @@ class ObjectReader:
 
     def entries(self) -> list[tuple[str, str, object]]:
         """Return (key, path, value) of every key, for an object whose keys are names."""
-        self._keys.extend(self._values)
+        self._keys.update(dict.fromkeys(self._values))
         return [(key, key_path(self.path, key), value) for key, value in self._values.items()]
 
     def finish(self) -> None:
@@ -127,10 +129,7 @@ class ObjectReader:
         for key in self._values:
             if key not in self._keys:
                 unused = [known for known in self._keys if known not in self._values]
-                hint = (
-                    did_you_mean(key, unused)
-                    or f"; known keys: {', '.join(dict.fromkeys(self._keys))}"
-                )
+                hint = did_you_mean(key, unused) or f"; known keys: {', '.join(self._keys)}"
                 self.faults.add(self.path, f"unknown key {show(key)}{hint}")
 
 
@@ -224,7 +223,11 @@ def an_integer(value: object) -> int:
 
 def a_number(value: object) -> float:
     """Accept a finite number >= 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e300:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 <= value < MAX_NUMBER
+    ):
         raise ValueError("a number >= 0")
     return value
 

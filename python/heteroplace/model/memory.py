@@ -1,9 +1,11 @@
-"""The static memory rule: how many bytes a placement needs in each memory (Moirai, eq. 5).
+"""The static memory rule: how many bytes a plan needs in each memory (Moirai, eq. 5).
 
 A memory holds the weights of the tasks on its devices, every tensor that is made there or copied
 there, and for each of its devices the largest workspace of the tasks on it. The host memory also
 holds all model inputs and outputs. Nothing is freed during a run: the rule does not depend on the
-order. The core has the same rule in `src/model/memory_use.cc`; a property test compares them.
+order. With several items (DiviML, eq. 6) tensors are there once for each item, a batch needs the
+workspace of all its items, and weights are there once for each device that runs the task. The core
+has the same rule in `src/model/memory_use.cc`; a property test compares them.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan, Run
 
 
 def memory_use(
@@ -20,7 +23,7 @@ def memory_use(
     placement: Sequence[int],
     copies: Iterable[tuple[int, int]],
 ) -> tuple[int, ...]:
-    """Return the bytes in use in each memory.
+    """Return the bytes that a placement of one item needs in each memory.
 
     Parameters
     ----------
@@ -29,21 +32,62 @@ def memory_use(
     copies
         (tensor id, destination memory id) of each copy.
     """
-    used = [0] * len(cluster.memories)
-    workspace = [0] * len(cluster.devices)
-    present: set[tuple[int, int]] = set()
-    if cluster.host is not None:
-        present.update((tensor, cluster.host) for tensor in (*graph.inputs, *graph.outputs))
-    for task_id, device in enumerate(placement):
-        if device < 0:
-            continue
-        memory = cluster.devices[device].memory
-        used[memory] += graph.tasks[task_id].weight_bytes
-        workspace[device] = max(workspace[device], graph.tasks[task_id].workspace_bytes)
-        present.update((tensor, memory) for tensor in graph.task_outputs[task_id])
-    present.update(copies)
-    for tensor, memory in present:
-        used[memory] += graph.tensors[tensor].bytes
-    for device, num_bytes in enumerate(workspace):
-        used[cluster.devices[device].memory] += num_bytes
-    return tuple(used)
+    use = _Use(graph, cluster, num_items=1)
+    for task, device in enumerate(placement):
+        if device >= 0:
+            use.add_batch(task, device, 1)
+    for tensor, memory in dict.fromkeys(copies):
+        use.add_tensor(tensor, memory, 1)
+    return use.total()
+
+
+def plan_memory_use(graph: TaskGraph, cluster: Cluster, plan: Plan) -> tuple[int, ...]:
+    """Return the bytes that a plan needs in each memory. Its steps must name what exists."""
+    use = _Use(graph, cluster, plan.items)
+    for step in plan.steps:
+        if isinstance(step, Run):
+            use.add_batch(step.task, step.device, len(step.items))
+        else:
+            use.add_tensor(step.tensor, step.dst, len(step.items))
+    return use.total()
+
+
+class _Use:
+    """Adds up the bytes in each memory."""
+
+    def __init__(self, graph: TaskGraph, cluster: Cluster, num_items: int) -> None:
+        self._graph = graph
+        self._cluster = cluster
+        self._used = [0] * len(cluster.memories)
+        self._workspace = [0] * len(cluster.devices)
+        self._has_weights: set[tuple[int, int]] = set()
+        """(task, device) pairs."""
+        self._kept: frozenset[int] = frozenset()
+        """Tensors with room set aside in the host memory."""
+        if cluster.host is not None:
+            self._kept = frozenset((*graph.inputs, *graph.outputs))
+            kept_bytes = sum(graph.tensors[tensor].bytes for tensor in self._kept)
+            self._used[cluster.host] = kept_bytes * num_items
+
+    def add_batch(self, task: int, device: int, num_items: int) -> None:
+        """Charge a run and the tensors that it makes."""
+        memory = self._cluster.devices[device].memory
+        if (task, device) not in self._has_weights:
+            self._has_weights.add((task, device))
+            self._used[memory] += self._graph.tasks[task].weight_bytes
+        workspace = self._graph.tasks[task].workspace_bytes * num_items
+        self._workspace[device] = max(self._workspace[device], workspace)
+        for tensor in self._graph.task_outputs[task]:
+            self.add_tensor(tensor, memory, num_items)
+
+    def add_tensor(self, tensor: int, memory: int, num_items: int) -> None:
+        """Charge items of a tensor that are made in a memory or copied there."""
+        if memory != self._cluster.host or tensor not in self._kept:
+            self._used[memory] += self._graph.tensors[tensor].bytes * num_items
+
+    def total(self) -> tuple[int, ...]:
+        """Return the bytes in each memory."""
+        used = list(self._used)
+        for device, num_bytes in enumerate(self._workspace):
+            used[self._cluster.devices[device].memory] += num_bytes
+        return tuple(used)

@@ -1,10 +1,13 @@
 """A plan: the ordered program of run and copy steps. It says where and in which order.
 
 When each step starts is a `Timeline`. The schedule is the order of the program (DistIR, section 2):
-each unit (core, GPU) and each channel serves one step at a time, in list order; a run takes its
-device's units, a copy takes every channel of its route at once; a step starts when all its
-resources are free and its tensors are in its memory. So a plan has exactly one timeline for given
-costs, found in one pass.
+each unit (core, GPU) and whatever copies contend for (`Cluster.link_resources`) serves one step at
+a time, in list order; a run takes its device's units, a copy takes what every link of its route
+occupies, all at once; a step starts when all that is free and its tensors are in its memory. So a
+plan has exactly one timeline for given costs, found in one pass.
+
+A plan may be for several items (model inputs) at once, as DiviML's (section II): a run of several
+items is one batch, a copy of several items is one transfer of all their bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ class Run:
 
     task: int
     device: int
+    items: tuple[int, ...] = (0,)
+    """Which of the plan's items form this batch, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,8 @@ class Copy:
     dst: int
     route: tuple[int, ...]
     """Ids of the links it goes over."""
+    items: tuple[int, ...] = (0,)
+    """For which of the plan's items, ascending."""
 
 
 Step = Run | Copy
@@ -47,9 +54,14 @@ class Plan:
     """Solver, options and seed that made it."""
     reasons: tuple[str, ...] = ()
     """For each task why it is where it is; empty: not explained yet."""
+    items: int = 1
+    """Number of model inputs that it serves, called item 0, 1, ..."""
 
     def placement(self, num_tasks: int) -> tuple[int, ...]:
-        """Return the device id of each task; -1 where the plan does not run it."""
+        """Return the device id of each task; -1 where the plan does not run it.
+
+        If several devices share the items of a task, the last one in plan order.
+        """
         devices = [-1] * num_tasks
         for step in self.steps:
             if isinstance(step, Run):

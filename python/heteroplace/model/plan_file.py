@@ -13,6 +13,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.json_reader import (
     Faults,
     ObjectReader,
+    a_count,
     a_list,
     a_name,
     a_text,
@@ -59,8 +60,10 @@ def plan_to_json(plan: Plan, graph: TaskGraph, cluster: Cluster) -> dict[str, ob
         "cluster": cluster.name,
         "cluster_digest": plan.cluster_digest,
         "origin": plan.origin,
-        "steps": [_step_to_json(step, graph, cluster) for step in plan.steps],
     }
+    if plan.items != 1:
+        value["items"] = plan.items
+    value["steps"] = [_step_to_json(step, graph, cluster, plan.items) for step in plan.steps]
     if plan.reasons:
         value["reasons"] = list(plan.reasons)
     return value
@@ -77,6 +80,7 @@ def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: st
     cluster_digest = root.required("cluster_digest", a_text, "")
     origin = root.required("origin", a_text, "")
     reasons = root.optional("reasons", list_of(a_text, "a list of texts"), ())
+    items = root.optional("items", a_count, 1)
     root.required("steps", a_list, ())
     readers = root.objects("steps")
     root.finish()
@@ -87,16 +91,17 @@ def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: st
         faults.add(
             "$.reasons", f"has {len(reasons)} texts; expected one per task: {len(graph.tasks)}"
         )
-    names = _Names(graph, cluster)
+    names = _Names(graph, cluster, items)
     steps = tuple(names.read_step(reader) for reader in readers)
     faults.check()
-    return Plan(graph_digest, cluster_digest, steps, origin, reasons)
+    return Plan(graph_digest, cluster_digest, steps, origin, reasons, items)
 
 
 class _Names:
     """Ids of everything that a step may name."""
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster) -> None:
+    def __init__(self, graph: TaskGraph, cluster: Cluster, num_items: int) -> None:
+        self._num_items = num_items
         self._ids = {
             "task": {task.name: index for index, task in enumerate(graph.tasks)},
             "tensor": {tensor.name: index for index, tensor in enumerate(graph.tensors)},
@@ -107,6 +112,9 @@ class _Names:
 
     def read_step(self, reader: ObjectReader) -> Step:
         step: Step
+        # Steps of one item need not say so; among several it would be a guess.
+        read = reader.optional if self._num_items == 1 else reader.required
+        items = read("items", list_of(a_count, "a list of item numbers"), (0,))
         if reader.has("copy"):
             tensor = self._find(reader, "copy", "tensor")
             src = self._find(reader, "from", "memory")
@@ -117,9 +125,10 @@ class _Names:
                 reader.faults.find(f"{path}[{index}]", "link", name, self._ids["link"])
                 for index, name in enumerate(via)
             ]
-            step = Copy(tensor, src, dst, tuple(links))
+            step = Copy(tensor, src, dst, tuple(links), items)
         else:
-            step = Run(self._find(reader, "run", "task"), self._find(reader, "on", "device"))
+            task, device = self._find(reader, "run", "task"), self._find(reader, "on", "device")
+            step = Run(task, device, items)
         reader.finish()
         return step
 
@@ -130,15 +139,22 @@ class _Names:
         return reader.faults.find(f"{reader.path}.{key}", kind, name, self._ids[kind])
 
 
-def _step_to_json(step: Step, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
+def _step_to_json(
+    step: Step, graph: TaskGraph, cluster: Cluster, num_items: int
+) -> dict[str, object]:
+    value: dict[str, object]
     if isinstance(step, Run):
-        return {"run": graph.tasks[step.task].name, "on": cluster.devices[step.device].name}
-    return {
-        "copy": graph.tensors[step.tensor].name,
-        "from": cluster.memories[step.src].name,
-        "to": cluster.memories[step.dst].name,
-        "via": [cluster.links[link].name for link in step.route],
-    }
+        value = {"run": graph.tasks[step.task].name, "on": cluster.devices[step.device].name}
+    else:
+        value = {
+            "copy": graph.tensors[step.tensor].name,
+            "from": cluster.memories[step.src].name,
+            "to": cluster.memories[step.dst].name,
+            "via": [cluster.links[link].name for link in step.route],
+        }
+    if num_items != 1 or step.items != (0,):
+        value["items"] = list(step.items)
+    return value
 
 
 def _check_digests(

@@ -1,13 +1,13 @@
 """The golden text form of task graphs and plans: print(x) is readable, parse(print(x)) == x.
 
-    graph pair                                        plan pair on box
+    graph pair                                        plan pair on box items 2
     input x 0 float32 [4] 16                          digests 0f3a... 77b2...
     task a nn.relu reads x weights 8                  origin "heft"
-    tensor a.0 = a 0 float32 [4] 16                   run a @ cpu.0
-    outputs a.0                                       copy a.0 ram => gpu via pcie
+    tensor a.0 = a 0 float32 [4] 16                   run a @ cpu.0 items 0,1
+    outputs a.0                                       copy a.0 ram => gpu via pcie items 1
 
 A word that is not made of letters, digits and `_ . + / : $ @ * < > -` is written as a JSON string.
-Lists are joined by commas; `()` is the empty list.
+Lists are joined by commas; `()` is the empty list. A plan of one item does not mention items.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from heteroplace.model.plan import Copy, Plan, Run, Step
 _BARE = r"[A-Za-z0-9_.+/:$@*<>-]+"
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _WORD = rf"(?:{_QUOTED}|{_BARE})"
+_ITEMS = r"(?: items (\(\)|\d+(?:,\d+)*))?"
 _LIST = rf"(?:\(\)|{_WORD}(?:,{_WORD})*)"
 
 
@@ -144,22 +145,24 @@ def _parse_task(lines: _Lines) -> tuple[Task, list[str]]:
 
 def print_plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> str:
     """Return the text of `plan`; names come from its graph and cluster."""
+    items = "" if plan.items == 1 else f" items {plan.items}"
     lines = [
-        f"plan {_quote(graph.name)} on {_quote(cluster.name)}",
+        f"plan {_quote(graph.name)} on {_quote(cluster.name)}{items}",
         f"digests {_quote(plan.graph_digest)} {_quote(plan.cluster_digest)}",
         f"origin {json.dumps(plan.origin)}",
     ]
     for step in plan.steps:
         if isinstance(step, Run):
             task, device = graph.tasks[step.task], cluster.devices[step.device]
-            lines.append(f"run {_quote(task.name)} @ {_quote(device.name)}")
+            line = f"run {_quote(task.name)} @ {_quote(device.name)}"
         else:
             src, dst = cluster.memories[step.src], cluster.memories[step.dst]
             route = _join(cluster.links[link].name for link in step.route)
             tensor = graph.tensors[step.tensor].name
-            lines.append(
-                f"copy {_quote(tensor)} {_quote(src.name)} => {_quote(dst.name)} via {route}"
-            )
+            line = f"copy {_quote(tensor)} {_quote(src.name)} => {_quote(dst.name)} via {route}"
+        if plan.items != 1 or step.items != (0,):
+            line += f" items {_join(map(str, step.items))}"
+        lines.append(line)
     lines.extend(f"reason {json.dumps(reason)}" for reason in plan.reasons)
     return "\n".join(lines) + "\n"
 
@@ -173,7 +176,7 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
         A line has another form, or names what the graph or the cluster does not have.
     """
     lines = _Lines(text, PlanError)
-    lines.match(rf"plan ({_WORD}) on ({_WORD})")
+    num_items = lines.match(rf"plan (?:{_WORD}) on (?:{_WORD})(?: items (\d+))?")[0]
     digests = lines.match(rf"digests ({_WORD}) ({_WORD})")
     origin = _unquote(lines.match(rf"origin ({_QUOTED})")[0])
     task_id = _ids((task.name for task in graph.tasks), "task", PlanError)
@@ -184,11 +187,12 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
     steps: list[Step] = []
     while lines.next_is("run") or lines.next_is("copy"):
         if lines.next_is("run"):
-            task, device = lines.match(rf"run ({_WORD}) @ ({_WORD})")
-            steps.append(Run(task_id(_unquote(task)), device_id(_unquote(device))))
+            task, device, items = lines.match(rf"run ({_WORD}) @ ({_WORD}){_ITEMS}")
+            run = Run(task_id(_unquote(task)), device_id(_unquote(device)), _parse_items(items))
+            steps.append(run)
         else:
-            tensor, src, dst, route = lines.match(
-                rf"copy ({_WORD}) ({_WORD}) => ({_WORD}) via ({_LIST})"
+            tensor, src, dst, route, items = lines.match(
+                rf"copy ({_WORD}) ({_WORD}) => ({_WORD}) via ({_LIST}){_ITEMS}"
             )
             steps.append(
                 Copy(
@@ -196,13 +200,22 @@ def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
                     memory_id(_unquote(src)),
                     memory_id(_unquote(dst)),
                     tuple(link_id(link) for link in _split(route)),
+                    _parse_items(items),
                 )
             )
     reasons = []
     while lines.next_is("reason"):
         reasons.append(_unquote(lines.match(rf"reason ({_QUOTED})")[0]))
     lines.end()
-    return Plan(_unquote(digests[0]), _unquote(digests[1]), tuple(steps), origin, tuple(reasons))
+    graph_digest, cluster_digest = map(_unquote, digests)
+    count = int(num_items or 1)
+    return Plan(graph_digest, cluster_digest, tuple(steps), origin, tuple(reasons), count)
+
+
+def _parse_items(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return (0,)
+    return tuple(int(item) for item in _split(text))
 
 
 class _Lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -17,6 +18,15 @@ class Span:
     finish_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """When a memory first holds as many live bytes as ever."""
+
+    time_ns: int
+    step: int | None
+    """The step that starts then and brings the last of them; None: they are there before any."""
+
+
 @dataclass(frozen=True)
 class Timeline:
     """Start and finish of every step, relative to the start of the run."""
@@ -27,6 +37,18 @@ class Timeline:
     source: str
     """"simulated" or "measured"."""
     peak_bytes: tuple[int, ...] = ()
-    """For each memory the largest number of bytes in use; empty: not known."""
+    """For each memory the largest number of bytes that are live at once; empty: not known."""
     makespan_ns: int = 0
     """Finish of the last step."""
+    items: int = 1
+    """Number of model inputs that were served."""
+    used_bytes: tuple[int, ...] = ()
+    """For each memory the bytes in use if nothing is freed: the static rule of
+    `heteroplace.model.memory`, which limits plans; empty: not known."""
+    peaks: tuple[Peak, ...] = ()
+    """For each memory when `peak_bytes` is reached; empty: not known."""
+
+    @property
+    def throughput(self) -> float:
+        """Items per second, from the start of the first step to the finish of the last."""
+        return self.items * 1e9 / self.makespan_ns if self.makespan_ns else math.inf

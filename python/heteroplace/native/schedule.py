@@ -8,32 +8,70 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import NO_TIME, UNKNOWN, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 
 IntArray = npt.NDArray[np.int64]
 
-IMPOSSIBLE = -1
+IMPOSSIBLE = NO_TIME
 """In `NativeProblem.run_ns` and `what_if`: the task cannot be there."""
+RUN, COPY = 0, 1
+"""In the first column of `Draft.rows`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Draft:
     """A schedule that the core made, in the form of a plan."""
 
-    steps: tuple[Step, ...]
+    rows: IntArray
+    """[num_steps, 4]: RUN, task, device, -1; or COPY, tensor, memory it goes to, memory it
+    leaves. In the order of the plan."""
     makespan_ns: int
     """As the scheduler had it; the simulated one is never later."""
     violation: int
     """0: it can be run. Else bytes that memories lack, plus 2**50 for each tensor that cannot
     reach a memory where it is read."""
+    cluster: Cluster
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The same as objects; made on first use."""
+        ways = {(a, b): self.cluster.route(a, b) for a, b in self._copied_between()}
+        return tuple(
+            Run(subject, place) if kind == RUN else Copy(subject, src, place, ways[src, place])
+            for kind, subject, place, src in self.rows.tolist()
+        )
+
+    @property
+    def order(self) -> IntArray:
+        """Task ids in the order of their runs."""
+        tasks: IntArray = np.ascontiguousarray(self._runs()[:, 1])
+        return tasks
+
+    def devices(self, num_tasks: int) -> IntArray:
+        """Return the device of each task; -1 where it is not run."""
+        devices = np.full(num_tasks, -1, dtype=np.int64)
+        runs = self._runs()
+        devices[runs[:, 1]] = runs[:, 2]
+        return devices
+
+    def _runs(self) -> IntArray:
+        runs: IntArray = self.rows[self.rows[:, 0] == RUN]
+        return runs
+
+    def _copied_between(self) -> list[tuple[int, int]]:
+        copies = self.rows[self.rows[:, 0] == COPY]
+        pairs: list[list[int]] = np.unique(copies[:, [3, 2]], axis=0).tolist()
+        return [(src, dst) for src, dst in pairs]
 
 
 @dataclass(frozen=True)
@@ -52,9 +90,15 @@ class StepTimes:
 
     start_ns: IntArray
     finish_ns: IntArray
+    makespan_ns: int
     used_bytes: tuple[int, ...]
     """For each memory, by the static rule of `heteroplace.model.memory`."""
-    makespan_ns: int
+    peak_bytes: tuple[int, ...]
+    """For each memory the largest number of live bytes; see `src/sim/live_memory.h`."""
+    peak_ns: tuple[int, ...]
+    """For each memory when there are as many first."""
+    peak_step: tuple[int, ...]
+    """For each memory the step at whose start that is; -1: before any step."""
 
 
 class NativeProblem:
@@ -76,59 +120,84 @@ class NativeProblem:
         self.graph_digest = costs.graph_digest
         self.cluster_digest = costs.cluster_digest
         self.task_group = _group_ids(graph)
-        self.run_ns = _allowed_run_ns(graph, cluster, costs, self.task_group)
+        self.batch_run_ns = np.stack(
+            [
+                _allowed_run_ns(graph, cluster, costs, self.task_group, batch)
+                for batch in costs.batches
+            ]
+        )
+        """[num_batches, num_tasks, num_devices], for `costs.batches`; IMPOSSIBLE as in `run_ns`."""
+        self.run_ns: IntArray = self.batch_run_ns[0]
         """[num_tasks, num_devices]; IMPOSSIBLE where the task cannot be: no cost, not allowed, not
-        allowed for a task of its `together` label, or out of reach of the host."""
+        allowed for a task of its `together` label, out of reach of the host, or in a batch that
+        the device does not take."""
         unit_offsets, unit_values = _csr(cluster.unit_ids)
-        read_offsets, read_values = _csr(graph.task_inputs)
+        read_offsets, read_values = _task_reads(graph)
         route_offsets, route_links = _csr(_routes(cluster))
         resource_offsets, resource_values = _csr(cluster.link_resources)
-        outputs = set(graph.outputs)
+        tasks, tensors = graph.tasks, graph.tensors
+        is_output = np.zeros(len(tensors), dtype=np.int64)
+        is_output[list(graph.outputs)] = 1
+        self.weight_bytes = _ints([task.weight_bytes for task in tasks])
+        """[num_tasks]"""
+        self.workspace_bytes = _ints([task.workspace_bytes for task in tasks])
+        """[num_tasks]"""
+        self.tensor_bytes = _ints([tensor.bytes for tensor in tensors])
+        """[num_tensors]"""
+        self.producer = _ints([-1 if t.producer is None else t.producer for t in tensors])
+        """[num_tensors], the task that makes it; -1: a model input."""
         self._core = _core.Problem(
             run_ns=self.run_ns.ravel(),
-            device_memory=_ints(device.memory for device in cluster.devices),
+            device_memory=_ints([device.memory for device in cluster.devices]),
             unit_offsets=unit_offsets,
             unit_values=unit_values,
-            weight_bytes=_ints(task.weight_bytes for task in graph.tasks),
-            workspace_bytes=_ints(task.workspace_bytes for task in graph.tasks),
+            weight_bytes=self.weight_bytes,
+            workspace_bytes=self.workspace_bytes,
             task_group=_ints(self.task_group),
-            tensor_bytes=_ints(tensor.bytes for tensor in graph.tensors),
-            producer=_ints(
-                -1 if tensor.producer is None else tensor.producer for tensor in graph.tensors
-            ),
-            is_output=_ints(int(tensor in outputs) for tensor in range(len(graph.tensors))),
+            tensor_bytes=self.tensor_bytes,
+            producer=self.producer,
+            is_output=is_output,
             read_offsets=read_offsets,
             read_values=read_values,
-            memory_bytes=_ints(memory.bytes for memory in cluster.memories),
-            link_bandwidth=_ints(link.bytes_per_second for link in cluster.links),
-            link_latency_ns=_ints(link.latency_ns for link in cluster.links),
+            memory_bytes=_ints([memory.bytes for memory in cluster.memories]),
+            link_bandwidth=_ints([link.bytes_per_second for link in cluster.links]),
+            link_latency_ns=_ints([link.latency_ns for link in cluster.links]),
             link_resource_offsets=resource_offsets,
             link_resource_values=resource_values,
             route_offsets=route_offsets,
             route_links=route_links,
             host=-1 if cluster.host is None else cluster.host,
+            batch_sizes=_ints(costs.batches),
+            batch_run_ns=self.batch_run_ns.ravel(),
         )
 
-    def simulate(self, steps: Sequence[Step]) -> StepTimes:
-        """Return when each step starts and finishes.
+    def simulate(self, steps: Sequence[Step], items: int = 1) -> StepTimes:
+        """Return when each step of a plan of so many items starts and finishes.
 
         Raises
         ------
         PlanError
-            A step reads a tensor that is not there, or a device cannot run its task.
+            A step reads a tensor that is not there, or a device cannot run its task or batch.
         """
-        rows = np.empty((len(steps), 4), dtype=np.int64)
+        rows: list[int] = []
         routes: list[tuple[int, ...]] = []
-        for index, step in enumerate(steps):
+        for step in steps:
             if isinstance(step, Run):
-                rows[index] = (0, step.task, step.device, -1)
+                rows += (0, step.task, step.device, -1)
                 routes.append(())
             else:
-                rows[index] = (1, step.tensor, step.dst, step.src)
+                rows += (1, step.tensor, step.dst, step.src)
                 routes.append(step.route)
-        offsets, values = _csr(routes)
-        start, finish, used, makespan = _core.simulate(self._core, rows.ravel(), offsets, values)
-        return StepTimes(start, finish, tuple(used.tolist()), makespan)
+        # No lists of items at all: every step is for item 0.
+        has_items = items != 1 or any(step.items != (0,) for step in steps)
+        start, finish, makespan, *memories = _core.simulate(
+            self._core,
+            _ints(rows),
+            *_csr(routes),
+            *_csr(step.items for step in steps if has_items),
+            items,
+        )
+        return StepTimes(start, finish, makespan, *(tuple(memory.tolist()) for memory in memories))
 
     def heft(self, devices: Iterable[int]) -> Draft:
         """HEFT that prefers the given devices; a task that none of them can run goes elsewhere."""
@@ -158,7 +227,7 @@ class NativeProblem:
 
     def search(
         self,
-        starts: Sequence[Sequence[Step]],
+        starts: Sequence[Draft | Sequence[Step]],
         *,
         max_evaluations: int | None,
         time_limit_s: float,
@@ -172,7 +241,7 @@ class NativeProblem:
         Parameters
         ----------
         starts
-            Steps of plans for this problem; at least one.
+            Plans for this problem, as drafts or as steps; at least one.
         max_evaluations
             Number of schedules tried; None: no limit.
         bound_ns
@@ -182,7 +251,7 @@ class NativeProblem:
         progress
             Called about 20 times a second with (evaluations, best makespan in ns).
         """
-        pairs = [(_ints(self.placement(steps)), _ints(_run_order(steps))) for steps in starts]
+        pairs = [self._start(start) for start in starts]
         drafted, evaluations, interrupted = _core.search(
             self._core,
             pairs,
@@ -216,18 +285,28 @@ class NativeProblem:
         """Return a schedule of the core, rows of (kind, subject, place, src), as a draft."""
         return self._draft(rows, makespan_ns, violation)
 
+    def _start(self, plan: Draft | Sequence[Step]) -> tuple[IntArray, IntArray]:
+        if isinstance(plan, Draft):
+            return plan.devices(len(self.graph.tasks)), plan.order
+        return _ints(self.placement(plan)), _ints(_run_order(plan))
+
     def _draft(self, rows: IntArray, makespan_ns: int, violation: int) -> Draft:
-        steps: list[Step] = []
-        for kind, subject, place, src in rows.tolist():
-            if kind == 0:
-                steps.append(Run(subject, place))
-            else:
-                steps.append(Copy(subject, src, place, self.cluster.route(src, place)))
-        return Draft(tuple(steps), makespan_ns, violation)
+        return Draft(rows, makespan_ns, violation, self.cluster)
 
 
-def _ints(values: Iterable[int]) -> IntArray:
-    return np.fromiter(values, dtype=np.int64)
+def _ints(values: Sequence[int]) -> IntArray:
+    return np.array(values, dtype=np.int64)
+
+
+def _task_reads(graph: TaskGraph) -> tuple[IntArray, IntArray]:
+    """Offsets and values of the tensors that each task reads, ascending."""
+    consumers = [tensor.consumers for tensor in graph.tensors]
+    readers = _ints(list(chain.from_iterable(consumers)))
+    tensors = np.repeat(np.arange(len(consumers)), [len(tasks) for tasks in consumers])
+    offsets = np.zeros(len(graph.tasks) + 1, dtype=np.int64)
+    np.cumsum(np.bincount(readers, minlength=len(graph.tasks)), out=offsets[1:])
+    # Stable: tensors of one reader keep their order.
+    return offsets, tensors[np.argsort(readers, kind="stable")]
 
 
 def _csr(rows: Iterable[Sequence[int]]) -> tuple[IntArray, IntArray]:
@@ -264,29 +343,31 @@ def _group_ids(graph: TaskGraph) -> tuple[int, ...]:
 
 
 def _allowed_run_ns(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, task_group: tuple[int, ...]
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, task_group: tuple[int, ...], batch: int
 ) -> IntArray:
     num_devices = len(cluster.devices)
-    run_ns = np.full((len(graph.tasks), num_devices), IMPOSSIBLE, dtype=np.int64)
-    position = {device.name: index for index, device in enumerate(cluster.devices)}
-    everywhere = range(num_devices)
+    # UNKNOWN and IMPOSSIBLE are the marks of the table.
+    run_ns = np.array(costs.ns[costs.batches.index(batch)], dtype=np.int64).reshape(
+        len(graph.tasks), num_devices
+    )
     for task_id, task in enumerate(graph.tasks):
-        allowed: Iterable[int] = everywhere
         if task.devices is not None:
-            allowed = [position[name] for name in task.devices if name in position]
-        for device in allowed:
-            cost = costs.run_ns(task_id, device)
-            if cost is not None:
-                run_ns[task_id, device] = cost
+            allowed = [device.name in task.devices for device in cluster.devices]
+            run_ns[task_id, np.logical_not(allowed)] = IMPOSSIBLE
+    for device_id, device in enumerate(cluster.devices):
+        if batch not in device.batch_sizes:
+            run_ns[:, device_id] = IMPOSSIBLE
+    for task_id, device_id in np.argwhere(run_ns == UNKNOWN)[:1].tolist():
+        costs.run_ns(task_id, device_id, batch)  # Raises MissingCostError.
     _drop_out_of_reach(run_ns, graph, cluster)
     members: dict[int, list[int]] = {}
     for task_id, group in enumerate(task_group):
         if group >= 0:
             members.setdefault(group, []).append(task_id)
     for tasks in members.values():
-        for device in everywhere:
-            if (run_ns[tasks, device] == IMPOSSIBLE).any():
-                run_ns[tasks, device] = IMPOSSIBLE
+        for device_id in range(num_devices):
+            if (run_ns[tasks, device_id] == IMPOSSIBLE).any():
+                run_ns[tasks, device_id] = IMPOSSIBLE
     return run_ns
 
 

@@ -102,7 +102,7 @@ def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timel
         ]
         busy_ns = sum(times[step][1] - times[step][0] for step in steps if step in times)
         memory = cluster.memories[device.memory]
-        used = format_bytes(timeline.peak_bytes[device.memory]) if timeline.peak_bytes else "?"
+        used = format_bytes(timeline.used_bytes[device.memory]) if timeline.used_bytes else "?"
         rows.append(
             [
                 device.name,

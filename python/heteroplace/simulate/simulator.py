@@ -6,22 +6,24 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
-from heteroplace.model.timeline import Span, Timeline
+from heteroplace.model.timeline import Peak, Span, Timeline
 from heteroplace.native.schedule import NativeProblem
 
 
 def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> Timeline:
-    """Return when each step of `plan` starts and finishes.
+    """Return when each step of `plan` starts and finishes, and what the memories hold.
 
-    A copy that goes over several channels has one span for each, so the spans of one resource
-    never overlap. `peak_bytes` follows the static rule of `heteroplace.model.memory`.
+    A run has a span on its device, a copy one on each channel that it goes over. Spans of one
+    device never overlap; those of one channel do not either where the cluster's `congestion` is
+    "channel" or "bus".
 
     Raises
     ------
     PlanError
-        A step reads a tensor that no earlier step put there; `check_plan` lists all faults.
+        A step reads a tensor that no earlier step put there, or a device cannot run a task or a
+        batch; `check_plan` lists all faults.
     """
-    times = NativeProblem(graph, cluster, costs).simulate(plan.steps)
+    times = NativeProblem(graph, cluster, costs).simulate(plan.steps, plan.items)
     spans = []
     starts, finishes = times.start_ns.tolist(), times.finish_ns.tolist()
     for index, step in enumerate(plan.steps):
@@ -31,4 +33,16 @@ def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -
             resources = list(dict.fromkeys(cluster.links[link].channel for link in step.route))
         for resource in resources:
             spans.append(Span(index, resource, starts[index], finishes[index]))
-    return Timeline(tuple(spans), "simulated", times.used_bytes, times.makespan_ns)
+    peaks = tuple(
+        Peak(time_ns, None if step < 0 else step)
+        for time_ns, step in zip(times.peak_ns, times.peak_step, strict=True)
+    )
+    return Timeline(
+        tuple(spans),
+        "simulated",
+        times.peak_bytes,
+        times.makespan_ns,
+        plan.items,
+        times.used_bytes,
+        peaks,
+    )

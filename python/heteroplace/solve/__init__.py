@@ -1,7 +1,5 @@
 """Solvers: TaskGraph + Cluster + CostTable -> SolveResult."""
 
-from heteroplace.solve.adjusting_placement import AdjustingPlacementSolver
-from heteroplace.solve.auto import AutoSolver
 from heteroplace.solve.base import (
     SOLVERS,
     Problem,
@@ -11,42 +9,39 @@ from heteroplace.solve.base import (
     get_solver,
 )
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.cpsat import CpSatSolver
-from heteroplace.solve.etf import EtfSolver
 from heteroplace.solve.explain import explain
-from heteroplace.solve.getf import GetfSolver
-from heteroplace.solve.greedy import GreedySolver
-from heteroplace.solve.heft import HeftSolver
-from heteroplace.solve.m_etf import MEtfSolver
-from heteroplace.solve.m_sct import MSctSolver
-from heteroplace.solve.m_topo import MTopoSolver, UniformMTopoSolver
-from heteroplace.solve.met import MetSolver
-from heteroplace.solve.order_place import OrderPlaceSolver
-from heteroplace.solve.search import SearchSolver
-from heteroplace.solve.single import SingleSolver
 
-for _solver in (
-    AutoSolver(),
-    SingleSolver(),
-    HeftSolver(),
-    SearchSolver(),
-    CpSatSolver(),
-    MetSolver(),
-    GreedySolver(),
-    EtfSolver(),
-    MTopoSolver(),
-    UniformMTopoSolver(),
-    MEtfSolver(),
-    MSctSolver(),
-    GetfSolver(),
-    OrderPlaceSolver(),
-    AdjustingPlacementSolver(),
+# A new solver is one more line; `auto` is the default of the command line and of the pass.
+for _name, _module, _class_name in (
+    ("auto", "auto", "AutoSolver"),
+    ("single", "single", "SingleSolver"),
+    ("heft", "heft", "HeftSolver"),
+    ("met", "met", "MetSolver"),
+    ("greedy", "greedy", "GreedySolver"),
+    ("etf", "etf", "EtfSolver"),
+    ("m-topo", "m_topo", "MTopoSolver"),
+    ("m-topo-uniform", "m_topo", "UniformMTopoSolver"),
+    ("m-etf", "m_etf", "MEtfSolver"),
+    ("m-sct", "m_sct", "MSctSolver"),
+    ("getf", "getf", "GetfSolver"),
+    ("order-place", "order_place", "OrderPlaceSolver"),
+    ("adjusting-placement", "adjusting_placement", "AdjustingPlacementSolver"),
+    ("metis", "metis", "MetisSolver"),
+    ("sa", "sa", "SaSolver"),
+    ("ea", "ea", "EaSolver"),
+    ("cross-entropy", "cross_entropy", "CrossEntropySolver"),
+    ("bmet", "bmet", "BatchedMetSolver"),
+    ("bgreedy", "bgreedy", "BatchedGreedySolver"),
+    ("bheft", "bheft", "BatchedHeftSolver"),
+    ("search", "search", "SearchSolver"),
+    ("cpsat", "cpsat", "CpSatSolver"),
 ):
-    SOLVERS[_solver.name] = _solver
+    SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)
 
 __all__ = [
     "SOLVERS",
     "Problem",
+    "ProgressReport",
     "SolveOptions",
     "SolveResult",
     "Solver",

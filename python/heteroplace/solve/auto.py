@@ -7,23 +7,26 @@ device is always among them, so the result is never longer than it.
 
 from __future__ import annotations
 
+import importlib
 import time
 from dataclasses import dataclass
 
 from heteroplace.model.plan import Plan
 from heteroplace.solve.base import (
+    MAX_CPSAT_TASKS,
     Problem,
     SolveOptions,
     SolveResult,
     make_result,
     num_devices_used,
+    report,
 )
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.cpsat import MAX_TASKS, run_cpsat
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import run_search, start_plans
 from heteroplace.solve.single import single_plan
 
+_CPSAT = "heteroplace.solve.cpsat"
 _SEARCH_SHARE = 0.6
 """Part of the time that the search may use when CP-SAT follows it."""
 
@@ -63,8 +66,18 @@ class _Auto:
         self._bound_ns = 0
 
     def run(self) -> SolveResult:
-        problem = self._problem
+        problem, options = self._problem, self._options
         check_possible(problem)
+        # First of all a plan: the bound of a large graph takes longer.
+        draft = problem.native.heft(range(len(problem.cluster.devices)))
+        if draft.violation == 0:
+            report(
+                options,
+                "heft",
+                self._begin,
+                draft.makespan_ns,
+                plan=lambda: problem.native.plan(draft.steps, "heft"),
+            )
         self._bound_ns = lower_bound(problem)
         for device_id, device in enumerate(problem.cluster.devices):
             plan = single_plan(problem, device_id)
@@ -99,6 +112,10 @@ class _Auto:
         makespan = self._problem.native.simulate(plan.steps).makespan_ns
         self._candidates.append(_Candidate(name, plan, makespan))
         self._tried.append((name, makespan, note))
+        best = min(self._candidates, key=lambda candidate: candidate.rank)
+        report(
+            self._options, name, self._begin, best.makespan_ns, self._bound_ns, lambda: best.plan
+        )
 
     def _left_s(self) -> float:
         return self._options.time_limit_s - (time.perf_counter() - self._begin)
@@ -109,7 +126,7 @@ class _Auto:
 
     def _search(self) -> None:
         problem, options = self._problem, self._options
-        is_small = len(problem.graph.tasks) <= MAX_TASKS
+        is_small = len(problem.graph.tasks) <= MAX_CPSAT_TASKS
         if not self._candidates:
             self._tried.append(("search", None, "left out: no plan fits to start from"))
             return
@@ -123,8 +140,8 @@ class _Auto:
 
     def _prove(self) -> None:
         problem, options = self._problem, self._options
-        if len(problem.graph.tasks) > MAX_TASKS:
-            note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_TASKS}"
+        if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
+            note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
         left = self._left_s()
@@ -133,7 +150,10 @@ class _Auto:
             return
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
         incumbent = None if best is None else best.plan.steps
-        end = run_cpsat(problem, incumbent, options, max(left, 0.05), self._bound_ns)
+        # OR-Tools takes 0.2 s to load, and large graphs never need it.
+        end = importlib.import_module(_CPSAT).run_cpsat(
+            problem, incumbent, options, max(left, 0.05), self._bound_ns
+        )
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)

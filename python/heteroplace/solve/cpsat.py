@@ -16,14 +16,19 @@ from ortools.sat.python import cp_model
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.base import (
+    MAX_CPSAT_TASKS,
+    Problem,
+    ProgressReport,
+    SolveOptions,
+    SolveResult,
+    make_result,
+)
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.cpsat_model import ScheduleModel
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import run_search, start_plans
 
-MAX_TASKS = 150
-"""Above this the model takes longer to load and to repeat its hint than the search to do better."""
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
 """What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""
 _START_EVALUATIONS = 50_000
@@ -31,16 +36,16 @@ _START_EVALUATIONS = 50_000
 
 
 class CpSatSolver:
-    """Exact solver for up to MAX_TASKS tasks."""
+    """Exact solver for up to MAX_CPSAT_TASKS tasks."""
 
     name = "cpsat"
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
-        """See `Solver.solve`. SolverError above MAX_TASKS tasks."""
+        """See `Solver.solve`. SolverError above MAX_CPSAT_TASKS tasks."""
         begin = time.perf_counter()
-        if len(problem.graph.tasks) > MAX_TASKS:
+        if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             raise SolverError(
-                f"cpsat takes at most {MAX_TASKS} tasks, graph {problem.graph.name!r} has "
+                f"cpsat takes at most {MAX_CPSAT_TASKS} tasks, graph {problem.graph.name!r} has "
                 f"{len(problem.graph.tasks)}; use 'search' or 'auto', or coarsen the graph"
             )
         check_possible(problem)
@@ -141,4 +146,5 @@ class _Report(cp_model.CpSolverSolutionCallback):
     def on_solution_callback(self) -> None:
         if self._options.progress is not None:
             elapsed = time.perf_counter() - self._begin
-            self._options.progress("cpsat", elapsed, round(self.objective_value))
+            best, bound = round(self.objective_value), round(self.best_objective_bound)
+            self._options.progress(ProgressReport("cpsat", elapsed, best, bound))

@@ -1,8 +1,9 @@
 """The exact model in OR-Tools CP-SAT: optional intervals instead of big-M rows (Moirai III-D).
 
 Per task one optional interval for each device it may run on; NoOverlap for each unit and
-whatever copies exclude each other on. Unlike Moirai (one transfer per edge) there is one optional copy per tensor and destination
-memory, shared by all readers there; it leaves the tensor's home over `Cluster.route`.
+whatever copies exclude each other on. Unlike Moirai (one transfer per edge) there is one optional
+copy per tensor and destination memory, shared by all readers there; it leaves the tensor's home
+over `Cluster.route`.
 """
 
 from __future__ import annotations

@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from heteroplace.errors import InfeasibleError
-from heteroplace.model.plan import Step
+import numpy as np
+
+from heteroplace.errors import InfeasibleError, SolverLimitError
+from heteroplace.model.memory import memory_use
+from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
 from heteroplace.native import baselines
-from heteroplace.native.schedule import IMPOSSIBLE, Draft
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.native.schedule import COPY, IMPOSSIBLE, Draft, IntArray, NativeProblem
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.single import why_not
 
@@ -33,22 +36,33 @@ class HeftSolver:
         """See `Solver.solve`."""
         start = time.perf_counter()
         check_possible(problem)
-        steps = heft_steps(problem, range(len(problem.cluster.devices)), options.time_limit_s)
-        if steps is None:
+        draft = heft_draft(problem, range(len(problem.cluster.devices)), options.time_limit_s)
+        if draft is None:
             raise no_placement_error(problem)
-        plan = problem.native.plan(steps, "heft")
-        wall = time.perf_counter() - start
-        return make_result(problem, plan, lower_bound(problem), self.name, wall)
+        found = draft
+
+        def plan() -> Plan:
+            return problem.native.plan(found.steps, "heft")
+
+        report(options, self.name, start, draft.makespan_ns, plan=plan)
+        bound = lower_bound(problem)
+        return make_result(problem, plan(), bound, self.name, time.perf_counter() - start)
+
+
+def heft_draft(problem: Problem, devices: Iterable[int], time_limit_s: float) -> Draft | None:
+    """Return HEFT's plan with the given devices preferred; None if none was found that fits."""
+    draft = problem.native.heft(devices)
+    if draft.violation:
+        draft = repair(problem, draft, time_limit_s)
+    return None if draft.violation else draft
 
 
 def heft_steps(
     problem: Problem, devices: Iterable[int], time_limit_s: float
 ) -> tuple[Step, ...] | None:
-    """Return HEFT's steps with the given devices preferred; None if no fitting plan was found."""
-    draft = problem.native.heft(devices)
-    if draft.violation:
-        draft = repair(problem, draft, time_limit_s)
-    return None if draft.violation else draft.steps
+    """Return the steps of `heft_draft`."""
+    draft = heft_draft(problem, devices, time_limit_s)
+    return None if draft is None else draft.steps
 
 
 def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
@@ -56,7 +70,7 @@ def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
     native = problem.native
     order_place = baselines.order_place(native, baselines.critical_path_order(native))
     return native.search(
-        [draft.steps, order_place.steps],
+        [draft, order_place],
         max_evaluations=_REPAIR_EVALUATIONS,
         time_limit_s=time_limit_s,
         seed=0,
@@ -113,9 +127,14 @@ def check_possible(problem: Problem) -> None:
         Every such task, with the reason for each device.
     """
     graph, cluster, native = problem.graph, problem.cluster, problem.native
+    needs = _needs(native)
+    is_allowed = native.run_ns != IMPOSSIBLE
+    room = np.array([cluster.memories[d.memory].bytes for d in cluster.devices], dtype=np.int64)
+    fits = (is_allowed & (needs[:, None] <= room)).any(axis=1)
     faults = []
-    for task_id, task in enumerate(graph.tasks):
-        allowed = [d for d in range(len(cluster.devices)) if native.run_ns[task_id, d] >= 0]
+    for task_id in np.flatnonzero(~fits).tolist():
+        task = graph.tasks[task_id]
+        allowed = np.flatnonzero(is_allowed[task_id]).tolist()
         if not allowed:
             reasons = "; ".join(
                 f"{device.name}: {why_not(problem, task_id, device_id)}"
@@ -123,33 +142,47 @@ def check_possible(problem: Problem) -> None:
             )
             faults.append(f"task {task.name!r} can run on no device: {reasons}")
             continue
-        outputs = sum(graph.tensors[tensor].bytes for tensor in graph.task_outputs[task_id])
-        need = task.weight_bytes + task.workspace_bytes + outputs
-        memories = {cluster.devices[device].memory for device in allowed}
-        if all(cluster.memories[memory].bytes < need for memory in memories):
-            capacities = ", ".join(
-                f"{cluster.devices[device].name} has "
-                f"{format_bytes(cluster.memories[cluster.devices[device].memory].bytes)}"
-                for device in allowed
-            )
-            faults.append(
-                f"task {task.name!r} needs {format_bytes(need)} (weights "
-                f"{format_bytes(task.weight_bytes)}, outputs {format_bytes(outputs)}, workspace "
-                f"{format_bytes(task.workspace_bytes)}) and no allowed device has it: {capacities}"
-            )
+        need = int(needs[task_id])
+        outputs = need - task.weight_bytes - task.workspace_bytes
+        capacities = ", ".join(
+            f"{cluster.devices[device].name} has "
+            f"{format_bytes(cluster.memories[cluster.devices[device].memory].bytes)}"
+            for device in allowed
+        )
+        faults.append(
+            f"task {task.name!r} needs {format_bytes(need)} (weights "
+            f"{format_bytes(task.weight_bytes)}, outputs {format_bytes(outputs)}, workspace "
+            f"{format_bytes(task.workspace_bytes)}) and no allowed device has it: {capacities}"
+        )
     if faults:
         raise InfeasibleError(
             "; ".join(faults) + ". Allow another device, or give one of them more memory."
         )
 
 
+def _needs(native: NativeProblem) -> IntArray:
+    """For each task the bytes that it alone needs: weights, workspace and what it makes."""
+    needs = native.weight_bytes + native.workspace_bytes
+    is_made = native.producer >= 0
+    np.add.at(needs, native.producer[is_made], native.tensor_bytes[is_made])
+    return needs
+
+
 def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleError:
-    """Return the error for a graph whose tasks fit one by one but not together."""
+    """Return the error for a graph whose tasks fit one by one but not together.
+
+    Of type SolverLimitError unless it is proven that no placement exists.
+    """
     graph, cluster = problem.graph, problem.cluster
     weights = sum(task.weight_bytes for task in graph.tasks)
     tensors = sum(tensor.bytes for tensor in graph.tensors)
-    capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
+    made = sum(tensor.bytes for tensor in graph.tensors if tensor.producer is not None)
+    lack = weights + made - sum(memory.bytes for memory in cluster.memories)
+    is_proven = is_proven or lack > 0
     found = "no placement fits" if is_proven else "no placement that fits was found"
+    if lack > 0:
+        found += f": all memories together lack {format_bytes(lack)}"
+    capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
     pairs = [
         f"{src.name} -> {dst.name}"
         for src_id, src in enumerate(cluster.memories)
@@ -158,9 +191,27 @@ def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleE
     ]
     links = f" No links lead {', '.join(pairs)}." if pairs else ""
     pinned = sum(int((row != IMPOSSIBLE).sum() == 1) for row in problem.native.run_ns)
-    return InfeasibleError(
+    advice = "Allow more devices, or give them more memory or links"
+    return (InfeasibleError if is_proven else SolverLimitError)(
         f"graph {graph.name!r} on cluster {cluster.name!r}: {found}. It needs "
         f"{format_bytes(weights)} of weights and {format_bytes(tensors)} of tensors (each counted "
-        f"once, copies beside); {capacities}.{links} {pinned} of {len(graph.tasks)} tasks can run "
-        f"on one device only. Allow more devices, or give them more memory or links."
+        f"once, copies beside); {capacities}.{_lacks(problem)}{links} {pinned} of "
+        f"{len(graph.tasks)} tasks can run on one device only. {advice}"
+        f"{'.' if is_proven else ', or more time.'}"
     )
+
+
+def _lacks(problem: Problem) -> str:
+    """What the memories lack for the plan that minds them least: HEFT's, unmended."""
+    graph, cluster = problem.graph, problem.cluster
+    draft = problem.native.heft(range(len(cluster.devices)))
+    copies = draft.rows[draft.rows[:, 0] == COPY]
+    placement = draft.devices(len(graph.tasks)).tolist()
+    pairs = ((tensor, memory) for tensor, memory in copies[:, 1:3].tolist())
+    used = memory_use(graph, cluster, placement, pairs)
+    lacks = [
+        f"{memory.name!r} lacks {format_bytes(need - memory.bytes)}"
+        for memory, need in zip(cluster.memories, used, strict=True)
+        if need > memory.bytes
+    ]
+    return f" For HEFT's placement {', '.join(lacks)}." if lacks else ""

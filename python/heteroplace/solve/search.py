@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heteroplace.model.plan import Plan, Step
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, device_sets, heft_steps, no_placement_error
 from heteroplace.solve.order_place import order_place
@@ -90,12 +90,10 @@ def run_search(
 ) -> SearchEnd:
     """Anneal from `starts`; the result is never longer than the shortest of them."""
     begin = time.perf_counter()
-    report = None if options.progress is None else options.progress
     ranked = sorted(starts, key=lambda steps: problem.native.simulate(steps).makespan_ns)
 
     def progress(_evaluations: int, best_ns: int) -> None:
-        if report is not None:
-            report("search", time.perf_counter() - begin, best_ns)
+        report(options, "search", begin, best_ns, bound_ns)
 
     found = problem.native.search(
         ranked,
@@ -104,7 +102,7 @@ def run_search(
         seed=options.seed,
         bound_ns=bound_ns,
         patience=PATIENCE_PER_TASK * max(1, len(problem.graph.tasks)),
-        progress=None if report is None else progress,
+        progress=None if options.progress is None else progress,
     )
     steps = found.draft.steps
     # The search schedules without gaps on units, so it may start behind HEFT's insertion.

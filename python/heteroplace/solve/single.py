@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
+
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Plan
@@ -60,7 +62,7 @@ def single_plan(problem: Problem, device: int) -> Plan | str:
     """Return the plan with every task on `device`, or the reason why there is none."""
     graph, cluster, native = problem.graph, problem.cluster, problem.native
     name = cluster.devices[device].name
-    blocked = [i for i in range(len(graph.tasks)) if native.run_ns[i, device] == IMPOSSIBLE]
+    blocked = np.flatnonzero(native.run_ns[:, device] == IMPOSSIBLE).tolist()
     if blocked:
         task = graph.tasks[blocked[0]]
         more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
@@ -86,14 +88,16 @@ def why_not(problem: Problem, task: int, device: int) -> str:
     devices = graph.tasks[task].devices
     if devices is not None and cluster.devices[device].name not in devices:
         return f"it is allowed on {', '.join(devices) or 'no device'} only"
-    cost = problem.costs.rows[task][device]
+    cost = problem.costs.cost(task, device)
     if cost.ns is None:
         return cost.reason or cost.source
     label = graph.tasks[task].together
     if label is not None:
-        for other, row in enumerate(problem.costs.rows):
-            names = graph.tasks[other].devices
-            is_pinned = names is not None and cluster.devices[device].name not in names
-            if graph.tasks[other].together == label and (row[device].ns is None or is_pinned):
-                return f"{graph.tasks[other].name!r}, together with it by {label!r}, cannot"
+        name = cluster.devices[device].name
+        for other_id, other in enumerate(graph.tasks):
+            if other.together != label:
+                continue
+            is_pinned = other.devices is not None and name not in other.devices
+            if is_pinned or problem.costs.cost(other_id, device).ns is None:
+                return f"{other.name!r}, together with it by {label!r}, cannot"
     return "no link leads there from the host memory, or back"

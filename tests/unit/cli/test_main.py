@@ -1,6 +1,7 @@
 """The command line, run in this process: output, files, exit codes."""
 
 import json
+import re
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_costs_come_from_a_file_if_given(files, capsys):
 def test_graph_without_times_is_a_user_error(files, capsys):
     tasks = [{"name": name} for name in "abcd"]
     (files / "graph.json").write_text(json.dumps({**GRAPH, "tasks": tasks}))
-    assert main(PLACE) == 4
+    assert main(PLACE) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("error: the file of graph 'fork' gives no times; add times_ns")
@@ -112,7 +113,7 @@ def test_graph_without_times_is_a_user_error(files, capsys):
 
 def test_verbose_shows_the_traceback(files, capsys):
     (files / "graph.json").write_text("{")
-    assert main(["-v", *PLACE]) == 4
+    assert main(["-v", *PLACE]) == 2
     text = capsys.readouterr().err
     assert text.startswith("Traceback")
     assert "error: graph.json: not valid JSON: " in text
@@ -125,14 +126,59 @@ def test_infeasible_has_its_own_code(files, capsys):
     assert "no allowed device has it: cpu.0 has 1.0 GiB" in capsys.readouterr().err
 
 
+def test_no_plan_within_the_budget_has_its_own_code(files, capsys):
+    """Three tasks of 600 KiB and two memories of 1 MiB: there is room, but not in one piece."""
+    tasks = [
+        {"name": name, "weight_bytes": "600 KiB", "times_ns": {"a": 5, "b": 5}} for name in "xyz"
+    ]
+    graph = {**GRAPH, "tasks": tasks, "tensors": [], "outputs": []}
+    devices = [
+        {"name": name, "target": "llvm", "device": "cpu:0", "memory": "1 MiB"} for name in "ab"
+    ]
+    cluster = {"schema_version": 1, "name": "two", "devices": devices}
+    (files / "graph.json").write_text(json.dumps(graph))
+    (files / "cluster.json").write_text(json.dumps(cluster))
+    assert main([*PLACE, "--solver", "heft"]) == 4
+    text = capsys.readouterr().err
+    assert "no placement that fits was found" in text
+    assert "lacks 176.0 KiB" in text
+    assert "or more time." in text
+    assert main(PLACE) == 3  # cpsat proves it
+    assert "no placement fits" in capsys.readouterr().err
+
+
+def test_too_little_memory_in_all_is_proven(files, capsys):
+    tasks = [{**task, "weight_bytes": "600 MiB"} for task in GRAPH["tasks"]]
+    (files / "graph.json").write_text(json.dumps({**GRAPH, "tasks": tasks}))
+    assert main([*PLACE, "--solver", "heft"]) == 3
+    assert "all memories together lack 1.3 GiB" in capsys.readouterr().err
+
+
+def test_progress_lines_go_to_stderr(files, capsys):
+    assert main([*PLACE, "--progress", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert re.match(r"\d+\.\d s  heft: best 300 us\n", captured.err)
+    json.loads(captured.out)
+
+
 def test_missing_folder_of_the_output_is_a_user_error(files, capsys):
-    assert main([*PLACE, "-o", "no/plan.json"]) == 4
-    assert "No such file or directory" in capsys.readouterr().err
+    assert main([*PLACE, "-o", "no/plan.json"]) == 2
+    assert "no/plan.json: folder 'no' does not exist; make it first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["place"], ["check"], [*PLACE, "--solver", "magic"], [*PLACE, "--seed", "x"]],
+    [
+        [],
+        ["place"],
+        ["check"],
+        [*PLACE, "--solver", "magic"],
+        [*PLACE, "--seed", "x"],
+        [*PLACE, "--budget", "0"],
+        [*PLACE, "--budget", "nan"],
+        [*PLACE, "--budget", "soon"],
+        [*PLACE, "--objective", "energy"],
+    ],
 )
 def test_wrong_usage_is_code_2(files, arguments):
     with pytest.raises(SystemExit) as stop:
@@ -141,8 +187,14 @@ def test_wrong_usage_is_code_2(files, arguments):
 
 
 def test_option_out_of_range_is_a_user_error(files, capsys):
-    assert main([*PLACE, "--budget", "0"]) == 4
-    assert "time_limit_s must be > 0, got 0.0" in capsys.readouterr().err
+    assert main([*PLACE, "--threads", "0"]) == 2
+    assert "threads must be >= 1, got 0" in capsys.readouterr().err
+
+
+def test_an_objective_that_a_solver_does_not_offer_is_a_user_error(files, capsys):
+    assert main([*PLACE, "--solver", "heft", "--objective", "throughput"]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("error: solver 'heft' does not offer objective 'throughput'; offered by")
 
 
 def test_version(capsys):
@@ -171,12 +223,12 @@ def test_check_describes_good_files(files, capsys):
 
 def test_check_names_all_faults(files, capsys):
     (files / "cluster.json").write_text(json.dumps({**CLUSTER, "host": "rom", "hosts": 1}))
-    assert main(["check", "cluster.json"]) == 4
+    assert main(["check", "cluster.json"]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "error: cluster.json: 2 faults",
         "  $.host: no memory is called 'rom'; did you mean \"ram\"?",
         '  $: unknown key "hosts"; known keys: $schema, schema_version, name, description, '
-        "defaults, memories, devices, links, host",
+        "defaults, memories, devices, links, host, congestion",
     ]
 
 
@@ -191,5 +243,5 @@ def test_check_names_all_faults(files, capsys):
 )
 def test_check_refuses_what_it_cannot_check(files, capsys, text, message):
     (files / "what.json").write_text(text)
-    assert main(["check", "what.json"]) == 4
+    assert main(["check", "what.json"]) == 2
     assert message in capsys.readouterr().err

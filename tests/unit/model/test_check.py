@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heteroplace.errors import CostMismatchError, PlanError
@@ -14,7 +14,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from tests.instances import cpu, diamond, gpus, instance
-from tests.strategies import Instance, instances_with_plan
+from tests.strategies import Instance, instances_with_plan, num_cases
 
 
 def plan_of(case: Instance, *steps: Step) -> Plan:
@@ -34,8 +34,9 @@ def good_steps(case: Instance) -> list[Step]:
     ]
 
 
-def check(case: Instance, steps: list[Step]) -> None:
-    check_plan(case.graph, case.cluster, case.costs, plan_of(case, *steps))
+def check(case: Instance, steps: list[Step], items: int = 1) -> None:
+    plan = replace(plan_of(case, *steps), items=items)
+    check_plan(case.graph, case.cluster, case.costs, plan)
 
 
 def test_good_plan_passes(diamond: Instance) -> None:
@@ -127,6 +128,83 @@ def test_device_that_is_not_allowed_is_a_fault() -> None:
         check(case, [Run(0, 0), Run(1, 1)])
 
 
+def two_items(sizes: tuple[int, ...] = (1, 2)) -> Instance:
+    """a feeds b, which device 1 runs; batches of 2 have costs on both devices."""
+    cluster = gpus({(0, 1): 10}, 2)
+    devices = tuple(replace(device, batch_sizes=sizes) for device in cluster.devices)
+    cluster = replace(cluster, devices=devices)
+    graph = instance([("a", "b")], {"a": (1, 1), "b": (1, 1)}, cluster).graph
+    costs = build_table(graph, cluster, lambda *_: Cost.given(1), (1, 2))
+    return Instance(graph, cluster, costs)
+
+
+def steps_of_two_items() -> list[Step]:
+    return [Run(0, 0, (0, 1)), Copy(0, 0, 1, (0,), (1,)), Run(1, 1, (1,)), Run(1, 0, (0,))]
+
+
+def test_good_plan_of_two_items_passes() -> None:
+    check(two_items(), steps_of_two_items(), 2)
+
+
+@pytest.mark.parametrize(
+    ("index", "step", "message"),
+    [
+        (0, Run(0, 0, (0,)), "copy 'a.0' m0->m1: the tensor is not in memory 'm0' by .* item 1"),
+        (0, Run(0, 0, (0,)), "task 'a' is never run for item 1"),
+        (0, Run(0, 0, (1, 0)), r"its items are \(1, 0\); expected some of 0 to 1, ascending"),
+        (0, Run(0, 0, (0, 0)), r"its items are \(0, 0\)"),
+        (0, Run(0, 0, (0, 2)), r"its items are \(0, 2\)"),
+        (0, Run(0, 0, ()), r"its items are \(\); expected some"),
+        (1, Copy(0, 0, 1, (0,), (-1,)), r"its items are \(-1,\)"),
+        (1, Copy(0, 0, 1, (0,), (0, 1)), "step 1 copies tensor 'a.0' where nobody reads it for it"),
+        (2, Run(1, 1, (0, 1)), "tensor 'a.0' is not in memory 'm1' by then for item 0"),
+        (2, Run(1, 1, (0, 1)), "step 3, run 'b' @gpu0: the task has run before for item 0"),
+    ],
+)
+def test_wrong_items_are_named(index: int, step: Step, message: str) -> None:
+    steps = steps_of_two_items()
+    steps[index] = step
+    with pytest.raises(PlanError, match=message):
+        check(two_items(), steps, 2)
+
+
+def test_a_batch_that_the_device_does_not_take_is_a_fault() -> None:
+    with pytest.raises(
+        PlanError, match=r"(?m)run 'a' @gpu0: a batch of 2; the device takes .* of 1$"
+    ):
+        check(two_items((1,)), steps_of_two_items(), 2)
+    with pytest.raises(
+        PlanError, match=r"(?m)run 'b' @gpu1: a batch of 1; the device takes .* of 2$"
+    ):
+        check(two_items((2,)), steps_of_two_items(), 2)
+
+
+def test_a_batch_without_costs_is_a_fault() -> None:
+    with pytest.raises(PlanError, match="a batch of 3; the costs are for batches of 1, 2"):
+        check(two_items((1, 3)), [Run(0, 0, (0, 1, 2)), Run(1, 0, (0, 1, 2))], 3)
+
+
+def test_a_plan_for_no_items_is_a_fault() -> None:
+    with pytest.raises(PlanError, match="it is for 0 items; expected at least 1"):
+        check(two_items(), [], 0)
+
+
+def test_a_label_may_be_on_another_device_for_another_item() -> None:
+    case = relabelled(instance([], {"a": (1,) * 3, "b": (1,) * 3}, cpu()), together="pair")
+    by_item = [Run(task, item, (item,)) for task in (0, 1) for item in (0, 1)]
+    check(case, by_item, 2)
+    message = r"must share a device for item 0: 'a' @cpu\.0, 'b' @cpu\.1"
+    with pytest.raises(PlanError, match=message):
+        check(case, [*by_item[:2], Run(1, 1, (0,)), Run(1, 1, (1,))], 2)
+
+
+def test_two_items_need_twice_the_room_for_tensors() -> None:
+    steps = [Run(task, 0, (item,)) for task in range(4) for item in (0, 1)]
+    check(diamond(4080, 1000), steps, 2)
+    with pytest.raises(PlanError, match=r"memory 'm0' needs .* \(1 bytes too few\)"):
+        check(diamond(4079, 1000), steps, 2)
+
+
 def test_plan_of_another_graph_is_a_fault(diamond: Instance) -> None:
     plan = replace(plan_of(diamond, *good_steps(diamond)), graph_digest="0000")
     with pytest.raises(PlanError, match="made for a graph with digest 0000"):
@@ -139,18 +217,18 @@ def test_costs_of_another_cluster_are_an_error(diamond: Instance) -> None:
         check_plan(diamond.graph, diamond.cluster, costs, plan_of(diamond, *good_steps(diamond)))
 
 
-@given(instances_with_plan(), st.data())
-@settings(max_examples=100, deadline=None)
+@given(instances_with_plan(max_items=3, has_modes=True), st.data())
+@num_cases(100)
 def test_every_dropped_step_is_caught(case: tuple[Instance, Plan], data: st.DataObject) -> None:
     found, plan = case
     dropped = data.draw(st.integers(0, len(plan.steps) - 1))
     steps = [step for index, step in enumerate(plan.steps) if index != dropped]
     with pytest.raises(PlanError):
-        check(found, steps)
+        check(found, steps, plan.items)
 
 
-@given(instances_with_plan(), st.data())
-@settings(max_examples=100, deadline=None)
+@given(instances_with_plan(max_items=3, has_modes=True), st.data())
+@num_cases(100)
 def test_every_swap_of_dependent_steps_is_caught(
     case: tuple[Instance, Plan], data: st.DataObject
 ) -> None:
@@ -166,12 +244,14 @@ def test_every_swap_of_dependent_steps_is_caught(
     steps = list(plan.steps)
     steps[first], steps[second] = steps[second], steps[first]
     with pytest.raises(PlanError):
-        check(found, steps)
+        check(found, steps, plan.items)
 
 
 def depends(case: Instance, later: Step, earlier: Step) -> bool:
     """Whether a copy or run reads what a run makes."""
     if not isinstance(earlier, Run):
+        return False
+    if not set(later.items) & set(earlier.items):
         return False
     made = set(case.graph.task_outputs[earlier.task])
     reads = {later.tensor} if isinstance(later, Copy) else {*case.graph.task_inputs[later.task]}

@@ -1,6 +1,7 @@
 """Cluster files: what is read, what is refused (with JSON paths), and that the schema agrees."""
 
 import json
+from dataclasses import replace
 from importlib import resources
 
 import jsonschema
@@ -9,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import ClusterError
-from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cluster import (
+    CONGESTION_MODES,
+    COPY_ENGINES,
+    Cluster,
+    Device,
+    Link,
+    Memory,
+)
 from heteroplace.model.cluster_file import (
     cluster_from_json,
     cluster_to_json,
@@ -97,6 +105,56 @@ def test_target_dict_becomes_text_with_sorted_keys():
     target = {"kind": "llvm", "mcpu": "skylake", "mattr": ["+avx2", "+fma"], "fast-math": True}
     cluster = cluster_from_json(small_with("devices", 0, target=target))
     assert cluster.devices[0].target == "llvm -fast-math=1 -mattr=+avx2,+fma -mcpu=skylake"
+
+
+def test_congestion_engines_and_batch_sizes_are_read():
+    cluster = cluster_from_json(small())
+    assert cluster.congestion == "channel"
+    assert [(device.copy_engines, device.batch_sizes) for device in cluster.devices] == [
+        (None, (1,)),
+        (None, (1,)),
+    ]
+    value = small_with("devices", 1, copy_engines=2, batch_sizes=[4, 1])
+    cluster = cluster_from_json({**value, "congestion": "port"})
+    assert cluster.congestion == "port"
+    assert (cluster.devices[1].copy_engines, cluster.devices[1].batch_sizes) == (2, (1, 4))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"congestion": "ports"}, r"\$\.congestion: expected one of none, channel, port, bus, got"),
+        ({"congestion": ["bus"]}, r"\$\.congestion: expected one of none, channel, port, bus, got"),
+        ({"copy_engines": 3}, r"\$\.devices\[0\]\.copy_engines: expected 0, 1 or 2, got 3"),
+        ({"copy_engines": None}, r"copy_engines: expected 0, 1 or 2, got null"),
+        ({"batch_sizes": []}, r"batch_sizes: expected a list of different numbers >= 1 such as"),
+        ({"batch_sizes": [0, 1]}, "batch_sizes: expected a list of different numbers >= 1"),
+        ({"batch_sizes": [2, 2]}, "batch_sizes: expected a list of different numbers >= 1"),
+        ({"batch_sizes": 4}, "batch_sizes: expected a list of different numbers >= 1"),
+    ],
+)
+def test_wrong_congestion_engines_or_batch_sizes_are_faults(changes, message):
+    value = small()
+    (value if "congestion" in changes else value["devices"][0]).update(changes)
+    with pytest.raises(ClusterError, match=message):
+        cluster_from_json(value)
+    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(value)
+
+
+def test_what_a_cluster_leaves_at_its_default_is_not_written():
+    text = json.dumps(cluster_to_json(cluster_from_json(small())))
+    assert not [key for key in ("congestion", "copy_engines", "batch_sizes") if key in text]
+
+
+def test_rules_of_copies_and_batches_change_the_digest():
+    cluster = cluster_from_json(small())
+    device = cluster.devices[0]
+    changed = [
+        replace(cluster, congestion="bus"),
+        replace(cluster, devices=(replace(device, copy_engines=0), cluster.devices[1])),
+        replace(cluster, devices=(replace(device, batch_sizes=(1, 2)), cluster.devices[1])),
+    ]
+    assert len({cluster.digest(), *(other.digest() for other in changed)}) == 4
 
 
 def test_all_faults_are_reported_at_once_with_paths():
@@ -256,6 +314,8 @@ def clusters(draw):
             host=draw(st.text(max_size=3)),
             flops_per_second=draw(optional),
             memory_bytes_per_second=draw(optional),
+            copy_engines=draw(st.sampled_from(COPY_ENGINES)),
+            batch_sizes=tuple(sorted(draw(st.sets(st.integers(1, 99), min_size=1, max_size=3)))),
             launch_ns=draw(st.integers(0, 10**9)),
             model=draw(st.text(max_size=3)),
         )
@@ -266,7 +326,8 @@ def clusters(draw):
         Link(f"l{i}", a, b, draw(sizes), draw(st.integers(0, 10**12)), draw(NAMES))
         for i, (a, b) in enumerate(ends)
     )
-    return Cluster(draw(NAMES), memories, devices, links, draw(st.none() | ids))
+    congestion = draw(st.sampled_from(CONGESTION_MODES))
+    return Cluster(draw(NAMES), memories, devices, links, draw(st.none() | ids), congestion)
 
 
 @given(clusters())

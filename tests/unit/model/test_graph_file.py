@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heteroplace.errors import CostMismatchError, GraphError, MissingCostError, PlanError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cost import Cost, CostTable
+from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.cost_file import (
     costs_from_json,
     costs_from_times,
@@ -256,11 +256,27 @@ COSTS = st.one_of(
 @given(graphs(), st.data())
 def test_saved_costs_are_read_back_equal(graph, data):
     row = st.tuples(*[COSTS for _ in CLUSTER.devices])
-    rows = tuple(data.draw(row) for _ in graph.tasks)
-    table = CostTable(graph.digest(), CLUSTER.digest(), rows)
+    rows = {
+        batch: tuple(data.draw(row) for _ in graph.tasks)
+        for batch in (1, *sorted(data.draw(st.sets(st.integers(2, 10**6), max_size=2))))
+    }
+    table = table_from_rows(
+        graph.digest(), CLUSTER, rows[1], {batch: rows[batch] for batch in rows if batch > 1}
+    )
+    assert {batch: table.rows_of(batch) for batch in table.batches} == rows
     value = json.loads(json.dumps(costs_to_json(table, graph, CLUSTER)))
     assert costs_from_json(value, graph, CLUSTER) == table
     jsonschema.validate(value, SCHEMAS["costs"])
+
+
+@pytest.mark.parametrize("key", ["1", "0", "02", "two", "-2"])
+def test_batch_costs_of_a_wrong_number_are_refused(read, key):
+    table = costs_from_times(read.graph, CLUSTER, read.times)
+    value = costs_to_json(table, read.graph, CLUSTER)
+    value["batch_costs"] = {key: value["costs"]}
+    with pytest.raises(CostMismatchError, match="expected a number of items above 1 as the key"):
+        costs_from_json(value, read.graph, CLUSTER)
+    assert not jsonschema.Draft202012Validator(SCHEMAS["costs"]).is_valid(value)
 
 
 @pytest.fixture
@@ -313,18 +329,40 @@ def test_saved_plan_is_read_back_equal(read, tmp_path):
 @given(graphs(), st.data())
 def test_any_plan_is_read_back_equal(graph, data):
     steps = []
+    items = st.lists(st.integers(0, 3), max_size=3).map(tuple)
     if graph.tasks:
-        steps.append(st.builds(Run, st.integers(0, len(graph.tasks) - 1), st.integers(0, 1)))
+        tasks = st.integers(0, len(graph.tasks) - 1)
+        steps.append(st.builds(Run, tasks, st.integers(0, 1), items))
     if graph.tensors:
         ids = st.integers(0, len(graph.tensors) - 1)
         memory = st.integers(0, 1)
         route = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(tuple)
-        steps.append(st.builds(Copy, ids, memory, memory, route))
+        steps.append(st.builds(Copy, ids, memory, memory, route, items))
     chosen = tuple(data.draw(st.lists(st.one_of(steps), max_size=6))) if steps else ()
-    plan = Plan(graph.digest(), CLUSTER.digest(), chosen, data.draw(st.text(max_size=3)))
+    plan = Plan(graph.digest(), CLUSTER.digest(), chosen, data.draw(st.text(max_size=3)), (), 4)
     value = json.loads(json.dumps(plan_to_json(plan, graph, CLUSTER)))
     assert plan_from_json(value, graph, CLUSTER) == plan
     jsonschema.validate(value, SCHEMAS["plan"])
+
+
+def test_plan_of_two_items_is_read_back_equal(read):
+    steps = (Copy(0, 0, 1, (0,), (0, 1)), Run(0, 1, (0, 1)), Run(1, 0))
+    plan = Plan(read.graph.digest(), CLUSTER.digest(), steps, "by hand", items=2)
+    value = plan_to_json(plan, read.graph, CLUSTER)
+    assert value["items"] == 2
+    assert [step["items"] for step in value["steps"]] == [[0, 1], [0, 1], [0]]
+    jsonschema.validate(value, SCHEMAS["plan"])
+    assert plan_from_json(value, read.graph, CLUSTER) == plan
+
+
+def test_plan_of_one_item_does_not_mention_items(read):
+    assert '"items"' not in json.dumps(plan_to_json(make_plan(read.graph), read.graph, CLUSTER))
+
+
+def test_steps_of_a_plan_of_two_items_must_say_which(read):
+    value = {**plan_to_json(make_plan(read.graph), read.graph, CLUSTER), "items": 2}
+    with pytest.raises(PlanError, match=r'\$\.steps\[0\]: the key "items" is missing'):
+        plan_from_json(value, read.graph, CLUSTER)
 
 
 def test_all_faults_of_a_plan_are_reported_at_once(read):
@@ -340,7 +378,7 @@ def test_all_faults_of_a_plan_are_reported_at_once(read):
         '  $.steps[0].to: no memory is called "gramm"; did you mean "gram"?',
         '  $.steps[0].via[0]: no link is called "upp"; did you mean "up"?',
         '  $.steps[1]: the key "on" is missing',
-        '  $.steps[1]: unknown key "at"; known keys: copy, run, on',
+        '  $.steps[1]: unknown key "at"; known keys: items, copy, run, on',
     ]
     assert not jsonschema.Draft202012Validator(SCHEMAS["plan"]).is_valid(value)
 

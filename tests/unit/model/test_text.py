@@ -12,7 +12,7 @@ from heteroplace.errors import GraphError, PlanError
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.text import parse_graph, parse_plan, print_graph, print_plan
-from tests.strategies import Instance, graphs, instances_with_plan
+from tests.strategies import Instance, graphs, instances_with_plan, num_cases
 
 AWKWARD = st.text(max_size=6)
 
@@ -23,8 +23,8 @@ def test_graph_survives_print_and_parse(graph) -> None:  # type: ignore[no-untyp
     assert parse_graph(print_graph(graph)) == graph
 
 
-@given(instances_with_plan(), st.text(max_size=20), st.text(max_size=20))
-@settings(max_examples=60, deadline=None)
+@given(instances_with_plan(max_items=3, has_modes=True), st.text(max_size=20), st.text(max_size=20))
+@num_cases(100)
 def test_plan_survives_print_and_parse(
     case: tuple[Instance, Plan], origin: str, reason: str
 ) -> None:
@@ -72,12 +72,29 @@ def test_golden_text_of_the_diamond(diamond: Instance) -> None:
     )
 
 
+def test_golden_text_of_two_items(diamond: Instance) -> None:
+    steps = (Run(0, 0, (0, 1)), Copy(0, 0, 1, (0,), (1,)), Run(2, 1, (1,)), Run(2, 0))
+    plan = Plan("0f", "1e", steps, "by hand", items=2)
+    text = (
+        "plan worked on gpus items 2\n"
+        "digests 0f 1e\n"
+        'origin "by hand"\n'
+        "run a @ gpu0 items 0,1\n"
+        "copy a.0 m0 => m1 via 0-1 items 1\n"
+        "run c @ gpu1 items 1\n"
+        "run c @ gpu0 items 0\n"
+    )
+    assert print_plan(diamond.graph, diamond.cluster, plan) == text
+    assert parse_plan(text, diamond.graph, diamond.cluster) == plan
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("run a on gpu0", "line 4: expected a line 'run ...'"),
         ("run nobody @ gpu0", "no task is called 'nobody'; there are: a, b, c, d"),
         ("run a @ tpu", "no device is called 'tpu'; there are: gpu0, gpu1"),
+        ("run a @ gpu0 items one", "line 4: expected a line 'run ...'"),
         ("walk a @ gpu0", "line 4: expected the end"),
     ],
 )

@@ -48,7 +48,7 @@ def predicted():
         Span(3, "cpu", 1000, 3000),
         Span(4, "d2h", 3600, 4000),
     )
-    return Timeline(spans, "simulated", (4024, 2008), 4000)
+    return Timeline(spans, "simulated", (4024, 2008), 4000, used_bytes=(4024, 2008))
 
 
 @pytest.fixture

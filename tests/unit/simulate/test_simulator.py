@@ -1,79 +1,179 @@
-"""The core's simulator against the reference, and its errors."""
+"""The core's simulator against the references, its properties, and its errors."""
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import strategies as st
 
 from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
-from heteroplace.model.memory import memory_use
-from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.cluster import CONGESTION_MODES, Cluster
+from heteroplace.model.memory import memory_use, plan_memory_use
+from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.timeline import Timeline
+from heteroplace.simulate.metrics import occupied
 from heteroplace.simulate.simulator import simulate
+from tests.reference.live_memory import reference_peaks
 from tests.reference.simulator import reference_times
-from tests.strategies import Instance, instances_with_plan
+from tests.strategies import Instance, instances_with_plan, num_cases
+
+ANY_PLAN = instances_with_plan(max_items=3, has_modes=True)
 
 
-@given(instances_with_plan())
-@settings(max_examples=150, deadline=None)
-def test_simulator_equals_reference_on_random_plans(case: tuple[Instance, Plan]) -> None:
-    instance, plan = case
-    expected = reference_times(instance.graph, instance.cluster, instance.costs, plan)
-    timeline = simulate(instance.graph, instance.cluster, instance.costs, plan)
+def run(case: Instance, plan: Plan) -> Timeline:
+    return simulate(case.graph, case.cluster, case.costs, plan)
+
+
+def with_cluster(case: Instance, plan: Plan, cluster: Cluster) -> tuple[Instance, Plan]:
+    """The same tasks, costs and steps on a cluster with other rules."""
+    costs = replace(case.costs, cluster_digest=cluster.digest())
+    return Instance(case.graph, cluster, costs), replace(plan, cluster_digest=cluster.digest())
+
+
+@given(instances_with_plan(max_tasks=5, max_items=3, has_modes=True))
+@num_cases(1000)
+def test_core_equals_the_references_on_random_plans(case: tuple[Instance, Plan]) -> None:
+    found, plan = case
+    expected = reference_times(found.graph, found.cluster, found.costs, plan)
+    timeline = run(found, plan)
+    assert {span.step for span in timeline.spans} == set(range(len(plan.steps)))
     for span in timeline.spans:
         assert (span.start_ns, span.finish_ns) == expected[span.step]
     assert timeline.makespan_ns == max((finish for _, finish in expected), default=0)
-    assert {span.step for span in timeline.spans} == set(range(len(plan.steps)))
+    peaks = zip(timeline.peak_bytes, timeline.peaks, strict=True)
+    assert [(size, peak.time_ns, peak.step) for size, peak in peaks] == reference_peaks(
+        found.graph, found.cluster, plan, expected
+    )
+
+
+@given(ANY_PLAN)
+@num_cases(100)
+def test_core_and_python_agree_on_static_memory(case: tuple[Instance, Plan]) -> None:
+    found, plan = case
+    assert run(found, plan).used_bytes == plan_memory_use(found.graph, found.cluster, plan)
 
 
 @given(instances_with_plan())
-@settings(max_examples=100, deadline=None)
-def test_core_and_python_agree_on_memory_use(case: tuple[Instance, Plan]) -> None:
-    instance, plan = case
-    timeline = simulate(instance.graph, instance.cluster, instance.costs, plan)
-    placement = plan.placement(len(instance.graph.tasks))
+@num_cases(100)
+def test_a_placement_needs_as_much_as_its_plan(case: tuple[Instance, Plan]) -> None:
+    found, plan = case
+    placement = plan.placement(len(found.graph.tasks))
     copies = [(copy.tensor, copy.dst) for copy in plan.copies]
-    assert timeline.peak_bytes == memory_use(instance.graph, instance.cluster, placement, copies)
+    expected = plan_memory_use(found.graph, found.cluster, plan)
+    assert memory_use(found.graph, found.cluster, placement, copies) == expected
 
 
-@given(instances_with_plan())
-@settings(max_examples=60, deadline=None)
+@given(ANY_PLAN)
+@num_cases(100)
+def test_live_bytes_never_exceed_the_static_rule(case: tuple[Instance, Plan]) -> None:
+    timeline = run(*case)
+    for live, static in zip(timeline.peak_bytes, timeline.used_bytes, strict=True):
+        assert live <= static
+
+
+@given(ANY_PLAN)
+@num_cases(100)
 def test_random_plans_pass_the_check(case: tuple[Instance, Plan]) -> None:
-    instance, plan = case
-    check_plan(instance.graph, instance.cluster, instance.costs, plan)
+    found, plan = case
+    check_plan(found.graph, found.cluster, found.costs, plan)
 
 
-@given(instances_with_plan())
-@settings(max_examples=60, deadline=None)
-def test_spans_of_one_resource_never_overlap(case: tuple[Instance, Plan]) -> None:
-    instance, plan = case
-    timeline = simulate(instance.graph, instance.cluster, instance.costs, plan)
-    by_unit: dict[str, list[tuple[int, int]]] = {}
-    for span in timeline.spans:
-        step = plan.steps[span.step]
-        if isinstance(step, Run):
-            names = list(instance.cluster.devices[step.device].units)
-        else:
-            names = [span.resource]
-        for name in names:
-            by_unit.setdefault(name, []).append((span.start_ns, span.finish_ns))
-    for spans in by_unit.values():
+@given(ANY_PLAN)
+@num_cases(100)
+def test_steps_of_one_resource_never_overlap(case: tuple[Instance, Plan]) -> None:
+    found, plan = case
+    times = {span.step: (span.start_ns, span.finish_ns) for span in run(found, plan).spans}
+    served: dict[int, list[tuple[int, int]]] = {}
+    for index, step in enumerate(plan.steps):
+        for resource in occupied(found.cluster, step):
+            served.setdefault(resource, []).append(times[index])
+    for spans in served.values():
         for (_, finish), (start, _) in pairwise(spans):
             assert finish <= start
+
+
+@given(ANY_PLAN)
+@num_cases(100)
+def test_stricter_congestion_never_shortens_a_plan(case: tuple[Instance, Plan]) -> None:
+    """With a channel per link: links that share one otherwise need not share a port."""
+    found, plan = case
+    links = tuple(replace(link, channel=link.name) for link in found.cluster.links)
+    makespans = []
+    for mode in CONGESTION_MODES:
+        cluster = replace(found.cluster, links=links, congestion=mode)
+        makespans.append(run(*with_cluster(found, plan, cluster)).makespan_ns)
+    assert makespans == sorted(makespans)
+
+
+@given(ANY_PLAN, st.data())
+@num_cases(100)
+def test_shorter_runs_never_lengthen_a_plan(
+    case: tuple[Instance, Plan], data: st.DataObject
+) -> None:
+    found, plan = case
+    # Negative cells are no times.
+    columns = tuple(
+        array("q", (data.draw(st.integers(0, ns)) if ns > 0 else ns for ns in column))
+        for column in found.costs.ns
+    )
+    shorter = replace(found, costs=replace(found.costs, ns=columns))
+    assert run(shorter, plan).makespan_ns <= run(found, plan).makespan_ns
+
+
+@given(ANY_PLAN, st.sampled_from([2, 4, 8]))
+@num_cases(100)
+def test_the_makespan_scales_with_all_times(case: tuple[Instance, Plan], factor: int) -> None:
+    found, plan = case
+
+    def makespan_of_slowed(factor: int) -> int:
+        links = tuple(
+            replace(link, bytes_per_second=10**9 // factor, latency_ns=link.latency_ns * factor)
+            for link in found.cluster.links
+        )
+        slow, slow_plan = with_cluster(found, plan, replace(found.cluster, links=links))
+        # Negative cells are no times.
+        columns = ([ns * factor if ns > 0 else ns for ns in column] for column in slow.costs.ns)
+        costs = replace(slow.costs, ns=tuple(array("q", column) for column in columns))
+        return run(replace(slow, costs=costs), slow_plan).makespan_ns
+
+    assert makespan_of_slowed(factor) == factor * makespan_of_slowed(1)
 
 
 def test_missing_copy_is_an_error_that_names_the_step(diamond: Instance) -> None:
     steps = (Run(0, 0), Run(1, 1), Run(2, 0), Run(3, 0))
     plan = Plan(diamond.graph.digest(), diamond.cluster.digest(), steps, "test")
     with pytest.raises(PlanError, match="step 1 reads tensor 0 in memory 1"):
-        simulate(diamond.graph, diamond.cluster, diamond.costs, plan)
+        run(diamond, plan)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (Run(7, 0), "step 1 has an id that does not exist"),
+        (Run(1, -1), "step 1 has an id that does not exist"),
+        (Copy(0, 0, 1, (5,)), "step 1 has an id that does not exist"),
+        (Copy(0, 0, 9, (0,)), "step 1 has an id that does not exist"),
+        (Run(1, 0, (2,)), "step 1 has an id that does not exist"),
+        (Run(1, 0, ()), "step 1 has .* no item"),
+        (Run(1, 0, (0, 1)), "step 1 runs task 1 for a batch of 2 on device 0, which cannot"),
+        (Run(1, 0, (1,)), "step 1 reads tensor 0 in memory 0 for item 1, where no earlier"),
+    ],
+)
+def test_wrong_step_is_an_error_and_no_crash(diamond: Instance, step: Step, message: str) -> None:
+    steps = (Run(0, 0), step)
+    plan = Plan(diamond.graph.digest(), diamond.cluster.digest(), steps, "test", items=2)
+    with pytest.raises(PlanError, match=message):
+        run(diamond, plan)
 
 
 def test_transfer_takes_latency_and_bytes_over_bandwidth(diamond: Instance) -> None:
     route = diamond.cluster.route(0, 1)
     steps = (Run(0, 0), Copy(0, 0, 1, route), Run(1, 1))
     plan = Plan(diamond.graph.digest(), diamond.cluster.digest(), steps, "test")
-    timeline = simulate(diamond.graph, diamond.cluster, diamond.costs, plan)
+    timeline = run(diamond, plan)
     assert [(span.start_ns, span.finish_ns) for span in timeline.spans] == [(0, 2), (2, 3), (3, 8)]

@@ -80,7 +80,7 @@ def test_plans_are_valid_fit_and_are_not_below_the_bound(cases: int) -> None:
         bound = lower_bound(problem)
         for name, draft_of in DRAFTS.items():
             draft = draft_of(problem)
-            assert draft == draft_of(problem), name
+            assert draft.steps == draft_of(problem).steps, name
             if draft.violation:
                 continue
             plan = problem.native.plan(draft.steps, name)

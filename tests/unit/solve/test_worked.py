@@ -199,7 +199,7 @@ def test_cpsat_refuses_large_graphs_and_auto_leaves_it_out() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("objective", "throughput", "'throughput' is not offered; supported: latency"),
+        ("objective", "energy", "'energy' is not offered; supported: latency, throughput"),
         ("time_limit_s", 0.0, "time_limit_s must be > 0"),
         ("iterations", -1, "iterations must be >= 0 or None"),
         ("seed", -1, "seed must be in"),

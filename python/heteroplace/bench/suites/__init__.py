@@ -1,0 +1,1 @@
+"""Task graphs, clusters and costs for benchmarks of solvers. Works without TVM."""

@@ -1,0 +1,182 @@
+"""The instances of `bench place`, by name; each is made when it is asked for.
+
+| family | names | cluster |
+|---|---|---|
+| `moirai/` | 11 transformers, inter-server and intra-server | memory 75 % full |
+| `rwnn/` | single modules and stacks of DiviML | its node |
+| `layered/` | layered random DAGs of 1,000 to 50,000 tasks | inter-server, memory 75 % full |
+| `published/` | profiled networks from files, if they are there | from the file |
+
+The files are those of the public artefacts of the two papers; the folder that holds
+`dnn-partitioning/` and `moirai/` is named by the environment variable HETEROPLACE_GRAPHS. The
+sample `example-1` of Moirai is not among them: its times cannot be represented (see
+`heteroplace.bench.suites.moirai_files`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from heteroplace.bench.suites.clusters import divi_node, fill_memories, inter_server, intra_server
+from heteroplace.bench.suites.dnn_partitioning import import_dnn_partitioning
+from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
+from heteroplace.bench.suites.moirai_files import import_moirai
+from heteroplace.bench.suites.rwnn import RwnnStack, rwnn_costs, rwnn_graph
+from heteroplace.bench.suites.transformer import (
+    TRANSFORMERS,
+    Transformer,
+    transformer_costs,
+    transformer_graph,
+)
+from heteroplace.errors import GraphError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.json_reader import did_you_mean
+from heteroplace.solve.base import Problem
+
+GRAPHS_VARIABLE = "HETEROPLACE_GRAPHS"
+"""Environment variable with the folder of the published graphs."""
+
+QUICK = (
+    "moirai/gpt3-330m/inter",
+    "moirai/gpt3-330m/intra",
+    "rwnn/er32x1",
+    "rwnn/er10x10",
+    "rwnn/er10x10-sdep2",
+    "rwnn/er10x10-wdep2",
+    "layered/1000",
+)
+"""Instances of a run without `--only`: each family, small."""
+
+_CLUSTERS: Mapping[str, Callable[[], Cluster]] = {"inter": inter_server, "intra": intra_server}
+_LAYERED_SIZES = (1_000, 5_000, 20_000, 50_000)
+_PUBLISHED = (
+    "dnn-partitioning/latency-inputs/LayerGraphs/bert24_inference",
+    "dnn-partitioning/latency-inputs/LayerGraphs/resnet50_inference",
+    "dnn-partitioning/latency-inputs/OperatorGraphs/bert_l-6_inference",
+    "dnn-partitioning/throughput-inputs/LayerGraphs/bert24_inference",
+    "dnn-partitioning/throughput-inputs/LayerGraphs/gnmt_inference",
+    "dnn-partitioning/throughput-inputs/LayerGraphs/resnet50_inference",
+    "dnn-partitioning/throughput-inputs/OperatorGraphs/bert_l-3_inference",
+    "moirai/GoogLeNet",
+)
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One named problem; `build()` makes it, the same each time."""
+
+    name: str
+    build: Callable[[], Problem]
+
+
+def select(only: str | None) -> list[Instance]:
+    """Return the instances whose name matches the regular expression; None: those of QUICK."""
+    found = instances()
+    if only is None:
+        return [found[name] for name in QUICK]
+    pattern = re.compile(only)
+    return [instance for name, instance in found.items() if pattern.search(name)]
+
+
+def instances() -> dict[str, Instance]:
+    """Return all instances by name, in a fixed order; nothing is built."""
+    builds: dict[str, Callable[[], Problem]] = {}
+    for model in sorted(TRANSFORMERS.values(), key=lambda model: (model.num_tasks, model.name)):
+        for cluster in _CLUSTERS:
+            builds[f"moirai/{model.name}/{cluster}"] = partial(transformer, model, cluster)
+    for stack in _stacks():
+        builds[f"rwnn/{stack.name}"] = partial(rwnn, stack)
+    for size in _LAYERED_SIZES:
+        builds[f"layered/{size}"] = partial(layered, Layered(size))
+    folder = published_folder()
+    if folder is not None:
+        paths = {_short(file): folder / f"{file}.json" for file in _PUBLISHED}
+        for name, path in paths.items():
+            if path.is_file():
+                builds[f"published/{name}"] = partial(published, path)
+    return {name: Instance(name, build) for name, build in builds.items()}
+
+
+def get_instance(name: str) -> Instance:
+    """Return the instance called `name`.
+
+    Raises
+    ------
+    GraphError
+        There is none.
+    """
+    found = instances()
+    if name not in found:
+        raise GraphError(
+            f"no instance is called {name!r}{did_you_mean(name, found)}; expected one of "
+            f"{len(found)} names, such as {next(iter(found))!r}"
+        )
+    return found[name]
+
+
+def published_folder() -> Path | None:
+    """Return the folder of the published graphs, or None if the variable is not set.
+
+    Raises
+    ------
+    GraphError
+        The variable names no folder.
+    """
+    text = os.environ.get(GRAPHS_VARIABLE)
+    if not text:
+        return None
+    if not Path(text).is_dir():
+        raise GraphError(f"{GRAPHS_VARIABLE}={text!r} is no folder; name the one of the graphs")
+    return Path(text)
+
+
+def transformer(model: Transformer, cluster: str, fill: float = 0.75) -> Problem:
+    """Return a transformer on Moirai's cluster "inter" or "intra", memories filled to `fill`."""
+    graph = transformer_graph(model)
+    sized = fill_memories(_CLUSTERS[cluster](), graph, fill)
+    return Problem(graph, sized, transformer_costs(graph, sized))
+
+
+def rwnn(stack: RwnnStack) -> Problem:
+    """Return a stack of randomly wired modules on DiviML's node."""
+    graph, cluster = rwnn_graph(stack), divi_node()
+    return Problem(graph, cluster, rwnn_costs(graph, cluster, stack.seed))
+
+
+def layered(parameters: Layered, fill: float = 0.75) -> Problem:
+    """Return a layered random DAG on the inter-server cluster, memories filled to `fill`."""
+    cluster = inter_server()
+    graph = layered_graph(parameters, cluster)
+    sized = fill_memories(cluster, graph, fill)
+    return Problem(graph, sized, layered_costs(parameters, graph, sized))
+
+
+def published(path: Path) -> Problem:
+    """Return the instance in a published file; its format follows from its top folder."""
+    read = import_dnn_partitioning if "dnn-partitioning" in path.parts else import_moirai
+    found = read(path)
+    return Problem(found.graph, found.cluster, found.costs)
+
+
+def _stacks() -> list[RwnnStack]:
+    """DiviML's workloads: six single modules; stacks of 5, 10, 20 with 1 to 4 channels."""
+    stacks = [RwnnStack(kind, nodes) for kind in ("ws", "er", "ba") for nodes in (10, 32)]
+    for modules in (5, 10, 20):
+        stacks.append(RwnnStack("er", 10, modules))
+        for is_strong in (True, False):
+            for channels in (2, 3, 4):
+                stacks.append(RwnnStack("er", 10, modules, channels, is_strong))
+    stacks += [RwnnStack(kind, 32, 10) for kind in ("ws", "er", "ba")]
+    return stacks
+
+
+def _short(file: str) -> str:
+    """E.g. "bert24-latency" for a file of the first paper, "googlenet" for one of Moirai's."""
+    parts = file.split("/")
+    name = parts[-1].removesuffix("_inference").lower()
+    return name if parts[0] == "moirai" else f"{name}-{parts[1].removesuffix('-inputs')}"

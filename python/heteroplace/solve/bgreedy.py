@@ -1,0 +1,20 @@
+"""bGreedy (DiviML, section V): in topological order, the split that keeps the latency least.
+
+The latency is that of all that is scheduled so far; ties, which are many, by the finish of the op,
+then by the sum of the finishes of its batches.
+"""
+
+from __future__ import annotations
+
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult
+from heteroplace.solve.batched import solve_batched
+
+
+class BatchedGreedySolver:
+    """Least latency so far, task by task in topological order."""
+
+    name = "bgreedy"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve` and `solve_batched`. The plan serves `options.items`."""
+        return solve_batched(problem, options, self.name, "latency")

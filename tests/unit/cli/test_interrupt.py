@@ -1,0 +1,136 @@
+"""Ctrl-C while `heteroplace place` runs, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import heteroplace
+from heteroplace.cli.main import INTERRUPTED
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster_file import load_cluster
+from heteroplace.model.cost_file import costs_from_times
+from heteroplace.model.graph_file import load_graph
+from heteroplace.model.plan_file import load_plan
+
+PACKAGE_ROOT = Path(heteroplace.__file__).resolve().parents[1]
+NUM_TASKS = 1500
+DEVICES = ("a", "b", "c")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files of a problem that no solver proves optimal within the test's time."""
+    tasks = [
+        {
+            "name": f"t{i}",
+            "times_ns": {
+                name: 1000 + (i * 7919 * (k + 3)) % 5003 for k, name in enumerate(DEVICES)
+            },
+        }
+        for i in range(NUM_TASKS)
+    ]
+    tensors = [
+        {
+            "producer": f"t{i}",
+            "consumers": [f"t{j}" for j in (i + 1 + i % 7, i + 11) if j < NUM_TASKS],
+            "bytes": 1000 + i % 17 * 400,
+        }
+        for i in range(NUM_TASKS)
+    ]
+    outputs = [f"t{i}.0" for i in range(NUM_TASKS - 20, NUM_TASKS)]
+    graph = {"schema_version": 1, "name": "g", "tasks": tasks, "tensors": tensors}
+    devices = [
+        {"name": name, "target": "llvm", "device": "cpu:0", "memory": "1 GiB"} for name in DEVICES
+    ]
+    link = {"bandwidth": "1 GB/s", "latency": "1 us", "bidirectional": True}
+    links = [{"src": "a", "dst": "b", **link}, {"src": "b", "dst": "c", **link}]
+    cluster = {"schema_version": 1, "name": "c", "devices": devices, "links": links}
+    (tmp_path / "graph.json").write_text(json.dumps({**graph, "outputs": outputs}))
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+    return tmp_path
+
+
+def place(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "heteroplace.cli.main", "place", "--cluster", "cluster.json"]
+    return subprocess.Popen(
+        [*command, "--graph", "graph.json", "-o", "plan.json", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def read_until(process: subprocess.Popen[str], mark: str) -> str:
+    """Return the lines of stderr up to the first that holds `mark`."""
+    assert process.stderr is not None
+    text = ""
+    for line in process.stderr:
+        text += line
+        if mark in line:
+            return text
+    raise AssertionError(f"no {mark!r} in: {text}")
+
+
+def check(folder: Path) -> None:
+    read, cluster = load_graph(folder / "graph.json"), load_cluster(folder / "cluster.json")
+    assert read.times is not None
+    plan = load_plan(folder / "plan.json", read.graph, cluster)
+    check_plan(read.graph, cluster, costs_from_times(read.graph, cluster, read.times), plan)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("stage", ["heft:", "search:"])
+def test_the_best_plan_so_far_is_written(folder: Path, stage: str) -> None:
+    process = place(folder, "--budget", "100", "--progress")
+    read_until(process, stage)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "note: interrupted; this is the best plan so far" in err
+    assert "interrupted after" in out
+    check(folder)
+
+
+@pytest.mark.timeout(120)
+def test_an_interrupt_after_the_search_does_not_lose_the_plan(folder: Path) -> None:
+    process = place(folder, "--solver", "heft", "--progress")
+    read_until(process, "heft:")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    check(folder)
+
+
+@pytest.mark.timeout(120)
+def test_the_second_interrupt_ends_the_program(folder: Path) -> None:
+    process = place(folder, "--budget", "100", "--progress")
+    read_until(process, "search:")
+    process.send_signal(signal.SIGINT)
+    read_until(process, "note: interrupted")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == INTERRUPTED
+    assert err.endswith("interrupted\n")
+    assert [path.name for path in folder.iterdir() if path.name.endswith(".tmp")] == []
+
+
+@pytest.mark.timeout(120)
+def test_interrupted_without_a_plan(folder: Path) -> None:
+    (folder / "graph.json").unlink()
+    os.mkfifo(folder / "graph.json")
+    process = place(folder)
+    with (folder / "graph.json").open("w"):  # It waits here until the program reads.
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate()
+    assert process.returncode == INTERRUPTED
+    assert err == "interrupted\n"
+    assert not (folder / "plan.json").exists()

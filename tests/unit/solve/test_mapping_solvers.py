@@ -1,0 +1,422 @@
+"""Solvers that look for a mapping: metis, sa, ea, cross-entropy."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heteroplace.errors import GraphError, InfeasibleError, SolverError
+from heteroplace.model.check import check_plan
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.native.mapping_search import (
+    breadth_first_order,
+    depth_first_order,
+    evaluate_mappings,
+    fastest_mapping,
+    rank_order,
+    search_mapping,
+    upward_ranks,
+)
+from heteroplace.native.schedule import IMPOSSIBLE
+from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, lower_bound
+from heteroplace.solve.allowed import nearest_allowed
+from heteroplace.solve.cross_entropy import MAX_GROUPS, task_groups
+from heteroplace.solve.heft import check_possible
+from heteroplace.solve.mapping_walk import start_mapping
+from tests.instances import cpu, diamond, gpus, instance
+from tests.reference.brute_force import optimal_makespan
+from tests.strategies import Instance, instances, num_cases
+from tests.unit.solve.test_determinism import layered, plan_text
+from tests.unit.solve.test_worked import (
+    disconnected,
+    empty_graph,
+    many_outputs,
+    one_task,
+    zero_sizes,
+)
+
+NAMES = ("metis", "sa", "ea", "cross-entropy")
+SEARCHES = ("sa", "ea", "cross-entropy")
+
+
+def problem_of(case: Instance) -> Problem:
+    return Problem(case.graph, case.cluster, case.costs)
+
+
+def solve(case: Instance, name: str, iterations: int = 300, seed: int = 0) -> SolveResult:
+    options = SolveOptions(iterations=iterations, seed=seed, time_limit_s=60)
+    result = get_solver(name).solve(problem_of(case), options)
+    check_plan(case.graph, case.cluster, case.costs, result.plan)
+    assert result.bound_ns <= result.objective_ns
+    return result
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_diamond_takes_10(name: str) -> None:
+    assert solve(diamond(), name).objective_ns == 10
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_diamond_with_two_tasks_per_memory_takes_11(name: str) -> None:
+    assert solve(diamond(2100, 1000), name).objective_ns == 11
+
+
+def test_orders_of_chains_go_across_and_along() -> None:
+    edges = [(f"a{i}", f"b{i}") for i in range(4)]
+    run_ns: dict[str, tuple[int | None, ...]] = {name: (5, 5) for pair in edges for name in pair}
+    native = problem_of(instance(edges, run_ns, gpus({}, 2))).native
+    assert breadth_first_order(native) == (0, 2, 4, 6, 1, 3, 5, 7)
+    assert depth_first_order(native) == (0, 1, 2, 3, 4, 5, 6, 7)
+
+
+def test_rank_order_follows_mean_times() -> None:
+    # Ranks a 13.5, b 9, c 8, d 3 (mean transfers of 1.5).
+    native = problem_of(diamond()).native
+    assert upward_ranks(native).tolist() == [13.5, 9.0, 8.0, 3.0]
+    assert rank_order(native) == (0, 1, 2, 3)
+
+
+def test_metis_cuts_no_edge_of_four_chains() -> None:
+    edges = [(f"a{i}", f"b{i}") for i in range(4)]
+    run_ns: dict[str, tuple[int | None, ...]] = {name: (5, 5) for pair in edges for name in pair}
+    case = instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 10}, 2))
+    result = solve(case, "metis")
+    assert result.plan.copies == ()
+    assert result.objective_ns == 20
+
+
+def test_metis_gives_each_part_the_device_that_suits_it() -> None:
+    edges = [("a0", "a1"), ("b0", "b1")]
+    run_ns: dict[str, tuple[int | None, ...]] = {
+        "a0": (9, 1),
+        "a1": (9, 1),
+        "b0": (1, 9),
+        "b1": (1, 9),
+    }
+    case = instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 10}, 2))
+    assert solve(case, "metis").objective_ns == 2
+
+
+def test_metis_balances_memory_where_run_times_alone_would_overflow() -> None:
+    # By run time alone the one long task is a part by itself, and the other nine do not fit.
+    run_ns: dict[str, tuple[int | None, ...]] = {"long": (900, 900)}
+    run_ns.update({f"t{i}": (100, 100) for i in range(9)})
+    cluster = gpus({(0, 1): 10, (1, 0): 10}, 2, capacity=6 * 110)
+    assert solve(instance([], run_ns, cluster, weight_bytes=100), "metis").objective_ns >= 900
+
+
+def test_metis_on_six_devices_gives_parts_greedily() -> None:
+    pairs = {(src, dst): 10 for src in range(6) for dst in range(6) if src != dst}
+    edges = [(f"a{i}", f"b{i}") for i in range(6)]
+    run_ns: dict[str, tuple[int | None, ...]] = {
+        f"{letter}{i}": tuple(1 if device == (i + 2) % 6 else 9 for device in range(6))
+        for i in range(6)
+        for letter in "ab"
+    }
+    assert solve(instance(edges, run_ns, gpus(pairs, 6)), "metis").objective_ns == 2
+
+
+def test_metis_without_pymetis_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(SolverError, match=r"pip install 'heteroplace\[metis\]'"):
+        solve(diamond(), "metis")
+
+
+def test_metis_of_parts_that_overflow_is_infeasible() -> None:
+    run_ns: dict[str, tuple[int | None, ...]] = {"a": (5, 5), "b": (5, 5), "c": (5, 5)}
+    case = instance([], run_ns, gpus({}, 2, 150), weight_bytes=100)
+    with pytest.raises(InfeasibleError, match="no placement that fits was found"):
+        solve(case, "metis")
+
+
+@pytest.mark.parametrize("make", [empty_graph, one_task, zero_sizes, disconnected, many_outputs])
+@pytest.mark.parametrize("run_ns", [0, 7])
+@pytest.mark.parametrize("name", NAMES)
+def test_edge_cases(make, run_ns: int, name: str) -> None:  # type: ignore[no-untyped-def]
+    graph: TaskGraph = make()
+    for cluster in (cpu(), gpus({(0, 1): 1, (1, 0): 1}, 2, host=0), gpus({}, 1)):
+        costs = build_table(graph, cluster, lambda *_: Cost.given(run_ns))
+        solve(Instance(graph, cluster, costs), name, iterations=50)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_task_allowed_nowhere_is_named(name: str) -> None:
+    case = instance([], {"a": (5, 5), "b": (None, None)}, gpus({(0, 1): 1, (1, 0): 1}, 2))
+    with pytest.raises(InfeasibleError, match="task 'b' can run on no device"):
+        solve(case, name)
+
+
+@given(instances(max_tasks=6, has_modes=True), st.integers(0, 3))
+@num_cases(40)
+def test_plans_are_valid_and_not_below_the_bound(case: Instance, seed: int) -> None:
+    for name in NAMES:
+        try:
+            solve(case, name, iterations=20, seed=seed)
+        except InfeasibleError:
+            # Only for lack of links: memory is ample here.
+            assert len(case.cluster.memories) > 1 or not_possible(case)
+
+
+def not_possible(case: Instance) -> bool:
+    try:
+        check_possible(problem_of(case))
+    except InfeasibleError:
+        return True
+    return False
+
+
+@given(instances(max_tasks=4, is_memory_tight=True))
+@num_cases(40)
+def test_no_plan_is_below_brute_force_with_tight_memory(case: Instance) -> None:
+    optimum = optimal_makespan(case.graph, case.cluster, case.costs)
+    for name in NAMES:
+        try:
+            objective = solve(case, name, iterations=50).objective_ns
+        except InfeasibleError:
+            continue
+        assert optimum is not None
+        assert objective >= optimum
+
+
+@given(instances(max_tasks=4, is_memory_tight=True))
+@num_cases(40)
+def test_walks_find_the_best_mapping_of_a_few_tasks(case: Instance) -> None:
+    problem = problem_of(case)
+    if not_possible(case):
+        return
+    native = problem.native
+    order = breadth_first_order(native)
+    values = [
+        (draft.violation, draft.makespan_ns)
+        for mapping in mappings_of(problem)
+        for draft in [native.evaluate(mapping, order)]
+    ]
+    for rule in ("annealing", "evolution"):
+        report = search_mapping(
+            native,
+            start_mapping(problem, order),
+            order,
+            rule=rule,
+            max_evaluations=3000,
+            time_limit_s=60,
+            seed=1,
+        )
+        found = native.evaluate(report.placement, order)
+        if rule == "evolution":
+            assert (found.violation, found.makespan_ns) == min(values)
+        else:
+            assert (found.violation, found.makespan_ns) >= min(values)
+
+
+def mappings_of(problem: Problem) -> Iterator[tuple[int, ...]]:
+    """Every allowed mapping."""
+    run_ns, labels = problem.native.run_ns, problem.native.task_group
+    allowed = [np.flatnonzero(row != IMPOSSIBLE).tolist() for row in run_ns]
+    for mapping in itertools.product(*allowed):
+        places: dict[int, int] = {}
+        pairs = zip(mapping, labels, strict=True)
+        if all(label < 0 or places.setdefault(label, d) == d for d, label in pairs):
+            yield mapping
+
+
+@given(
+    instances(max_tasks=8, is_memory_tight=True, has_modes=True), st.integers(0, 9), st.booleans()
+)
+@num_cases(40)
+def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: bool) -> None:
+    problem = problem_of(case)
+    if not_possible(case):
+        return
+    native = problem.native
+    order = breadth_first_order(native)
+    assert sorted(order) == list(range(len(case.graph.tasks)))
+    start = fastest_mapping(native, order)
+    before = native.evaluate(start, order)
+    report = search_mapping(
+        native,
+        start,
+        order,
+        rule="evolution" if is_ea else "annealing",
+        max_evaluations=40,
+        time_limit_s=60,
+        seed=seed,
+    )
+    after = native.evaluate(report.placement, order)
+    assert (after.violation, after.makespan_ns) <= (before.violation, before.makespan_ns)
+    assert tuple(report.placement) in set(mappings_of(problem))
+
+
+@given(instances(max_tasks=6, is_memory_tight=True))
+@num_cases(40)
+def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> None:
+    problem = problem_of(case)
+    if not_possible(case):
+        return
+    order = rank_order(problem.native)
+    mappings = list(itertools.islice(mappings_of(problem), 8))
+    values = evaluate_mappings(problem.native, np.array(mappings), order)
+    for index, mapping in enumerate(mappings):
+        draft = problem.native.evaluate(mapping, order)
+        assert values.makespan_ns[index] == draft.makespan_ns
+        assert values.violation[index] == draft.violation
+
+
+@given(instances(max_tasks=8))
+@num_cases(40)
+def test_fastest_mapping_takes_least_run_time_where_memory_is_ample(case: Instance) -> None:
+    problem = problem_of(case)
+    native = problem.native
+    if not_possible(case) or len(case.cluster.memories) > 1:
+        return  # Over links that are missing a slower device may be the only one in reach.
+    found = fastest_mapping(native, breadth_first_order(native))
+    for task, device in enumerate(found):
+        label = native.task_group[task]
+        group = [t for t, g in enumerate(native.task_group) if g == label and label >= 0] or [task]
+        sums = native.run_ns[group].sum(axis=0)
+        allowed = np.flatnonzero(native.run_ns[task] != IMPOSSIBLE)
+        assert device == allowed[sums[allowed].argmin()]
+        assert nearest_allowed(problem)[task, device] == device
+
+
+def test_fastest_mapping_stops_filling_a_memory_that_is_full() -> None:
+    run_ns: dict[str, tuple[int | None, ...]] = {f"t{i}": (1, 9) for i in range(5)}
+    case = instance([], run_ns, gpus({}, 2, capacity=330), weight_bytes=100)
+    native = problem_of(case).native
+    assert fastest_mapping(native, range(5)) == (0, 0, 0, 1, 1)
+
+
+@given(instances(max_tasks=8))
+@num_cases(40)
+def test_a_device_is_replaced_only_where_the_task_cannot_be(case: Instance) -> None:
+    problem = problem_of(case)
+    if not_possible(case):
+        return
+    nearest = nearest_allowed(problem)
+    for task, row in enumerate(problem.native.run_ns):
+        for device, time_ns in enumerate(row):
+            assert row[nearest[task, device]] != IMPOSSIBLE
+            assert time_ns == IMPOSSIBLE or nearest[task, device] == device
+
+
+@given(instances(max_tasks=12))
+@num_cases(40)
+def test_groups_are_numbered_from_0_in_order_and_keep_labels_together(case: Instance) -> None:
+    problem = problem_of(case)
+    order = depth_first_order(problem.native)
+    group = task_groups(problem, order)
+    assert set(group.tolist()) == set(range(int(group.max()) + 1))
+    free = [task for task in order if problem.native.task_group[task] < 0]
+    assert (np.diff(group[free]) >= 0).all()
+    labelled = [task for task in order if problem.native.task_group[task] >= 0]
+    assert len(set(group[labelled].tolist())) <= 1
+
+
+def test_groups_of_a_long_chain_are_64_of_equal_run_time() -> None:
+    names = [f"t{i}" for i in range(640)]
+    run_ns: dict[str, tuple[int | None, ...]] = {name: (7, 7) for name in names}
+    case = instance(list(itertools.pairwise(names)), run_ns, gpus({(0, 1): 1, (1, 0): 1}, 2))
+    problem = problem_of(case)
+    group = task_groups(problem, depth_first_order(problem.native))
+    assert np.bincount(group).tolist() == [10] * MAX_GROUPS
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_searches_use_their_whole_budget_and_no_more(name: str) -> None:
+    result = solve(layered(), name, iterations=333)
+    assert result.candidates[0][2].startswith("333 ")
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_more_samples_gain(name: str) -> None:
+    few = solve(layered(), name, iterations=4).objective_ns
+    assert solve(layered(), name, iterations=4000).objective_ns < few
+
+
+def test_annealing_in_a_fixed_order_is_behind_the_search_that_moves_the_order() -> None:
+    search = solve(layered(), "search", iterations=20_000).objective_ns
+    assert search <= solve(layered(), "sa", iterations=20_000).objective_ns
+
+
+def test_result_does_not_depend_on_the_hash_seed_or_the_run() -> None:
+    code = (
+        "from tests.unit.solve.test_determinism import plan_text\n"
+        f"print(''.join(plan_text(name, 3) for name in {NAMES!r}), end='')"
+    )
+    texts = []
+    for hash_seed in ("1", "2"):
+        path = [str(Path(__file__).parents[3]), *(entry for entry in sys.path if entry)]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
+        texts.append(done.stdout)
+    assert texts[0] == texts[1] == "".join(plan_text(name, 3) for name in NAMES)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_another_seed_searches_elsewhere(name: str) -> None:
+    plans = {solve(layered(), name, iterations=70, seed=seed).plan.steps for seed in range(4)}
+    assert len(plans) > 1
+
+
+@pytest.fixture
+def default_interrupt() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run with the signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_interrupt")
+@pytest.mark.parametrize("name", SEARCHES)
+def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
+    case = diamond()  # Its bound is below its optimum: no search ends by itself.
+    calls: list[str] = []
+
+    def progress(stage: str, _seconds: float, _best_ns: int) -> None:
+        calls.append(stage)
+
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    options = SolveOptions(time_limit_s=60, progress=progress)
+    problem = problem_of(case)
+    assert lower_bound(problem) < 10
+    timer.start()
+    try:
+        result = get_solver(name).solve(problem, options)
+    finally:
+        timer.join()
+    assert result.status == "interrupted"
+    assert set(calls) == {name}
+    check_plan(case.graph, case.cluster, case.costs, result.plan)
+
+
+def test_mapping_of_the_wrong_length_is_an_error() -> None:
+    native = problem_of(diamond()).native
+    with pytest.raises(GraphError, match="the start has 3 entries, expected 4"):
+        search_mapping(
+            native,
+            (0, 0, 0),
+            range(4),
+            rule="annealing",
+            max_evaluations=1,
+            time_limit_s=1,
+            seed=0,
+        )
