@@ -48,13 +48,12 @@ std::vector<int> ToOrder(const Problem& problem, const Ints& array) {
     for (int before : problem.predecessors[task]) is_right = is_right && is_done[before] != 0;
     is_done[task] = 1;
   }
-  if (!is_right) throw Error(ErrorKind::kGraph, "the order is not a topological order of the tasks");
+  if (!is_right)
+    throw Error(ErrorKind::kGraph, "the order is not a topological order of the tasks");
   return order;
 }
 
-nb::object Widen(const std::vector<int>& values) {
-  return ToNumpy({values.begin(), values.end()});
-}
+nb::object Widen(const std::vector<int>& values) { return ToNumpy({values.begin(), values.end()}); }
 
 /*! \brief (offsets, values) of the allowed devices among those asked for; all tasks need one. */
 nb::tuple RunEtf(const Problem& problem, const Ints& offsets, const Ints& values) {
@@ -89,16 +88,14 @@ nb::tuple BindMeanGraph(const Problem& problem) {
 }  // namespace
 
 void BindBaselines(nb::module_& module) {
-  module.def("met", [](const Problem& problem) {
-    return RowsOf(problem, [&] { return Met(problem); });
-  });
+  module.def("met",
+             [](const Problem& problem) { return RowsOf(problem, [&] { return Met(problem); }); });
   module.def("greedy", [](const Problem& problem) {
     return RowsOf(problem, [&] { return Greedy(problem); });
   });
   module.def("etf", &RunEtf);
-  module.def("m_etf", [](const Problem& problem) {
-    return RowsOf(problem, [&] { return MEtf(problem); });
-  });
+  module.def("m_etf",
+             [](const Problem& problem) { return RowsOf(problem, [&] { return MEtf(problem); }); });
   module.def("m_sct", &RunMSct);
   module.def("m_topo", [](const Problem& problem, bool is_uniform) {
     const TopoCap cap = is_uniform ? TopoCap::kUniform : TopoCap::kMemory;

@@ -18,8 +18,8 @@ class Filler {
         rule_(rule),
         room_(capacity.begin(), capacity.end()),
         workspace_(static_cast<size_t>(problem.num_devices), 0),
-        is_present_(
-            static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories)),
+        is_present_(static_cast<size_t>(problem.num_tensors) *
+                    static_cast<size_t>(problem.num_memories)),
         stamp_(static_cast<size_t>(problem.num_tensors), 0),
         group_device_(static_cast<size_t>(problem.num_groups), -1),
         device_(static_cast<size_t>(problem.num_tasks), -1) {
@@ -173,8 +173,8 @@ std::vector<int> FillMemories(const Problem& problem, std::span<const int> order
 std::vector<int64_t> UniformCapacity(const Problem& problem) {
   std::vector<uint8_t> has_device(static_cast<size_t>(problem.num_memories), 0);
   for (int memory : problem.device_memory) has_device[memory] = 1;
-  const int64_t count = std::max<int64_t>(
-      1, std::accumulate(has_device.begin(), has_device.end(), int64_t{0}));
+  const int64_t count =
+      std::max<int64_t>(1, std::accumulate(has_device.begin(), has_device.end(), int64_t{0}));
   int64_t total = 0;
   int64_t largest = 0;
   for (int task = 0; task < problem.num_tasks; ++task) {

@@ -41,8 +41,7 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
         trial.violation += kUnreachablePenalty;
         continue;
       }
-      const int64_t start =
-          FindTransfer(home, memory, There(tensor, home), duration, trial.copies);
+      const int64_t start = FindTransfer(home, memory, There(tensor, home), duration, trial.copies);
       arrival = start + duration;
       trial.copies.push_back({tensor, home, start, arrival});
       extra_bytes += use_.ExtraForCopy(tensor, memory);

@@ -24,7 +24,8 @@ struct Candidate {
   int device = -1;
   int64_t start_ns = 0;
   int64_t finish_ns = 0;
-  int64_t violation = 0;  // bytes that its memory then lacks, plus penalties for unreachable tensors
+  int64_t violation =
+      0;  // bytes that its memory then lacks, plus penalties for unreachable tensors
   std::vector<PendingCopy> copies;
 };
 

@@ -142,8 +142,8 @@ class SctPlacer {
     }
     if (awaited == nullptr) return has_pair;
     // Among equal starts a child takes the device that waits for it.
-    const bool is_same = has_pair && pair.task == awaited->task &&
-                         pair.violation == 0 && awaited->time_ns <= pair.time_ns;
+    const bool is_same = has_pair && pair.task == awaited->task && pair.violation == 0 &&
+                         awaited->time_ns <= pair.time_ns;
     if (!has_pair || is_same || *awaited < pair) {
       if (has_pair) queue_.Return(pair);
       Take(*awaited, pair, candidate);

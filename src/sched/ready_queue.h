@@ -58,9 +58,7 @@ class ReadyQueue {
   /*! \brief Whether all producers of the task are placed and the task is not. */
   bool IsReady(int task) const { return waiting_[task] == 0 && scheduler_.device(task) < 0; }
   /*! \brief Where the task may go now. */
-  std::span<const int> Choices(int task) const {
-    return scheduler_.Choices(task, devices_[task]);
-  }
+  std::span<const int> Choices(int task) const { return scheduler_.Choices(task, devices_[task]); }
 
  private:
   ReadyPair Judge(int task, int device);

@@ -54,8 +54,7 @@ void Slots::Reserve(int64_t start_ns, int64_t finish_ns) {
     before = {after.chunk - 1, At(after.chunk - 1).count - 1};
   }
   const bool has_after = after.chunk < order_.size();
-  const bool joins_before =
-      has_before && At(before.chunk).items[before.item].second == start_ns;
+  const bool joins_before = has_before && At(before.chunk).items[before.item].second == start_ns;
   const bool joins_after = has_after && At(after.chunk).items[after.item].first == finish_ns;
   if (joins_before) {
     const int64_t end = joins_after ? At(after.chunk).items[after.item].second : finish_ns;

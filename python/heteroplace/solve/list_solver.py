@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.memory import memory_use
-from heteroplace.model.plan import Copy
+from heteroplace.model.plan import Copy, Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.native.schedule import Draft
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible
 
@@ -35,9 +35,13 @@ class ListSolver(ABC):
         draft = self.draft(problem)
         if draft.violation:
             raise overcommitted_error(problem, self.name, draft)
-        plan = problem.native.plan(draft.steps, self.name)
-        wall = time.perf_counter() - begin
-        return make_result(problem, plan, lower_bound(problem), self.name, wall)
+
+        def plan() -> Plan:
+            return problem.native.plan(draft.steps, self.name)
+
+        report(options, self.name, begin, draft.makespan_ns, plan=plan)
+        bound = lower_bound(problem)
+        return make_result(problem, plan(), bound, self.name, time.perf_counter() - begin)
 
 
 def excess_bytes(problem: Problem, draft: Draft) -> dict[str, int]:
