@@ -142,7 +142,7 @@ class SctPlacer {
     }
     if (awaited == nullptr) return has_pair;
     // Among equal starts a child takes the device that waits for it.
-    const bool is_same = has_pair && pair.task == awaited->task && pair.violation == 0 &&
+    const bool is_same = has_pair && pair.task == awaited->task && pair.fault == 0 &&
                          awaited->time_ns <= pair.time_ns;
     if (!has_pair || is_same || *awaited < pair) {
       if (has_pair) queue_.Return(pair);

@@ -28,7 +28,7 @@ Csr ReadersOfTensors(const Problem& problem) {
 }  // namespace
 
 bool ReadyPair::operator<(const ReadyPair& other) const {
-  if (violation != other.violation) return violation < other.violation;
+  if (fault != other.fault) return fault < other.fault;
   if (time_ns != other.time_ns) return time_ns < other.time_ns;
   if (level != other.level) return level > other.level;
   return std::tie(run_ns, task, device) < std::tie(other.run_ns, other.task, other.device);
@@ -58,14 +58,15 @@ ReadyQueue::ReadyQueue(const Problem& problem, const ListScheduler& scheduler, c
 ReadyPair ReadyQueue::Judge(int task, int device) {
   scheduler_.Try(task, device, trial_);
   const int64_t time = rule_ == Earliest::kStart ? trial_.start_ns : trial_.finish_ns;
-  return {trial_.violation, time, level_[task], problem_.Run(task, device), task, device};
+  const int fault = trial_.violation == 0 ? 0 : trial_.violation < kUnreachablePenalty ? 1 : 2;
+  return {fault, time, level_[task], problem_.Run(task, device), task, device};
 }
 
 void ReadyQueue::Enter(ReadyPair pair) {
   const int64_t start = pair.time_ns - (rule_ == Earliest::kFinish ? pair.run_ns : 0);
   const int64_t available = BacklogNs(pair.device);
   // A run of no length also fits where another one begins, before the end of what there is.
-  const bool waits_for_device = pair.violation == 0 && pair.run_ns > 0 && start == available;
+  const bool waits_for_device = pair.run_ns > 0 && start == available;
   auto& heap = heaps_[static_cast<size_t>(2 * pair.device + (waits_for_device ? 1 : 0))];
   if (waits_for_device) pair.time_ns -= available;
   heap.push_back(pair);

@@ -14,7 +14,7 @@ enum class Earliest { kStart, kFinish };
 
 /*! \brief A ready task on a device, with the key it is ranked by. */
 struct ReadyPair {
-  int64_t violation = 0;
+  int fault = 0;        // 0: none, 1: no room in memory, 2: a tensor cannot get there
   int64_t time_ns = 0;  // start or finish; in a backlog without what the device adds
   double level = 0;     // larger first
   int64_t run_ns = 0;   // less first

@@ -251,7 +251,8 @@ def earliest(
             for device in scheduler.choices(task):
                 trial = scheduler.attempt(task, device)
                 run = trial.finish - trial.start
-                key = (trial.violation, time(trial), -ranks[task], run, task, device)
+                fault = 2 if trial.violation >= UNREACHABLE else int(trial.violation > 0)
+                key = (fault, time(trial), -ranks[task], run, task, device)
                 pairs[task, device] = (key, trial)
         awake = {
             device: favourite[task]
