@@ -65,7 +65,8 @@ class UrgentQueue {
       scheduler_.Try(task, device, trial_);
       if (trial_.violation != 0) continue;
       if (latest.device >= 0 && trial_.start_ns <= latest.time_ns) continue;
-      latest = {0, trial_.start_ns, level_[task], problem_.Run(task, device), task, device};
+      // Its run time is left out: it would fall when another device becomes the latest.
+      latest = {0, trial_.start_ns, level_[task], 0, task, device};
     }
     return latest;
   }

@@ -14,6 +14,8 @@ namespace heteroplace {
  * A device is awake while the favourite child of its latest task is ready, not placed, and can
  * start nowhere earlier than there. It then runs only that child, or a task that is urgent: one
  * whose start there is the latest of its starts over all devices that have room.
+ * Time goes forward, as in the paper's simulation of events: a task that was passed over then is
+ * ranked by the end of what its device has, even where it would fit into the gap that waiting left.
  *
  * \param favourite [num_tasks], the favourite child of each task, -1: none; at most one parent
  * each. From a linear programme, see solve/m_sct_lp.py.

@@ -62,6 +62,9 @@ class Scheduler:
     workspace: dict[int, int] = field(default_factory=dict)
     makespan: int = 0
     violation: int = 0
+    now: int = 0
+    went_back: bool = False
+    """A task was placed before the start of the one placed last."""
 
     def __post_init__(self) -> None:
         graph, cluster = self.problem.graph, self.problem.cluster
@@ -274,6 +277,8 @@ def earliest(
             if first[0] < best[0] and first[0][4] != best[0][4]:
                 best = first
         assert best is not None
+        scheduler.went_back |= best[1].start < scheduler.now
+        scheduler.now = best[1].start
         scheduler.commit(best[0][4], best[1])
         latest[best[1].device] = best[0][4]
     return scheduler.finish()
@@ -290,6 +295,9 @@ def is_awaited(pairs: dict[tuple[int, int], tuple[Key, Trial]], child: int, devi
 def latest_start(
     pairs: dict[tuple[int, int], tuple[Key, Trial]], task: int
 ) -> tuple[Key, Trial] | None:
-    """The first of the pairs with room that starts last; None: there is no room."""
+    """The first of the pairs with room that starts last, without its run time; None: no room."""
     roomy = [pair for (other, _), pair in pairs.items() if other == task and not pair[1].violation]
-    return max(roomy, default=None, key=lambda pair: (pair[1].start, -pair[1].device))
+    if not roomy:
+        return None
+    key, trial = max(roomy, key=lambda pair: (pair[1].start, -pair[1].device))
+    return (*key[:3], 0, *key[4:]), trial
