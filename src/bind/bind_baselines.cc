@@ -1,6 +1,8 @@
 // List schedulers of the literature, for `heteroplace.native.baselines`.
 #include <nanobind/nanobind.h>
 
+#include <string>
+
 #include "bind/arrays.h"
 #include "bind/bind.h"
 #include "model/problem.h"
@@ -23,6 +25,12 @@ namespace {
 /*! \brief Runs a scheduler without the interpreter's lock; its steps as rows of numbers. */
 template <typename Scheduler>
 nb::tuple RowsOf(const Problem& problem, const Scheduler& scheduler) {
+  for (int task = 0; task < problem.num_tasks; ++task) {
+    if (problem.allowed[task].empty()) {
+      throw Error(ErrorKind::kInfeasible,
+                  "task " + std::to_string(task) + " can run on no device; solvers tell why");
+    }
+  }
   std::vector<int64_t> rows;
   Schedule schedule;
   {

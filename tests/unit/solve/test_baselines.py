@@ -294,3 +294,9 @@ def test_orders_and_devices_are_checked() -> None:
         baselines.etf(problem.native, [[0], [], [0], [0]])
     with pytest.raises(GraphError, match="do not match the tasks"):
         baselines.m_sct(problem.native, np.array([4, -1, -1, -1]))
+
+
+def test_a_task_without_a_device_is_an_error() -> None:
+    case = instance([], {"a": (5, 5), "b": (None, None)}, gpus({}, 2))
+    with pytest.raises(InfeasibleError, match="task 1 can run on no device"):
+        baselines.m_etf(problem_of(case).native)
