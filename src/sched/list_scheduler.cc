@@ -105,7 +105,9 @@ int64_t ListScheduler::FindTransfer(int src, int dst, int64_t ready, int64_t dur
     int64_t next = start;
     for (int resource : resources) next = busy_[resource].EarliestFit(next, duration);
     for (const PendingCopy& copy : pending) {
-      const bool overlaps = copy.start_ns < next + duration && next < copy.finish_ns;
+      // As in Slots, what takes no time is in nobody's way.
+      const bool overlaps = copy.start_ns < copy.finish_ns && copy.start_ns < next + duration &&
+                            next < copy.finish_ns;
       if (overlaps && SharesResource(resources, copy.src, dst)) next = copy.finish_ns;
     }
     if (next == start) return start;
