@@ -123,7 +123,10 @@ StageBound::StageBound(const Problem& problem, const Piece& piece)
       piece_(piece),
       stage_(problem, piece),
       is_enumerable_(problem.num_devices <= kMaxDevicesToTry),
-      pairs_((piece.num_devices + 1) * (piece.num_devices + 1)) {}
+      pairs_((piece.num_devices + 1) * (piece.num_devices + 1)),
+      is_copied_over_(static_cast<size_t>(problem.num_resources), 0) {
+  for (int resource : problem.route_resources.values) is_copied_over_[resource] = 1;
+}
 
 void StageBound::Prepare(int entry, int exit, Pair& pair) {
   pair.is_ready = true;
@@ -177,7 +180,9 @@ bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_e
   for (int device = 0; device < problem_.num_devices; ++device) {
     for (int unit : problem_.device_units[device]) {
       if (!Has(scope.devices, device) || release[unit] >= kFar) continue;
-      if (is_exact) one.idle_ns[unit] = release[unit] + tail[unit];
+      // Copies that occupy the unit may fill the time before its first task and after its last.
+      const bool is_idle = is_exact && is_copied_over_[unit] == 0;
+      if (is_idle) one.idle_ns[unit] = release[unit] + tail[unit];
       if (one.resource[unit] == 0) used_units += 1;
       one.resource[unit] = 1;
     }

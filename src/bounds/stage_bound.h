@@ -14,7 +14,8 @@ namespace heteroplace {
  * cut before it and of the cut that ends it.
  *
  * Each unit that is used is idle until something can reach it and after the last result must leave
- * it, so T >= release + busy + tail; each copy resource has T >= busy. Any convex combination of
+ * it, so T >= release + busy + tail; each copy resource, and each unit that copies occupy too, has
+ * T >= busy. Any convex combination of
  * these is a bound, whose least value over placements Stage::Solve finds; the combination is
  * improved by subgradients. As a unit that is not used has no release, the sets of used devices are
  * tried one by one (up to 4 devices), with the memories that what the cut made is copied to.
@@ -85,6 +86,7 @@ class StageBound {
   Stage stage_;
   bool is_enumerable_;  // few enough devices to try all sets
   std::vector<Pair> pairs_;
+  std::vector<uint8_t> is_copied_over_;  // [num_resources], some route has it
   StageUse use_;               // of the latest Evaluate
   std::vector<double> slope_;  // [num_resources], of the latest Evaluate
 };
