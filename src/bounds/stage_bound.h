@@ -87,8 +87,8 @@ class StageBound {
   bool is_enumerable_;  // few enough devices to try all sets
   std::vector<Pair> pairs_;
   std::vector<uint8_t> is_copied_over_;  // [num_resources], some route has it
-  StageUse use_;               // of the latest Evaluate
-  std::vector<double> slope_;  // [num_resources], of the latest Evaluate
+  StageUse use_;                         // of the latest Evaluate
+  std::vector<double> slope_;            // [num_resources], of the latest Evaluate
 };
 
 }  // namespace heteroplace

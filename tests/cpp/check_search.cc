@@ -74,7 +74,7 @@ void CheckSchedule(const Problem& problem, const Schedule& schedule) {
 void NeverWorseThanItsStarts(Random& random) {
   const Problem problem = MakeTight(random);
   const std::vector<SearchStart> starts = MakeStarts(problem, random);
-  const int64_t evaluations = random.Below(3) == 0 ? random.Below(50) : 3000;
+  const int64_t evaluations = random.Below(3) == 0 ? random.Below(50) : 1500;
   const SearchOutcome outcome =
       Search(problem, starts, MakeOptions(random.Next(), evaluations), nullptr);
   CheckSchedule(problem, outcome.schedule);
@@ -129,7 +129,7 @@ void StoppedByItsHook(Random& random) {
 void NotBelowTheBound(Random& random) {
   const Problem problem = MakeTight(random);
   const SearchOutcome found =
-      Search(problem, MakeStarts(problem, random), MakeOptions(random.Next(), 4000), nullptr);
+      Search(problem, MakeStarts(problem, random), MakeOptions(random.Next(), 1500), nullptr);
   if (found.schedule.violation != 0) return;
   std::vector<double> price = found.price;
   if (random.Below(2) == 0) {

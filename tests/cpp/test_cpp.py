@@ -60,8 +60,8 @@ def checked_run(command: list[str], timeout: int, environment: dict[str, str]) -
 
 
 @cache
-def configured(sanitizer: str) -> Path:
-    """Return the build folder of a sanitizer."""
+def built(sanitizer: str) -> Path:
+    """Build the programs that run under a sanitizer, all at once; return where they are."""
     folder = ROOT / "build" / f"cpp-{sanitizer.partition(',')[0]}"
     options = {
         "CMAKE_MAKE_PROGRAM": tool("ninja"),
@@ -71,31 +71,34 @@ def configured(sanitizer: str) -> Path:
         "HETEROPLACE_SANITIZE": sanitizer,
     }
     defines = [f"-D{name}={value}" for name, value in options.items()]
-    command = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *defines]
-    checked_run(command, BUILD_SECONDS, {})
-    return folder
-
-
-def build(sanitizer: str, *targets: str) -> Path:
-    """Build programs; return the folder where they are."""
-    folder = configured(sanitizer)
+    configure = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *defines]
+    checked_run(configure, BUILD_SECONDS, {})
+    targets = PROGRAMS if sanitizer == MEMORY else sorted(THREADED)
     jobs = str(len(os.sched_getaffinity(0)))
     command = [tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets]
     checked_run(command, BUILD_SECONDS, {})
     return folder / "tests" / "cpp"
 
 
+@cache
+def fixed_addresses() -> tuple[str, ...]:
+    """Return what turns off random addresses, which old thread sanitizers fail on; if possible."""
+    command = ("setarch", "-R")
+    is_there = shutil.which(command[0]) is not None
+    works = is_there and subprocess.run([*command, "true"], capture_output=True).returncode == 0
+    return command if works else ()
+
+
 def run(sanitizer: str, program: str, arguments: list[str]) -> None:
-    """Build a program and run it."""
+    """Run a program."""
+    folder = built(sanitizer)
     if program == "check_exec":
         tvm = importlib.util.find_spec("tvm")
         assert tvm is not None and tvm.submodule_search_locations
-        folder = build(sanitizer, program, "kernels")
         libtvm = Path(tvm.submodule_search_locations[0]) / "libtvm.so"
         arguments = [str(libtvm), str(folder / "kernels.so")]
-    else:
-        folder = build(sanitizer, program)
-    checked_run([str(folder / program), *arguments], RUN_SECONDS, OPTIONS)
+    prefix = fixed_addresses() if sanitizer == THREAD else ()
+    checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, OPTIONS)
 
 
 def params(programs: list[str]) -> list[object]:
