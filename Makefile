@@ -55,7 +55,7 @@ lint: setup
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy $(TYPED)
-	find src -name '*.h' -o -name '*.cc' | \
+	find src tests/cpp -name '*.h' -o -name '*.cc' | \
 	  xargs "$$($(BIN)/python -c 'import clang_format as c; print(c.get_executable("clang-format"))')" \
 	  --dry-run --Werror
 

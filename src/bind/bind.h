@@ -28,7 +28,6 @@ void BindMappingSearch(nanobind::module_& module);
 /*! \brief Adds the functions of steady-state throughput. */
 void BindThroughput(nanobind::module_& module);
 
-
 /*! \brief Adds the executor to the extension module. */
 void BindExec(nanobind::module_& module);
 

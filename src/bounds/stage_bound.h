@@ -18,7 +18,8 @@ class Windows;
  * cut before it and of the cut that ends it.
  *
  * Each unit that is used is idle until something can reach it and after the last result must leave
- * it, so T >= release + busy + tail; each copy resource has T >= busy. Any convex combination of
+ * it, so T >= release + busy + tail; each copy resource, and each unit that copies occupy too, has
+ * T >= busy. Any convex combination of
  * these is a bound, whose least value over placements Stage::Solve finds; the combination is
  * improved by subgradients. As a unit that is not used has no release, the sets of used devices are
  * tried one by one (up to 4 devices), with the memories that what the cut made is copied to. What

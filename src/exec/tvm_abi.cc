@@ -56,7 +56,9 @@ std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& 
 }
 
 std::string TvmAbi::LastErrorLine() const {
-  std::string text = GetLastError();
+  // Null in a thread that has had no error: a kernel may fail without leaving a message.
+  const char* last = GetLastError();
+  std::string text = last == nullptr ? "" : last;
   // TVM puts its own frames after the message; they say nothing of the model.
   text.resize(std::min(text.size(), text.find("Stack trace:")));
   size_t end = text.find_last_not_of(" \n\r\t");

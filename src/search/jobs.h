@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -11,7 +13,8 @@
 namespace heteroplace {
 
 /*!
- * \brief Runs job(0) ... job(count - 1) on some threads, each job once, and waits for all.
+ * \brief Runs job(0) ... job(count - 1) on some threads (at least one), each job once, and waits
+ * for all.
  *
  * Jobs are taken in order but may end in any. The caller's thread calls `watch` every few
  * milliseconds meanwhile. The first exception of a job is thrown again here.
@@ -38,7 +41,8 @@ inline void RunJobs(int count, int threads, const std::function<void(int)>& job,
   };
   {
     std::vector<std::jthread> workers;
-    for (int thread = 0; thread < std::min(threads, count); ++thread) workers.emplace_back(work);
+    const int num_workers = std::min(std::max(threads, 1), count);
+    for (int thread = 0; thread < num_workers; ++thread) workers.emplace_back(work);
     std::unique_lock<std::mutex> lock(mutex);
     while (num_done < count) {
       all_done.wait_for(lock, std::chrono::milliseconds(5));

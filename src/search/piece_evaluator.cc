@@ -159,6 +159,8 @@ int64_t PieceEvaluator::Arrive(int tensor, int memory, int position) {
 }
 
 int64_t PieceEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready) {
+  // Those that cannot be made too: Accept must forget that they were counted.
+  trial_made_.push_back({slot, ready});
   const int64_t duration = piece_.Transfer(tensor, src, dst);
   if (duration == kImpossible) {
     ++trial_unreachable_;
@@ -185,7 +187,6 @@ int64_t PieceEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int6
       LaneOf(resource).Reserve(start, finish);
     }
   }
-  trial_made_.push_back({slot, ready});
   if (record_ != nullptr) record_->push_back({tensor, src, dst, start, finish});
   trial_block_ns_ = std::max(trial_block_ns_, finish);
   trial_makespan_ns_ = std::max(trial_makespan_ns_, finish);

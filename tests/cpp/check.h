@@ -36,8 +36,8 @@ void CheckEqual(const Left& left, const Right& right, const char* file, int line
   if (!(left == right)) Fail(file, line, text + (": " + ToText(left) + ", " + ToText(right)));
 }
 
-#define CHECK(condition)                                                     \
-  do {                                                                       \
+#define CHECK(condition)                                                         \
+  do {                                                                           \
     if (!(condition)) ::heteroplace::test::Fail(__FILE__, __LINE__, #condition); \
   } while (false)
 

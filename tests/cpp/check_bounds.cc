@@ -80,8 +80,7 @@ int main() {
   ForSeeds("small", 300, [](Random& random) { TinyProblem(5, 3, random); });
   // Beyond 4 devices the bound does not try all sets of them.
   ForSeeds("many devices", 300, [](Random& random) { TinyProblem(3, 6, random); });
-  std::printf("feasible %ld, at least half the optimum %ld\n", long{num_feasible},
-              long{num_close});
+  std::printf("feasible %ld, at least half the optimum %ld\n", long{num_feasible}, long{num_close});
   current_case = "all cases together";
   CHECK(num_feasible > 3000 && num_close > num_feasible / 2);
   return 0;

@@ -52,7 +52,8 @@ void CheckSums(const Problem& problem, const Piece& piece, const Arrangement& ar
     for (int unit : problem.device_units[device]) load[unit] += piece.Run(task, device);
     for (int tensor : piece.makes[task]) places.emplace(tensor, memory);
     for (int tensor : piece.reads[task]) {
-      const int source = piece.source[tensor] == kEntry ? arrangement.entry() : piece.source[tensor];
+      const int source =
+          piece.source[tensor] == kEntry ? arrangement.entry() : piece.source[tensor];
       // What no task of the piece makes is charged elsewhere where it is.
       if (piece.producer[tensor] < 0 && (source == kEverywhere || source == memory)) continue;
       places.emplace(tensor, memory);
@@ -75,8 +76,8 @@ void CheckOrder(const Piece& piece, const Arrangement& arrangement) {
     for (int after : piece.successors[task]) {
       CHECK(arrangement.position()[task] < arrangement.position()[after]);
     }
-    for (int other : piece.group[task] < 0 ? std::span<const int>()
-                                           : piece.group_tasks[piece.group[task]]) {
+    for (int other :
+         piece.group[task] < 0 ? std::span<const int>() : piece.group_tasks[piece.group[task]]) {
       CHECK_EQ(arrangement.device()[task], arrangement.device()[other]);
     }
   }

@@ -14,7 +14,7 @@ using namespace heteroplace::test;
 namespace {
 
 void EveryJobOnce(Random& random) {
-  const int count = random.Below(40), threads = 1 + random.Below(4);
+  const int count = random.Below(40), threads = random.Below(5);
   std::vector<int> times(static_cast<size_t>(count), 0);  // each job writes its own
   const std::thread::id caller = std::this_thread::get_id();
   RunJobs(

@@ -57,7 +57,8 @@ void SameFrom(Random& random) {
     const int64_t start = left.EarliestFit(ready, duration);
     left.Reserve(start, start + duration);
     // The other one has mostly the same, and something else early.
-    const int64_t other = right.EarliestFit(random.Below(5) == 0 ? random.Below(10) : ready, duration);
+    const int64_t other =
+        right.EarliestFit(random.Below(5) == 0 ? random.Below(10) : ready, duration);
     right.Reserve(other, other + duration);
   }
   for (int64_t from = 0; from < kHorizon; ++from) {

@@ -65,8 +65,7 @@ void CheckSchedule(const Problem& problem, const Schedule& schedule) {
   CHECK(times.makespan_ns <= schedule.makespan_ns);
   int64_t violation = 0;
   for (int memory = 0; memory < problem.num_memories; ++memory) {
-    violation +=
-        std::max<int64_t>(0, times.used_bytes[memory] - problem.memory_bytes[memory]);
+    violation += std::max<int64_t>(0, times.used_bytes[memory] - problem.memory_bytes[memory]);
   }
   // Workspace is set aside for the whole chain, so less may be missing than is told.
   CHECK(violation <= schedule.violation);
@@ -75,7 +74,7 @@ void CheckSchedule(const Problem& problem, const Schedule& schedule) {
 void NeverWorseThanItsStarts(Random& random) {
   const Problem problem = MakeTight(random);
   const std::vector<SearchStart> starts = MakeStarts(problem, random);
-  const int64_t evaluations = random.Below(3) == 0 ? random.Below(50) : 3000;
+  const int64_t evaluations = random.Below(3) == 0 ? random.Below(50) : 1500;
   const SearchOutcome outcome =
       Search(problem, starts, MakeOptions(random.Next(), evaluations), nullptr);
   CheckSchedule(problem, outcome.schedule);
@@ -129,8 +128,8 @@ void StoppedByItsHook(Random& random) {
 /*! \brief Nothing that the search finds is below the bound, whatever prices both begin with. */
 void NotBelowTheBound(Random& random) {
   const Problem problem = MakeTight(random);
-  const SearchOutcome found = Search(problem, MakeStarts(problem, random),
-                                     MakeOptions(random.Next(), 4000), nullptr);
+  const SearchOutcome found =
+      Search(problem, MakeStarts(problem, random), MakeOptions(random.Next(), 1500), nullptr);
   if (found.schedule.violation != 0) return;
   std::vector<double> price = found.price;
   if (random.Below(2) == 0) {

@@ -143,9 +143,9 @@ void AddLinks(Problem& problem, const Shape& shape, Random& random) {
   for (int pair = 0; pair < memories * memories; ++pair) {
     std::vector<int> resources;
     const int mode = kind < 4 ? kind : random.Below(4);
-    if (mode == 0) resources = {units + pair};                        // a channel of its own
-    if (mode == 1) resources = {units};                               // a bus
-    if (mode == 2) resources = {random.Below(units), units + pair};   // no copy engine
+    if (mode == 0) resources = {units + pair};                       // a channel of its own
+    if (mode == 1) resources = {units};                              // a bus
+    if (mode == 2) resources = {random.Below(units), units + pair};  // no copy engine
     if (Chance(random, 20)) resources.push_back(units + memories * memories);
     problem.link_resources.AddRow(resources);  // mode 3: mostly nothing
     problem.link_bandwidth.push_back(1'000'000'000 / Between(random, 1, 3));
@@ -284,9 +284,8 @@ std::vector<std::vector<int>> AllOrders(const Problem& problem) {
     for (int task = 0; task < problem.num_tasks; ++task) {
       const auto before = problem.predecessors[task];
       const bool is_ready =
-          !is_done[task] && std::all_of(before.begin(), before.end(), [&](int other) {
-            return bool{is_done[other]};
-          });
+          !is_done[task] && std::all_of(before.begin(), before.end(),
+                                        [&](int other) { return bool{is_done[other]}; });
       if (!is_ready) continue;
       order.push_back(task);
       is_done[task] = true;

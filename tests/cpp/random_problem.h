@@ -14,9 +14,9 @@ struct Shape {
   int min_tasks = 1;
   int max_tasks = 12;
   int max_devices = 4;
-  int reach = 8;           // a task reads from so many tasks before it
-  int max_run_ns = 9;      // few values: many ties, and changes that have no effect
-  bool is_chain = false;   // blocks between tasks that all others come before or after
+  int reach = 8;          // a task reads from so many tasks before it
+  int max_run_ns = 9;     // few values: many ties, and changes that have no effect
+  bool is_chain = false;  // blocks between tasks that all others come before or after
   bool has_groups = true;
   bool has_workspace = true;
   bool has_empty_tensors = true;  // which are copied in no time where links have no latency
@@ -40,7 +40,8 @@ std::vector<int> RandomOrder(const Problem& problem, Random& random);
 void Tighten(Problem& problem, const std::vector<int>& device, int percent, Random& random);
 
 /*! \brief Calls `visit` for all placements of a small problem. */
-void ForAllDevices(const Problem& problem, const std::function<void(const std::vector<int>&)>& visit);
+void ForAllDevices(const Problem& problem,
+                   const std::function<void(const std::vector<int>&)>& visit);
 
 /*! \brief All topological orders of a small problem. */
 std::vector<std::vector<int>> AllOrders(const Problem& problem);

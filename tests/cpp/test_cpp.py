@@ -1,0 +1,138 @@
+"""The C++ tests: built with sanitizers into build/cpp-*, and run program by program.
+
+Programs are those of tests/cpp/check_*.cc; a second run builds only what changed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sysconfig
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+BUILD_SECONDS = 900
+RUN_SECONDS = 300
+"""Limits that only a hang reaches: a build takes about a minute, a program some seconds."""
+
+pytestmark = pytest.mark.timeout(BUILD_SECONDS + RUN_SECONDS)
+
+MEMORY = "address,undefined"
+THREAD = "thread"
+
+PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("check_*.cc"))
+
+THREADED = {
+    "check_exec": [],
+    "check_jobs": [],
+    "check_search": ["threads"],
+}
+"""Programs with threads, and what shortens them under the slower thread sanitizer."""
+
+OPTIONS = {
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1 second_deadlock_stack=1",
+}
+
+
+def tool(name: str) -> str:
+    """Return the path of a tool of this Python's environment, or of the system."""
+    path = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
+    assert path is not None, f"{name} not found: pip install {name}"
+    return path
+
+
+def checked_run(command: list[str], timeout: int, environment: dict[str, str]) -> None:
+    """Run a command; fail with the end of what it wrote."""
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment}
+    )
+    if done.returncode != 0:
+        text = (done.stdout + done.stderr)[-8000:]
+        pytest.fail(f"{' '.join(command)}: exit code {done.returncode}\n{text}", pytrace=False)
+
+
+@cache
+def built(sanitizer: str) -> Path:
+    """Build the programs that run under a sanitizer, all at once; return where they are."""
+    folder = ROOT / "build" / f"cpp-{sanitizer.partition(',')[0]}"
+    options = {
+        "CMAKE_MAKE_PROGRAM": tool("ninja"),
+        "CMAKE_BUILD_TYPE": "Release",
+        "HETEROPLACE_TESTS": "ON",
+        "HETEROPLACE_WERROR": "ON",
+        "HETEROPLACE_SANITIZE": sanitizer,
+    }
+    defines = [f"-D{name}={value}" for name, value in options.items()]
+    configure = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *defines]
+    checked_run(configure, BUILD_SECONDS, {})
+    targets = PROGRAMS if sanitizer == MEMORY else sorted(THREADED)
+    jobs = str(len(os.sched_getaffinity(0)))
+    command = [tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets]
+    checked_run(command, BUILD_SECONDS, {})
+    return folder / "tests" / "cpp"
+
+
+@cache
+def fixed_addresses() -> tuple[str, ...]:
+    """Return what turns off random addresses, which old thread sanitizers fail on; if possible."""
+    command = ("setarch", "-R")
+    is_there = shutil.which(command[0]) is not None
+    works = is_there and subprocess.run([*command, "true"], capture_output=True).returncode == 0
+    return command if works else ()
+
+
+def run(sanitizer: str, program: str, arguments: list[str]) -> None:
+    """Run a program."""
+    folder = built(sanitizer)
+    if program == "check_exec":
+        tvm = importlib.util.find_spec("tvm")
+        assert tvm is not None and tvm.submodule_search_locations
+        libtvm = Path(tvm.submodule_search_locations[0]) / "libtvm.so"
+        arguments = [str(libtvm), str(folder / "kernels.so")]
+    prefix = fixed_addresses() if sanitizer == THREAD else ()
+    checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, OPTIONS)
+
+
+def params(programs: list[str]) -> list[object]:
+    """Return the parameters of a test for each program; the executor needs a TVM."""
+    marks = {"check_exec": pytest.mark.relay}
+    return [pytest.param(name, marks=marks.get(name, ()), id=name[6:]) for name in programs]
+
+
+@pytest.mark.parametrize("program", params(PROGRAMS))
+def test_addresses_and_behaviour(program: str) -> None:
+    run(MEMORY, program, [])
+
+
+@pytest.mark.parametrize("program", params(sorted(THREADED)))
+def test_threads(program: str) -> None:
+    run(THREAD, program, THREADED[program])
+
+
+def test_a_failing_check_fails_its_program(tmp_path: Path) -> None:
+    # Else all of the above could pass by not checking.
+    source = tmp_path / "failing.cc"
+    source.write_text(
+        '#include "check.h"\n'
+        "int main() {\n"
+        '  heteroplace::test::ForSeeds("three", 5, [](heteroplace::Random&) {\n'
+        '    CHECK(heteroplace::test::current_case != "three, seed 3");\n'
+        "  });\n"
+        "}\n"
+    )
+    program = tmp_path / "failing"
+    compiler = os.environ.get("CXX", "c++")
+    includes = [f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests' / 'cpp'}"]
+    command = [compiler, "-std=c++20", *includes, str(source), "-o", str(program)]
+    checked_run(command, BUILD_SECONDS, {})
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=RUN_SECONDS)
+    assert done.returncode == 1
+    assert "failing.cc:4" in done.stderr and "in three, seed 3" in done.stderr
