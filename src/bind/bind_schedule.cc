@@ -118,9 +118,10 @@ void BindSchedule(nb::module_& module) {
   module.def("search", [](const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
                           int64_t max_evaluations, double time_limit_s, uint64_t seed,
                           int64_t bound_ns, int64_t patience, int threads,
-                          std::vector<double> price, std::optional<nb::callable> progress) {
-    const SearchOptions options{max_evaluations, time_limit_s,    seed, bound_ns, patience,
-                                threads,         std::move(price)};
+                          std::vector<double> price, bool finds_bound,
+                          std::optional<nb::callable> progress) {
+    const SearchOptions options{max_evaluations, time_limit_s,     seed,       bound_ns, patience,
+                                threads,         std::move(price), finds_bound};
     return SearchPlans(problem, starts, options, std::move(progress));
   });
   module.def("evaluate", [](const Problem& problem, const Ints& device, const Ints& order) {

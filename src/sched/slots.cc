@@ -43,7 +43,6 @@ int64_t Slots::FindGap(int64_t ready_ns, int64_t duration_ns) const {
 }
 
 void Slots::Reserve(int64_t start_ns, int64_t finish_ns) {
-  if (start_ns == finish_ns) return;
   if (Append(start_ns, finish_ns)) return;
   const Place after = FirstEndingAfter(start_ns);
   const bool has_before = after.chunk > 0 || after.item > 0;

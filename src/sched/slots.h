@@ -23,7 +23,8 @@ class Slots {
     if (last_ns_.empty() || ready_ns >= last_ns_.back()) return ready_ns;
     return FindGap(ready_ns, duration_ns);
   }
-  /*! \brief Marks [start_ns, finish_ns) as busy; it must be free. */
+  /*! \brief Marks [start_ns, finish_ns) as busy; it must be free. Of no length, nothing may span it
+   * later. */
   void Reserve(int64_t start_ns, int64_t finish_ns);
   /*! \brief Makes all time free; keeps the storage. */
   void Clear();

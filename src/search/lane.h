@@ -34,9 +34,9 @@ class Lane {
     return start;
   }
 
-  /*! \brief Marks [start_ns, finish_ns) as busy; it must be free. */
+  /*! \brief Marks [start_ns, finish_ns) as busy; it must be free. Of no length, nothing may span it
+   * later. */
   void Reserve(int64_t start_ns, int64_t finish_ns) {
-    if (start_ns == finish_ns) return;
     int index = FirstEndingAfter(start_ns);
     const bool joins_before = index > 0 && busy_[index - 1].finish_ns == start_ns;
     const bool joins_after = index < count_ && busy_[index].start_ns == finish_ns;

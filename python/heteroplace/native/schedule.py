@@ -241,7 +241,8 @@ class NativeProblem:
         threads: int = 1,
         placements: Sequence[Sequence[int]] = (),
         prices: Sequence[float] = (),
-        progress: Callable[[int, int], None] | None = None,
+        finds_bound: bool = True,
+        progress: Callable[[int, int, int], None] | None = None,
     ) -> SearchReport:
         """Improve the best of some plans; see `src/search/search.h`.
 
@@ -255,8 +256,17 @@ class NativeProblem:
             A makespan that cannot be beaten; the search ends when it is reached.
         patience
             The search ends after so many evaluations without gain; 0: never.
+        threads
+            Threads of the search. They do not change the result of a search that ends by
+            `max_evaluations`.
+        placements
+            More to start from: a device for each task, ordered by list scheduling.
+        prices
+            For each memory what a byte is worth, in ns, to begin with; empty: nothing.
+        finds_bound
+            Whether to look for better bounds and for the placements that come with them.
         progress
-            Called about 20 times a second with (evaluations, best makespan in ns).
+            Called about 20 times a second with (evaluations, best makespan in ns, bound in ns).
         """
         none = _ints(())
         pairs = [self._start(start) for start in starts]
@@ -271,6 +281,7 @@ class NativeProblem:
             patience,
             threads,
             list(prices),
+            finds_bound,
             progress,
         )
         return SearchReport(

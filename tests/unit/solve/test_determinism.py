@@ -146,7 +146,11 @@ def test_interrupt_ends_the_search_with_its_best_plan() -> None:
     timer.start()
     try:
         report = native.search(
-            [native.heft(range(3)).steps], max_evaluations=None, time_limit_s=60, seed=0
+            [native.heft(range(3)).steps],
+            max_evaluations=None,
+            time_limit_s=60,
+            seed=0,
+            finds_bound=False,
         )
     finally:
         timer.join()
@@ -168,7 +172,7 @@ def test_error_in_the_progress_function_reaches_the_caller() -> None:
     case = layered()
     native = NativeProblem(case.graph, case.cluster, case.costs)
 
-    def fail(_evaluations: int, _best_ns: int) -> None:
+    def fail(_evaluations: int, _best_ns: int, _bound_ns: int) -> None:
         raise ValueError("no screen")
 
     with pytest.raises(ValueError, match="no screen"):
@@ -177,5 +181,6 @@ def test_error_in_the_progress_function_reaches_the_caller() -> None:
             max_evaluations=None,
             time_limit_s=60,
             seed=0,
+            finds_bound=False,
             progress=fail,
         )
