@@ -38,12 +38,12 @@ def first_gap(busy: Busy, resources: Sequence[int], ready: int, duration: int) -
 
 
 def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans in order; those that touch are one, those of no length are left out."""
+    """The spans in order; those that touch are one."""
     found: list[tuple[int, int]] = []
     for begin, end in sorted(spans):
         if found and begin == found[-1][1]:
             found[-1] = (found[-1][0], end)
-        elif begin < end:
+        else:
             found.append((begin, end))
     return found
 
