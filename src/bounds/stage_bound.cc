@@ -12,7 +12,8 @@ namespace heteroplace {
 namespace {
 
 constexpr int kMaxDevicesToTry = 4;
-constexpr int kPatience = 6;  // iterations without gain before the step is halved
+constexpr int kPatience = 6;        // iterations without gain before the step is halved
+constexpr int64_t kWindowWork = 8;  // what the windows of a task cost, in looks at it
 constexpr double kFar = 1e300;
 
 bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
@@ -159,7 +160,7 @@ void StageBound::Prepare(int entry, int exit, Pair& pair) {
 }
 
 bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair) {
-  work_ -= stage_.num_inner();
+  work_ -= kWindowWork * stage_.num_inner();
   const Windows windows(problem_, piece_, scope, entry, exit);
   const auto resources = static_cast<size_t>(problem_.num_resources);
   Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
@@ -295,7 +296,7 @@ double StageBound::LeastMemory(const StageScope& scope, std::span<const double> 
 }
 
 double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePrices& prices) {
-  work_ -= stage_.num_inner();
+  work_ -= stage_.num_distinct();
   const int home = entry < 0 ? -1 : problem_.device_memory[entry];
   if (!stage_.Solve(prices, one.scope, home, exit, use_)) return kImpossibleBound;
   double value = use_.cost;
