@@ -12,6 +12,7 @@ from heteroplace.solve.bounds.assignment import MAX_ASSIGNMENT_TASKS, assignment
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.modules import find_modules, module_bound
 from heteroplace.solve.bounds.quick import best_of, is_bounded, quick_bound
+from heteroplace.solve.bounds.subproblem import spine
 
 Effort = Literal["quick", "thorough"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
@@ -62,7 +63,8 @@ def lower_bound(
     if len(problem.graph.tasks) <= MAX_ASSIGNMENT_TASKS and left() > 0:
         spread = assignment_bound(problem.native, left())
         found.append(Bound(spread, "LP assignment"))
-    path = find_modules(problem.graph)
+    inner = spine(problem)
+    path = find_modules(inner.graph)
     share = 1.0 if path is None else _LAGRANGIAN_SHARE
     lagrangian = lagrangian_bound(
         problem.native,
@@ -74,5 +76,5 @@ def lower_bound(
     )
     found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
     if path is not None and left() > 0:
-        found.append(Bound(module_bound(problem, path, left(), threads), "modules"))
+        found.append(Bound(module_bound(inner, path, left(), threads), "modules"))
     return best_of(found)

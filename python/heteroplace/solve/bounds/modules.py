@@ -32,7 +32,7 @@ from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS, Part, Parts
 
 MAX_MODULE_PATH_TASKS = 5000
 """Larger graphs have too many modules to solve them one by one."""
-_CHANNELS = (2, 3, 4, 6, 8)
+_CHANNELS = (2, 3, 4, 6, 9, 16)
 """Numbers of channels tried, in this order, until all modules are small enough."""
 _MAX_EDGE_CONNECTED_TASKS = 400
 """Above this only prefixes of orders are tried: edge-connected components take a flow per task."""
@@ -68,11 +68,11 @@ def module_bound(problem: Problem, path: ModulePath, time_limit_s: float, thread
 
 
 def find_modules(graph: TaskGraph) -> ModulePath | None:
-    """Return a path of several modules of at most MAX_SOLVED_TASKS tasks; None if none is found."""
-    if len(graph.tasks) > MAX_MODULE_PATH_TASKS:
+    """Return a path of modules of at most MAX_SOLVED_TASKS tasks; None if none is found."""
+    if not 0 < len(graph.tasks) <= MAX_MODULE_PATH_TASKS:
         return None
     for path in _paths(graph):
-        if len(path.modules) > 1 and max(map(len, path.modules)) <= MAX_SOLVED_TASKS:
+        if max(map(len, path.modules), default=0) <= MAX_SOLVED_TASKS:
             return path
     return None
 

@@ -15,9 +15,38 @@ from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.schedule import IMPOSSIBLE
 from heteroplace.solve.base import Problem
+from heteroplace.solve.bounds.paths import find_paths
 
 Key = tuple[object, ...]
 """Equal for parts that are the same problem under other names."""
+_SPINE_RATIO = 0.9
+"""A source or sink belongs to the spine if a path there is this part of the longest one."""
+
+
+def spine(problem: Problem) -> Problem:
+    """Return the part between the sources and the sinks of long paths: no dead ends on the way.
+
+    Without them a stack of modules is a path again; what they take is not counted. Every task needs
+    a device.
+    """
+    graph, paths = problem.graph, find_paths(problem.native)
+    least = _SPINE_RATIO * paths.critical_path_ns
+    is_before = (paths.head_ns + paths.fastest_ns >= least).tolist()
+    is_behind = (paths.tail_ns + paths.fastest_ns >= least).tolist()
+    is_source = [not before for before in graph.predecessors]
+    has_reader = [False] * len(graph.tasks)
+    for before in graph.predecessors:
+        for other in before:
+            has_reader[other] = True
+    reached = [long and source for long, source in zip(is_behind, is_source, strict=True)]
+    leads = [long and not read for long, read in zip(is_before, has_reader, strict=True)]
+    for task, before in enumerate(graph.predecessors):
+        reached[task] = reached[task] or any(reached[other] for other in before)
+    for task in range(len(graph.tasks) - 1, -1, -1):
+        for other in graph.predecessors[task]:
+            leads[other] = leads[other] or leads[task]
+    kept = [task for task in range(len(leads)) if reached[task] and leads[task]]
+    return problem if len(kept) in (0, len(leads)) else subproblem(problem, kept)
 
 
 def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
