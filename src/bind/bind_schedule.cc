@@ -9,6 +9,7 @@
 #include "bind/poll_python.h"
 #include "model/problem.h"
 #include "sched/evaluate.h"
+#include "sched/heft.h"
 #include "sched/list_schedule.h"
 #include "sched/what_if.h"
 #include "search/search.h"

@@ -285,6 +285,15 @@ class NativeProblem:
         """Return the plan of `steps` for this graph and cluster."""
         return Plan(self.graph_digest, self.cluster_digest, tuple(steps), origin)
 
+    @property
+    def core(self) -> _core.Problem:
+        """The same in the core, for other modules of `heteroplace.native`."""
+        return self._core
+
+    def draft(self, rows: IntArray, makespan_ns: int, violation: int) -> Draft:
+        """Return a schedule of the core, rows of (kind, subject, place, src), as a draft."""
+        return self._draft(rows, makespan_ns, violation)
+
     def _start(self, plan: Draft | Sequence[Step]) -> tuple[IntArray, IntArray]:
         if isinstance(plan, Draft):
             return plan.devices(len(self.graph.tasks)), plan.order

@@ -17,6 +17,16 @@ for _name, _module, _class_name in (
     ("auto", "auto", "AutoSolver"),
     ("single", "single", "SingleSolver"),
     ("heft", "heft", "HeftSolver"),
+    ("met", "met", "MetSolver"),
+    ("greedy", "greedy", "GreedySolver"),
+    ("etf", "etf", "EtfSolver"),
+    ("m-topo", "m_topo", "MTopoSolver"),
+    ("m-topo-uniform", "m_topo", "UniformMTopoSolver"),
+    ("m-etf", "m_etf", "MEtfSolver"),
+    ("m-sct", "m_sct", "MSctSolver"),
+    ("getf", "getf", "GetfSolver"),
+    ("order-place", "order_place", "OrderPlaceSolver"),
+    ("adjusting-placement", "adjusting_placement", "AdjustingPlacementSolver"),
     ("metis", "metis", "MetisSolver"),
     ("sa", "sa", "SaSolver"),
     ("ea", "ea", "EaSolver"),
@@ -26,6 +36,7 @@ for _name, _module, _class_name in (
     ("bheft", "bheft", "BatchedHeftSolver"),
     ("search", "search", "SearchSolver"),
     ("cpsat", "cpsat", "CpSatSolver"),
+    ("throughput", "throughput", "ThroughputSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)
 

@@ -15,10 +15,10 @@ from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
+from heteroplace.native import baselines
 from heteroplace.native.schedule import COPY, IMPOSSIBLE, Draft, IntArray, NativeProblem
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.order_place import order_place
 from heteroplace.solve.single import why_not
 
 _MAX_SETS = 64
@@ -67,8 +67,10 @@ def heft_steps(
 
 def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
     """Return a plan that overflows less, by a short search from it and from Order-Place."""
-    return problem.native.search(
-        [draft, order_place(problem)],
+    native = problem.native
+    order_place = baselines.order_place(native, baselines.critical_path_order(native))
+    return native.search(
+        [draft, order_place],
         max_evaluations=_REPAIR_EVALUATIONS,
         time_limit_s=time_limit_s,
         seed=0,

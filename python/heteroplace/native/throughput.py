@@ -1,0 +1,144 @@
+"""Steady-state throughput in the core: loads of placements, priced relaxation, local search.
+
+With many items under way at once and no batches, the time per item is the largest busy time per
+item of any resource: units of devices, and what copies occupy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+import heteroplace._core as _core
+from heteroplace.native.schedule import IntArray, NativeProblem
+
+FloatArray = npt.NDArray[np.float64]
+
+_MAX_WORK = 5_000_000
+"""Table entries that one evaluation of a relaxation reads: some ten milliseconds."""
+
+
+@dataclass(frozen=True)
+class PlacementLoads:
+    """What one item costs under a placement."""
+
+    busy_ns: tuple[int, ...]
+    """Busy time of each resource: units by position in `Cluster.units`, then what copies occupy."""
+    used_bytes: tuple[int, ...]
+    """Bytes in each memory, by the static rule."""
+    num_unreachable: int
+    """Copies for which there is no route."""
+
+    @property
+    def item_ns(self) -> int:
+        """Time per item."""
+        return max(self.busy_ns, default=0)
+
+
+def placement_loads(problem: NativeProblem, placement: Sequence[int] | IntArray) -> PlacementLoads:
+    """Return the loads of a placement whose tasks are on allowed devices."""
+    devices = np.ascontiguousarray(placement, dtype=np.int64)
+    busy, used, unreachable = _core.placement_loads(problem._core, devices)
+    return PlacementLoads(tuple(busy.tolist()), tuple(used.tolist()), unreachable)
+
+
+class Relaxation:
+    """Least priced cost over all placements; see `src/throughput/relaxation.h`. Not thread-safe."""
+
+    def __init__(self, problem: NativeProblem) -> None:
+        """Plan the eliminations of the variables, once for all prices."""
+        self._core = _core.Relaxation(problem._core, _MAX_WORK)
+        self.num_units = len(problem.cluster.units)
+        self.num_resources = num_resources(problem)
+        self.is_exact: bool = self._core.is_exact
+        """Minima are exact; else variables were split and values may be lower."""
+        self.num_eliminations: int = self._core.num_eliminations
+        """Distinct steps: the work of one evaluation grows with them, not with the graph."""
+
+    def evaluate(self, prices: FloatArray) -> tuple[float, FloatArray]:
+        """Return the least cost and, per resource and memory, what its minimiser uses.
+
+        Parameters
+        ----------
+        prices
+            [num_resources + num_memories], >= 0: per ns, then per byte.
+        """
+        value, totals = self._core.evaluate(np.ascontiguousarray(prices))
+        return value, totals
+
+    def placement(self) -> IntArray:
+        """Return the device of each task in the minimiser of the latest evaluation."""
+        placement: IntArray = self._core.placement()
+        return placement
+
+
+def num_resources(problem: NativeProblem) -> int:
+    """Return the number of resources: units and what copies occupy."""
+    extra = [max(row) + 1 for row in problem.cluster.link_resources if row]
+    return max([len(problem.cluster.units), *extra])
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """What the local search found."""
+
+    placement: IntArray
+    """Device of each task."""
+    item_ns: int
+    """Its time per item."""
+    violation: int
+    """0: it fits. Else bytes over capacity plus copies without a route."""
+    num_moves: int
+    was_interrupted: bool
+    """Ctrl-C, or the caller's `progress`, ended it."""
+
+
+def improve_placements(
+    problem: NativeProblem,
+    starts: Sequence[IntArray],
+    patterns: Sequence[IntArray] = (),
+    *,
+    max_moves: int | None,
+    time_limit_s: float,
+    seed: int,
+    threads: int,
+    bound_ns: int = 0,
+    progress: Callable[[int, int], bool] | None = None,
+) -> Improvement:
+    """Improve the best of `starts`, at least one; see `src/throughput/improve.h`.
+
+    Parameters
+    ----------
+    patterns
+        Other placements that parts may be copied from.
+    max_moves
+        Deterministic budget, whatever the number of threads; None: only the time limit.
+    progress
+        Called about 20 times a second with (moves, best time per item in ns or -1 while none
+        fits); True ends the search.
+    """
+    placement, item_ns, violation, moves, was_interrupted = _core.improve_placements(
+        problem._core,
+        [np.ascontiguousarray(start, dtype=np.int64) for start in starts],
+        [np.ascontiguousarray(pattern, dtype=np.int64) for pattern in patterns],
+        -1 if max_moves is None else max_moves,
+        time_limit_s,
+        seed,
+        threads,
+        bound_ns,
+        progress,
+    )
+    return Improvement(placement, item_ns, violation, moves, was_interrupted)
+
+
+def contiguous_splits(problem: NativeProblem, max_orders: int = 24) -> list[IntArray]:
+    """Return splits of the order of tasks over the devices, one per order of devices, best first.
+
+    Bisection over the largest run time of a device, for at most `max_orders` orders. Transfers are
+    not counted while splitting, so some may overflow a memory; none holds all tasks: empty.
+    """
+    splits: list[IntArray] = _core.contiguous_splits(problem._core, max_orders)
+    return splits

@@ -1,0 +1,27 @@
+"""m-SCT (Jeon et al., "Baechi", SoCC 2020, section 3). See `src/sched/m_sct.h`.
+
+A linear programme, `m_sct_lp.py`, chooses for each task a favourite child, which should follow it
+on its device; the scheduler then is m-ETF with devices that wait for favourite children.
+"""
+
+from __future__ import annotations
+
+from heteroplace.native import baselines
+from heteroplace.native.schedule import Draft
+from heteroplace.solve.base import Problem
+from heteroplace.solve.list_solver import ListSolver
+from heteroplace.solve.m_sct_lp import favourite_children
+
+THRESHOLD = 0.1
+"""Edges with f up to that are favourites: what Baechi's experiments use."""
+
+
+class MSctSolver(ListSolver):
+    """m-ETF with favourite children."""
+
+    name = "m-sct"
+
+    def draft(self, problem: Problem) -> Draft:
+        """See `ListSolver.draft`."""
+        graph = baselines.mean_graph(problem.native)
+        return baselines.m_sct(problem.native, favourite_children(graph, THRESHOLD))

@@ -1,0 +1,183 @@
+"""Properties of all list schedulers on random instances; the engine against plain loops."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heteroplace.model.check import check_plan
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.native import baselines
+from heteroplace.native.schedule import Draft
+from heteroplace.solve import Problem, SolveOptions, get_solver, lower_bound
+from heteroplace.solve.adjusting_placement import AdjustingPlacementSolver
+from heteroplace.solve.etf import EtfSolver
+from heteroplace.solve.getf import GetfSolver
+from heteroplace.solve.greedy import GreedySolver
+from heteroplace.solve.m_etf import MEtfSolver
+from heteroplace.solve.m_sct import MSctSolver
+from heteroplace.solve.m_topo import MTopoSolver, UniformMTopoSolver
+from heteroplace.solve.met import MetSolver
+from heteroplace.solve.order_place import OrderPlaceSolver
+from tests.instances import gpus
+from tests.reference import list_schedulers as reference
+from tests.reference.list_schedulers import Scheduler
+from tests.strategies import Instance, instances
+from tests.unit.solve.test_baselines import LIST_SOLVERS
+
+CASES = pytest.mark.parametrize("cases", [200, pytest.param(1000, marks=pytest.mark.slow)])
+"""How many random instances; the many take minutes."""
+
+any_instance = st.booleans().flatmap(lambda tight: instances(8, is_memory_tight=tight))
+
+
+DRAFTS: dict[str, Callable[[Problem], Draft]] = {
+    "met": MetSolver().draft,
+    "greedy": GreedySolver().draft,
+    "heft": lambda problem: problem.native.heft(range(len(problem.cluster.devices))),
+    "etf": EtfSolver().draft,
+    "m-topo": MTopoSolver().draft,
+    "m-topo-uniform": UniformMTopoSolver().draft,
+    "m-etf": MEtfSolver().draft,
+    "m-sct": MSctSolver().draft,
+    "getf": GetfSolver().draft,
+    "order-place": OrderPlaceSolver().draft,
+    "adjusting-placement": AdjustingPlacementSolver().draft,
+}
+
+
+def assert_equal(problem: Problem, draft: Draft, expected: Scheduler) -> None:
+    placement = tuple(expected.device[task] for task in range(len(problem.graph.tasks)))
+    assert problem.native.placement(draft.steps) == placement
+    assert draft.makespan_ns == expected.makespan
+    assert draft.violation == expected.violation
+
+
+def for_instances(
+    cases: int, check: Callable[[Problem, int], None], draws: st.SearchStrategy[Instance]
+) -> None:
+    """Run a check on random problems in which every task has a device, with a random seed."""
+
+    @settings(max_examples=cases, deadline=None)
+    @given(case=draws, seed=st.integers(0, 1000))
+    def run(case: Instance, seed: int) -> None:
+        problem = Problem(case.graph, case.cluster, case.costs)
+        if (problem.native.run_ns >= 0).any(axis=1).all():
+            check(problem, seed)
+
+    run()
+
+
+@CASES
+def test_plans_are_valid_fit_and_are_not_below_the_bound(cases: int) -> None:
+    def check(problem: Problem, _seed: int) -> None:
+        bound = lower_bound(problem)
+        for name, draft_of in DRAFTS.items():
+            draft = draft_of(problem)
+            assert draft.steps == draft_of(problem).steps, name
+            if draft.violation:
+                continue
+            plan = problem.native.plan(draft.steps, name)
+            # Memory included.
+            check_plan(problem.graph, problem.cluster, problem.costs, plan)
+            makespan = problem.native.simulate(draft.steps).makespan_ns
+            assert bound <= makespan <= draft.makespan_ns, name
+
+    for_instances(cases, check, any_instance)
+
+
+@CASES
+def test_ample_memory_always_gives_a_plan(cases: int) -> None:
+    def check(problem: Problem, _seed: int) -> None:
+        for name, draft_of in DRAFTS.items():
+            assert draft_of(problem).violation == 0, name
+
+    for_instances(cases, check, instances(8))
+
+
+@CASES
+def test_heft_is_that_of_plain_loops(cases: int) -> None:
+    def check(problem: Problem, _seed: int) -> None:
+        assert_equal(problem, DRAFTS["heft"](problem), reference.heft(problem))
+
+    for_instances(cases, check, any_instance)
+
+
+@CASES
+def test_earliest_pair_is_found_without_looking_at_all(cases: int) -> None:
+    def check(problem: Problem, _seed: int) -> None:
+        by_finish = reference.earliest(problem, lambda trial: trial.finish)
+        assert_equal(problem, baselines.etf(problem.native), by_finish)
+        by_start = reference.earliest(problem, lambda trial: trial.start)
+        assert_equal(problem, baselines.m_etf(problem.native), by_start)
+
+    for_instances(cases, check, any_instance)
+
+
+@CASES
+def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(cases: int) -> None:
+    def check(problem: Problem, seed: int) -> None:
+        draw = random.Random(seed)
+        favourite = [-1] * len(problem.graph.tasks)
+        for task, after in enumerate(problem.graph.successors):
+            children = [child for child in after if child not in favourite]
+            if children and draw.random() < 0.7:
+                favourite[task] = draw.choice(children)
+        draft = baselines.m_sct(problem.native, np.array(favourite, dtype=np.int64))
+        expected = reference.earliest(problem, lambda trial: trial.start, favourite)
+        # Plain loops may go back to a gap that was left while a device was awake.
+        if not expected.went_back:
+            assert_equal(problem, draft, expected)
+
+    for_instances(cases, check, any_instance)
+
+
+@pytest.mark.parametrize("name", LIST_SOLVERS)
+def test_a_solver_is_its_draft_with_a_bound(name: str) -> None:
+    problem = many_gaps(60, 2)
+    result = get_solver(name).solve(problem, SolveOptions())
+    assert result.plan.steps == DRAFTS[name](problem).steps
+    assert result.bound_ns == lower_bound(problem)
+
+
+def many_gaps(num_tasks: int, seed: int) -> Problem:
+    """A wide random graph on devices of equal speed: thousands of gaps of every width."""
+    draw = random.Random(seed)
+    builder = TaskGraphBuilder("gaps")
+    made: list[str] = []
+    for index in range(num_tasks):
+        recent = made[-40:]
+        reads = sorted(set(draw.choices(recent, k=2))) if index % 40 else []
+        builder.add_task(Task(f"t{index}", "op"), reads)
+        builder.add_tensor(f"t{index}", num_bytes=draw.randrange(200))
+        made.append(f"t{index}.0")
+    graph = builder.finalize([made[-1]])
+    cluster = gpus({(0, 1): 1, (1, 0): 2}, 2)
+    return Problem(
+        graph, cluster, build_table(graph, cluster, lambda *_: Cost.given(draw.randrange(1, 90)))
+    )
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_gaps_of_long_schedules_are_found(seed: int) -> None:
+    # More intervals than lie in one chunk of `Slots`.
+    problem = many_gaps(600, seed)
+    assert_equal(problem, problem.native.heft([0, 1]), reference.heft(problem))
+
+
+def test_equal_pairs_go_by_task_then_device() -> None:
+    builder = TaskGraphBuilder("ties")
+    for index in range(6):
+        builder.add_task(Task(f"t{index}", "op"), [])
+        builder.add_tensor(f"t{index}", num_bytes=0)
+    graph = builder.finalize([f"t{index}.0" for index in range(6)])
+    cluster = gpus({}, 3)
+    problem = Problem(graph, cluster, build_table(graph, cluster, lambda *_: Cost.given(1)))
+    for draft in (baselines.etf(problem.native), baselines.m_etf(problem.native)):
+        assert problem.native.placement(draft.steps) == (0, 1, 2, 0, 1, 2)
