@@ -9,6 +9,7 @@
 #include "sched/evaluate.h"
 #include "sched/list_schedule.h"
 #include "sched/random.h"
+#include "sched/ranks.h"
 #include "search/branches.h"
 #include "search/jobs.h"
 #include "search/patterns.h"
