@@ -50,9 +50,5 @@ NB_MODULE(_core, module) {
   heteroplace::BindGraph(module);
   heteroplace::BindThroughput(module);
   heteroplace::BindBaselines(module);
-  heteroplace::BindGraph(module);
-  heteroplace::BindMappingSearch(module);
-  heteroplace::BindBatches(module);
-  heteroplace::BindSimulate(module);
   heteroplace::BindExec(module);
 }
