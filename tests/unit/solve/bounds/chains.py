@@ -23,11 +23,13 @@ from tests.strategies import AMPLE, Instance
 
 
 @st.composite
-def chains(draw: st.DrawFn, max_tasks: int = 5, scale: int = 1) -> Instance:
-    """A chain with forks and joins, on 2-3 devices of 1-3 memories in any mode; times times
+def chains(
+    draw: st.DrawFn, max_tasks: int = 5, scale: int = 1, is_memory_ample: bool = False
+) -> Instance:
+    """A chain with forks and joins, on 2-3 devices of 2-3 memories in any mode; times times
     `scale`."""
     graph = _graph(draw, max_tasks, scale)
-    cluster = _cluster(draw, graph, scale)
+    cluster = _cluster(draw, graph, scale, is_memory_ample)
     times = st.sampled_from([0, 1, 2, 3, 5, 8, 13])
     rows = [[draw(times) * scale for _ in cluster.devices] for _ in graph.tasks]
     costs = build_table(graph, cluster, lambda task, device: Cost.given(rows[task][device]))
@@ -70,7 +72,7 @@ def _graph(draw: st.DrawFn, max_tasks: int, scale: int) -> TaskGraph:
     return builder.finalize(list(dict.fromkeys([*outputs, made[-1]])))
 
 
-def _cluster(draw: st.DrawFn, graph: TaskGraph, scale: int) -> Cluster:
+def _cluster(draw: st.DrawFn, graph: TaskGraph, scale: int, is_memory_ample: bool) -> Cluster:
     devices: tuple[Device, ...] = (
         Device("cpu.0", "cpu", "", 0, 0, (0,)),
         Device("cpu.all", "cpu", "", 0, 0, (0, 1)),
@@ -86,7 +88,7 @@ def _cluster(draw: st.DrawFn, graph: TaskGraph, scale: int) -> Cluster:
     num_memories = count or 2
     need = sum(task.weight_bytes for task in graph.tasks)
     need += sum(tensor.bytes for tensor in graph.tensors)
-    parts = st.sampled_from([AMPLE, 110, 80, 60, 45])
+    parts = st.sampled_from([AMPLE] if is_memory_ample else [AMPLE, 110, 80, 60, 45])
     memories = []
     for index in range(num_memories):
         part = draw(parts)
