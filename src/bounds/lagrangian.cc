@@ -236,20 +236,27 @@ class ChainBound {
     return device;
   }
 
+  /*! \brief The part of the work that a class gets: as its part of the tasks. */
+  int64_t WorkPerRound(const Piece& piece) const {
+    const int rounds = std::max(1, options_.rounds);
+    if (options_.max_work == 0) return std::numeric_limits<int64_t>::max() / 2 / rounds;
+    double tasks = 0;
+    for (const Piece& other : chain_.classes) tasks += other.num_tasks;
+    return static_cast<int64_t>(static_cast<double>(options_.max_work) * piece.num_tasks / tasks /
+                                rounds) +
+           1;
+  }
+
   /*! \brief Bounds of all classes for all pairs of devices. */
   void FillTables(const std::vector<double>& price) {
     const int devices = problem_.num_devices;
     std::vector<uint8_t> is_first(chain_.classes.size(), 0);
     if (chain_.num_pieces() > 0) is_first[chain_.piece_class[0]] = 1;
-    const int64_t shares =
-        static_cast<int64_t>(options_.rounds) * static_cast<int64_t>(chain_.classes.size());
-    const int64_t work_per_stage = options_.max_work == 0 ? std::numeric_limits<int64_t>::max()
-                                                          : options_.max_work / shares + 1;
     RunJobs(
         static_cast<int>(chain_.classes.size()), options_.threads,
         [&](int index) {
           const size_t states = width_ + 1;
-          stages_[index].Limit(work_per_stage, deadline_);
+          stages_[index].Limit(WorkPerRound(chain_.classes[index]), deadline_);
           auto& table = tables_[index];
           table.assign(states * states, StageBound::kImpossibleBound);
           const bool has_exit = chain_.classes[index].has_exit;

@@ -14,8 +14,8 @@ struct BoundOptions {
   int rounds = 12;       // of the ascent of memory prices
   int iterations = 120;  // of the subgradient for each pair of devices of a stage
   double time_limit_s = 10.0;
-  // Tasks looked at, over all rounds, which distinct stages share evenly; 0: no limit. Unlike the
-  // time it gives the same bound on every machine.
+  // How often tasks are looked at, over all rounds; 0: no limit. Distinct stages share it by their
+  // tasks. Unlike the time it gives the same bound on every machine.
   int64_t max_work = 0;
   int64_t target_ns = 0;  // a known makespan: the bound cannot exceed it
   int threads = 1;

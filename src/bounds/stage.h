@@ -49,6 +49,8 @@ class Stage {
 
   /*! \brief Number of tasks between the cuts. */
   int num_inner() const { return num_inner_; }
+  /*! \brief The same, tasks of equal trees counted once. */
+  int num_distinct() const { return static_cast<int>(solution_.size()); }
   const Piece& piece() const { return piece_; }
 
   /*!

@@ -6,119 +6,22 @@
 #include <utility>
 
 #include "bounds/simplex.h"
+#include "bounds/windows.h"
 
 namespace heteroplace {
 
 namespace {
 
 constexpr int kMaxDevicesToTry = 4;
-constexpr double kMemory = 0.97;  // weight of a placement met one iteration before
-constexpr int kPatience = 6;      // iterations without gain before the step is halved
+constexpr double kMemory = 0.97;    // weight of a placement met one iteration before
+constexpr int kPatience = 6;        // iterations without gain before the step is halved
+constexpr int64_t kWindowWork = 8;  // what the windows of a task cost, in looks at it
 constexpr double kFar = 1e300;
 
 bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
 uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 
 }  // namespace
-
-/*! \brief Earliest starts and shortest rests of the inner tasks, within a scope. */
-class Windows {
- public:
-  Windows(const Problem& problem, const Piece& piece, const StageScope& scope, int entry, int exit)
-      : problem_(problem),
-        piece_(piece),
-        num_inner_(piece.has_exit ? piece.num_tasks - 1 : piece.num_tasks),
-        start_(static_cast<size_t>(piece.num_tasks) * piece.num_devices, kFar),
-        rest_(start_.size(), kFar) {
-    for (int task = 0; task < num_inner_; ++task) {
-      for (int device : piece.allowed[task]) {
-        if (Has(scope.devices, device))
-          At(start_, task, device) = Start(task, device, scope, entry);
-      }
-    }
-    for (int task = num_inner_ - 1; task >= 0; --task) {
-      for (int device : piece.allowed[task]) {
-        if (Has(scope.devices, device)) At(rest_, task, device) = Rest(task, device, exit);
-      }
-    }
-  }
-
-  double start(int task, int device) const {
-    return start_[static_cast<size_t>(task) * piece_.num_devices + static_cast<size_t>(device)];
-  }
-  double rest(int task, int device) const {
-    return rest_[static_cast<size_t>(task) * piece_.num_devices + static_cast<size_t>(device)];
-  }
-
- private:
-  double& At(std::vector<double>& table, int task, int device) {
-    return table[static_cast<size_t>(task) * piece_.num_devices + static_cast<size_t>(device)];
-  }
-
-  double Transfer(int tensor, int src, int dst) const {
-    if (src == dst) return 0;
-    const int64_t time = piece_.Transfer(tensor, src, dst);
-    return time == kImpossible ? kFar : static_cast<double>(time);
-  }
-
-  double Start(int task, int device, const StageScope& scope, int entry) const {
-    const int memory = problem_.device_memory[device];
-    double ready = 0;
-    for (int tensor : piece_.reads[task]) {
-      const int producer = piece_.producer[tensor];
-      double arrival = 0;
-      if (producer >= 0) {
-        arrival = kFar;
-        for (int other : piece_.allowed[producer]) {
-          const double made = start(producer, other);
-          if (made >= kFar) continue;
-          arrival = std::min(arrival, made + static_cast<double>(piece_.Run(producer, other)) +
-                                          Transfer(tensor, problem_.device_memory[other], memory));
-        }
-      } else if (piece_.is_from_cut[tensor] != 0) {
-        if (!Has(scope.memories, memory)) return kFar;
-        arrival = Transfer(tensor, problem_.device_memory[entry], memory);
-      } else if (entry < 0 && piece_.source[tensor] >= 0) {
-        arrival = Transfer(tensor, piece_.source[tensor], memory);
-      }
-      ready = std::max(ready, arrival);
-    }
-    return std::min(ready, kFar);
-  }
-
-  double Rest(int task, int device, int exit) const {
-    const int memory = problem_.device_memory[device];
-    double rest = 0;
-    for (int tensor : piece_.makes[task]) {
-      for (int reader : piece_.readers[tensor]) {
-        double least = kFar;
-        for (int other : piece_.allowed[reader]) {
-          if (reader == num_inner_ && other != exit) continue;
-          const double after = reader == num_inner_
-                                   ? 0.0
-                                   : rest_[static_cast<size_t>(reader) * piece_.num_devices +
-                                           static_cast<size_t>(other)];
-          if (after >= kFar) continue;
-          least = std::min(least, Transfer(tensor, memory, problem_.device_memory[other]) +
-                                      static_cast<double>(piece_.Run(reader, other)) + after);
-        }
-        rest = std::max(rest, least);
-      }
-      const bool is_last = !piece_.has_exit && problem_.host >= 0;
-      if (is_last && std::find(piece_.host_outputs.begin(), piece_.host_outputs.end(), tensor) !=
-                         piece_.host_outputs.end()) {
-        rest = std::max(rest, Transfer(tensor, memory, problem_.host));
-      }
-    }
-    return std::min(rest, kFar);
-  }
-
-  const Problem& problem_;
-  const Piece& piece_;
-  int num_inner_;
-  std::vector<double> start_;  // [num_tasks][num_devices]
-  std::vector<double> rest_;   // same, after the finish
-};
 
 StageBound::StageBound(const Problem& problem, const Piece& piece)
     : problem_(problem),
@@ -160,7 +63,7 @@ void StageBound::Prepare(int entry, int exit, Pair& pair) {
 }
 
 bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair) {
-  work_ -= stage_.num_inner();
+  work_ -= kWindowWork * stage_.num_inner();
   const Windows windows(problem_, piece_, scope, entry, exit);
   const auto resources = static_cast<size_t>(problem_.num_resources + problem_.num_devices);
   Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
@@ -325,7 +228,7 @@ double StageBound::LeastMemory(const StageScope& scope, std::span<const double> 
 }
 
 double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePrices& prices) {
-  work_ -= stage_.num_inner();
+  work_ -= stage_.num_distinct();
   const int home = entry < 0 ? -1 : problem_.device_memory[entry];
   if (!stage_.Solve(prices, one.scope, home, exit, use_)) return kImpossibleBound;
   double value = use_.cost;

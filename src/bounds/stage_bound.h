@@ -43,10 +43,11 @@ class StageBound {
 
   /*!
    * \brief Limits what further calls of Bound do: behind it bounds stay as they are.
-   * \param work Tasks that are looked at in all placements.
+   * \param work How often tasks are looked at; what is left from before is added.
    */
   void Limit(int64_t work, Clock::time_point deadline) {
-    work_ = work;
+    work_ = is_limited_ ? work_ + work : work;
+    is_limited_ = true;
     deadline_ = deadline;
   }
 
@@ -110,6 +111,7 @@ class StageBound {
   bool is_enumerable_;            // few enough devices to try all sets
   std::vector<bool> is_copying_;  // [num_resources], copies occupy it
   std::vector<Pair> pairs_;
+  bool is_limited_ = false;
   int64_t work_ = std::numeric_limits<int64_t>::max();
   Clock::time_point deadline_ = Clock::time_point::max();
   StageUse use_;               // of the latest Evaluate

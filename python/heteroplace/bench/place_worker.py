@@ -56,7 +56,7 @@ def facts(problem: Problem) -> dict[str, object]:
         "tasks": len(problem.graph.tasks),
         "cluster": problem.cluster.name,
         "congestion": problem.cluster.congestion,
-        "bound": lower_bound(problem),
+        "bound": lower_bound(problem).ns,
         "best_single": min(singles.values(), default=None),
     }
 

@@ -47,8 +47,8 @@ def lagrangian_bound(
     time_limit_s
         A bound that ends by it is not reproducible.
     max_work
-        Tasks looked at over all rounds, some 10 million a second; 0: no limit. Unlike the time it
-        gives the same bound on every machine.
+        How often tasks are looked at, some 50 million times a second; 0: no limit. Unlike the time
+        it gives the same bound on every machine.
     target_ns
         A known makespan, which sets the length of the steps; 0: none is known.
     num_samples

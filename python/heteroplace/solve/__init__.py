@@ -3,12 +3,13 @@
 from heteroplace.solve.base import (
     SOLVERS,
     Problem,
+    ProgressReport,
     SolveOptions,
     Solver,
     SolveResult,
     get_solver,
 )
-from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.bounds import Bound, lower_bound
 from heteroplace.solve.explain import explain
 
 # A new solver is one more line; `auto` is the default of the command line and of the pass.
@@ -41,6 +42,7 @@ for _name, _module, _class_name in (
 
 __all__ = [
     "SOLVERS",
+    "Bound",
     "Problem",
     "ProgressReport",
     "SolveOptions",

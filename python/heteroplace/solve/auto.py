@@ -78,7 +78,7 @@ class _Auto:
                 draft.makespan_ns,
                 plan=lambda: problem.native.plan(draft.steps, "heft"),
             )
-        self._bound_ns = lower_bound(problem)
+        self._bound_ns = lower_bound(problem).ns
         for device_id, device in enumerate(problem.cluster.devices):
             plan = single_plan(problem, device_id)
             if isinstance(plan, str):

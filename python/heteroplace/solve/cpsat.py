@@ -49,7 +49,7 @@ class CpSatSolver:
                 f"{len(problem.graph.tasks)}; use 'search' or 'auto', or coarsen the graph"
             )
         check_possible(problem)
-        bound = lower_bound(problem)
+        bound = lower_bound(problem).ns
         starts = [plan.steps for _, plan in start_plans(problem, options.time_limit_s / 4)]
         incumbent: tuple[Step, ...] | None = None
         if starts:

@@ -39,7 +39,9 @@ class ScheduleModel:
         self._finish: list[cp_model.IntVar] = []
         self._copy: dict[tuple[int, int], _CopyVars] = {}
         self._workspace: list[cp_model.IntVar] = []
-        self._makespan = self.model.new_int_var(bound_ns, self._horizon, "makespan")
+        # Where no plan fits the memories the bound may lie beyond the horizon.
+        least = min(bound_ns, self._horizon)
+        self._makespan = self.model.new_int_var(least, self._horizon, "makespan")
         self._add_tasks()
         self._add_copies()
         self._add_memory()

@@ -52,7 +52,7 @@ class CrossEntropySolver:
         """
         begin = time.perf_counter()
         check_possible(problem)
-        bound = lower_bound(problem)
+        bound = lower_bound(problem).ns
         search = _Search(problem, options, begin, bound)
         search.run()
         if search.best is None:

@@ -45,7 +45,7 @@ class HeftSolver:
             return problem.native.plan(found.steps, "heft")
 
         report(options, self.name, start, draft.makespan_ns, plan=plan)
-        bound = lower_bound(problem)
+        bound = lower_bound(problem).ns
         return make_result(problem, plan(), bound, self.name, time.perf_counter() - start)
 
 

@@ -40,7 +40,7 @@ class ListSolver(ABC):
             return problem.native.plan(draft.steps, self.name)
 
         report(options, self.name, begin, draft.makespan_ns, plan=plan)
-        bound = lower_bound(problem)
+        bound = lower_bound(problem).ns
         return make_result(problem, plan(), bound, self.name, time.perf_counter() - begin)
 
 

@@ -33,7 +33,7 @@ def walk_mappings(problem: Problem, options: SolveOptions, name: str, rule: Rule
     """
     begin = time.perf_counter()
     check_possible(problem)
-    bound = lower_bound(problem)
+    bound = lower_bound(problem).ns
     order = breadth_first_order(problem.native)
 
     def progress(_evaluations: int, best_ns: int) -> None:

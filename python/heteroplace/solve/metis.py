@@ -74,7 +74,7 @@ class MetisSolver:
             raise no_placement_error(problem)
         plan = native.plan(draft.steps, f"metis seed {options.seed}")
         wall = time.perf_counter() - begin
-        return make_result(problem, plan, lower_bound(problem), self.name, wall)
+        return make_result(problem, plan, lower_bound(problem).ns, self.name, wall)
 
 
 class _TaskWeights:

@@ -44,7 +44,7 @@ class SearchSolver:
         starts = [plan.steps for _, plan in start_plans(problem, options.time_limit_s / 2)]
         if not starts:
             raise no_placement_error(problem)
-        bound = lower_bound(problem)
+        bound = lower_bound(problem).ns
         left = max(0.01, options.time_limit_s - (time.perf_counter() - begin))
         end = run_search(problem, starts, options, left, bound)
         plan = problem.native.plan(end.steps, f"search seed {options.seed}")

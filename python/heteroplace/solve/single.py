@@ -40,7 +40,7 @@ class SingleSolver:
                 f"graph {problem.graph.name!r} does not fit on any single device:{reasons}\n"
                 f"Use a solver for several devices, or give a device more memory."
             )
-        bound = lower_bound(problem)
+        bound = lower_bound(problem).ns
         wall = time.perf_counter() - start
         return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
 

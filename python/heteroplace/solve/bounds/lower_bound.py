@@ -1,0 +1,80 @@
+"""All bounds together, within an effort."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal, get_args
+
+from heteroplace.errors import SolverError
+from heteroplace.native.bounds import lagrangian_bound
+from heteroplace.solve.base import Problem
+from heteroplace.solve.bounds.assignment import MAX_ASSIGNMENT_TASKS, assignment_bound
+from heteroplace.solve.bounds.bound import Bound
+from heteroplace.solve.bounds.modules import find_modules, module_bound
+from heteroplace.solve.bounds.quick import best_of, is_bounded, quick_bound
+from heteroplace.solve.bounds.subproblem import spine
+
+Effort = Literal["quick", "thorough"]
+EFFORTS: tuple[str, ...] = get_args(Effort)
+"""What is there at once; or all that applies, within a time limit."""
+
+_ROUNDS, _ITERATIONS = 200, 200
+_LAGRANGIAN_SHARE = 0.3
+"""Of the time that is left, where modules are solved too."""
+
+
+def lower_bound(
+    problem: Problem,
+    effort: Effort = "quick",
+    *,
+    time_limit_s: float = 10.0,
+    threads: int = 1,
+    target_ns: int = 0,
+) -> Bound:
+    """Return a makespan that no plan beats whose copies leave their tensor's home.
+
+    Parameters
+    ----------
+    effort
+        "quick": under half a second at 50,000 tasks, the same on every machine. "thorough": the LP
+        assignment, the Lagrangian bound until it stands still, and DiviML's recursion, as the time
+        allows.
+    time_limit_s
+        Of "thorough"; wall time, in seconds.
+    target_ns
+        A known makespan, which sets the steps of memory prices; 0: HEFT makes one.
+
+    Raises
+    ------
+    SolverError
+        There is no such effort.
+    """
+    if effort not in EFFORTS:
+        raise SolverError(f"effort is {effort!r}; there are: {', '.join(EFFORTS)}")
+    begin = time.perf_counter()
+    quick = quick_bound(problem, target_ns)
+    if effort == "quick" or not is_bounded(problem):
+        return quick
+
+    def left() -> float:
+        return max(0.0, time_limit_s - (time.perf_counter() - begin))
+
+    found = [quick]
+    if len(problem.graph.tasks) <= MAX_ASSIGNMENT_TASKS and left() > 0:
+        spread = assignment_bound(problem.native, left())
+        found.append(Bound(spread, "LP assignment"))
+    inner = spine(problem)
+    path = find_modules(inner.graph)
+    share = 1.0 if path is None else _LAGRANGIAN_SHARE
+    lagrangian = lagrangian_bound(
+        problem.native,
+        rounds=_ROUNDS,
+        iterations=_ITERATIONS,
+        time_limit_s=share * left(),
+        threads=threads,
+        target_ns=target_ns or max(quick.ns * 2, 1),
+    )
+    found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
+    if path is not None and left() > 0:
+        found.append(Bound(module_bound(inner, path, left(), threads), "modules"))
+    return best_of(found)

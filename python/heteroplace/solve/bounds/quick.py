@@ -1,0 +1,59 @@
+"""The bounds that are there at once: critical path, load, windows, a few Lagrangian rounds."""
+
+from __future__ import annotations
+
+from heteroplace.native.bounds import lagrangian_bound
+from heteroplace.native.schedule import IMPOSSIBLE
+from heteroplace.solve.base import Problem
+from heteroplace.solve.bounds.bound import NO_BOUND, Bound
+from heteroplace.solve.bounds.load import Loads
+from heteroplace.solve.bounds.paths import find_paths
+from heteroplace.solve.bounds.windows import window_bound
+
+_MAX_WINDOW_TASKS = 5000
+_ROUNDS, _ITERATIONS = 6, 24
+_WORK = 10_000_000
+"""How often the Lagrangian bound may look at a task: some 0.2 seconds."""
+
+
+def quick_bound(problem: Problem, target_ns: int = 0) -> Bound:
+    """Return the best of them. Reproducible; linear in the number of tasks.
+
+    Parameters
+    ----------
+    target_ns
+        A known makespan, which sets the steps of memory prices; 0: HEFT makes one.
+    """
+    native = problem.native
+    if not is_bounded(problem):
+        return NO_BOUND
+    paths = find_paths(native)
+    loads = Loads(native)
+    found = [
+        Bound(paths.critical_path_ns, "critical path"),
+        Bound(loads.bound_ns(slice(None)), "load"),
+    ]
+    if len(paths.fastest_ns) <= _MAX_WINDOW_TASKS:
+        found.append(Bound(window_bound(paths, loads), "windows"))
+    lagrangian = lagrangian_bound(
+        native,
+        rounds=_ROUNDS,
+        iterations=_ITERATIONS,
+        time_limit_s=60.0,
+        max_work=_WORK,
+        target_ns=target_ns or native.heft(range(len(native.cluster.devices))).makespan_ns,
+    )
+    found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
+    return best_of(found)
+
+
+def is_bounded(problem: Problem) -> bool:
+    """Tell whether there are tasks and each has a device: else nothing is proven."""
+    has_device = (problem.native.run_ns != IMPOSSIBLE).any(axis=1)
+    return bool(problem.graph.tasks) and bool(has_device.all())
+
+
+def best_of(found: list[Bound]) -> Bound:
+    """Return the largest; of equal ones the first. Nothing that is 0."""
+    best = max(found, key=lambda bound: bound.ns)
+    return best if best.ns > 0 else NO_BOUND

@@ -1,0 +1,190 @@
+"""DiviML's recursive bound: worked instances, and never above the optimum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heteroplace.bench.suites.catalogue import select
+from heteroplace.coarsen.modules import (
+    Boundary,
+    ModulePath,
+    edge_connected_modules,
+    prefix_modules,
+    single_channel_modules,
+)
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve.bounds.modules import ModuleRecursion, find_modules, module_bound
+from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS, Parts
+from heteroplace.solve.bounds.subproblem import part_key, spine, subproblem
+from tests.instances import gpus, instance
+from tests.strategies import AMPLE, Instance, instances, num_cases
+from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
+
+
+def solved(problem: Problem, path: ModulePath) -> int:
+    """The bound with every part solved."""
+    recursion = ModuleRecursion(problem, path)
+    while recursion.parts.improve(recursion.bound()[1], 30.0, 1):
+        pass
+    return recursion.bound()[0]
+
+
+def two_channels() -> Instance:
+    """Instance F of the published bound: s -> o1, o2; o1 -> i1, o2 -> i2; i1, i2 -> t."""
+    run_ns: dict[str, tuple[int | None, ...]] = {
+        "s": (1, 1),
+        "o1": (1, 1),
+        "o2": (6, 6),
+        "i1": (6, 6),
+        "i2": (1, 1),
+        "t": (1, 1),
+    }
+    edges = [("s", "o1"), ("s", "o2"), ("o1", "i1"), ("o2", "i2"), ("i1", "t"), ("i2", "t")]
+    cluster = replace(gpus({(0, 1): 10, (1, 0): 10}, 2), congestion="none")
+    return instance(edges, run_ns, cluster)
+
+
+def test_two_channels_prove_9_of_10() -> None:
+    case = two_channels()
+    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),), 0, 5)
+    assert optimum_of(case) == 10
+    assert solved(problem_of(case), path) == 9
+
+
+def two_diamonds() -> Instance:
+    """Instance E: a diamond each, joined by a bridge whose transfer costs 5; optimum 17."""
+    run_ns: dict[str, tuple[int | None, ...]] = {
+        "a1": (1, 2),
+        "b1": (3, 1),
+        "c1": (1, 1),
+        "d1": (2, 4),
+        "a2": (4, 3),
+        "b2": (4, 4),
+        "c2": (3, 3),
+        "d2": (2, 2),
+    }
+    builder = TaskGraphBuilder("diamonds")
+    for index, name in enumerate(run_ns):
+        reads = {"b": ["a"], "c": ["a"], "d": ["b", "c"], "a": []}[name[0]]
+        read = [f"{other}{name[1]}.0" for other in reads]
+        builder.add_task(Task(name, "op"), ["d1.0"] if name == "a2" else read)
+        builder.add_tensor(name, num_bytes=50 if index == 3 else 10)
+    graph = builder.finalize(["d2.0"])
+    cluster = replace(gpus({(0, 1): 10, (1, 0): 10}, 2), congestion="none")
+
+    def cost(task: int, device: int) -> Cost:
+        return Cost.given(run_ns[graph.tasks[task].name][device] or 0)
+
+    return Instance(graph, cluster, build_table(graph, cluster, cost))
+
+
+def test_two_diamonds_prove_the_sum_of_their_optima() -> None:
+    # 6 and 10 are the least of each module over the devices of its ends; the bridge counts 0.
+    case = two_diamonds()
+    assert optimum_of(case) == 17
+    path = ModulePath(((0, 1, 2, 3), (4, 5, 6, 7)), (Boundary(((3, 4),)),), 0, 7)
+    assert solved(problem_of(case), path) == 16
+
+
+@given(chains(max_tasks=6), st.integers(1, 3))
+@num_cases(60)
+def test_bound_is_at_most_the_optimum(case: Instance, num_channels: int) -> None:
+    optimum = optimum_of(case)
+    if optimum is None:
+        return
+    problem = problem_of(case)
+    for path in (
+        prefix_modules(case.graph, num_channels, target_tasks=2, min_tasks=1),
+        single_channel_modules(case.graph, min_tasks=1),
+        edge_connected_modules(case.graph, num_channels, target_tasks=2),
+    ):
+        recursion = ModuleRecursion(problem, path)
+        assert recursion.bound()[0] <= optimum
+        while recursion.parts.improve(recursion.bound()[1], 30.0, 1):
+            assert recursion.bound()[0] <= optimum
+
+
+@given(instances(max_tasks=5, has_modes=True), st.integers(1, 4))
+@num_cases(60)
+def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels: int) -> None:
+    optimum = optimum_of(case)
+    if optimum is None:
+        return
+    path = prefix_modules(case.graph, num_channels, target_tasks=2, min_tasks=1)
+    assert solved(problem_of(case), path) <= optimum
+
+
+@given(chains(max_tasks=5), st.data())
+@num_cases(100)
+def test_part_takes_no_longer_than_the_whole(case: Instance, data: st.DataObject) -> None:
+    optimum = optimum_of(case)
+    if optimum is None:
+        return
+    tasks = sorted(data.draw(st.sets(st.integers(0, len(case.graph.tasks) - 1), min_size=1)))
+    part = subproblem(problem_of(case), tasks)
+    alone = optimum_of(Instance(part.graph, part.cluster, part.costs))
+    assert alone is not None
+    assert alone <= optimum
+
+
+def test_equal_modules_are_solved_once() -> None:
+    run_ns: dict[str, tuple[int | None, ...]] = {f"t{index}": (2, 3) for index in range(6)}
+    edges = [(f"t{index}", f"t{index + 1}") for index in range(5)]
+    problem = problem_of(instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 10}, 2)))
+    assert part_key(problem, (0, 1)) == part_key(problem, (2, 3))
+    # The last tensor has no reader inside in either part, but t2's has one in (2, 3, 4).
+    assert part_key(problem, (2, 3)) != part_key(problem, (2, 3, 4))
+    parts = Parts(problem)
+    asked = ((0, 1), (2, 3), (4, 5))
+    assert [parts.bound_ns(part) for part in asked] == [4, 4, 4]
+    assert parts.improve(asked, 10.0, 1)
+    assert not parts.improve(asked, 10.0, 1)
+
+
+@pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep3", "rwnn/er10x5-wdep4"])
+def test_rwnn_stacks_have_modules_that_can_be_solved(name: str) -> None:
+    built = select(f"^{name}$")[0].build()
+    path = find_modules(spine(Problem(built.graph, built.cluster, built.costs)).graph)
+    assert path is not None
+    assert len(path.modules) > 1
+    assert max(map(len, path.modules)) <= MAX_SOLVED_TASKS
+
+
+@pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep2"])
+def test_bound_of_rwnn_stacks_is_at_most_the_best_plan(name: str) -> None:
+    built = select(f"^{name}$")[0].build()
+    problem = Problem(built.graph, built.cluster, built.costs)
+    path = find_modules(built.graph)
+    assert path is not None
+    options = SolveOptions(iterations=20_000, time_limit_s=60)
+    best = get_solver("search").solve(problem, options).objective_ns
+    assert 0 < module_bound(problem, path, 3.0) <= best
+
+
+def test_spine_leaves_out_dead_ends() -> None:
+    # b ends early, x comes in late; the long path is a, c, d.
+    run_ns: dict[str, tuple[int | None, ...]] = {
+        "a": (5, 5),
+        "b": (1, 1),
+        "x": (1, 1),
+        "c": (5, 5),
+        "d": (5, 5),
+    }
+    edges = [("a", "b"), ("a", "c"), ("c", "d"), ("x", "d")]
+    case = instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 10}, 2))
+    assert [task.name for task in spine(problem_of(case)).graph.tasks] == ["t0", "t3", "t4"]
+    chain = instance([("a", "b")], {"a": (5, 5), "b": (1, 1)}, case.cluster)
+    problem = problem_of(chain)
+    assert spine(problem) is problem
+
+
+def test_graph_without_narrow_cuts_has_no_modules() -> None:
+    run_ns: dict[str, tuple[int | None, ...]] = {f"t{index}": (2, 3) for index in range(60)}
+    wide = instance([], run_ns, gpus({}, 2, AMPLE))
+    assert find_modules(wide.graph) is None

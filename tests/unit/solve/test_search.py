@@ -1,0 +1,186 @@
+"""The search: near brute force on tiny instances, no worse than its starts, stoppable."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from heteroplace.bench.suites.catalogue import select
+from heteroplace.errors import InfeasibleError
+from heteroplace.model.check import check_plan
+from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.search import start_plans
+from tests.strategies import Instance, num_cases
+from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
+from tests.unit.solve.test_determinism import layered
+
+SMALL = SolveOptions(iterations=3000, time_limit_s=60, threads=1)
+
+
+def solve(problem: Problem, options: SolveOptions = SMALL) -> SolveResult:
+    """Search and judge the plan."""
+    result = get_solver("search").solve(problem, options)
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+    assert result.bound_ns <= result.objective_ns
+    assert result.objective_ns == problem.native.simulate(result.plan.steps).makespan_ns
+    return result
+
+
+def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
+    # Not all: copies leave in the order of the tasks that read them, and brute force tries all.
+    ratios: list[float] = []
+
+    @given(chains(max_tasks=4, is_memory_ample=True))
+    @num_cases(150)
+    def check(case: Instance) -> None:
+        optimum = optimum_of(case)
+        if optimum is not None:
+            found = solve(problem_of(case)).objective_ns
+            assert found >= optimum
+            ratios.append(found / optimum if optimum else 1.0)
+
+    check()
+    assert sum(ratio == 1 for ratio in ratios) >= 0.93 * len(ratios)
+    assert sum(ratios) <= 1.02 * len(ratios)
+
+
+@given(chains(max_tasks=5))
+@num_cases(150)
+def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
+    optimum = optimum_of(case)
+    problem = problem_of(case)
+    if optimum is None:
+        with pytest.raises(InfeasibleError):
+            solve(problem)
+        return
+    starts = [
+        problem.native.simulate(plan.steps).makespan_ns for _, plan in start_plans(problem, 9)
+    ]
+    try:
+        result = solve(problem)
+    except InfeasibleError:
+        assert not starts
+        return
+    assert optimum <= result.objective_ns <= min(starts)
+
+
+@given(chains(max_tasks=5))
+@num_cases(100)
+def test_plan_is_no_longer_than_the_best_single_device(case: Instance) -> None:
+    problem = problem_of(case)
+    if optimum_of(case) is None:
+        return
+    try:
+        single = get_solver("single").solve(problem, SMALL).objective_ns
+    except InfeasibleError:
+        return
+    assert solve(problem).objective_ns <= single
+
+
+@given(chains(max_tasks=5))
+@num_cases(40)
+def test_tiny_plans_do_not_depend_on_the_number_of_threads(case: Instance) -> None:
+    if optimum_of(case) is None:
+        return
+    found = set()
+    for threads in (1, 2, 3):
+        options = SolveOptions(iterations=500, seed=5, threads=threads, time_limit_s=60)
+        try:
+            found.add(solve(problem_of(case), options).plan.steps)
+        except InfeasibleError:
+            found.add(())
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep2", "rwnn/er32x1"])
+def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -> None:
+    built = select(f"^{name}$")[0].build()
+    problem = Problem(built.graph, built.cluster, built.costs)
+    options = [
+        SolveOptions(iterations=20_000, seed=7, threads=threads, time_limit_s=120)
+        for threads in (1, 2, 3)
+    ]
+    results = [solve(problem, option) for option in options]
+    assert len({result.plan.steps for result in results}) == 1
+    assert len({result.bound_ns for result in results}) == 1
+
+
+def test_other_seeds_may_find_other_plans_but_each_is_repeated() -> None:
+    problem = problem_of(layered())
+    for seed in (0, 1):
+        options = SolveOptions(iterations=5000, seed=seed, time_limit_s=60)
+        assert solve(problem, options).plan.steps == solve(problem, options).plan.steps
+
+
+def test_interrupt_inside_the_progress_function_ends_the_search_with_its_best_plan() -> None:
+    problem = problem_of(layered(30))
+    calls: list[ProgressReport] = []
+
+    def progress(report: ProgressReport) -> None:
+        if report.stage == "search":
+            calls.append(report)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+
+    result = solve(problem, SolveOptions(time_limit_s=60, progress=progress))
+    assert result.status == "interrupted"
+    assert len(calls) == 3
+    assert calls[-1].best_ns is not None
+    assert result.objective_ns <= calls[-1].best_ns
+
+
+def test_error_in_the_progress_function_is_not_an_interrupt() -> None:
+    def progress(report: ProgressReport) -> None:
+        if report.stage == "search":
+            raise ValueError("no screen")
+
+    with pytest.raises(ValueError, match="no screen"):
+        solve(problem_of(layered(30)), SolveOptions(time_limit_s=60, progress=progress))
+
+
+_CHILD = """
+import signal
+from heteroplace.model.check import check_plan
+from heteroplace.solve import SolveOptions, get_solver
+from tests.unit.solve.bounds.chains import problem_of
+from tests.unit.solve.test_determinism import layered
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+problem = problem_of(layered(30))
+has_begun = False
+
+def progress(report):
+    global has_begun
+    if report.stage == "search" and not has_begun:
+        has_begun = True
+        print("begun", flush=True)
+
+options = SolveOptions(time_limit_s=100, threads=2, progress=progress)
+result = get_solver("search").solve(problem, options)
+check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+print(result.status, flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_search_in_another_process_with_its_best_plan() -> None:
+    root = Path(__file__).parents[3]
+    path = [str(root), *(entry for entry in sys.path if entry)]
+    child = subprocess.Popen(
+        [sys.executable, "-c", _CHILD],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+    )
+    assert child.stdout is not None
+    with child:
+        assert child.stdout.readline() == "begun\n"
+        child.send_signal(signal.SIGINT)
+        rest, _ = child.communicate(timeout=60)
+    assert rest == "interrupted\n"
+    assert child.returncode == 0
