@@ -222,7 +222,7 @@ void WalkOverLargePiece(Random& random) {
   shape.max_tasks = 500;
   shape.reach = 4 + random.Below(30);
   shape.max_run_ns = random.Below(2) == 0 ? 2 : 9;
-  shape.output_percent = random.Below(2) == 0 ? 1 : 10;
+  shape.output_percent = random.Below(2) == 0 ? 1 : 50;
   const Problem problem = MakeProblem(shape, random);
   const Chain chain = Decompose(problem);
   int largest = 0;
