@@ -142,16 +142,17 @@ void Arrangement::NotePositions(int task) {
   first_changed_ = std::min(first_changed_, position_[task]);
   last_changed_ = std::max(last_changed_, position_[task]);
   // Copies are made for their first reader: those of its tensors may change hands.
-  for (int tensor : piece_.makes[task]) {
-    for (int reader : piece_.readers[tensor]) {
-      last_changed_ = std::max(last_changed_, position_[reader]);
-    }
+  for (int tensor : piece_.makes[task]) NoteReaders(tensor);
+  for (int tensor : piece_.reads[task]) NoteReaders(tensor);
+}
+
+void Arrangement::NoteReaders(int tensor) {
+  for (int reader : piece_.readers[tensor]) {
+    last_changed_ = std::max(last_changed_, position_[reader]);
   }
-  for (int tensor : piece_.reads[task]) {
-    for (int reader : piece_.readers[tensor]) {
-      last_changed_ = std::max(last_changed_, position_[reader]);
-    }
-  }
+  // An output that no reader has brought to the host is copied there at the end.
+  const bool is_output = piece_.producer[tensor] >= 0 && piece_.is_free_at_host[tensor] != 0;
+  if (is_output) last_changed_ = piece_.num_tasks;
 }
 
 std::pair<int, int> Arrangement::Range(int task) const {

@@ -38,7 +38,7 @@ class Arrangement {
   bool is_changed() const { return !devices_undo_.empty() || !rotations_undo_.empty(); }
   /*! \brief First position of the order whose task may run at another time than before. */
   int first_changed() const { return first_changed_; }
-  /*! \brief Last position whose task or copies are not as before. */
+  /*! \brief Last position whose task or copies are not as before; outputs leave at num_tasks. */
   int last_changed() const { return last_changed_; }
 
   const std::vector<int>& device() const { return device_; }
@@ -62,6 +62,7 @@ class Arrangement {
   void MoveMakes(int task, int from, int to);
   void MoveWorkspace(int task, int from, int to);
   void NotePositions(int task);
+  void NoteReaders(int tensor);
   void AddLoad(int task, int device, int64_t sign);
   int64_t BytesAt(int tensor, int memory) const;
   int& Readers(int tensor, int memory) {

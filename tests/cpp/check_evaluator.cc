@@ -222,6 +222,7 @@ void WalkOverLargePiece(Random& random) {
   shape.max_tasks = 500;
   shape.reach = 4 + random.Below(30);
   shape.max_run_ns = random.Below(2) == 0 ? 2 : 9;
+  shape.output_percent = random.Below(2) == 0 ? 1 : 50;
   const Problem problem = MakeProblem(shape, random);
   const Chain chain = Decompose(problem);
   int largest = 0;
@@ -238,7 +239,7 @@ void WalkOverLargePiece(Random& random) {
 
 int main() {
   ForSeeds("small pieces", 1500, WalkOverSmallProblem);
-  ForSeeds("large pieces", 60, WalkOverLargePiece);
+  ForSeeds("large pieces", 200, WalkOverLargePiece);
   std::printf("converged %ld, with changed times %ld; late %ld, in time %ld\n", long{num_converged},
               long{num_converged_with_changes}, long{num_late}, long{num_in_time});
   current_case = "all cases together";

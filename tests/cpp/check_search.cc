@@ -74,7 +74,7 @@ void CheckSchedule(const Problem& problem, const Schedule& schedule) {
 void NeverWorseThanItsStarts(Random& random) {
   const Problem problem = MakeTight(random);
   const std::vector<SearchStart> starts = MakeStarts(problem, random);
-  const int64_t evaluations = random.Below(3) == 0 ? random.Below(50) : 1500;
+  const int64_t evaluations = random.Below(3) == 0 ? random.Below(50) : 800;
   const SearchOutcome outcome =
       Search(problem, starts, MakeOptions(random.Next(), evaluations), nullptr);
   CheckSchedule(problem, outcome.schedule);
@@ -95,7 +95,7 @@ void CheckSame(const SearchOutcome& left, const SearchOutcome& right) {
 void SameForAnyThreads(Random& random) {
   const Problem problem = MakeTight(random);
   const std::vector<SearchStart> starts = MakeStarts(problem, random);
-  SearchOptions options = MakeOptions(random.Next(), 12000);
+  SearchOptions options = MakeOptions(random.Next(), 8000);
   const SearchOutcome one = Search(problem, starts, options, nullptr);
   for (options.threads = 2; options.threads <= 3; ++options.threads) {
     CheckSame(one, Search(problem, starts, options, nullptr));
@@ -129,7 +129,7 @@ void StoppedByItsHook(Random& random) {
 void NotBelowTheBound(Random& random) {
   const Problem problem = MakeTight(random);
   const SearchOutcome found =
-      Search(problem, MakeStarts(problem, random), MakeOptions(random.Next(), 1500), nullptr);
+      Search(problem, MakeStarts(problem, random), MakeOptions(random.Next(), 800), nullptr);
   if (found.schedule.violation != 0) return;
   std::vector<double> price = found.price;
   if (random.Below(2) == 0) {

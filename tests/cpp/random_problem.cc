@@ -200,7 +200,8 @@ Problem MakeProblem(const Shape& shape, Random& random) {
   shape.is_chain ? AddChain(problem, shape, random) : AddGraph(problem, shape, random);
   if (!shape.is_chain) {
     for (size_t tensor = 0; tensor < problem.producer.size(); ++tensor) {
-      if (problem.producer[tensor] >= 0 && Chance(random, 10)) problem.is_output[tensor] = 1;
+      if (problem.producer[tensor] < 0) continue;
+      if (Chance(random, shape.output_percent)) problem.is_output[tensor] = 1;
     }
   }
   AddGroups(problem, shape, random);

@@ -14,9 +14,10 @@ struct Shape {
   int min_tasks = 1;
   int max_tasks = 12;
   int max_devices = 4;
-  int reach = 8;          // a task reads from so many tasks before it
-  int max_run_ns = 9;     // few values: many ties, and changes that have no effect
-  bool is_chain = false;  // blocks between tasks that all others come before or after
+  int reach = 8;            // a task reads from so many tasks before it
+  int max_run_ns = 9;       // few values: many ties, and changes that have no effect
+  int output_percent = 10;  // of the tensors
+  bool is_chain = false;    // blocks between tasks that all others come before or after
   bool has_groups = true;
   bool has_workspace = true;
   bool has_empty_tensors = true;  // which are copied in no time where links have no latency
