@@ -8,10 +8,9 @@ comes before I lies before the whole of G:
     OPT(M + G) >= OPT(G) + min over inputs I of OPT(what of M comes before I)
 
 applied recursively from module to module. Transfers on the channels count 0. Unlike DiviML: each
-OPT is a proven bound of the part (`Parts`), never an incumbent; a sum that is less than the load of
-all its tasks is that load; and where an output has several
-channels, all of them lie behind it, so that the largest counts (the minimum is over outputs, not
-over channels).
+OPT is a proven bound of the part (`Parts`), never an incumbent; the load of all tasks counts where
+it is larger than such a sum; and where an output has several channels, all of them lie behind it,
+so that the largest counts (the minimum is over outputs, not over channels).
 """
 
 from __future__ import annotations
