@@ -8,9 +8,9 @@ comes before I lies before the whole of G:
     OPT(M + G) >= OPT(G) + min over inputs I of OPT(what of M comes before I)
 
 applied recursively from module to module. Transfers on the channels count 0. Unlike DiviML: each
-OPT is a proven bound of the part (`Parts`), never an incumbent; and where an output has several
-channels, all of them lie behind it, so that the largest counts (the minimum is over outputs, not
-over channels).
+OPT is a proven bound of the part (`Parts`), never an incumbent; the load of all tasks counts where
+it is larger than such a sum; and where an output has several channels, all of them lie behind it,
+so that the largest counts (the minimum is over outputs, not over channels).
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ class ModuleRecursion:
         every task of a module reaches an output of it, and is reached from an input."""
         self.parts = Parts(problem)
         self._graph = problem.graph
+        self._load: dict[Part, int] = {}
         self._path = path
         self._module_of = {
             task: index for index, module in enumerate(path.modules) for task in module
@@ -118,16 +119,25 @@ class ModuleRecursion:
             whole = max(
                 self._opt(tasks) + self._rest(module, tasks, memo),
                 whole + self._least_before(module, tasks),
+                self._load_from(tasks),
                 key=_ns,
             )
         return whole.ns, whole.parts
 
-    def all_parts(self) -> tuple[Part, ...]:
-        """Return the parts that the bound has asked for so far, in that order."""
-        return self.parts.known()
-
     def _opt(self, tasks: Part) -> _Value:
         return _Value(self.parts.bound_ns(tasks), (tasks,)) if tasks else _ZERO
+
+    def _load_from(self, tasks: Part) -> _Value:
+        """Load of some tasks and of all that comes after them, in all modules."""
+        if tasks not in self._load:
+            waiting, seen = list(tasks), set(tasks)
+            while waiting:
+                for other in self._successors[waiting.pop()]:
+                    if other not in seen:
+                        seen.add(other)
+                        waiting.append(other)
+            self._load[tasks] = self.parts.load_ns(tuple(sorted(seen)))
+        return _Value(self._load[tasks])
 
     def _rest(self, module: int, tasks: Part, memo: dict[tuple[int, Part], _Value]) -> _Value:
         """Least over the outputs in `tasks` of what comes after one, in all later modules."""
@@ -156,6 +166,7 @@ class ModuleRecursion:
             memo[module, tasks] = max(
                 self._opt(tasks) + self._rest(module, tasks, memo),
                 deepest + self._least_before(module, tasks),
+                self._load_from(tasks),
                 key=_ns,
             )
         return memo[module, tasks]

@@ -45,9 +45,9 @@ class Parts:
         """Return what is proven about a part, at first by its path and its load."""
         return self._of(tasks).bound_ns
 
-    def known(self) -> tuple[Part, ...]:
-        """Return the parts that were asked for, in that order."""
-        return tuple(self._key)
+    def load_ns(self, tasks: Part) -> int:
+        """Return the load of some tasks."""
+        return self._loads.bound_ns(np.array(tasks))
 
     def improve(self, critical: tuple[Part, ...], time_limit_s: float, threads: int) -> bool:
         """Solve one part, a critical one if possible; False if no part can be improved."""
@@ -67,9 +67,7 @@ class Parts:
             self._key[tasks] = part_key(self._problem, tasks)
         key = self._key[tasks]
         if key not in self._facts:
-            self._facts[key] = _Facts(
-                max(self._path_ns(tasks), self._loads.bound_ns(np.array(tasks)))
-            )
+            self._facts[key] = _Facts(max(self._path_ns(tasks), self.load_ns(tasks)))
         return self._facts[key]
 
     def _path_ns(self, tasks: Part) -> int:
