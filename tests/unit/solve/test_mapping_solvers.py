@@ -20,6 +20,7 @@ from heteroplace.errors import GraphError, InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.mapping_search import (
     breadth_first_order,
     depth_first_order,
@@ -29,7 +30,6 @@ from heteroplace.native.mapping_search import (
     search_mapping,
     upward_ranks,
 )
-from heteroplace.native.schedule import IMPOSSIBLE
 from heteroplace.solve import (
     Problem,
     ProgressReport,
