@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
@@ -19,7 +19,7 @@ from heteroplace.model.text import print_plan
 from heteroplace.native.schedule import NativeProblem
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from tests.instances import cpu, instance
-from tests.strategies import Instance, instances
+from tests.strategies import Instance, instances, num_cases
 
 
 def layered(num_layers: int = 8, width: int = 4) -> Instance:
@@ -98,7 +98,7 @@ def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
 
 
 @given(instances(max_tasks=8))
-@settings(max_examples=80, deadline=None)
+@num_cases(80)
 def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Instance) -> None:
     problem = Problem(case.graph, case.cluster, case.costs)
     native = problem.native
@@ -115,7 +115,7 @@ def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Insta
 
 
 @given(instances(max_tasks=8))
-@settings(max_examples=40, deadline=None)
+@num_cases(40)
 def test_what_if_of_the_plan_itself_is_its_evaluation(case: Instance) -> None:
     problem = Problem(case.graph, case.cluster, case.costs)
     try:
