@@ -22,6 +22,7 @@ RUN, COPY = 0, 1
 
 
 def ints(values: Sequence[int] | IntArray) -> IntArray:
+    """Return the values as 64-bit integers."""
     return np.array(values, dtype=np.int64)
 
 
@@ -47,6 +48,7 @@ def csr(rows: Iterable[Sequence[int]]) -> tuple[IntArray, IntArray]:
 
 
 def run_order(steps: Iterable[Step]) -> list[int]:
+    """Return the tasks in the order of their runs."""
     return [step.task for step in steps if isinstance(step, Run)]
 
 
@@ -86,7 +88,7 @@ def allowed_run_ns(
             run_ns[:, device_id] = IMPOSSIBLE
     for task_id, device_id in np.argwhere(run_ns == UNKNOWN)[:1].tolist():
         costs.run_ns(task_id, device_id, batch)  # Raises MissingCostError.
-    drop_out_of_reach(run_ns, graph, cluster)
+    _drop_out_of_reach(run_ns, graph, cluster)
     members: dict[int, list[int]] = {}
     for task_id, group in enumerate(task_group):
         if group >= 0:
@@ -98,7 +100,7 @@ def allowed_run_ns(
     return run_ns
 
 
-def drop_out_of_reach(run_ns: IntArray, graph: TaskGraph, cluster: Cluster) -> None:
+def _drop_out_of_reach(run_ns: IntArray, graph: TaskGraph, cluster: Cluster) -> None:
     """Forbid devices that inputs cannot reach, or whose outputs cannot reach the host."""
     if cluster.host is None:
         return

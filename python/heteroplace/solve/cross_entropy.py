@@ -144,7 +144,7 @@ class _Search:
                 self.best_ns = int(makespans.min())
             self.num_samples += len(mappings)
             if self.best is not None:
-                report(self.options, "cross-entropy", self.begin, self.best_ns)
+                report(self.options, "cross-entropy", self.begin, self.best_ns, self.bound_ns)
             if self._is_over():
                 break
         return np.array(rewards)
