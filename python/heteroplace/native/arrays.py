@@ -55,11 +55,11 @@ def run_order(steps: Iterable[Step]) -> list[int]:
 def routes(cluster: Cluster) -> list[tuple[int, ...]]:
     """Link ids for every ordered pair of memories; empty where there is no way."""
     memories = range(len(cluster.memories))
-    routes = []
+    ways = []
     for src in memories:
         for dst in memories:
-            routes.append(cluster.route(src, dst) if cluster.is_reachable(src, dst) else ())
-    return routes
+            ways.append(cluster.route(src, dst) if cluster.is_reachable(src, dst) else ())
+    return ways
 
 
 def group_ids(graph: TaskGraph) -> tuple[int, ...]:

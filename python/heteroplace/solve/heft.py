@@ -76,6 +76,7 @@ def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
         time_limit_s=time_limit_s,
         seed=0,
         patience=_REPAIR_EVALUATIONS // 2,
+        finds_bound=False,
     ).draft
 
 
