@@ -7,9 +7,14 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.instances import diamond as make_diamond
-from tests.strategies import Instance
+from tests.strategies import Instance, num_cases
+
+# Properties that say nothing else.
+settings.register_profile("heteroplace", num_cases(100))
+settings.load_profile("heteroplace")
 
 _TESTS = Path(__file__).resolve().parent
 

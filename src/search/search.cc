@@ -8,51 +8,31 @@
 
 #include "bounds/lagrangian.h"
 #include "sched/evaluate.h"
-#include "sched/list_schedule.h"
 #include "sched/random.h"
-#include "sched/ranks.h"
+#include "search/assemble.h"
 #include "search/branches.h"
 #include "search/jobs.h"
-#include "search/orders.h"
 #include "search/patterns.h"
-#include "search/piece_evaluator.h"
 #include "search/piece_search.h"
+#include "search/planner.h"
+#include "search/prune.h"
 #include "search/selection.h"
+#include "search/starts.h"
 
 namespace heteroplace {
 
 namespace {
 
-constexpr double kFirstHeat = 0.01;    // temperature of the first rounds, as a part of the time
-constexpr double kLaterHeat = 0.004;   // and of the later ones
-constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one piece, per task
-constexpr int64_t kLeastBase = 1000;   // and in any case
-constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
-constexpr int64_t kMostGrowth = 8;          // of its length
-constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
-constexpr int kJobsOfOnePiece = 4;          // independent runs if there is nothing to divide
-constexpr int kMaxPatterns = 160;           // of a class
-constexpr int kPriceRounds = 40;            // of the ascent of prices
-constexpr int kImproveTries = 3000;         // stretches replaced in each round
-constexpr double kHookSeconds = 0.05;       // between two calls of the hook
-constexpr double kNearRatio = 0.05;         // of a pair of memories half as promising as the best
-constexpr int kJobsOfChain = 8;             // in a round
-constexpr int kBoundRounds = 10;            // of the ascent of prices for a bound
-constexpr int kBoundIterations = 120;       // of each of its stages
+constexpr int kPriceRounds = 40;               // of the ascent of prices
+constexpr int kImproveTries = 3000;            // stretches replaced in each round
+constexpr double kHookSeconds = 0.05;          // between two calls of the hook
+constexpr int kBoundRounds = 10;               // of the ascent of prices for a bound
+constexpr int kBoundIterations = 120;          // of each of its stages
 constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
 constexpr int64_t kLaterWork = 700'000'000;
 constexpr int kSamples = 2;  // placements taken from a bound
 
 using Clock = std::chrono::steady_clock;
-
-/*! \brief One run of annealing. */
-struct Job {
-  int piece_class = 0;
-  Layout start;
-  PieceGoal goal;
-  AnnealOptions options;
-  AnnealOutcome outcome;
-};
 
 class ChainSearch {
  public:
@@ -63,27 +43,27 @@ class ChainSearch {
         chain_(Decompose(problem)),
         patterns_(problem, chain_),
         selector_(problem, chain_, patterns_),
+        planner_(problem, chain_, patterns_, selector_, options.seed),
         random_(options.seed),
         price_(options.price),
         begin_(Clock::now()) {
     for (const Piece& piece : chain_.classes) branches_.push_back(FindBranches(piece));
     price_.resize(static_cast<size_t>(problem.num_memories), 0.0);
     is_one_piece_ = chain_.num_pieces() <= 1;
-    spent_.assign(chain_.classes.size() * price_.size() * price_.size(), 0);
-    num_pieces_.assign(chain_.classes.size(), 0);
-    for (int piece_class : chain_.piece_class) ++num_pieces_[piece_class];
     bound_ns_ = options.bound_ns;
   }
 
   SearchOutcome Run(const std::vector<SearchStart>& starts) {
-    LoadStarts(starts);
+    starts_ = CompleteStarts(problem_, starts);
     FindBestStart();
     if (!is_one_piece_) AddPlainPatterns(problem_, chain_, patterns_);
     AddStarts(0);
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
       if (IsOver()) break;
-      std::vector<Job> jobs = is_one_piece_ ? OnePieceJobs() : ChainJobs();
+      std::vector<Job> jobs = is_one_piece_
+                                  ? planner_.OnePieceJobs(starts_, selection_.choice[0], round_)
+                                  : planner_.ChainJobs(price_, round_);
       const bool has_bound = options_.finds_bound && IsBoundRound();
       if (jobs.empty() && !has_bound) break;
       RunAll(jobs, has_bound);
@@ -97,45 +77,6 @@ class ChainSearch {
  private:
   // Starts.
 
-  /*! \brief Puts groups on one device each; a start without an order becomes one for each rule. */
-  void LoadStarts(const std::vector<SearchStart>& starts) {
-    std::vector<std::vector<double>> rules;
-    for (SearchStart start : starts) {
-      for (int group = 0; group < problem_.num_groups; ++group) {
-        const auto tasks = problem_.group_tasks[group];
-        if (tasks.empty()) continue;
-        const bool is_fine = problem_.Run(tasks[0], start.device[tasks[0]]) != kImpossible;
-        const int device = is_fine ? start.device[tasks[0]] : problem_.allowed[tasks[0]][0];
-        for (int task : tasks) start.device[task] = device;
-      }
-      if (!start.order.empty()) {
-        starts_.push_back(std::move(start));
-        continue;
-      }
-      if (rules.empty()) rules = OrderRules();
-      for (const std::vector<double>& priority : rules) {
-        const Schedule schedule = ListSchedule(problem_, start.device, priority);
-        start.order.resize(problem_.num_tasks);
-        std::iota(start.order.begin(), start.order.end(), 0);
-        // Ids are in topological order, which breaks ties between tasks that take no time.
-        std::stable_sort(start.order.begin(), start.order.end(), [&](int left, int right) {
-          return schedule.start_ns[left] < schedule.start_ns[right];
-        });
-        starts_.push_back(start);
-      }
-    }
-  }
-
-  /*! \brief Priorities of tasks for list scheduling: branch by branch, and by upward rank. */
-  std::vector<std::vector<double>> OrderRules() const {
-    std::vector<double> turn(problem_.num_tasks);
-    const std::vector<int> order = PostOrder(problem_);
-    for (size_t index = 0; index < order.size(); ++index) {
-      turn[order[index]] = -static_cast<double>(index);
-    }
-    return {turn, UpwardRanks(problem_, std::vector<uint8_t>(problem_.num_devices, 1))};
-  }
-
   void FindBestStart() {
     Evaluator evaluate(problem_);
     for (const SearchStart& start : starts_) {
@@ -148,19 +89,6 @@ class ChainSearch {
     best_ns_ = start_value_.violation == 0 ? start_value_.makespan_ns : kNever;
   }
 
-  /*! \brief The part of a plan for one piece, with local ids. */
-  Layout Part(const SearchStart& start, const std::vector<int>& position, int piece) const {
-    const int begin = chain_.first_task[piece], end = chain_.first_task[piece + 1];
-    Layout layout;
-    layout.device.assign(start.device.begin() + begin, start.device.begin() + end);
-    layout.order.resize(static_cast<size_t>(end - begin));
-    std::iota(layout.order.begin(), layout.order.end(), 0);
-    std::sort(layout.order.begin(), layout.order.end(), [&](int left, int right) {
-      return position[begin + left] < position[begin + right];
-    });
-    return layout;
-  }
-
   void AddStarts(size_t first) {
     std::vector<int> position(problem_.num_tasks);
     for (size_t turn = first; turn < starts_.size(); ++turn) {
@@ -168,7 +96,8 @@ class ChainSearch {
       for (int index = 0; index < problem_.num_tasks; ++index) position[start.order[index]] = index;
       std::vector<int> choice;
       for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
-        choice.push_back(AddOrFind(chain_.piece_class[piece], Part(start, position, piece)));
+        choice.push_back(
+            AddOrFind(chain_.piece_class[piece], PartOf(chain_, start, position, piece)));
       }
       Offer(selector_.Make(std::move(choice)));
     }
@@ -218,163 +147,19 @@ class ChainSearch {
       for (int pattern = 0; pattern < static_cast<int>(patterns_.of(0).size()); ++pattern) {
         Offer(selector_.Make({pattern}));
       }
-      Prune();
+      PrunePatterns(chain_, selector_, price_, patterns_, selection_);
       return;
     }
     price_ = selector_.FindPrices(price_, selection_.time_ns, kPriceRounds);
-    Offer(selector_.Improve(selector_.BestFor(price_), price_, kImproveTries, random_));
+    const Selection found = selector_.BestFor(price_);
+    if (!found.choice.empty()) {
+      Offer(selector_.Improve(found, price_, kImproveTries, random_));
+    }
     Offer(selector_.Improve(selection_, price_, kImproveTries, random_));
-    Prune();
+    PrunePatterns(chain_, selector_, price_, patterns_, selection_);
   }
 
-  /*! \brief Drops patterns that are neither selected nor best for a price near the present one. */
-  void Prune() {
-    std::vector<std::vector<double>> prices{price_};
-    for (double factor : {0.0, 0.5, 0.8, 1.25, 2.0, 5.0}) {
-      prices.push_back(price_);
-      for (double& price : prices.back()) price *= factor;
-    }
-    for (size_t memory = 0; memory < price_.size(); ++memory) {
-      for (double factor : {0.3, 3.0}) {
-        prices.push_back(price_);
-        prices.back()[memory] *= factor;
-      }
-    }
-    for (int piece_class = 0; piece_class < static_cast<int>(chain_.classes.size());
-         ++piece_class) {
-      if (static_cast<int>(patterns_.of(piece_class).size()) <= kMaxPatterns) continue;
-      std::vector<int> kept;
-      for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
-        if (chain_.piece_class[piece] == piece_class) kept.push_back(selection_.choice[piece]);
-      }
-      for (const auto& price : prices) {
-        for (int entry = 0; entry < problem_.num_memories; ++entry) {
-          for (int exit = 0; exit < problem_.num_memories; ++exit) {
-            const int best = selector_.Best(piece_class, entry, exit, price);
-            if (best >= 0) kept.push_back(best);
-          }
-        }
-      }
-      std::sort(kept.begin(), kept.end());
-      kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
-      for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
-        if (chain_.piece_class[piece] != piece_class) continue;
-        int& choice = selection_.choice[piece];
-        choice =
-            static_cast<int>(std::lower_bound(kept.begin(), kept.end(), choice) - kept.begin());
-      }
-      patterns_.Keep(piece_class, kept);
-    }
-  }
-
-  // Jobs.
-
-  /*! \brief Evaluations of a job of this round. All jobs of a round take about equally long. */
-  int64_t JobLength(int piece_class) const {
-    const int64_t tasks = chain_.classes[piece_class].num_tasks;
-    if (is_one_piece_) {
-      return (kLeastBase + kLeastPerTask * tasks) << std::min(round_ / 2, kMaxDoublings);
-    }
-    const int64_t growth = std::min<int64_t>(1 + round_ / 2, kMostGrowth);
-    return std::max<int64_t>(kLeastBase, kStepsOfJob / std::max<int64_t>(1, tasks)) * growth;
-  }
-
-  Job MakeJob(int piece_class, const Layout& start, int64_t length, int index) {
-    Job job;
-    job.piece_class = piece_class;
-    job.start = start;
-    job.options.max_evaluations = length;
-    job.options.first_heat = round_ < 2 || round_ % 4 == 3 ? kFirstHeat : kLaterHeat;
-    job.options.seed = Random(options_.seed * 0x10001U + static_cast<uint64_t>(round_) * 4096U +
-                              static_cast<uint64_t>(index))
-                           .Next();
-    job.goal.price.assign(price_.size(), 0.0);
-    job.goal.exit_ns.assign(problem_.num_devices, 0.0);
-    job.goal.limit_bytes = chain_.room_bytes;
-    return job;
-  }
-
-  std::vector<Job> OnePieceJobs() {
-    std::vector<Job> jobs;
-    const Pattern& best = patterns_.of(0)[selection_.choice[0]];
-    const int64_t length = JobLength(0);
-    for (int index = 0; index < kJobsOfOnePiece; ++index) {
-      const size_t turn =
-          static_cast<size_t>(round_) * kJobsOfOnePiece + static_cast<size_t>(index);
-      const bool is_fresh = turn < starts_.size() || index == kJobsOfOnePiece - 1;
-      if (is_fresh) {
-        const SearchStart& start = starts_[turn % starts_.size()];
-        jobs.push_back(MakeJob(0, {start.device, start.order}, length, index));
-        jobs.back().options.first_heat = kFirstHeat;
-      } else {
-        jobs.push_back(MakeJob(0, best.layout, length, index));
-      }
-    }
-    return jobs;
-  }
-
-  /*!
-   * \brief Jobs for the (class, pair of memories) where a better pattern would pay most: the more
-   * pieces, time and nearness to the best path, and the less it was searched so far.
-   */
-  std::vector<Job> ChainJobs() {
-    const std::vector<double> slack = selector_.Slack(price_);
-    const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
-    std::vector<std::pair<double, size_t>> useful;  // (what it may gain, class and pair)
-    for (size_t cell = 0; cell < slack.size(); ++cell) {
-      const int piece_class = static_cast<int>(cell / pairs);
-      if (slack[cell] >= Patterns::kNoCost || IsEnumerated(chain_.classes[piece_class])) continue;
-      const int pair = static_cast<int>(cell % pairs);
-      const int entry = pair / problem_.num_memories, exit = pair % problem_.num_memories;
-      const int known = selector_.Best(piece_class, entry, exit, price_);
-      if (known < 0) continue;
-      const double cost = patterns_.Cost(patterns_.of(piece_class)[known], entry, price_);
-      const double nearness = kNearRatio / (kNearRatio + slack[cell] / std::max(1.0, cost));
-      const double tasks = chain_.classes[piece_class].num_tasks;
-      useful.emplace_back(num_pieces_[piece_class] * cost * nearness * nearness * tasks, cell);
-    }
-    std::vector<Job> jobs;
-    while (!useful.empty() && static_cast<int>(jobs.size()) < kJobsOfChain) {
-      const auto best = std::max_element(useful.begin(), useful.end(),
-                                         [this, pairs](const auto& left, const auto& right) {
-                                           return left.first / Spent(left.second, pairs) <
-                                                  right.first / Spent(right.second, pairs);
-                                         });
-      AddPairJob(jobs, best->second);
-    }
-    return jobs;
-  }
-
-  /*! \brief Evaluations that a class and pair had so far; never 0. */
-  double Spent(size_t cell, size_t pairs) const {
-    return static_cast<double>(spent_[cell] + JobLength(static_cast<int>(cell / pairs)));
-  }
-
-  void AddPairJob(std::vector<Job>& jobs, size_t cell) {
-    const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
-    const int piece_class = static_cast<int>(cell / pairs);
-    const int pair = static_cast<int>(cell % pairs);
-    const int entry = pair / problem_.num_memories;
-    const int exit = pair % problem_.num_memories;
-    const int best = selector_.Best(piece_class, entry, exit, price_);
-    const auto& all = patterns_.of(piece_class);
-    int start = best;
-    if (round_ % 3 == 1) {  // For variety from another one with the same ends.
-      for (int attempt = 0; attempt < 4 && start == best; ++attempt) {
-        const int other = random_.Below(static_cast<int>(all.size()));
-        if (all[other].exit_memory == exit && all[other].time_ns[entry] != kNever) start = other;
-      }
-    }
-    const int64_t length = JobLength(piece_class);
-    spent_[cell] += length;
-    Job job = MakeJob(piece_class, all[start].layout, length, static_cast<int>(jobs.size()));
-    job.goal.entry = entry;
-    job.goal.price = price_;
-    for (int device = 0; device < problem_.num_devices; ++device) {
-      if (problem_.device_memory[device] != exit) job.goal.exit_ns[device] = Patterns::kNoCost;
-    }
-    jobs.push_back(std::move(job));
-  }
+  // Jobs and bounds.
 
   /*! \brief Bounds are found again now and then: prices of better plans make better ones. */
   bool IsBoundRound() const {
@@ -400,7 +185,9 @@ class ChainSearch {
     const size_t first = starts_.size();
     std::vector<SearchStart> samples;
     for (auto& sample : bound_.samples) samples.push_back({std::move(sample), {}});
-    LoadStarts(samples);
+    for (SearchStart& start : CompleteStarts(problem_, samples)) {
+      starts_.push_back(std::move(start));
+    }
     AddStarts(first);
     starts_.resize(first);
   }
@@ -476,58 +263,7 @@ class ChainSearch {
       evaluate(start_.device, start_.order, kNever);
       return evaluate.LatestSchedule(start_.device);
     }
-    Schedule schedule;
-    schedule.device.resize(problem_.num_tasks);
-    schedule.start_ns.resize(problem_.num_tasks);
-    int entry = 0;
-    int64_t now = 0;
-    for (int index = 0; index < chain_.num_pieces(); ++index) {
-      now += AppendPiece(index, entry, now, schedule);
-      const int choice = selection_.choice[index];
-      entry = patterns_.of(chain_.piece_class[index])[choice].exit_memory;
-    }
-    schedule.makespan_ns = now;
-    schedule.violation = selection_.violation;
-    return schedule;
-  }
-
-  /*! \brief Adds a piece that is entered at `now`; returns its time. */
-  int64_t AppendPiece(int index, int entry, int64_t now, Schedule& schedule) const {
-    const int piece_class = chain_.piece_class[index];
-    const Piece& piece = chain_.classes[piece_class];
-    const Layout& layout = patterns_.of(piece_class)[selection_.choice[index]].layout;
-    Arrangement arrangement(problem_, piece);
-    arrangement.Load(layout.device, layout.order, entry);
-    PieceEvaluator evaluator(problem_, piece, arrangement);
-    const std::vector<ScheduledCopy> copies = evaluator.Copies();
-    const int first = chain_.first_task[index];
-    for (int task = 0; task < piece.num_tasks; ++task) {
-      const int device = layout.device[task];
-      schedule.device[first + task] = device;
-      schedule.start_ns[first + task] = now + evaluator.finish_ns(task) - piece.Run(task, device);
-    }
-    const std::vector<int> tensors = TensorsOf(index);
-    for (const ScheduledCopy& copy : copies) {
-      schedule.copies.push_back(
-          {tensors[copy.tensor], copy.src, copy.dst, now + copy.start_ns, now + copy.finish_ns});
-    }
-    return evaluator.makespan_ns();
-  }
-
-  /*! \brief Global ids of a piece's tensors, numbered as Decompose does. */
-  std::vector<int> TensorsOf(int index) const {
-    const Piece& piece = chain_.classes[chain_.piece_class[index]];
-    std::vector<int> tensors(piece.num_tensors);
-    for (int task = 0; task < piece.num_tasks; ++task) {
-      const int global = chain_.first_task[index] + task;
-      for (size_t read = 0; read < piece.reads[task].size(); ++read) {
-        tensors[piece.reads[task][read]] = problem_.task_reads[global][read];
-      }
-      for (size_t made = 0; made < piece.makes[task].size(); ++made) {
-        tensors[piece.makes[task][made]] = problem_.task_makes[global][made];
-      }
-    }
-    return tensors;
+    return AssembleSchedule(problem_, chain_, patterns_, selection_);
   }
 
   const Problem& problem_;
@@ -536,6 +272,7 @@ class ChainSearch {
   Chain chain_;
   Patterns patterns_;
   Selector selector_;
+  JobPlanner planner_;
   Random random_;
   std::vector<Branches> branches_;  // [num_classes]
   std::vector<double> price_;       // [num_memories]
@@ -549,10 +286,8 @@ class ChainSearch {
   int round_ = 0;
   int64_t evaluations_ = 0;
   int64_t last_gain_ = 0;
-  std::vector<int64_t> spent_;   // [num_classes][num_memories^2], evaluations of jobs
-  std::vector<int> num_pieces_;  // [num_classes]
-  BoundOutcome bound_;           // the latest one
-  int64_t bound_ns_ = 0;         // the best one
+  BoundOutcome bound_;    // the latest one
+  int64_t bound_ns_ = 0;  // the best one
   double last_hook_s_ = 0;
   bool was_stopped_ = false;
   std::atomic<bool> stop_{false};  // read by the jobs

@@ -21,25 +21,29 @@ Selector::Selector(const Problem& problem, const Chain& chain, const Patterns& p
       reach_((chain.piece_class.size() + 1) * num_memories_),
       from_(reach_.size()) {}
 
-void Selector::AddPiece(int piece, int pattern, int entry, int64_t sign, int64_t& time_ns,
-                        std::vector<int64_t>& used) const {
+void Selector::AddPiece(int piece, int pattern, int entry, int64_t sign, Selection& totals) const {
   const Pattern& chosen = patterns_.of(chain_.piece_class[piece])[pattern];
-  time_ns += sign * chosen.time_ns[entry];
+  if (chosen.time_ns[entry] == kNever) {
+    totals.num_unreachable += sign;
+  } else {
+    totals.time_ns += sign * chosen.time_ns[entry];
+  }
   const size_t row = static_cast<size_t>(entry) * num_memories_;
   for (size_t memory = 0; memory < num_memories_; ++memory) {
-    used[memory] += sign * chosen.used[row + memory];
+    totals.used[memory] += sign * chosen.used[row + memory];
   }
 }
 
 Selection Selector::Make(std::vector<int> choice) const {
-  Selection selection{std::move(choice), 0, std::vector<int64_t>(num_memories_, 0), 0};
+  Selection selection;
+  selection.used.assign(num_memories_, 0);
   int entry = 0;
   for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
-    const int pattern = selection.choice[piece];
-    AddPiece(piece, pattern, entry, 1, selection.time_ns, selection.used);
-    entry = ExitOf(piece, pattern);
+    AddPiece(piece, choice[piece], entry, 1, selection);
+    entry = ExitOf(piece, choice[piece]);
   }
-  selection.violation = Violation(selection.used);
+  selection.choice = std::move(choice);
+  selection.violation = Violation(selection.used) + selection.num_unreachable * kUnreachablePenalty;
   return selection;
 }
 
@@ -133,7 +137,7 @@ bool Selector::FindPath(const Table& table, int begin, int end, int entry, int e
 
 Selection Selector::BestFor(std::span<const double> price) {
   std::vector<int> choice;
-  FindPath(MakeTable(price), 0, chain_.num_pieces(), 0, -1, choice);
+  if (!FindPath(MakeTable(price), 0, chain_.num_pieces(), 0, -1, choice)) return {};
   return Make(std::move(choice));
 }
 
@@ -144,6 +148,7 @@ std::vector<double> Selector::FindPrices(std::vector<double> price, int64_t targ
   int without_gain = 0;
   for (int round = 0; round < rounds; ++round) {
     const Selection selection = BestFor(price);
+    if (selection.choice.empty()) break;
     double dual = static_cast<double>(selection.time_ns);
     double norm = 0;
     std::vector<double> slope(num_memories_);
@@ -209,24 +214,26 @@ Selection Selector::Improve(Selection selection, std::span<const double> price, 
     const int exit = end == count ? -1 : entry[end];
     const Table& table = tables[static_cast<size_t>(random.Below(kVariants))];
     if (!FindPath(table, begin, end, entry[begin], exit, choice)) continue;
-    int64_t time_ns = selection.time_ns;
-    std::vector<int64_t> used = selection.used;
+    Selection trial{{}, selection.time_ns, selection.used, selection.num_unreachable, 0};
     int before = entry[begin];
     for (int piece = begin; piece < end; ++piece) {
-      AddPiece(piece, selection.choice[piece], entry[piece], -1, time_ns, used);
-      AddPiece(piece, choice[piece - begin], before, 1, time_ns, used);
+      AddPiece(piece, selection.choice[piece], entry[piece], -1, trial);
+      AddPiece(piece, choice[piece - begin], before, 1, trial);
       before = ExitOf(piece, choice[piece - begin]);
     }
-    const double trial = static_cast<double>(time_ns) + Penalty(used, rate);
-    if (trial > cost) continue;
-    cost = trial;
+    const double trial_cost = static_cast<double>(trial.time_ns) + Penalty(trial.used, rate);
+    if (trial.num_unreachable > selection.num_unreachable) continue;
+    if (trial.num_unreachable == selection.num_unreachable && trial_cost > cost) continue;
+    cost = trial_cost;
     for (int piece = begin; piece < end; ++piece) {
       selection.choice[piece] = choice[piece - begin];
       entry[piece + 1] = ExitOf(piece, selection.choice[piece]);
     }
-    selection.time_ns = time_ns;
-    selection.used = std::move(used);
-    selection.violation = Violation(selection.used);
+    selection.time_ns = trial.time_ns;
+    selection.used = std::move(trial.used);
+    selection.num_unreachable = trial.num_unreachable;
+    selection.violation =
+        Violation(selection.used) + selection.num_unreachable * kUnreachablePenalty;
     if (selection.violation < best.violation ||
         (selection.violation == best.violation && selection.time_ns < best.time_ns)) {
       best = selection;
@@ -235,7 +242,7 @@ Selection Selector::Improve(Selection selection, std::span<const double> price, 
   return best;
 }
 
-std::vector<double> Selector::Slack(std::span<const double> price) {
+std::vector<double> Selector::Slack(std::span<const double> price) const {
   const int count = chain_.num_pieces();
   const size_t width = num_memories_;
   const Table table = MakeTable(price);

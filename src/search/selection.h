@@ -13,8 +13,9 @@ namespace heteroplace {
 struct Selection {
   std::vector<int> choice;  // [num_pieces], pattern of the piece's class
   int64_t time_ns = 0;
-  std::vector<int64_t> used;  // [num_memories], without what is used under every placement
-  int64_t violation = 0;      // bytes without room
+  std::vector<int64_t> used;    // [num_memories], without what is used under every placement
+  int64_t num_unreachable = 0;  // pieces with a tensor that cannot reach where it is read
+  int64_t violation = 0;        // bytes without room, and a penalty for each of those pieces
 };
 
 /*!
@@ -32,7 +33,7 @@ class Selector {
   Selection Make(std::vector<int> choice) const;
   /*! \brief Prices of memory, [num_memories] ns per byte, and the best selection for them. */
   std::vector<double> FindPrices(std::vector<double> price, int64_t target_ns, int rounds);
-  /*! \brief The best selection for prices. */
+  /*! \brief The best selection for prices; an empty one if the known patterns do not connect. */
   Selection BestFor(std::span<const double> price);
   /*!
    * \brief Improves a selection: less violation, then less time.
@@ -46,7 +47,7 @@ class Selector {
    * [num_classes][num_memories][num_memories]: least, over the class's pieces, of the cost of the
    * best path through that pair minus the cost of the best path; kNoCost: no path.
    */
-  std::vector<double> Slack(std::span<const double> price);
+  std::vector<double> Slack(std::span<const double> price) const;
   /*! \brief Best pattern of a class between two memories at a price; -1: none. */
   int Best(int piece_class, int entry, int exit, std::span<const double> price) const;
 
@@ -70,8 +71,8 @@ class Selector {
   }
   int64_t Violation(std::span<const int64_t> used) const;
   double Penalty(std::span<const int64_t> used, std::span<const double> rate) const;
-  void AddPiece(int piece, int pattern, int entry, int64_t sign, int64_t& time_ns,
-                std::vector<int64_t>& used) const;
+  /*! \brief Adds a pattern to a selection's totals, or takes it off again (sign -1). */
+  void AddPiece(int piece, int pattern, int entry, int64_t sign, Selection& totals) const;
 
   const Problem& problem_;
   const Chain& chain_;

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.strategies import num_cases
 from tvm import relay
 
 from heteroplace.bench.networks import randomly_wired
@@ -155,7 +156,7 @@ def test_ops_without_arguments_fold() -> None:  # TVM leaves them
     assert _arrays(_numpy_folded(relay.zeros((2,), "float32")))[0].tolist() == [0, 0]
 
 
-@settings(max_examples=8, deadline=None)
+@num_cases(8)
 @given(
     shape=st.lists(st.integers(1, 3), min_size=2, max_size=4),
     seed=st.integers(0, 1000),
@@ -182,7 +183,7 @@ def test_random_expressions_fold_to_what_tvm_computes(
     )
 
 
-@settings(max_examples=30, deadline=None)
+@num_cases(30)
 @given(
     order=st.permutations("OIHW"),
     splits=st.lists(

@@ -14,9 +14,10 @@ import onnx
 import onnx_models as om
 import pytest
 import tvm
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
+from tests.strategies import num_cases
 from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
@@ -351,7 +352,7 @@ def test_truncated_file(tmp_path: Path) -> None:
     assert "truncated" in _message(path)
 
 
-@settings(max_examples=40, deadline=None)
+@num_cases(40)
 @given(position=st.integers(0, 5900), value=st.integers(0, 255), cut=st.integers(0, 12000))
 def test_damaged_file_imports_or_is_refused(position: int, value: int, cut: int) -> None:
     data = bytearray(om.tiny_cnn().SerializeToString())

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.strategies import Instance, instances_with_plan
+from tests.strategies import Instance, instances_with_plan, num_cases
 
 from heteroplace.codegen.artifact import weights_blob
 from heteroplace.codegen.kernels import Row, Rows, Value
@@ -264,13 +264,13 @@ def lower_case(case: tuple[Rows, Instance, Plan]) -> Lowered:
     return lower(rows, instance.graph, instance.cluster, plan, predicted)
 
 
-@settings(max_examples=250, deadline=None)
+@num_cases(250)
 @given(lowering_cases())
 def test_every_read_finds_its_value_whatever_the_timing(case) -> None:
     check_program(case[0], lower_case(case))
 
 
-@settings(max_examples=100, deadline=None)
+@num_cases(100)
 @given(lowering_cases())
 def test_a_program_in_half_the_memory_is_as_correct_or_refused(case) -> None:
     rows, instance, plan = case
@@ -291,7 +291,7 @@ def test_a_program_in_half_the_memory_is_as_correct_or_refused(case) -> None:
     check_program(rows, lowered)
 
 
-@settings(max_examples=100, deadline=None)
+@num_cases(100)
 @given(lowering_cases())
 def test_no_wait_is_implied_by_the_others(case) -> None:
     oracle = Oracle(case[0], lower_case(case))
@@ -303,7 +303,7 @@ def test_no_wait_is_implied_by_the_others(case) -> None:
             assert not implied, f"{oracle.nodes[number]} need not wait for {oracle.nodes[wait]}"
 
 
-@settings(max_examples=100, deadline=None)
+@num_cases(100)
 @given(lowering_cases())
 def test_every_kernel_runs_once_on_the_device_of_its_task(case) -> None:
     rows, instance, plan = case

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 import heteroplace._core as _core
-from heteroplace.native.schedule import IMPOSSIBLE, Draft, IntArray, NativeProblem
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.schedule import Draft, NativeProblem
 
 
 @dataclass(frozen=True)

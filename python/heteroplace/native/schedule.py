@@ -9,23 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import NO_TIME, UNKNOWN, CostTable
+from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
-
-IntArray = npt.NDArray[np.int64]
-
-IMPOSSIBLE = NO_TIME
-"""In `NativeProblem.run_ns` and `what_if`: the task cannot be there."""
-RUN, COPY = 0, 1
-"""In the first column of `Draft.rows`."""
+from heteroplace.native.arrays import (
+    COPY,
+    RUN,
+    IntArray,
+    allowed_run_ns,
+    csr,
+    group_ids,
+    ints,
+    routes,
+    run_order,
+    task_reads,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +126,10 @@ class NativeProblem:
         self.cluster = cluster
         self.graph_digest = costs.graph_digest
         self.cluster_digest = costs.cluster_digest
-        self.task_group = _group_ids(graph)
+        self.task_group = group_ids(graph)
         self.batch_run_ns = np.stack(
             [
-                _allowed_run_ns(graph, cluster, costs, self.task_group, batch)
+                allowed_run_ns(graph, cluster, costs, self.task_group, batch)
                 for batch in costs.batches
             ]
         )
@@ -135,43 +138,43 @@ class NativeProblem:
         """[num_tasks, num_devices]; IMPOSSIBLE where the task cannot be: no cost, not allowed, not
         allowed for a task of its `together` label, out of reach of the host, or in a batch that
         the device does not take."""
-        unit_offsets, unit_values = _csr(cluster.unit_ids)
-        read_offsets, read_values = _task_reads(graph)
-        route_offsets, route_links = _csr(_routes(cluster))
-        resource_offsets, resource_values = _csr(cluster.link_resources)
+        unit_offsets, unit_values = csr(cluster.unit_ids)
+        read_offsets, read_values = task_reads(graph)
+        route_offsets, route_links = csr(routes(cluster))
+        resource_offsets, resource_values = csr(cluster.link_resources)
         tasks, tensors = graph.tasks, graph.tensors
         is_output = np.zeros(len(tensors), dtype=np.int64)
         is_output[list(graph.outputs)] = 1
-        self.weight_bytes = _ints([task.weight_bytes for task in tasks])
+        self.weight_bytes = ints([task.weight_bytes for task in tasks])
         """[num_tasks]"""
-        self.workspace_bytes = _ints([task.workspace_bytes for task in tasks])
+        self.workspace_bytes = ints([task.workspace_bytes for task in tasks])
         """[num_tasks]"""
-        self.tensor_bytes = _ints([tensor.bytes for tensor in tensors])
+        self.tensor_bytes = ints([tensor.bytes for tensor in tensors])
         """[num_tensors]"""
-        self.producer = _ints([-1 if t.producer is None else t.producer for t in tensors])
+        self.producer = ints([-1 if t.producer is None else t.producer for t in tensors])
         """[num_tensors], the task that makes it; -1: a model input."""
         self._core = _core.Problem(
             run_ns=self.run_ns.ravel(),
-            device_memory=_ints([device.memory for device in cluster.devices]),
+            device_memory=ints([device.memory for device in cluster.devices]),
             unit_offsets=unit_offsets,
             unit_values=unit_values,
             weight_bytes=self.weight_bytes,
             workspace_bytes=self.workspace_bytes,
-            task_group=_ints(self.task_group),
+            task_group=ints(self.task_group),
             tensor_bytes=self.tensor_bytes,
             producer=self.producer,
             is_output=is_output,
             read_offsets=read_offsets,
             read_values=read_values,
-            memory_bytes=_ints([memory.bytes for memory in cluster.memories]),
-            link_bandwidth=_ints([link.bytes_per_second for link in cluster.links]),
-            link_latency_ns=_ints([link.latency_ns for link in cluster.links]),
+            memory_bytes=ints([memory.bytes for memory in cluster.memories]),
+            link_bandwidth=ints([link.bytes_per_second for link in cluster.links]),
+            link_latency_ns=ints([link.latency_ns for link in cluster.links]),
             link_resource_offsets=resource_offsets,
             link_resource_values=resource_values,
             route_offsets=route_offsets,
             route_links=route_links,
             host=-1 if cluster.host is None else cluster.host,
-            batch_sizes=_ints(costs.batches),
+            batch_sizes=ints(costs.batches),
             batch_run_ns=self.batch_run_ns.ravel(),
         )
 
@@ -184,24 +187,52 @@ class NativeProblem:
             A step reads a tensor that is not there, or a device cannot run its task or batch.
         """
         rows: list[int] = []
-        routes: list[tuple[int, ...]] = []
+        ways: list[tuple[int, ...]] = []
         for step in steps:
             if isinstance(step, Run):
                 rows += (0, step.task, step.device, -1)
-                routes.append(())
+                ways.append(())
             else:
                 rows += (1, step.tensor, step.dst, step.src)
-                routes.append(step.route)
+                ways.append(step.route)
         # No lists of items at all: every step is for item 0.
         has_items = items != 1 or any(step.items != (0,) for step in steps)
         start, finish, makespan, *memories = _core.simulate(
             self._core,
-            _ints(rows),
-            *_csr(routes),
-            *_csr(step.items for step in steps if has_items),
+            ints(rows),
+            *csr(ways),
+            *csr(step.items for step in steps if has_items),
             items,
         )
         return StepTimes(start, finish, makespan, *(tuple(memory.tolist()) for memory in memories))
+
+    def draft_of(self, steps: Sequence[Step]) -> Draft:
+        """Return steps of one item, with copies along `Cluster.route`, that fit, as a draft."""
+        rows = [
+            (RUN, step.task, step.device, -1)
+            if isinstance(step, Run)
+            else (COPY, step.tensor, step.dst, step.src)
+            for step in steps
+        ]
+        makespan = self.simulate(steps).makespan_ns
+        table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+        return Draft(table, makespan, 0, self.cluster)
+
+    def makespan_ns(self, draft: Draft) -> int:
+        """Return the simulated makespan of a draft, without making its steps."""
+        count = len(self.cluster.memories)
+        copies = draft.rows[:, 0] == COPY
+        pairs = np.where(copies, draft.rows[:, 3] * count + draft.rows[:, 2], 0)
+        offsets, links = csr(routes(self.cluster))
+        lengths = np.where(copies, offsets[pairs + 1] - offsets[pairs], 0)
+        ends = np.concatenate(([0], np.cumsum(lengths)))
+        # Link number k of a step's route lies k behind where the route of its pair begins.
+        within = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
+        values = links[np.repeat(offsets[pairs], lengths) + within]
+        none = csr(())
+        rows = np.ascontiguousarray(draft.rows).ravel()
+        result: int = _core.simulate(self._core, rows, ends, values, *none, 1)[2]
+        return result
 
     def heft(self, devices: Iterable[int]) -> Draft:
         """HEFT that prefers the given devices; a task that none of them can run goes elsewhere."""
@@ -213,20 +244,22 @@ class NativeProblem:
         """Schedule a placement, highest priority first, with insertion into gaps."""
         return self._draft(
             *_core.list_schedule(
-                self._core, _ints(placement), np.asarray(priority, dtype=np.float64)
+                self._core, ints(placement), np.asarray(priority, dtype=np.float64)
             )
         )
 
-    def evaluate(self, placement: Sequence[int], order: Sequence[int]) -> Draft:
+    def evaluate(
+        self, placement: Sequence[int] | IntArray, order: Sequence[int] | IntArray
+    ) -> Draft:
         """Schedule a placement, tasks in the given topological order, without gaps on units."""
-        return self._draft(*_core.evaluate(self._core, _ints(placement), _ints(order)))
+        return self._draft(*_core.evaluate(self._core, ints(placement), ints(order)))
 
     def what_if(self, placement: Sequence[int], order: Sequence[int]) -> IntArray:
         """Makespan in ns after moving each one task (and its `together` label) to each device.
 
         [num_tasks, num_devices]; IMPOSSIBLE where it cannot be.
         """
-        result: IntArray = _core.what_if(self._core, _ints(placement), _ints(order))
+        result: IntArray = _core.what_if(self._core, ints(placement), ints(order))
         return result.reshape(len(self.graph.tasks), len(self.cluster.devices))
 
     def search(
@@ -268,9 +301,9 @@ class NativeProblem:
         progress
             Called about 20 times a second with (evaluations, best makespan in ns, bound in ns).
         """
-        none = _ints(())
+        none = ints(())
         pairs = [self._start(start) for start in starts]
-        pairs += [(_ints(placement), none) for placement in placements]
+        pairs += [(ints(placement), none) for placement in placements]
         drafted, evaluations, interrupted, found_prices, found_bound_ns = _core.search(
             self._core,
             pairs,
@@ -312,99 +345,7 @@ class NativeProblem:
     def _start(self, plan: Draft | Sequence[Step]) -> tuple[IntArray, IntArray]:
         if isinstance(plan, Draft):
             return plan.devices(len(self.graph.tasks)), plan.order
-        return _ints(self.placement(plan)), _ints(_run_order(plan))
+        return ints(self.placement(plan)), ints(run_order(plan))
 
     def _draft(self, rows: IntArray, makespan_ns: int, violation: int) -> Draft:
         return Draft(rows, makespan_ns, violation, self.cluster)
-
-
-def _ints(values: Sequence[int]) -> IntArray:
-    return np.array(values, dtype=np.int64)
-
-
-def _task_reads(graph: TaskGraph) -> tuple[IntArray, IntArray]:
-    """Offsets and values of the tensors that each task reads, ascending."""
-    consumers = [tensor.consumers for tensor in graph.tensors]
-    readers = _ints(list(chain.from_iterable(consumers)))
-    tensors = np.repeat(np.arange(len(consumers)), [len(tasks) for tasks in consumers])
-    offsets = np.zeros(len(graph.tasks) + 1, dtype=np.int64)
-    np.cumsum(np.bincount(readers, minlength=len(graph.tasks)), out=offsets[1:])
-    # Stable: tensors of one reader keep their order.
-    return offsets, tensors[np.argsort(readers, kind="stable")]
-
-
-def _csr(rows: Iterable[Sequence[int]]) -> tuple[IntArray, IntArray]:
-    """Offsets and values of a list of lists."""
-    offsets: list[int] = [0]
-    values: list[int] = []
-    for row in rows:
-        values.extend(row)
-        offsets.append(len(values))
-    return _ints(offsets), _ints(values)
-
-
-def _run_order(steps: Iterable[Step]) -> list[int]:
-    return [step.task for step in steps if isinstance(step, Run)]
-
-
-def _routes(cluster: Cluster) -> list[tuple[int, ...]]:
-    """Link ids for every ordered pair of memories; empty where there is no way."""
-    memories = range(len(cluster.memories))
-    routes = []
-    for src in memories:
-        for dst in memories:
-            routes.append(cluster.route(src, dst) if cluster.is_reachable(src, dst) else ())
-    return routes
-
-
-def _group_ids(graph: TaskGraph) -> tuple[int, ...]:
-    """A number for the `together` label of each task; -1: it has none."""
-    ids: dict[str, int] = {}
-    groups = []
-    for task in graph.tasks:
-        groups.append(-1 if task.together is None else ids.setdefault(task.together, len(ids)))
-    return tuple(groups)
-
-
-def _allowed_run_ns(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, task_group: tuple[int, ...], batch: int
-) -> IntArray:
-    num_devices = len(cluster.devices)
-    # UNKNOWN and IMPOSSIBLE are the marks of the table.
-    run_ns = np.array(costs.ns[costs.batches.index(batch)], dtype=np.int64).reshape(
-        len(graph.tasks), num_devices
-    )
-    for task_id, task in enumerate(graph.tasks):
-        if task.devices is not None:
-            allowed = [device.name in task.devices for device in cluster.devices]
-            run_ns[task_id, np.logical_not(allowed)] = IMPOSSIBLE
-    for device_id, device in enumerate(cluster.devices):
-        if batch not in device.batch_sizes:
-            run_ns[:, device_id] = IMPOSSIBLE
-    for task_id, device_id in np.argwhere(run_ns == UNKNOWN)[:1].tolist():
-        costs.run_ns(task_id, device_id, batch)  # Raises MissingCostError.
-    _drop_out_of_reach(run_ns, graph, cluster)
-    members: dict[int, list[int]] = {}
-    for task_id, group in enumerate(task_group):
-        if group >= 0:
-            members.setdefault(group, []).append(task_id)
-    for tasks in members.values():
-        for device_id in range(num_devices):
-            if (run_ns[tasks, device_id] == IMPOSSIBLE).any():
-                run_ns[tasks, device_id] = IMPOSSIBLE
-    return run_ns
-
-
-def _drop_out_of_reach(run_ns: IntArray, graph: TaskGraph, cluster: Cluster) -> None:
-    """Forbid devices that inputs cannot reach, or whose outputs cannot reach the host."""
-    if cluster.host is None:
-        return
-    for device_id, device in enumerate(cluster.devices):
-        if not cluster.is_reachable(cluster.host, device.memory):
-            for tensor in graph.inputs:
-                run_ns[list(graph.tensors[tensor].consumers), device_id] = IMPOSSIBLE
-        if not cluster.is_reachable(device.memory, cluster.host):
-            for tensor in graph.outputs:
-                producer = graph.tensors[tensor].producer
-                if producer is not None:
-                    run_ns[producer, device_id] = IMPOSSIBLE

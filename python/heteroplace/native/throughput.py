@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 import heteroplace._core as _core
-from heteroplace.native.schedule import IntArray, NativeProblem
+from heteroplace.native.arrays import IntArray
+from heteroplace.native.schedule import NativeProblem
 
 FloatArray = npt.NDArray[np.float64]
 

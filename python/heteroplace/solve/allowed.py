@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.base import Problem
 
 

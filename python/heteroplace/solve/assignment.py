@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.throughput import num_resources
 from heteroplace.solve.base import Problem
 

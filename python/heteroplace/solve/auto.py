@@ -1,8 +1,8 @@
 """The default solver: many cheap candidates, a search from them, and a proof if the graph is small.
 
-Candidates: every single device; HEFT on each set of `heft.device_sets`; annealing from the best of
-them; CP-SAT up to its limit. Every candidate is measured by the same simulator, and the best single
-device is always among them, so the result is never longer than it.
+Candidates: those of `starts`; the search from all of them; CP-SAT up to its limit. Every candidate
+is measured by the same simulator, and the best single device is always among them, so the result is
+never longer than it. For throughput it is the solver `throughput`.
 """
 
 from __future__ import annotations
@@ -10,46 +10,65 @@ from __future__ import annotations
 import importlib
 import time
 from dataclasses import dataclass
+from functools import cached_property
 
-from heteroplace.model.plan import Plan
+from heteroplace.native.arrays import RUN
+from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import (
     MAX_CPSAT_TASKS,
+    SOLVERS,
     Problem,
     SolveOptions,
     SolveResult,
     make_result,
-    num_devices_used,
     report,
 )
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
-from heteroplace.solve.search import run_search, start_plans
+from heteroplace.solve.search import (
+    MAX_TASKS_TO_BOUND,
+    PLAN_S_PER_TASK,
+    report_draft,
+    run_search,
+)
 from heteroplace.solve.single import single_plan
+from heteroplace.solve.starts import first_draft, start_drafts
 
 _CPSAT = "heteroplace.solve.cpsat"
 _SEARCH_SHARE = 0.6
 """Part of the time that the search may use when CP-SAT follows it."""
+_START_SHARE = 0.1
+"""Part of the time for plans to begin with."""
 
 
 @dataclass(frozen=True)
 class _Candidate:
     name: str
-    plan: Plan
+    draft: Draft
     makespan_ns: int
+
+    @cached_property
+    def num_devices(self) -> int:
+        """How many devices run a task."""
+        runs = self.draft.rows[self.draft.rows[:, 0] == RUN]
+        return len(set(runs[:, 2].tolist()))
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """Shorter first; ties: fewer devices, then fewer steps."""
-        return (self.makespan_ns, num_devices_used(self.plan), len(self.plan.steps))
+        return (self.makespan_ns, self.num_devices, len(self.draft.rows))
 
 
 class AutoSolver:
     """Best of all solvers within the time limit."""
 
     name = "auto"
+    objectives = ("latency", "throughput")
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
+        if options.objective == "throughput":
+            return SOLVERS["throughput"].solve(problem, options)
         return _Auto(problem, options).run()
 
 
@@ -68,25 +87,18 @@ class _Auto:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         check_possible(problem)
-        # First of all a plan: the bound of a large graph takes longer.
-        draft = problem.native.heft(range(len(problem.cluster.devices)))
+        # First of all a plan: everything else takes longer on a large graph.
+        name, draft = first_draft(problem)
         if draft.violation == 0:
-            report(
-                options,
-                "heft",
-                self._begin,
-                draft.makespan_ns,
-                plan=lambda: problem.native.plan(draft.steps, "heft"),
-            )
-        self._bound_ns = lower_bound(problem).ns
-        for device_id, device in enumerate(problem.cluster.devices):
-            plan = single_plan(problem, device_id)
-            if isinstance(plan, str):
-                self._tried.append((f"single {device.name}", None, plan))
-        for name, plan in start_plans(problem, self._left_s() / 2):
-            self._add(name, plan)
+            report_draft(problem, options, name, self._begin, draft)
+        if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
+            self._bound_ns = lower_bound(problem).ns
+        starts = start_drafts(problem, _START_SHARE * options.time_limit_s)
+        self._note_singles({name for name, _ in starts})
+        for name, draft in starts:
+            self._add(name, draft)
         if not self._is_proven():
-            self._search()
+            self._search([draft for _, draft in starts])
         if not self._is_proven() and not self._was_interrupted:
             self._prove()
         if not self._candidates:
@@ -95,12 +107,7 @@ class _Auto:
         self._tried.append((f"chosen: {chosen.name}", chosen.makespan_ns, note))
         return make_result(
             problem,
-            Plan(
-                chosen.plan.graph_digest,
-                chosen.plan.cluster_digest,
-                chosen.plan.steps,
-                f"auto ({chosen.plan.origin})",
-            ),
+            problem.native.plan(chosen.draft.steps, f"auto ({chosen.name} seed {options.seed})"),
             self._bound_ns,
             AutoSolver.name,
             time.perf_counter() - self._begin,
@@ -108,36 +115,53 @@ class _Auto:
             candidates=tuple(self._tried),
         )
 
-    def _add(self, name: str, plan: Plan, note: str = "") -> None:
-        makespan = self._problem.native.simulate(plan.steps).makespan_ns
-        self._candidates.append(_Candidate(name, plan, makespan))
+    def _note_singles(self, found: set[str]) -> None:
+        """Say why devices cannot take everything, unless the graph is so large that it shows."""
+        for device_id, device in enumerate(self._problem.cluster.devices):
+            name = f"single {device.name}"
+            if name in found:
+                continue
+            note = f"{device.name} cannot run or hold all tasks"
+            if len(self._problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
+                note = str(single_plan(self._problem, device_id))
+            self._tried.append((name, None, note))
+
+    def _add(self, name: str, draft: Draft, note: str = "") -> None:
+        if draft.violation:
+            self._tried.append((name, None, "does not fit"))
+            return
+        makespan = self._problem.native.makespan_ns(draft)
+        self._candidates.append(_Candidate(name, draft, makespan))
         self._tried.append((name, makespan, note))
         best = min(self._candidates, key=lambda candidate: candidate.rank)
         report(
-            self._options, name, self._begin, best.makespan_ns, self._bound_ns, lambda: best.plan
+            self._options,
+            name,
+            self._begin,
+            best.makespan_ns,
+            self._bound_ns,
+            lambda: self._problem.native.plan(best.draft.steps, best.name),
         )
 
     def _left_s(self) -> float:
-        return self._options.time_limit_s - (time.perf_counter() - self._begin)
+        spare = PLAN_S_PER_TASK * len(self._problem.graph.tasks)
+        return self._options.time_limit_s - spare - (time.perf_counter() - self._begin)
 
     def _is_proven(self) -> bool:
         best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
         return best is not None and best <= self._bound_ns
 
-    def _search(self) -> None:
+    def _search(self, starts: list[Draft]) -> None:
         problem, options = self._problem, self._options
-        is_small = len(problem.graph.tasks) <= MAX_CPSAT_TASKS
-        if not self._candidates:
-            self._tried.append(("search", None, "left out: no plan fits to start from"))
+        if not starts:
+            self._tried.append(("search", None, "left out: there is no plan to start from"))
             return
-        share = _SEARCH_SHARE if is_small else 1.0
-        starts = [candidate.plan.steps for candidate in self._candidates]
-        limit = max(0.01, self._left_s() * share)
+        is_small = len(problem.graph.tasks) <= MAX_CPSAT_TASKS
+        limit = max(0.01, self._left_s() * (_SEARCH_SHARE if is_small else 1.0))
         end = run_search(problem, starts, options, limit, self._bound_ns)
         self._was_interrupted = end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
-        plan = problem.native.plan(end.steps, f"search seed {options.seed}")
-        self._add("search", plan, f"{end.num_evaluations} schedules tried")
+        self._add("search", end.draft, f"{end.num_evaluations} schedules tried")
 
     def _prove(self) -> None:
         problem, options = self._problem, self._options
@@ -150,7 +174,7 @@ class _Auto:
             self._tried.append(("cpsat", None, "left out: the time is up"))
             return
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
-        incumbent = None if best is None else best.plan.steps
+        incumbent = None if best is None else best.draft.steps
         # OR-Tools takes 0.2 s to load, and large graphs never need it.
         end = importlib.import_module(_CPSAT).run_cpsat(
             problem, incumbent, options, max(left, 0.05), self._bound_ns
@@ -158,14 +182,13 @@ class _Auto:
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)
-        plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
-        self._add("cpsat", plan, f"bound {end.bound_ns} ns")
+        self._add("cpsat", problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
 
     def _choose(self) -> tuple[_Candidate, str]:
         """The best candidate, unless the best single device is almost as short."""
         ranked = sorted(self._candidates, key=lambda candidate: candidate.rank)
         best = ranked[0]
-        singles = [one for one in ranked if num_devices_used(one.plan) <= 1]
+        singles = [one for one in ranked if one.num_devices <= 1]
         if not singles or singles[0] is best:
             return best, ""
         least = self._options.min_gain_ratio

@@ -91,7 +91,7 @@ class SolveOptions:
     seed: int = 0
     """Seed of every random choice; >= 0."""
     threads: int = 2
-    """Workers of CP-SAT. The other solvers use one thread."""
+    """Threads of `search`, `throughput`, `auto` and CP-SAT; the other solvers use one."""
     min_gain_ratio: float = 0.02
     """`auto` uses several devices only if that is shorter than the best single device by more than
     this part; a smaller predicted gain is within what measured costs can be wrong by."""
@@ -141,7 +141,8 @@ class SolveResult:
 
 
 class Solver(Protocol):
-    """Finds a plan. A class that offers more than "latency" lists it in `objectives`."""
+    """Finds a plan. A class that offers more than "latency" lists it in `objectives`; one that
+    makes plans for several items says `takes_items = True`."""
 
     @property
     def name(self) -> str:
@@ -181,13 +182,24 @@ class RegisteredSolver:
         offered: tuple[str, ...] = getattr(self._solver, "objectives", OBJECTIVES[:1])
         return offered
 
+    @property
+    def takes_items(self) -> bool:
+        """Whether it makes plans for several items."""
+        return bool(getattr(self._solver, "takes_items", False))
+
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
-        """See `Solver.solve`; SolverError for an objective that it does not offer."""
+        """See `Solver.solve`; SolverError for an objective or items that it does not offer."""
         if options.objective not in self.objectives:
             others = [name for name in SOLVERS if options.objective in SOLVERS[name].objectives]
             raise SolverError(
                 f"solver {self.name!r} does not offer objective {options.objective!r}; offered by: "
                 f"{', '.join(others) or 'no solver'}"
+            )
+        if options.items > 1 and not self.takes_items:
+            others = [name for name in SOLVERS if SOLVERS[name].takes_items]
+            raise SolverError(
+                f"solver {self.name!r} makes plans for one item, not for {options.items}; for "
+                f"several there are: {', '.join(others) or 'no solver'}"
             )
         return self._solver.solve(problem, options)
 

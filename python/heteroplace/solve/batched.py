@@ -14,8 +14,8 @@ import numpy as np
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.batches import BatchRule, batch_compositions, schedule_batches
-from heteroplace.native.schedule import IMPOSSIBLE
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 
 _MAX_NAMED = 5

@@ -14,6 +14,7 @@ class BatchedGreedySolver:
     """Least latency so far, task by task in topological order."""
 
     name = "bgreedy"
+    takes_items = True
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve` and `solve_batched`. The plan serves `options.items`."""

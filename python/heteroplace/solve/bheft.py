@@ -14,6 +14,7 @@ class BatchedHeftSolver:
     """Earliest finish of the task's last batch, by upward rank."""
 
     name = "bheft"
+    takes_items = True
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve` and `solve_batched`. The plan serves `options.items`."""

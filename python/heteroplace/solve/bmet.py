@@ -15,6 +15,7 @@ class BatchedMetSolver:
     """Least run time per item, for each task by itself."""
 
     name = "bmet"
+    takes_items = True
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve` and `solve_batched`. The plan serves `options.items`."""

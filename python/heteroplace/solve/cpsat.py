@@ -27,7 +27,8 @@ from heteroplace.solve.base import (
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.cpsat_model import ScheduleModel
 from heteroplace.solve.heft import check_possible, no_placement_error
-from heteroplace.solve.search import run_search, start_plans
+from heteroplace.solve.search import run_search
+from heteroplace.solve.starts import start_drafts
 
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
 """What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""
@@ -50,11 +51,14 @@ class CpSatSolver:
             )
         check_possible(problem)
         bound = lower_bound(problem).ns
-        starts = [plan.steps for _, plan in start_plans(problem, options.time_limit_s / 4)]
+        starts = [draft for _, draft in start_drafts(problem, options.time_limit_s / 4)]
         incumbent: tuple[Step, ...] | None = None
         if starts:
             short = SolveOptions(seed=options.seed, iterations=_START_EVALUATIONS)
-            incumbent = run_search(problem, starts, short, options.time_limit_s / 4, bound).steps
+            found = run_search(problem, starts, short, options.time_limit_s / 4, bound)
+            bound = max(bound, found.bound_ns)
+            if found.draft.violation == 0:
+                incumbent = found.draft.steps
         left = max(0.1, options.time_limit_s - (time.perf_counter() - begin))
         end = run_cpsat(problem, incumbent, options, left, bound)
         if end.steps is None:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.mapping_search import depth_first_order, evaluate_mappings, rank_order
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray
 from heteroplace.solve.allowed import nearest_allowed
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
 
@@ -143,8 +143,8 @@ class _Search:
                 self.best = mappings[makespans.argmin()]
                 self.best_ns = int(makespans.min())
             self.num_samples += len(mappings)
-            if self.options.progress is not None and self.best is not None:
-                self.options.progress("cross-entropy", self._elapsed(), self.best_ns)
+            if self.best is not None:
+                report(self.options, "cross-entropy", self.begin, self.best_ns, self.bound_ns)
             if self._is_over():
                 break
         return np.array(rewards)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from heteroplace.model.plan import Plan, Run
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.base import Problem
 
 MAX_WHAT_IF_TASKS = 2_000

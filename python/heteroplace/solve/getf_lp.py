@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from heteroplace.native import baselines
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.base import Problem
 from heteroplace.solve.linear_program import FloatArray, LinearProgram
 

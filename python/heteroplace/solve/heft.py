@@ -16,7 +16,8 @@ from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
 from heteroplace.native import baselines
-from heteroplace.native.schedule import COPY, IMPOSSIBLE, Draft, IntArray, NativeProblem
+from heteroplace.native.arrays import COPY, IMPOSSIBLE, IntArray
+from heteroplace.native.schedule import Draft, NativeProblem
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.single import why_not
@@ -75,6 +76,7 @@ def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
         time_limit_s=time_limit_s,
         seed=0,
         patience=_REPAIR_EVALUATIONS // 2,
+        finds_bound=False,
     ).draft
 
 

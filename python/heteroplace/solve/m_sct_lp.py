@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from heteroplace.errors import SolverError
+from heteroplace.native.arrays import IntArray
 from heteroplace.native.baselines import MeanGraph
 from heteroplace.native.graph import Dag
-from heteroplace.native.schedule import IntArray
 from heteroplace.solve.linear_program import FloatArray, LinearProgram
 
 _MIN_PART = 64

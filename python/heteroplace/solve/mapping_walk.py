@@ -17,7 +17,7 @@ from heteroplace.native.mapping_search import (
     fastest_mapping,
     search_mapping,
 )
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.order_place import order_place
@@ -37,11 +37,10 @@ def walk_mappings(problem: Problem, options: SolveOptions, name: str, rule: Rule
     order = breadth_first_order(problem.native)
 
     def progress(_evaluations: int, best_ns: int) -> None:
-        if options.progress is not None:
-            options.progress(name, time.perf_counter() - begin, best_ns)
+        report(options, name, begin, best_ns, bound)
 
     start = start_mapping(problem, order)
-    report = search_mapping(
+    found = search_mapping(
         problem.native,
         start,
         order,
@@ -52,7 +51,7 @@ def walk_mappings(problem: Problem, options: SolveOptions, name: str, rule: Rule
         bound_ns=bound,
         progress=None if options.progress is None else progress,
     )
-    draft = problem.native.evaluate(report.placement, order)
+    draft = problem.native.evaluate(found.placement, order)
     if draft.violation:
         raise no_placement_error(problem)
     plan = problem.native.plan(draft.steps, f"{name} seed {options.seed}")
@@ -62,8 +61,8 @@ def walk_mappings(problem: Problem, options: SolveOptions, name: str, rule: Rule
         bound,
         name,
         time.perf_counter() - begin,
-        was_interrupted=report.was_interrupted,
-        candidates=((name, draft.makespan_ns, f"{report.num_evaluations} mappings tried"),),
+        was_interrupted=found.was_interrupted,
+        candidates=((name, draft.makespan_ns, f"{found.num_evaluations} mappings tried"),),
     )
 
 

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from heteroplace.errors import SolverError
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.mapping_search import evaluate_mappings, rank_order, upward_ranks
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray
 from heteroplace.solve.allowed import nearest_allowed
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound

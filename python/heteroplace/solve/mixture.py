@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.base import Problem
 
 _MAX_STARTS = 12

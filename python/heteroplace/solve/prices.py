@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace.native.schedule import IntArray
+from heteroplace.native.arrays import IntArray
 from heteroplace.native.throughput import Relaxation
 from heteroplace.solve.base import Problem
 

@@ -1,7 +1,8 @@
-"""Simulated annealing over placement and order, in the core; see `src/sched/search.h`.
+"""The search of the core over placement and order, with the bounds it finds on the way.
 
-Based on the annealing baseline of DiviML (section V), with moves of the order and of chains, which
-their random walk on the mapping lacks: without order moves results stay 5-6 % longer.
+Column generation over the pieces of the graph, with annealing as pricing; see
+`src/search/search.h`. The annealing is that of DiviML (section V) with moves of the order, chains
+and branches, which their random walk on the mapping lacks.
 """
 
 from __future__ import annotations
@@ -10,22 +11,30 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heteroplace.model.plan import Plan, Step
+from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.heft import check_possible, device_sets, heft_steps, no_placement_error
-from heteroplace.solve.order_place import order_place
-from heteroplace.solve.single import single_plan
+from heteroplace.solve.heft import check_possible, no_placement_error
+from heteroplace.solve.starts import first_draft, start_drafts
 
 PATIENCE_PER_TASK = 20_000
 """The search ends after so many evaluations per task without a gain of 0.05 %."""
+MAX_TASKS_TO_BOUND = 10_000
+"""Above, the search's own bounds have to do: others would take as long as its first rounds."""
+_START_SHARE = 0.1
+"""Part of the time for plans to begin with."""
+PLAN_S_PER_TASK = 4e-6
+"""What turning the result into a plan takes."""
 
 
 @dataclass(frozen=True)
 class SearchEnd:
     """What a search from given starts returned."""
 
-    steps: tuple[Step, ...]
+    draft: Draft
+    """It may overflow memories: `violation`."""
+    makespan_ns: int
+    """Simulated."""
     num_evaluations: int
     was_interrupted: bool
     bound_ns: int
@@ -33,7 +42,7 @@ class SearchEnd:
 
 
 class SearchSolver:
-    """Annealing from all single-device plans and all HEFT plans."""
+    """Improves the plans of all list schedulers."""
 
     name = "search"
 
@@ -41,64 +50,54 @@ class SearchSolver:
         """See `Solver.solve`."""
         begin = time.perf_counter()
         check_possible(problem)
-        starts = [plan.steps for _, plan in start_plans(problem, options.time_limit_s / 2)]
-        if not starts:
+        name, draft = first_draft(problem)
+        if draft.violation == 0:
+            report_draft(problem, options, name, begin, draft)
+        bound = 0
+        if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
+            bound = lower_bound(problem).ns
+        starts = [draft for _, draft in start_drafts(problem, _START_SHARE * options.time_limit_s)]
+        spare = PLAN_S_PER_TASK * len(problem.graph.tasks)
+        left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
+        end = run_search(problem, starts or [draft], options, left, bound)
+        if end.draft.violation:
             raise no_placement_error(problem)
-        bound = lower_bound(problem).ns
-        left = max(0.01, options.time_limit_s - (time.perf_counter() - begin))
-        end = run_search(problem, starts, options, left, bound)
-        plan = problem.native.plan(end.steps, f"search seed {options.seed}")
+        plan = problem.native.plan(end.draft.steps, f"search seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(
             problem, plan, end.bound_ns, self.name, wall, was_interrupted=end.was_interrupted
         )
 
 
-def start_plans(problem: Problem, time_limit_s: float) -> list[tuple[str, Plan]]:
-    """Return (name, plan) for every single device, every HEFT set and Order-Place, where valid.
-
-    HEFT sets that the time does not reach are left out; the first one, all devices, always runs.
-    """
-    begin = time.perf_counter()
-    cluster, native = problem.cluster, problem.native
-    plans = []
-    for device_id, device in enumerate(cluster.devices):
-        plan = single_plan(problem, device_id)
-        if isinstance(plan, Plan):
-            plans.append((f"single {device.name}", plan))
-    if len(cluster.devices) == 1 or not problem.graph.tasks:
-        return plans
-    if len(cluster.memories) > 1:
-        draft = order_place(problem)
-        if draft.violation == 0:
-            plans.append(("order-place", native.plan(draft.steps, "order-place")))
-    for index, devices in enumerate(device_sets(problem)):
-        left = time_limit_s - (time.perf_counter() - begin)
-        if index and left <= 0:
-            break
-        steps = heft_steps(problem, devices, max(left, 0.1))
-        if steps is not None:
-            name = f"heft {', '.join(cluster.devices[device].name for device in devices)}"
-            plans.append((name, native.plan(steps, name)))
-    return plans
+def report_draft(
+    problem: Problem, options: SolveOptions, name: str, begin: float, draft: Draft
+) -> None:
+    """Tell `options.progress` of a draft that fits."""
+    report(
+        options,
+        name,
+        begin,
+        draft.makespan_ns,
+        plan=lambda: problem.native.plan(draft.steps, name),
+    )
 
 
 def run_search(
     problem: Problem,
-    starts: Sequence[Sequence[Step]],
+    starts: Sequence[Draft],
     options: SolveOptions,
     time_limit_s: float,
     bound_ns: int,
 ) -> SearchEnd:
-    """Anneal from `starts`; the result is never longer than the shortest of them."""
+    """Search from `starts`; the result is never longer than the shortest of those that fit."""
+    native = problem.native
     begin = time.perf_counter()
-    ranked = sorted(starts, key=lambda steps: problem.native.simulate(steps).makespan_ns)
 
     def progress(_evaluations: int, best_ns: int, found_bound_ns: int) -> None:
         report(options, "search", begin, best_ns, found_bound_ns)
 
-    found = problem.native.search(
-        ranked,
+    found = native.search(
+        starts,
         max_evaluations=options.iterations,
         time_limit_s=time_limit_s,
         seed=options.seed,
@@ -107,10 +106,14 @@ def run_search(
         threads=options.threads,
         progress=None if options.progress is None else progress,
     )
-    steps = found.draft.steps
-    # The search schedules without gaps on units, so it may start behind HEFT's insertion.
-    if problem.native.simulate(ranked[0]).makespan_ns < (
-        problem.native.simulate(steps).makespan_ns
-    ):
-        steps = tuple(ranked[0])
-    return SearchEnd(steps, found.num_evaluations, found.was_interrupted, found.bound_ns)
+    if found.draft.violation:  # So did all starts; there is nothing that could be simulated.
+        makespan_ns, best = found.draft.makespan_ns, found.draft
+    else:
+        # The search schedules without gaps on units, so it may start behind an insertion scheduler.
+        fitting = [found.draft, *(draft for draft in starts if draft.violation == 0)]
+        makespans = [native.makespan_ns(draft) for draft in fitting]
+        makespan_ns = min(makespans)
+        best = fitting[makespans.index(makespan_ns)]
+    return SearchEnd(
+        best, makespan_ns, found.num_evaluations, found.was_interrupted, found.bound_ns
+    )

@@ -10,7 +10,8 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
-from heteroplace.native.schedule import IMPOSSIBLE
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound
 
@@ -45,6 +46,15 @@ class SingleSolver:
         return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
 
 
+def single_draft(problem: Problem, device: int) -> Draft | None:
+    """Return everything on `device`, in topological order; None if it does not fit or run there."""
+    if (problem.native.run_ns[:, device] == IMPOSSIBLE).any():
+        return None
+    num_tasks = len(problem.graph.tasks)
+    draft = problem.native.evaluate(np.full(num_tasks, device), np.arange(num_tasks))
+    return None if draft.violation else draft
+
+
 def single_makespans(problem: Problem) -> dict[str, int]:
     """Return the simulated makespan of everything on one device, by name, where that is possible.
 
@@ -52,9 +62,9 @@ def single_makespans(problem: Problem) -> dict[str, int]:
     """
     makespans = {}
     for device_id, device in enumerate(problem.cluster.devices):
-        plan = single_plan(problem, device_id)
-        if isinstance(plan, Plan):
-            makespans[device.name] = problem.native.simulate(plan.steps).makespan_ns
+        draft = single_draft(problem, device_id)
+        if draft is not None:
+            makespans[device.name] = problem.native.makespan_ns(draft)
     return makespans
 
 

@@ -20,7 +20,7 @@ from functools import partial
 import numpy as np
 
 from heteroplace.model.plan import Plan
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.throughput import (
     Improvement,
     contiguous_splits,
@@ -107,7 +107,7 @@ class _Run:
         """All tasks on one device, those that it cannot run on their fastest."""
         run_ns = self.problem.native.run_ns
         fastest = np.where(run_ns == IMPOSSIBLE, np.iinfo(np.int64).max, run_ns).argmin(axis=1)
-        # A group goes where its first task is fastest: all of them are possible on the same devices.
+        # A group goes where its first task is fastest: all of it can run on the same devices.
         first: dict[int, int] = {}
         for task, group in enumerate(self.problem.native.task_group):
             if group >= 0:

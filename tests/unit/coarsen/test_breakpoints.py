@@ -6,7 +6,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heteroplace.coarsen.breakpoints import (
@@ -28,6 +28,7 @@ from heteroplace.native.graph import BlockRules
 from tests.dags import PAIR, WeightedDag, task_graphs, weighted_dags
 from tests.instances import gpus
 from tests.reference.graphs import least_cut
+from tests.strategies import num_cases
 from tests.unit.coarsen.celeritas import example_costs, example_graph, example_weights
 
 
@@ -75,7 +76,7 @@ def test_fusion_of_the_worked_example_lowers_its_ccr_to_11_sixteenths() -> None:
 
 
 @given(weighted_dags(), st.integers(1, 5), st.integers(0, 20))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_cut_equals_exhaustive_search(case: WeightedDag, max_nodes: int, max_bytes: int) -> None:
     weights = case.weights()
     order = cpd_topo(weights)
@@ -91,7 +92,7 @@ def test_cut_equals_exhaustive_search(case: WeightedDag, max_nodes: int, max_byt
 
 @pytest.mark.parametrize("num_nodes", [9, 10])
 @given(st.data())
-@settings(max_examples=100, deadline=None)
+@num_cases(100)
 def test_cut_equals_exhaustive_search_on_larger_graphs(num_nodes: int, data: st.DataObject) -> None:
     case = data.draw(weighted_dags(max_nodes=num_nodes))
     max_nodes, max_bytes = data.draw(st.integers(1, num_nodes)), data.draw(st.integers(0, 40))
@@ -103,7 +104,7 @@ def test_cut_equals_exhaustive_search_on_larger_graphs(num_nodes: int, data: st.
 
 
 @given(weighted_dags(max_nodes=14))
-@settings(max_examples=500, deadline=None)
+@num_cases(200)
 def test_cut_does_not_increase_with_range_or_memory(case: WeightedDag) -> None:
     weights = case.weights()
     order = cpd_topo(weights)
@@ -115,7 +116,7 @@ def test_cut_does_not_increase_with_range_or_memory(case: WeightedDag) -> None:
 
 
 @given(task_graphs(max_tasks=10), st.integers(1, 6), st.sampled_from(["m", "dfs", "cpd"]))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_groups_can_be_coarsened_and_placed(graph: TaskGraph, max_tasks: int, order: str) -> None:
     """Whatever the labels and pins: no cycle, and each group has a device."""
     cluster = gpus({(0, 1): 1, (1, 0): 1}, 2)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.coarsen.coarse import Coarsening, coarsen
@@ -28,6 +28,7 @@ from tests.dags import (
 )
 from tests.instances import gpus
 from tests.reference.graphs import is_acyclic
+from tests.strategies import num_cases
 
 HOSTED = gpus({(0, 1): 1, (1, 0): 2}, 2, host=0)
 
@@ -60,7 +61,7 @@ def _random_costs(graph: TaskGraph, seed: int) -> CostTable:
 
 
 @given(coarsenings())
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_every_task_is_in_one_group_and_back(coarse: Coarsening) -> None:
     assert len(coarse.members) == len(coarse.graph.tasks)
     for group, members in enumerate(coarse.members):
@@ -69,7 +70,7 @@ def test_every_task_is_in_one_group_and_back(coarse: Coarsening) -> None:
 
 
 @given(coarsenings())
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_no_op_and_no_weight_and_no_flop_is_lost(coarse: Coarsening) -> None:
     def ops(graph: TaskGraph) -> list[str]:
         return sorted(op for task in graph.tasks for op in task.members or (task.name,))
@@ -88,7 +89,7 @@ def test_no_op_and_no_weight_and_no_flop_is_lost(coarse: Coarsening) -> None:
 
 
 @given(coarsenings())
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_tensors_between_groups_are_kept_once_each_and_no_byte_is_lost(coarse: Coarsening) -> None:
     fine, graph, group_of = coarse.fine, coarse.graph, coarse.group_of
     expected = {}
@@ -113,7 +114,7 @@ def test_tensors_between_groups_are_kept_once_each_and_no_byte_is_lost(coarse: C
 
 
 @given(coarsenings(), st.integers(0, 999))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_expanded_plan_is_valid_needs_the_same_memory_and_is_not_slower(
     coarse: Coarsening, seed: int
 ) -> None:
@@ -139,7 +140,7 @@ def test_expanded_plan_is_valid_needs_the_same_memory_and_is_not_slower(
 
 
 @given(task_graphs())
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_groups_of_one_change_nothing(graph: TaskGraph) -> None:
     coarse = coarsen(graph, [(task,) for task in range(len(graph.tasks))])
     assert coarse.graph.tasks == graph.tasks
@@ -191,7 +192,7 @@ def test_costs_of_another_graph_are_refused() -> None:
 
 
 @given(weighted_dags(), st.integers(1, 4), st.integers(0, 2**32))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_cycle_is_found_exactly_when_there_is_one(
     case: WeightedDag, num_groups: int, seed: int
 ) -> None:

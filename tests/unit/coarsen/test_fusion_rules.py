@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from heteroplace.coarsen.fusion_rules import MOIRAI_RULES, FusionRules, fuse_by_rules
 from heteroplace.errors import SolverError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from tests.dags import task_graphs
 from tests.reference.graphs import is_acyclic
+from tests.strategies import num_cases
 
 
 def graph_of(text: str, sizes: dict[str, int] | None = None, **extra: Task) -> TaskGraph:
@@ -43,7 +44,7 @@ def test_worked_example_has_six_groups() -> None:
 
 
 @given(task_graphs(max_tasks=12))
-@settings(max_examples=3000, deadline=None)
+@num_cases(300)
 def test_groups_are_a_partition_into_whole_rules_without_a_cycle(graph: TaskGraph) -> None:
     groups = fuse_by_rules(graph, MOIRAI_RULES)
     assert sorted(task for group in groups for task in group) == list(range(len(graph.tasks)))

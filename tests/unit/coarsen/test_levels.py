@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from heteroplace.coarsen.levels import LevelWeights, level_weights, task_dag, usable_devices
 from heteroplace.errors import GraphError, InfeasibleError
@@ -18,6 +18,7 @@ from heteroplace.native.graph import Dag
 from tests.dags import PAIR, WeightedDag, lettered, weighted_dags
 from tests.instances import gpus
 from tests.reference.graphs import longest_paths
+from tests.strategies import num_cases
 from tests.unit.coarsen.celeritas import example_graph, example_weights
 
 
@@ -42,7 +43,7 @@ def test_ccr_without_run_times() -> None:
 
 
 @given(weighted_dags())
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_levels_equal_relaxation_over_all_edges(case: WeightedDag) -> None:
     levels = case.weights().levels()
     expected = longest_paths(case.num_nodes, case.node_ns, case.edges)
@@ -50,7 +51,7 @@ def test_levels_equal_relaxation_over_all_edges(case: WeightedDag) -> None:
 
 
 @given(weighted_dags())
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_critical_path_is_a_path_whose_nodes_have_the_longest_path_through_them(
     case: WeightedDag,
 ) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.coarsen.modules import (
@@ -28,6 +28,7 @@ from tests.reference.graphs import (
     least_module_cost,
     parted_by_less_than,
 )
+from tests.strategies import num_cases
 
 TWO_DIAMONDS = "ab ac bd cd de ef eg fh gh"
 TWO_DIAMONDS_SHARING_A_TASK = "ab ac bd cd de df eg fg"
@@ -141,7 +142,7 @@ def test_modules_of_a_graph_whose_own_order_is_bad_use_another_order() -> None:
 
 
 @given(weighted_dags())
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_cuts_equal_counting_components(case: WeightedDag) -> None:
     dag, edges = case.dag(), list(case.edges)
     cuts = dag.cuts()
@@ -159,7 +160,7 @@ def test_cuts_equal_counting_components(case: WeightedDag) -> None:
 
 
 @given(weighted_dags(max_nodes=6), st.integers(1, 5))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_edge_connected_components_equal_trying_every_cut(case: WeightedDag, k: int) -> None:
     component = case.dag().edge_connected_components(k).tolist()
     parted = parted_by_less_than(case.num_nodes, case.edges, k)
@@ -170,7 +171,7 @@ def test_edge_connected_components_equal_trying_every_cut(case: WeightedDag, k: 
 
 
 @given(st.integers(1, 6), st.integers(0, 2**36 - 1))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_strong_components_equal_the_closure(num_nodes: int, bits: int) -> None:
     edges = [(a, b) for a in range(num_nodes) for b in range(num_nodes) if bits >> (6 * a + b) & 1]
     dag = Dag.of_edges(num_nodes, [a for a, _ in edges], [b for _, b in edges])
@@ -183,7 +184,7 @@ def test_strong_components_equal_the_closure(num_nodes: int, bits: int) -> None:
 
 
 @given(task_graphs(max_tasks=10))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_single_channel_modules_are_a_path_of_all_that_falls_apart(graph: TaskGraph) -> None:
     path = single_channel_modules(graph, min_tasks=1)
     _check_path(graph, path)
@@ -197,7 +198,7 @@ def test_single_channel_modules_are_a_path_of_all_that_falls_apart(graph: TaskGr
 
 
 @given(task_graphs(max_tasks=10), st.integers(1, 6), st.integers(1, 12))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_merged_modules_are_a_path_within_the_limits(
     graph: TaskGraph, min_tasks: int, max_tasks: int
 ) -> None:
@@ -212,7 +213,7 @@ def test_merged_modules_are_a_path_within_the_limits(
 
 
 @given(weighted_dags(), st.integers(0, 3), st.integers(1, 5), st.integers(1, 4))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_prefix_cuts_equal_exhaustive_search(
     case: WeightedDag, max_channels: int, target_nodes: int, min_nodes: int
 ) -> None:
@@ -228,7 +229,7 @@ def test_prefix_cuts_equal_exhaustive_search(
 
 
 @given(task_graphs(max_tasks=10), st.integers(1, 3))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_prefix_modules_are_a_path_with_few_channels(graph: TaskGraph, channels: int) -> None:
     path = prefix_modules(graph, channels, target_tasks=3, min_tasks=1)
     _check_path(graph, path)
@@ -236,7 +237,7 @@ def test_prefix_modules_are_a_path_with_few_channels(graph: TaskGraph, channels:
 
 
 @given(task_graphs(max_tasks=10), st.integers(1, 3))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_edge_connected_modules_are_a_path_with_few_channels(
     graph: TaskGraph, channels: int
 ) -> None:

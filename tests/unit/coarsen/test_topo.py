@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from heteroplace.coarsen.topo import ORDERS, cpd_topo, dfs_topo, m_topo, order_tasks
 from heteroplace.errors import GraphError, SolverError
 from tests.dags import WeightedDag, weighted_dags
 from tests.reference.graphs import is_topological
+from tests.strategies import num_cases
 from tests.unit.coarsen.celeritas import example_graph, example_weights
 
 
@@ -34,7 +35,7 @@ def test_breadth_first_fill_cuts_all_of_four_chains_and_depth_first_none() -> No
 
 
 @given(weighted_dags())
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_every_order_is_topological(case: WeightedDag) -> None:
     weights = case.weights()
     for rule in ORDERS:
@@ -42,7 +43,7 @@ def test_every_order_is_topological(case: WeightedDag) -> None:
 
 
 @given(weighted_dags(max_weight=3))
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 def test_every_order_equals_its_definition(case: WeightedDag) -> None:
     weights = case.weights()
     through = weights.levels().through_ns.tolist()

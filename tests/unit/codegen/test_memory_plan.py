@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("tvm.relay")
+
+from tests.strategies import num_cases
 
 from heteroplace.codegen.memory_plan import Arena
 from heteroplace.codegen.program import ALIGNMENT_BYTES
@@ -58,7 +60,7 @@ def test_a_value_of_no_bytes_has_a_place_of_its_own() -> None:
     assert arena.allocate(0, 0, lambda user: True)[0] != arena.allocate(1, 0, lambda user: True)[0]
 
 
-@settings(max_examples=200, deadline=None)
+@num_cases(200)
 @given(
     st.lists(
         st.tuples(st.integers(0, 700), st.integers(0, 5), st.sets(st.integers(0, 30), max_size=9)),

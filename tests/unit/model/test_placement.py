@@ -6,13 +6,13 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from heteroplace.errors import PlanError
 from heteroplace.model.placement import PLACEMENT_VERSION, Placement
 from heteroplace.model.plan import Plan, Run
 from tests.instances import cpu, instance
-from tests.strategies import Instance, instances_with_plan
+from tests.strategies import Instance, instances_with_plan, num_cases
 
 
 def with_targets(made: Instance) -> Instance:
@@ -39,7 +39,7 @@ def test_json_and_back() -> None:
     assert Placement.from_json(chain().to_json()) == chain()
 
 
-@settings(max_examples=50, deadline=None)
+@num_cases(50)
 @given(instances_with_plan())
 def test_any_placement_survives_json(case) -> None:
     made, plan = with_targets(case[0]), case[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import GraphError, PlanError
@@ -18,7 +18,7 @@ AWKWARD = st.text(max_size=6)
 
 
 @given(graphs(max_tasks=8))
-@settings(max_examples=60, deadline=None)
+@num_cases(60)
 def test_graph_survives_print_and_parse(graph) -> None:  # type: ignore[no-untyped-def]
     assert parse_graph(print_graph(graph)) == graph
 
@@ -35,7 +35,7 @@ def test_plan_survives_print_and_parse(
 
 
 @given(st.lists(AWKWARD, min_size=1, max_size=3, unique=True), AWKWARD)
-@settings(max_examples=100, deadline=None)
+@num_cases(100)
 def test_graph_with_awkward_names_survives(names: list[str], label: str) -> None:
     builder = TaskGraphBuilder(label)
     read = builder.add_input(label + "!", (1,), "float32")

@@ -6,12 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
@@ -19,7 +17,8 @@ from heteroplace.model.text import print_plan
 from heteroplace.native.schedule import NativeProblem
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from tests.instances import cpu, instance
-from tests.strategies import Instance, instances
+from tests.interrupts import ctrl_c_after
+from tests.strategies import Instance, instances, num_cases
 
 
 def layered(num_layers: int = 8, width: int = 4) -> Instance:
@@ -98,7 +97,7 @@ def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
 
 
 @given(instances(max_tasks=8))
-@settings(max_examples=80, deadline=None)
+@num_cases(80)
 def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Instance) -> None:
     problem = Problem(case.graph, case.cluster, case.costs)
     native = problem.native
@@ -115,7 +114,7 @@ def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Insta
 
 
 @given(instances(max_tasks=8))
-@settings(max_examples=40, deadline=None)
+@num_cases(40)
 def test_what_if_of_the_plan_itself_is_its_evaluation(case: Instance) -> None:
     problem = Problem(case.graph, case.cluster, case.costs)
     try:
@@ -130,21 +129,10 @@ def test_what_if_of_the_plan_itself_is_its_evaluation(case: Instance) -> None:
     assert [int(moved[t, d]) for t, d in enumerate(placement)] == [expected] * len(order)
 
 
-@pytest.fixture
-def default_interrupt() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, also where the tests run with the signal ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("default_interrupt")
 def test_interrupt_ends_the_search_with_its_best_plan() -> None:
     case = layered()
     native = NativeProblem(case.graph, case.cluster, case.costs)
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    try:
+    with ctrl_c_after(0.2):
         report = native.search(
             [native.heft(range(3)).steps],
             max_evaluations=None,
@@ -152,20 +140,20 @@ def test_interrupt_ends_the_search_with_its_best_plan() -> None:
             seed=0,
             finds_bound=False,
         )
-    finally:
-        timer.join()
     assert report.was_interrupted
     check_plan(case.graph, case.cluster, case.costs, native.plan(report.draft.steps, "test"))
 
 
-@pytest.mark.usefixtures("default_interrupt")
 def test_cpsat_leaves_the_interrupt_handler_in_place(diamond: Instance) -> None:
-    before = signal.getsignal(signal.SIGINT)
     problem = Problem(diamond.graph, diamond.cluster, diamond.costs)
-    get_solver("cpsat").solve(problem, SolveOptions(iterations=1000))
-    assert signal.getsignal(signal.SIGINT) is before
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        get_solver("cpsat").solve(problem, SolveOptions(iterations=1000))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_error_in_the_progress_function_reaches_the_caller() -> None:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, lower_bound
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import Instance, instances
+from tests.strategies import Instance, instances, num_cases
 
 SMALL = SolveOptions(iterations=3000, threads=1, time_limit_s=20, min_gain_ratio=0)
-QUICK = settings(
-    max_examples=60,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
 
 
 def solve(instance: Instance, name: str) -> SolveResult:
@@ -51,12 +46,12 @@ def check_all_solvers(instance: Instance) -> None:
 
 
 @given(instances(max_tasks=5))
-@QUICK
+@num_cases(60)
 def test_solvers_against_brute_force(instance: Instance) -> None:
     check_all_solvers(instance)
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))
-@QUICK
+@num_cases(60)
 def test_solvers_against_brute_force_with_tight_memory(instance: Instance) -> None:
     check_all_solvers(instance)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heteroplace.model.check import check_plan
@@ -28,14 +28,8 @@ from heteroplace.solve.order_place import OrderPlaceSolver
 from tests.instances import gpus
 from tests.reference import list_schedulers as reference
 from tests.reference.list_schedulers import Scheduler
-from tests.strategies import Instance, instances
+from tests.strategies import instances, num_cases
 from tests.unit.solve.test_baselines import LIST_SOLVERS
-
-CASES = pytest.mark.parametrize("cases", [200, pytest.param(1000, marks=pytest.mark.slow)])
-"""How many random instances; the many take minutes."""
-
-any_instance = st.booleans().flatmap(lambda tight: instances(8, is_memory_tight=tight))
-
 
 DRAFTS: dict[str, Callable[[Problem], Draft]] = {
     "met": MetSolver().draft,
@@ -59,83 +53,70 @@ def assert_equal(problem: Problem, draft: Draft, expected: Scheduler) -> None:
     assert draft.violation == expected.violation
 
 
-def for_instances(
-    cases: int, check: Callable[[Problem, int], None], draws: st.SearchStrategy[Instance]
+@st.composite
+def problems(draw: st.DrawFn, is_memory_tight: bool | None = None) -> Problem:
+    """Random problems in which every task has a device; None: of ample or tight memory."""
+    is_tight = draw(st.booleans()) if is_memory_tight is None else is_memory_tight
+    case = draw(instances(8, is_memory_tight=is_tight))
+    problem = Problem(case.graph, case.cluster, case.costs)
+    assume((problem.native.run_ns >= 0).any(axis=1).all())
+    return problem
+
+
+@given(problems())
+@num_cases(200)
+def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> None:
+    bound = lower_bound(problem).ns
+    for name, draft_of in DRAFTS.items():
+        draft = draft_of(problem)
+        assert draft.steps == draft_of(problem).steps, name
+        if draft.violation:
+            continue
+        plan = problem.native.plan(draft.steps, name)
+        # Memory included.
+        check_plan(problem.graph, problem.cluster, problem.costs, plan)
+        makespan = problem.native.simulate(draft.steps).makespan_ns
+        assert bound <= makespan <= draft.makespan_ns, name
+
+
+@given(problems(is_memory_tight=False))
+@num_cases(200)
+def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
+    for name, draft_of in DRAFTS.items():
+        assert draft_of(problem).violation == 0, name
+
+
+@given(problems())
+@num_cases(200)
+def test_heft_is_that_of_plain_loops(problem: Problem) -> None:
+    assert_equal(problem, DRAFTS["heft"](problem), reference.heft(problem))
+
+
+@given(problems())
+@num_cases(200)
+def test_earliest_pair_is_found_without_looking_at_all(problem: Problem) -> None:
+    by_finish = reference.earliest(problem, lambda trial: trial.finish)
+    assert_equal(problem, baselines.etf(problem.native), by_finish)
+    by_start = reference.earliest(problem, lambda trial: trial.start)
+    assert_equal(problem, baselines.m_etf(problem.native), by_start)
+
+
+@given(problems(), st.integers(0, 1000))
+@num_cases(200)
+def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(
+    problem: Problem, seed: int
 ) -> None:
-    """Run a check on random problems in which every task has a device, with a random seed."""
-
-    @settings(max_examples=cases, deadline=None)
-    @given(case=draws, seed=st.integers(0, 1000))
-    def run(case: Instance, seed: int) -> None:
-        problem = Problem(case.graph, case.cluster, case.costs)
-        if (problem.native.run_ns >= 0).any(axis=1).all():
-            check(problem, seed)
-
-    run()
-
-
-@CASES
-def test_plans_are_valid_fit_and_are_not_below_the_bound(cases: int) -> None:
-    def check(problem: Problem, _seed: int) -> None:
-        bound = lower_bound(problem).ns
-        for name, draft_of in DRAFTS.items():
-            draft = draft_of(problem)
-            assert draft.steps == draft_of(problem).steps, name
-            if draft.violation:
-                continue
-            plan = problem.native.plan(draft.steps, name)
-            # Memory included.
-            check_plan(problem.graph, problem.cluster, problem.costs, plan)
-            makespan = problem.native.simulate(draft.steps).makespan_ns
-            assert bound <= makespan <= draft.makespan_ns, name
-
-    for_instances(cases, check, any_instance)
-
-
-@CASES
-def test_ample_memory_always_gives_a_plan(cases: int) -> None:
-    def check(problem: Problem, _seed: int) -> None:
-        for name, draft_of in DRAFTS.items():
-            assert draft_of(problem).violation == 0, name
-
-    for_instances(cases, check, instances(8))
-
-
-@CASES
-def test_heft_is_that_of_plain_loops(cases: int) -> None:
-    def check(problem: Problem, _seed: int) -> None:
-        assert_equal(problem, DRAFTS["heft"](problem), reference.heft(problem))
-
-    for_instances(cases, check, any_instance)
-
-
-@CASES
-def test_earliest_pair_is_found_without_looking_at_all(cases: int) -> None:
-    def check(problem: Problem, _seed: int) -> None:
-        by_finish = reference.earliest(problem, lambda trial: trial.finish)
-        assert_equal(problem, baselines.etf(problem.native), by_finish)
-        by_start = reference.earliest(problem, lambda trial: trial.start)
-        assert_equal(problem, baselines.m_etf(problem.native), by_start)
-
-    for_instances(cases, check, any_instance)
-
-
-@CASES
-def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(cases: int) -> None:
-    def check(problem: Problem, seed: int) -> None:
-        draw = random.Random(seed)
-        favourite = [-1] * len(problem.graph.tasks)
-        for task, after in enumerate(problem.graph.successors):
-            children = [child for child in after if child not in favourite]
-            if children and draw.random() < 0.7:
-                favourite[task] = draw.choice(children)
-        draft = baselines.m_sct(problem.native, np.array(favourite, dtype=np.int64))
-        expected = reference.earliest(problem, lambda trial: trial.start, favourite)
-        # Plain loops may go back to a gap that was left while a device was awake.
-        if not expected.went_back:
-            assert_equal(problem, draft, expected)
-
-    for_instances(cases, check, any_instance)
+    draw = random.Random(seed)
+    favourite = [-1] * len(problem.graph.tasks)
+    for task, after in enumerate(problem.graph.successors):
+        children = [child for child in after if child not in favourite]
+        if children and draw.random() < 0.7:
+            favourite[task] = draw.choice(children)
+    draft = baselines.m_sct(problem.native, np.array(favourite, dtype=np.int64))
+    expected = reference.earliest(problem, lambda trial: trial.start, favourite)
+    # Plain loops may go back to a gap that was left while a device was awake.
+    if not expected.went_back:
+        assert_equal(problem, draft, expected)
 
 
 @pytest.mark.parametrize("name", LIST_SOLVERS)

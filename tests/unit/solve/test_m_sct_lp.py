@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from heteroplace.native.baselines import MeanGraph
 from heteroplace.solve import m_sct_lp
 from heteroplace.solve.m_sct_lp import favourite_children, solve_favourites
+from tests.strategies import num_cases
 
 SCALE = 1000
 """Times of worked instances are small; the programme takes integers."""
@@ -102,16 +103,9 @@ def mean_graphs(draw: st.DrawFn) -> MeanGraph:
     return graph_of(draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)), edges)
 
 
-CASES = pytest.mark.parametrize("cases", [200, pytest.param(1000, marks=pytest.mark.slow)])
-"""How many random graphs; the many take a minute."""
-
-
-@CASES
-def test_favourites_are_one_child_and_one_parent_each(cases: int) -> None:
-    settings(max_examples=cases, deadline=None)(given(mean_graphs())(check_favourites))()
-
-
-def check_favourites(graph: MeanGraph) -> None:
+@given(mean_graphs())
+@num_cases(100)
+def test_favourites_are_one_child_and_one_parent_each(graph: MeanGraph) -> None:
     solution = solve_favourites(graph)
     for ends in (graph.src, graph.dst):
         for task in range(len(graph.run_ns)):
@@ -121,13 +115,9 @@ def check_favourites(graph: MeanGraph) -> None:
     assert len(children) == len(set(children))
 
 
-@CASES
-def test_parts_lose_nothing_where_paths_meet(cases: int) -> None:
-    draws = given(mean_graphs(), st.integers(1, 4))
-    settings(max_examples=cases, deadline=None)(draws(check_parts))()
-
-
-def check_parts(graph: MeanGraph, min_part: int) -> None:
+@given(mean_graphs(), st.integers(1, 4))
+@num_cases(100)
+def test_parts_lose_nothing_where_paths_meet(graph: MeanGraph, min_part: int) -> None:
     last = len(graph.run_ns) - 1
     inner = np.arange(1, last)
     is_joined = np.isin(inner, graph.src).all() and np.isin(inner, graph.dst).all()
@@ -140,13 +130,9 @@ def check_parts(graph: MeanGraph, min_part: int) -> None:
         assert found == pytest.approx(least, abs=1e-6)
 
 
-@CASES
-def test_slices_of_a_large_part_are_feasible(cases: int) -> None:
-    draws = given(mean_graphs(), st.integers(2, 6))
-    settings(max_examples=cases, deadline=None)(draws(check_slices))()
-
-
-def check_slices(graph: MeanGraph, size: int) -> None:
+@given(mean_graphs(), st.integers(2, 6))
+@num_cases(100)
+def test_slices_of_a_large_part_are_feasible(graph: MeanGraph, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(m_sct_lp, "_MAX_PART", size)
         patch.setattr(m_sct_lp, "_SLICE", size)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from heteroplace.errors import GraphError, InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.mapping_search import (
     breadth_first_order,
     depth_first_order,
@@ -29,7 +28,6 @@ from heteroplace.native.mapping_search import (
     search_mapping,
     upward_ranks,
 )
-from heteroplace.native.schedule import IMPOSSIBLE
 from heteroplace.solve import (
     Problem,
     ProgressReport,
@@ -43,6 +41,7 @@ from heteroplace.solve.cross_entropy import MAX_GROUPS, task_groups
 from heteroplace.solve.heft import check_possible
 from heteroplace.solve.mapping_walk import start_mapping
 from tests.instances import cpu, diamond, gpus, instance
+from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, instances, num_cases
 from tests.unit.solve.test_determinism import layered, plan_text
@@ -384,15 +383,6 @@ def test_another_seed_searches_elsewhere(name: str) -> None:
     assert len(plans) > 1
 
 
-@pytest.fixture
-def default_interrupt() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, also where the tests run with the signal ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("default_interrupt")
 @pytest.mark.parametrize("name", SEARCHES)
 def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
     case = diamond(2100, 1000)  # Its bound is below its optimum: no search ends by itself.
@@ -401,15 +391,11 @@ def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
     def progress(report: ProgressReport) -> None:
         calls.append(report.stage)
 
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     options = SolveOptions(time_limit_s=60, progress=progress)
     problem = problem_of(case)
     assert lower_bound(problem).ns < 11
-    timer.start()
-    try:
+    with ctrl_c_after(0.3):
         result = get_solver(name).solve(problem, options)
-    finally:
-        timer.join()
     assert result.status == "interrupted"
     assert set(calls) == {name}
     check_plan(case.graph, case.cluster, case.costs, result.plan)

@@ -15,7 +15,7 @@ from heteroplace.bench.suites.catalogue import select
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.search import start_plans
+from heteroplace.solve.starts import start_drafts
 from tests.strategies import Instance, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
 from tests.unit.solve.test_determinism import layered
@@ -60,7 +60,9 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
             solve(problem)
         return
     starts = [
-        problem.native.simulate(plan.steps).makespan_ns for _, plan in start_plans(problem, 9)
+        problem.native.makespan_ns(draft)
+        for _, draft in start_drafts(problem, 9)
+        if draft.violation == 0
     ]
     try:
         result = solve(problem)

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES, Cluster
-from heteroplace.native.schedule import IMPOSSIBLE, NativeProblem
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.schedule import NativeProblem
 from heteroplace.native.throughput import (
     Relaxation,
     contiguous_splits,
@@ -27,7 +28,7 @@ from heteroplace.solve.mixture import mixed_placements
 from heteroplace.solve.prices import price_bound
 from tests.instances import cpu, gpus, instance
 from tests.reference.throughput import busy_times, is_allowed, least_item_ns, used_bytes
-from tests.strategies import Instance, instances
+from tests.strategies import Instance, instances, num_cases
 
 SMALL = SolveOptions(objective="throughput", iterations=400, time_limit_s=60)
 
@@ -67,7 +68,7 @@ def draw_placement(data: st.DataObject, case: Instance, native: NativeProblem) -
     return placement
 
 
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 @given(case=cases(max_tasks=7, is_memory_tight=True), data=st.data())
 def test_loads_equal_the_reference(case: Instance, data: st.DataObject) -> None:
     native = problem_of(case).native
@@ -82,7 +83,7 @@ def test_loads_equal_the_reference(case: Instance, data: st.DataObject) -> None:
         assert loads.busy_ns == tuple(busy.get(r, 0) for r in range(len(loads.busy_ns)))
 
 
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 @given(case=cases(max_tasks=5), data=st.data())
 def test_relaxation_is_the_least_priced_cost(case: Instance, data: st.DataObject) -> None:
     """On graphs so small nothing is split: the value is exact for whatever prices."""
@@ -122,7 +123,7 @@ def native_base_bytes(case: Instance) -> np.ndarray:
     return base
 
 
-@settings(max_examples=1000, deadline=None)
+@num_cases(200)
 @given(case=cases(max_tasks=4, is_memory_tight=True), data=st.data())
 def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
     case: Instance, data: st.DataObject
@@ -154,7 +155,7 @@ def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
         assert max(busy.values(), default=0) == end.item_ns
 
 
-@settings(max_examples=100, deadline=None)
+@num_cases(100)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_price_bound_is_at_most_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
@@ -167,7 +168,7 @@ def test_price_bound_is_at_most_the_optimum(case: Instance) -> None:
         assert found.bound_ns <= best
 
 
-@settings(max_examples=100, deadline=None)
+@num_cases(100)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_assignment_programme_finds_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
@@ -181,7 +182,7 @@ def test_assignment_programme_finds_the_optimum(case: Instance) -> None:
         assert found.bound_ns <= best
 
 
-@settings(max_examples=100, deadline=None)
+@num_cases(100)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_solver_finds_a_valid_plan_with_the_optimum(case: Instance) -> None:
     best = least_item_ns(case.graph, case.cluster, case.costs)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace.native.schedule import IMPOSSIBLE, NativeProblem
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.schedule import NativeProblem
 from heteroplace.solve.bounds.bound import rounded_bound
 
 FloatArray = npt.NDArray[np.float64]

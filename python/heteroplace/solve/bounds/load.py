@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray, NativeProblem
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.schedule import NativeProblem
 
 _ROUNDS = 300
 """Steps of the search for unit weights, for few tasks."""

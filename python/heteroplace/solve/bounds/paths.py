@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.graph import Dag
-from heteroplace.native.schedule import IMPOSSIBLE, IntArray, NativeProblem
+from heteroplace.native.schedule import NativeProblem
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.bounds import lagrangian_bound
-from heteroplace.native.schedule import IMPOSSIBLE
 from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.bound import NO_BOUND, Bound
 from heteroplace.solve.bounds.load import Loads

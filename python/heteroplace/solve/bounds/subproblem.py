@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.schedule import IMPOSSIBLE
+from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.paths import find_paths
 

@@ -1,0 +1,140 @@
+#include "search/planner.h"
+
+#include <algorithm>
+
+namespace heteroplace {
+
+namespace {
+
+constexpr double kFirstHeat = 0.01;    // temperature of the first rounds, as a part of the time
+constexpr double kLaterHeat = 0.004;   // and of the later ones
+constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one piece, per task
+constexpr int64_t kLeastBase = 1000;   // and in any case
+constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
+constexpr int64_t kMostGrowth = 8;          // of its length
+constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
+constexpr int kJobsOfOnePiece = 4;          // independent runs if there is nothing to divide
+constexpr double kNearRatio = 0.05;         // of a pair of memories half as promising as the best
+constexpr int kJobsOfChain = 8;             // in a round
+
+}  // namespace
+
+JobPlanner::JobPlanner(const Problem& problem, const Chain& chain, const Patterns& patterns,
+                       const Selector& selector, uint64_t seed)
+    : problem_(problem),
+      chain_(chain),
+      patterns_(patterns),
+      selector_(selector),
+      seed_(seed),
+      random_(seed),
+      spent_(chain.classes.size() * static_cast<size_t>(problem.num_memories) *
+                 static_cast<size_t>(problem.num_memories),
+             0),
+      num_pieces_(chain.classes.size(), 0) {
+  for (int piece_class : chain.piece_class) ++num_pieces_[piece_class];
+}
+
+/*! \brief Evaluations of a job of this round. All jobs of a round take about equally long. */
+int64_t JobPlanner::JobLength(int piece_class, int round) const {
+  const int64_t tasks = chain_.classes[piece_class].num_tasks;
+  if (chain_.num_pieces() <= 1) {
+    return (kLeastBase + kLeastPerTask * tasks) << std::min(round / 2, kMaxDoublings);
+  }
+  const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
+  return std::max<int64_t>(kLeastBase, kStepsOfJob / std::max<int64_t>(1, tasks)) * growth;
+}
+
+Job JobPlanner::MakeJob(int piece_class, const Layout& start, int round, int index) const {
+  const int64_t length = JobLength(piece_class, round);
+  Job job;
+  job.piece_class = piece_class;
+  job.start = start;
+  job.options.max_evaluations = length;
+  job.options.first_heat = round < 2 || round % 4 == 3 ? kFirstHeat : kLaterHeat;
+  job.options.seed =
+      Random(seed_ * 0x10001U + static_cast<uint64_t>(round) * 4096U + static_cast<uint64_t>(index))
+          .Next();
+  job.goal.price.assign(static_cast<size_t>(problem_.num_memories), 0.0);
+  job.goal.exit_ns.assign(problem_.num_devices, 0.0);
+  job.goal.limit_bytes = chain_.room_bytes;
+  return job;
+}
+
+std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts, int best_pattern,
+                                          int round) {
+  std::vector<Job> jobs;
+  const Pattern& best = patterns_.of(0)[best_pattern];
+  for (int index = 0; index < kJobsOfOnePiece; ++index) {
+    const size_t turn = static_cast<size_t>(round) * kJobsOfOnePiece + static_cast<size_t>(index);
+    const bool is_fresh = turn < starts.size() || index == kJobsOfOnePiece - 1;
+    if (is_fresh) {
+      const SearchStart& start = starts[turn % starts.size()];
+      jobs.push_back(MakeJob(0, {start.device, start.order}, round, index));
+      jobs.back().options.first_heat = kFirstHeat;
+    } else {
+      jobs.push_back(MakeJob(0, best.layout, round, index));
+    }
+  }
+  return jobs;
+}
+
+std::vector<Job> JobPlanner::ChainJobs(std::span<const double> price, int round) {
+  const std::vector<double> slack = selector_.Slack(price);
+  const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
+  std::vector<std::pair<double, size_t>> useful;  // (what it may gain, class and pair)
+  for (size_t cell = 0; cell < slack.size(); ++cell) {
+    const int piece_class = static_cast<int>(cell / pairs);
+    if (slack[cell] >= Patterns::kNoCost || IsEnumerated(chain_.classes[piece_class])) continue;
+    const int pair = static_cast<int>(cell % pairs);
+    const int entry = pair / problem_.num_memories, exit = pair % problem_.num_memories;
+    const int known = selector_.Best(piece_class, entry, exit, price);
+    if (known < 0) continue;
+    const double cost = patterns_.Cost(patterns_.of(piece_class)[known], entry, price);
+    const double nearness = kNearRatio / (kNearRatio + slack[cell] / std::max(1.0, cost));
+    const double tasks = chain_.classes[piece_class].num_tasks;
+    useful.emplace_back(num_pieces_[piece_class] * cost * nearness * nearness * tasks, cell);
+  }
+  std::vector<Job> jobs;
+  while (!useful.empty() && static_cast<int>(jobs.size()) < kJobsOfChain) {
+    const auto best = std::max_element(useful.begin(), useful.end(),
+                                       [this, pairs, round](const auto& left, const auto& right) {
+                                         return left.first / Spent(left.second, pairs, round) <
+                                                right.first / Spent(right.second, pairs, round);
+                                       });
+    AddPairJob(jobs, best->second, price, round);
+  }
+  return jobs;
+}
+
+/*! \brief Evaluations that a class and pair had so far; never 0. */
+double JobPlanner::Spent(size_t cell, size_t pairs, int round) const {
+  return static_cast<double>(spent_[cell] + JobLength(static_cast<int>(cell / pairs), round));
+}
+
+void JobPlanner::AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const double> price,
+                            int round) {
+  const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
+  const int piece_class = static_cast<int>(cell / pairs);
+  const int pair = static_cast<int>(cell % pairs);
+  const int entry = pair / problem_.num_memories;
+  const int exit = pair % problem_.num_memories;
+  const int best = selector_.Best(piece_class, entry, exit, price);
+  const auto& all = patterns_.of(piece_class);
+  int start = best;
+  if (round % 3 == 1) {  // For variety from another one with the same ends.
+    for (int attempt = 0; attempt < 4 && start == best; ++attempt) {
+      const int other = random_.Below(static_cast<int>(all.size()));
+      if (all[other].exit_memory == exit && all[other].time_ns[entry] != kNever) start = other;
+    }
+  }
+  spent_[cell] += JobLength(piece_class, round);
+  Job job = MakeJob(piece_class, all[start].layout, round, static_cast<int>(jobs.size()));
+  job.goal.entry = entry;
+  job.goal.price.assign(price.begin(), price.end());
+  for (int device = 0; device < problem_.num_devices; ++device) {
+    if (problem_.device_memory[device] != exit) job.goal.exit_ns[device] = Patterns::kNoCost;
+  }
+  jobs.push_back(std::move(job));
+}
+
+}  // namespace heteroplace

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/problem.h"
+#include "sched/random.h"
+#include "search/patterns.h"
+#include "search/piece.h"
+#include "search/piece_search.h"
+#include "search/search.h"
+#include "search/selection.h"
+
+namespace heteroplace {
+
+/*! \brief One run of annealing. */
+struct Job {
+  int piece_class = 0;
+  Layout start;
+  PieceGoal goal;
+  AnnealOptions options;
+  AnnealOutcome outcome;
+};
+
+/*! \brief Decides what annealing does next. */
+class JobPlanner {
+ public:
+  JobPlanner(const Problem& problem, const Chain& chain, const Patterns& patterns,
+             const Selector& selector, uint64_t seed);
+
+  /*! \brief Independent runs over a graph of one piece, from the best plan and from the starts. */
+  std::vector<Job> OnePieceJobs(const std::vector<SearchStart>& starts, int best_pattern,
+                                int round);
+  /*!
+   * \brief Jobs for the (class, pair of memories) where a better pattern would pay most: the more
+   * pieces, time and nearness to the best path, and the less it was searched so far.
+   * \param price [num_memories], ns per byte
+   */
+  std::vector<Job> ChainJobs(std::span<const double> price, int round);
+
+ private:
+  int64_t JobLength(int piece_class, int round) const;
+  Job MakeJob(int piece_class, const Layout& start, int round, int index) const;
+  double Spent(size_t cell, size_t pairs, int round) const;
+  void AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const double> price, int round);
+
+  const Problem& problem_;
+  const Chain& chain_;
+  const Patterns& patterns_;
+  const Selector& selector_;
+  uint64_t seed_;
+  Random random_;
+  std::vector<int64_t> spent_;   // [num_classes][num_memories^2], evaluations of jobs
+  std::vector<int> num_pieces_;  // [num_classes]
+};
+
+}  // namespace heteroplace

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <vector>
+
+#include "search/patterns.h"
+#include "search/piece.h"
+#include "search/selection.h"
+
+namespace heteroplace {
+
+/*!
+ * \brief Drops the patterns of large classes that are neither selected nor best between two
+ * memories at some price near the present one; the selection's ids are put right.
+ */
+void PrunePatterns(const Chain& chain, const Selector& selector, const std::vector<double>& price,
+                   Patterns& patterns, Selection& selection);
+
+}  // namespace heteroplace
