@@ -5,12 +5,19 @@ has the keys
 
     graph, tasks, cluster, solver, seconds, peak_mb, makespan, bound, gap, vs_best_single, memory_ok
 
-and congestion, cpu_seconds, build_seconds, note. Makespan and bound are in ns; `seconds` is the
-wall time of the solve, and `peak_mb` the most memory of its process, in 10**6 bytes. `bound` is the
-best that any solver of the run has proven for the graph, gap = (makespan - bound) / makespan.
-`vs_best_single` is the makespan of the best device on which everything fits over that of the plan,
-so above 1 is faster; null where none fits. A solver that refuses, fails or makes an invalid plan
-has makespan null, and `note` says why.
+and congestion, budget_seconds, items, cpu_seconds, build_seconds, note. Makespan and bound are in
+ns; `seconds` is the wall time of the solve, and `peak_mb` the most memory of its process, in 10**6
+bytes. `bound` is the best that any solver of the run has proven for the graph,
+gap = (makespan - bound) / makespan. `vs_best_single` is the makespan of the best device on which
+everything fits over that of the plan, so above 1 is faster; null where none fits. A solver that
+refuses, fails or makes an invalid plan has makespan null, and `note` says why.
+
+With `--objective throughput` a row also has item_ns, the time from one item to the next in a steady
+state, items_per_second, item_bound and item_gap, and `vs_best_single` compares times per item.
+Solvers that only know latency are asked for that, and their plans are judged by time per item.
+
+With `--items N` makespans are those of N items: plans of the batched solvers as they are, others
+repeated N times in order of service.
 """
 
 from __future__ import annotations
@@ -23,11 +30,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from heteroplace.bench.place_growth import growth_rows, growth_table, write_growth_plot
+from heteroplace.bench.place_peers import peer_rows, peer_table
+from heteroplace.bench.place_table import comparison, place_table
 from heteroplace.bench.suites.catalogue import QUICK, select
-from heteroplace.errors import HeteroPlaceError
-from heteroplace.report.tables import format_table
+from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.solve import SOLVERS, get_solver
-from heteroplace.solve.base import SolveOptions
+from heteroplace.solve.base import OBJECTIVES, SolveOptions
 
 Row = dict[str, object]
 Say = Callable[[str], None]
@@ -47,6 +55,10 @@ COLUMNS = (
 )
 """Keys of a row that readers of the JSON may rely on."""
 
+BATCHED = ("bmet", "bgreedy", "bheft")
+"""Solvers for several items at once; left out by default where there is only one."""
+_LATENCY, _THROUGHPUT = OBJECTIVES
+
 _GRACE_S = 300.0
 """What a process may take beyond ten times its budget: building, checking, a solver that ignores
 the budget. Then it is ended."""
@@ -60,24 +72,41 @@ class PlaceOptions:
     only: str | None = None
     """Regular expression for instances; None: a small set of each family."""
     solvers: tuple[str, ...] = ()
-    """Names of solvers; empty: all."""
+    """Names of solvers; empty: all that apply, see `default_solvers`."""
     budget_s: float = 10.0
     """Time limit given to each solver, in seconds."""
     seed: int = 0
+    objective: str = _LATENCY
+    """One of OBJECTIVES."""
+    items: int = 1
+    """Served together; more than 1 only with the objective "latency"."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark; `--json` is that of all benchmarks."""
     parser.set_defaults(only=None)
-    parser.add_argument("--solvers", metavar="A,B", help="only these (default: all)")
+    parser.add_argument(
+        "--solvers", metavar="A,B", help="only these (default: all that apply to objective and items)"
+    )
     parser.add_argument(
         "--budget", type=float, default=10.0, metavar="S", help="seconds per solver (default: 10)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the solvers")
     parser.add_argument(
+        "--objective", choices=OBJECTIVES, default=_LATENCY, help="(default: latency)"
+    )
+    parser.add_argument(
+        "--items", type=int, default=1, metavar="N", help="items served together (default: 1)"
+    )
+    parser.add_argument(
         "--growth",
         action="store_true",
         help="time against size instead: 1,000 to 200,000 tasks; with --json FILE also FILE.svg",
+    )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="m-ETF and m-SCT against the same algorithms in plain Python instead",
     )
     parser.epilog = (
         f"Without --only: {', '.join(QUICK)}. All instances: --only . "
@@ -100,34 +129,37 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
             write_growth_plot(rows, plot)
             say(f"plot: {plot}")
         return rows
-    names = tuple(filter(None, (arguments.solvers or "").split(",")))
-    return place_rows(PlaceOptions(arguments.only, names, arguments.budget, arguments.seed), say)
+    if arguments.peers:
+        return peer_rows(say)
+    options = PlaceOptions(
+        only=arguments.only,
+        solvers=tuple(filter(None, (arguments.solvers or "").split(","))),
+        budget_s=arguments.budget,
+        seed=arguments.seed,
+        objective=arguments.objective,
+        items=arguments.items,
+    )
+    return place_rows(options, say)
 
 
 def table(rows: list[Row]) -> str:
-    """Return the rows of either mode as text."""
+    """Return the rows of any mode as text."""
     if "ns_per_task" in rows[0]:
         return growth_table(rows)
-    headers = ["graph", "tasks", "solver", "wall s", "MB", "makespan ms", "bound ms", "gap"]
-    headers += ["vs single", "fits", "note"]
-    cells = []
-    for row in rows:
-        cells.append(
-            [
-                str(row["graph"]),
-                str(row["tasks"]),
-                str(row["solver"]),
-                _number(row["seconds"], "{:.3f}"),
-                _number(row["peak_mb"], "{:.0f}"),
-                _number(row["makespan"], "{:.3f}", 1e-6),
-                _number(row["bound"], "{:.3f}", 1e-6),
-                _number(row["gap"], "{:.2f} %", 100),
-                _number(row["vs_best_single"], "{:.2f}x"),
-                {True: "yes", False: "NO", None: "-"}[row["memory_ok"]],  # type: ignore[index]
-                str(row["note"]).partition("\n")[0][:100],
-            ]
-        )
-    return format_table(headers, cells, "<><>>>>>><<")
+    if "peer" in rows[0]:
+        return peer_table(rows)
+    return "\n\n".join(filter(None, (place_table(rows), comparison(rows))))
+
+
+def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
+    """Return the solvers that can serve so many items, and for throughput those that know it.
+
+    Others that know only latency are among them: their plans have a throughput too.
+    """
+    left_out: set[str] = set(BATCHED) if options.items == 1 else set()
+    if options.objective != _THROUGHPUT:
+        left_out |= {name for name in SOLVERS if _LATENCY not in SOLVERS[name].objectives}
+    return tuple(name for name in SOLVERS if name not in left_out)
 
 
 def place_rows(options: PlaceOptions, say: Say) -> list[Row]:
@@ -140,28 +172,34 @@ def place_rows(options: PlaceOptions, say: Say) -> list[Row]:
     HeteroPlaceError
         An instance cannot be built.
     """
-    names = options.solvers or tuple(SOLVERS)
     # Wrong options are told here, once, and not by every process.
-    SolveOptions(time_limit_s=options.budget_s, seed=options.seed)
+    SolveOptions(time_limit_s=options.budget_s, seed=options.seed, items=options.items)
+    if options.items > 1 and options.objective == _THROUGHPUT:
+        raise SolverError(
+            f"--items {options.items} with --objective throughput: items follow each other there "
+            f"one by one; leave out one of the two"
+        )
+    names = options.solvers or default_solvers(options)
     for name in names:
         get_solver(name)
     rows: list[Row] = []
     for instance in select(options.only):
-        facts = _facts(instance.name)
+        facts = _facts(instance.name, options)
         found = []
         for solver in names:
             answer = _solve(instance.name, solver, options)
             say(f"{instance.name}: {solver}: {_summary(answer)}")
             found.append((solver, answer))
-        rows += _finish(instance.name, facts, found)
+        rows += _finish(instance.name, facts, found, options)
     return rows
 
 
-def _finish(graph: str, facts: Row, found: list[tuple[str, Row]]) -> list[Row]:
+def _finish(
+    graph: str, facts: Row, found: list[tuple[str, Row]], options: PlaceOptions
+) -> list[Row]:
     """Put together the rows of one graph: the bound is the best of all."""
-    bounds = [facts["bound"], *(answer["bound"] for _, answer in found)]
-    bound = max(value for value in bounds if isinstance(value, int))
-    single = facts["best_single"]
+    answers = [answer for _, answer in found]
+    bound = _best_bound("bound", facts, answers)
     rows = []
     for solver, answer in found:
         makespan = answer["makespan"]
@@ -174,24 +212,52 @@ def _finish(graph: str, facts: Row, found: list[tuple[str, Row]]) -> list[Row]:
             "peak_mb": answer["peak_mb"],
             "makespan": makespan,
             "bound": bound,
-            "gap": None,
-            "vs_best_single": None,
+            "gap": _gap(makespan, bound),
+            "vs_best_single": _ratio(facts["best_single"], makespan),
             "memory_ok": answer["memory_ok"],
             "congestion": facts["congestion"],
+            "budget_seconds": options.budget_s,
+            "items": options.items,
             "cpu_seconds": answer["cpu_seconds"],
             "build_seconds": answer["build_seconds"],
             "note": answer["note"],
         }
-        if isinstance(makespan, int):
-            row["gap"] = round((makespan - bound) / makespan, 6) if makespan else 0.0
-            if isinstance(single, int):
-                row["vs_best_single"] = round(single / makespan, 4) if makespan else 1.0
+        if options.objective == _THROUGHPUT:
+            item_ns, item_bound = answer["item_ns"], _best_bound("item_bound", facts, answers)
+            row |= {
+                "item_ns": item_ns,
+                "items_per_second": _per_second(item_ns),
+                "item_bound": item_bound,
+                "item_gap": _gap(item_ns, item_bound),
+                "vs_best_single": _ratio(facts["best_single_item"], item_ns),
+            }
         rows.append(row)
     return rows
 
 
-def _facts(instance: str) -> Row:
-    done = _worker([instance], None)
+def _best_bound(key: str, facts: Row, answers: list[Row]) -> int:
+    bounds = [facts[key], *(answer[key] for answer in answers)]
+    return max(value for value in bounds if isinstance(value, int))
+
+
+def _gap(time_ns: object, bound_ns: int) -> float | None:
+    if not isinstance(time_ns, int):
+        return None
+    return round((time_ns - bound_ns) / time_ns, 6) if time_ns else 0.0
+
+
+def _ratio(single_ns: object, time_ns: object) -> float | None:
+    if not isinstance(single_ns, int) or not isinstance(time_ns, int):
+        return None
+    return round(single_ns / time_ns, 4) if time_ns else 1.0
+
+
+def _per_second(item_ns: object) -> float | None:
+    return round(1e9 / item_ns, 6) if isinstance(item_ns, int) and item_ns else None
+
+
+def _facts(instance: str, options: PlaceOptions) -> Row:
+    done = _worker([instance], options, None)
     if done.returncode != 0:
         raise HeteroPlaceError(f"instance {instance} cannot be built: {_last_words(done.stderr)}")
     facts: Row = json.loads(done.stdout.splitlines()[-1])
@@ -201,12 +267,14 @@ def _facts(instance: str) -> Row:
 def _solve(instance: str, solver: str, options: PlaceOptions) -> Row:
     """Run one solver in its own process; whatever happens to it becomes a note."""
     failed: Row = dict.fromkeys(
-        ("seconds", "cpu_seconds", "build_seconds", "peak_mb", "makespan", "bound", "memory_ok")
+        (
+            *("seconds", "cpu_seconds", "build_seconds", "peak_mb", "memory_ok"),
+            *("makespan", "bound", "item_ns", "item_bound"),
+        )
     )
     limit = 10 * options.budget_s + _GRACE_S
     try:
-        arguments = [instance, solver, str(options.budget_s), str(options.seed)]
-        done = _worker(arguments, limit)
+        done = _worker([instance, solver], options, limit)
     except subprocess.TimeoutExpired:
         return failed | {"note": f"ended after {limit:.0f} s; the budget was {options.budget_s} s"}
     if done.returncode != 0:
@@ -216,8 +284,12 @@ def _solve(instance: str, solver: str, options: PlaceOptions) -> Row:
     return answer
 
 
-def _worker(arguments: list[str], limit_s: float | None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "heteroplace.bench.place_worker", *arguments]
+def _worker(
+    names: list[str], options: PlaceOptions, limit_s: float | None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "heteroplace.bench.place_worker", *names]
+    command += ["--budget", str(options.budget_s), "--seed", str(options.seed)]
+    command += ["--objective", options.objective, "--items", str(options.items)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
 
 
@@ -228,10 +300,12 @@ def _last_words(text: str) -> str:
 def _summary(answer: Row) -> str:
     if answer["makespan"] is None:
         return str(answer["note"]).partition("\n")[0][:_NOTE_CHARACTERS]
-    time = _number(answer["makespan"], "{:.3f} ms", 1e-6)
+    text = _milliseconds(answer["makespan"])
+    if answer["item_ns"] is not None:
+        text = f"{_milliseconds(answer['item_ns'])} per item, {text} for one"
     fits = "" if answer["memory_ok"] else ", does not fit in memory"
-    return f"{time} in {_number(answer['seconds'], '{:.3f} s')}{fits}"
+    return f"{text}, in {answer['seconds']} s{fits}"
 
 
-def _number(value: object, form: str, factor: float = 1.0) -> str:
-    return form.format(value * factor) if isinstance(value, int | float) else "-"
+def _milliseconds(time_ns: object) -> str:
+    return f"{int(str(time_ns)) / 1e6:.3f} ms"

@@ -1,7 +1,7 @@
 """One solver on one instance, in a process of its own: build, solve, check, print a line of JSON.
 
-    python -m heteroplace.bench.place_worker INSTANCE SOLVER BUDGET_S SEED
-    python -m heteroplace.bench.place_worker INSTANCE                        facts without a solver
+    python -m heteroplace.bench.place_worker INSTANCE SOLVER [--budget S] [--seed N] [...]
+    python -m heteroplace.bench.place_worker INSTANCE [...]              facts without a solver
 
 A process of its own, so that peak memory is that of one solver, and nothing that one solver keeps
 helps the next. Every plan is judged by `check_plan` and timed by the package's one simulator, under
@@ -18,15 +18,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
+from heteroplace.simulate.pipeline import repeat_plan
+from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import get_solver, lower_bound
-from heteroplace.solve.base import Problem, SolveOptions
-from heteroplace.solve.single import single_makespans
+from heteroplace.solve.base import OBJECTIVES, Problem, SolveOptions
+from heteroplace.solve.batched import batch_bound
+from heteroplace.solve.prices import price_bound
+from heteroplace.solve.single import single_plan
 
+THROUGHPUT = OBJECTIVES[1]
 _NO_LIMIT_BYTES = 2**60
+_PRICE_EVALUATIONS = 60
+_PRICE_LIMIT_S = 10.0
+
+Row = dict[str, object]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,69 +44,116 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m heteroplace.bench.place_worker")
     parser.add_argument("instance")
     parser.add_argument("solver", nargs="?")
-    parser.add_argument("budget_s", nargs="?", type=float, default=10.0)
-    parser.add_argument("seed", nargs="?", type=int, default=0)
-    options = parser.parse_args(arguments)
+    parser.add_argument("--budget", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--objective", choices=OBJECTIVES, default=OBJECTIVES[0])
+    parser.add_argument("--items", type=int, default=1)
+    given = parser.parse_args(arguments)
     begin = time.perf_counter()
-    problem = get_instance(options.instance).build()
+    problem = get_instance(given.instance).build()
+    if given.items > 1:
+        problem = with_batches(problem, given.items)
     build_s = time.perf_counter() - begin
-    if options.solver is None:
-        result = facts(problem)
+    options = SolveOptions(
+        objective=given.objective, time_limit_s=given.budget, items=given.items, seed=given.seed
+    )
+    if given.solver is None:
+        result = facts(problem, options)
     else:
-        limits = SolveOptions(time_limit_s=options.budget_s, seed=options.seed)
-        result = measure(problem, options.solver, limits)
+        result = measure(problem, given.solver, options)
     print(json.dumps(result | {"build_seconds": round(build_s, 3)}))
     return 0
 
 
-def facts(problem: Problem) -> dict[str, object]:
-    """Return sizes, the cheap lower bound and the best device on which everything fits."""
-    singles = single_makespans(problem)
-    return {
+def facts(problem: Problem, options: SolveOptions) -> Row:
+    """Return sizes, cheap bounds, and the best device on which everything fits.
+
+    "best_single" is the makespan of all items; for throughput there are "best_single_item" and
+    "item_bound", times per item. In ns; None where nothing fits.
+    """
+    plans = [single_plan(problem, device) for device in range(len(problem.cluster.devices))]
+    judged = [judge(problem, plan, options) for plan in plans if isinstance(plan, Plan)]
+    fitting = [row for row in judged if row["makespan"] is not None and row["memory_ok"]]
+    singles = [int(str(row["makespan"])) for row in fitting]
+    is_many = options.items > 1
+    row: Row = {
         "tasks": len(problem.graph.tasks),
         "cluster": problem.cluster.name,
         "congestion": problem.cluster.congestion,
-        "bound": lower_bound(problem).ns,
-        "best_single": min(singles.values(), default=None),
+        "bound": batch_bound(problem, options.items) if is_many else lower_bound(problem).ns,
+        "best_single": min(singles, default=None),
     }
+    if options.objective == THROUGHPUT:
+        items = [int(str(row["item_ns"])) for row in fitting]
+        best = min(items, default=None)
+        reference = best or int(str(row["bound"]))
+        prices = price_bound(problem, reference, _PRICE_EVALUATIONS, _PRICE_LIMIT_S)
+        row |= {"best_single_item": best, "item_bound": prices.bound_ns}
+    return row
 
 
-def measure(problem: Problem, solver: str, options: SolveOptions) -> dict[str, object]:
+def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     """Solve and judge the plan.
+
+    A solver that does not offer the objective of `options` is asked for low latency.
 
     Returns
     -------
     dict
-        "makespan" in ns, or None with the reason in "note"; "bound" in ns, None if the solver gives
-        no plan; "memory_ok"; wall and processor seconds of the solve, which include turning the
-        problem into the core's arrays; "peak_mb" of the process (MB, 10**6 bytes) at its end.
+        What `judge` returns, "makespan" None if the solver gives no plan, with the reason in
+        "note"; "bound", and for throughput "item_bound", as the solver has proven it, in ns, or
+        None; wall and processor seconds of the solve, which include turning the problem into the
+        core's arrays; "peak_mb" of the process (MB, 10**6 bytes) at its end.
     """
     wall, cpu = time.perf_counter(), time.process_time()
     found, note = None, ""
     try:
-        found = get_solver(solver).solve(problem, options)
+        chosen = get_solver(solver)
+        is_offered = options.objective in chosen.objectives
+        asked = options if is_offered else replace(options, objective=OBJECTIVES[0])
+        found = chosen.solve(problem, asked)
     except HeteroPlaceError as refusal:
         note = f"{type(refusal).__name__}: {refusal}"
-    row: dict[str, object] = {
+    row: Row = {
         "seconds": round(time.perf_counter() - wall, 4),
         "cpu_seconds": round(time.process_time() - cpu, 4),
         # Before the plan is checked: the judge is not the solver.
         "peak_mb": round(peak_bytes() / 1e6, 1),
+        "bound": None,
+        "item_bound": None,
     }
     if found is None:
-        return row | {"makespan": None, "bound": None, "memory_ok": None, "note": note}
-    times = problem.native.simulate(found.plan.steps)
+        return row | {"makespan": None, "item_ns": None, "memory_ok": None, "note": note}
+    # A plan for one item proves nothing about the batches of several.
+    if found.plan.items == options.items:
+        is_item_bound = asked.objective == THROUGHPUT
+        row["item_bound" if is_item_bound else "bound"] = found.bound_ns
+    return row | judge(problem, found.plan, options)
+
+
+def judge(problem: Problem, plan: Plan, options: SolveOptions) -> Row:
+    """Return what the simulator and the rules say of a plan, repeated to serve all items.
+
+    Returns
+    -------
+    dict
+        "makespan" and, for throughput, "item_ns" in ns, both None for an invalid plan, with the
+        reason in "note"; "memory_ok".
+    """
+    if plan.items < options.items:
+        plan = repeat_plan(plan, options.items // plan.items)
+    times = problem.native.simulate(plan.steps, plan.items)
     memories = problem.cluster.memories
     is_memory_ok = all(
         used <= memory.bytes for used, memory in zip(times.used_bytes, memories, strict=True)
     )
-    fault = _fault(problem, found.plan, is_memory_ok)
-    return row | {
-        "makespan": None if fault else times.makespan_ns,
-        "bound": found.bound_ns,
-        "memory_ok": is_memory_ok,
-        "note": fault,
-    }
+    note = _fault(problem, plan, is_memory_ok)
+    row: Row = {"makespan": None, "item_ns": None, "memory_ok": is_memory_ok, "note": note}
+    if not note:
+        row["makespan"] = times.makespan_ns
+        if options.objective == THROUGHPUT:
+            row["item_ns"] = throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
+    return row
 
 
 def peak_bytes() -> int:
