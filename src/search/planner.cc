@@ -15,7 +15,7 @@ constexpr int64_t kMostGrowth = 8;          // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
 constexpr int kJobsOfOnePiece = 4;          // independent runs if there is nothing to divide
 constexpr double kNearRatio = 0.05;         // of a pair of memories half as promising as the best
-constexpr int kJobsOfChain = 8;             // of full length in a round
+constexpr int kJobsOfChain = 8;             // in a round at least
 constexpr int kMostJobs = 64;               // in a round
 
 }  // namespace
@@ -104,10 +104,10 @@ std::vector<Job> JobPlanner::ChainJobs(std::span<const double> price, int round)
   }
   // A round is at most as long as all before it: new patterns soon change what is promising.
   const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
-  const int64_t most = std::min(kJobsOfChain * kStepsOfJob * growth, std::max(steps_, kStepsOfJob));
+  const int64_t end = steps_ + std::min(kJobsOfChain * kStepsOfJob * growth, steps_);
   std::vector<Job> jobs;
-  for (const int64_t end = steps_ + most;
-       !useful.empty() && steps_ < end && static_cast<int>(jobs.size()) < kMostJobs;) {
+  while (!useful.empty() && static_cast<int>(jobs.size()) < kMostJobs) {
+    if (static_cast<int>(jobs.size()) >= kJobsOfChain && steps_ >= end) break;
     const auto best = std::max_element(useful.begin(), useful.end(),
                                        [this, pairs, round](const auto& left, const auto& right) {
                                          return left.first / Spent(left.second, pairs, round) <
