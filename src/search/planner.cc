@@ -16,7 +16,8 @@ constexpr int64_t kMostGrowth = 8;          // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
 constexpr int kJobsOfOnePiece = 4;          // independent runs if there is nothing to divide
 constexpr double kNearRatio = 0.05;         // of a pair of memories half as promising as the best
-constexpr int kJobsOfChain = 8;             // in a round
+constexpr int kJobsOfChain = 8;             // in a round at least
+constexpr int kMostJobs = 64;               // in a round
 
 }  // namespace
 
@@ -35,18 +36,24 @@ JobPlanner::JobPlanner(const Problem& problem, const Chain& chain, const Pattern
   for (int piece_class : chain.piece_class) ++num_pieces_[piece_class];
 }
 
-/*! \brief Evaluations of a job of this round. All jobs of a round take about equally long. */
-int64_t JobPlanner::JobLength(int piece_class, int round) const {
-  const int64_t tasks = chain_.classes[piece_class].num_tasks;
-  if (chain_.num_pieces() <= 1) {
-    return (kLeastBase + kLeastPerTask * tasks) << std::min(round / 2, kMaxDoublings);
-  }
-  const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
-  return std::max<int64_t>(kLeastBase, kStepsOfJob / std::max<int64_t>(1, tasks)) * growth;
+int64_t JobPlanner::LeastLength(int piece_class) const {
+  return kLeastBase + kLeastPerTask * chain_.classes[piece_class].num_tasks;
 }
 
-Job JobPlanner::MakeJob(int piece_class, const Layout& start, int round, int index) const {
-  const int64_t length = JobLength(piece_class, round);
+/*!
+ * \brief Evaluations of the next job of a class and pair: as many as it had so far, so that many
+ * small pieces all get their turn before any of them is searched at length.
+ */
+int64_t JobPlanner::PairLength(size_t cell, size_t pairs, int round) const {
+  const int piece_class = static_cast<int>(cell / pairs);
+  const int64_t tasks = std::max<int64_t>(1, chain_.classes[piece_class].num_tasks);
+  const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
+  const int64_t most = std::max<int64_t>(kLeastBase, kStepsOfJob / tasks) * growth;
+  return std::min(most, std::max(LeastLength(piece_class), spent_[cell]));
+}
+
+Job JobPlanner::MakeJob(int piece_class, const Layout& start, int64_t length, int round,
+                        int index) const {
   Job job;
   job.piece_class = piece_class;
   job.start = start;
@@ -68,15 +75,16 @@ std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts
                                           int round) {
   std::vector<Job> jobs;
   const Pattern& best = patterns_.of(0)[best_pattern];
+  const int64_t length = LeastLength(0) << std::min(round / 2, kMaxDoublings);
   for (int index = 0; index < kJobsOfOnePiece; ++index) {
     const size_t turn = static_cast<size_t>(round) * kJobsOfOnePiece + static_cast<size_t>(index);
     const bool is_fresh = turn < starts.size() || index == kJobsOfOnePiece - 1;
     if (is_fresh) {
       const SearchStart& start = starts[turn % starts.size()];
-      jobs.push_back(MakeJob(0, {start.device, start.order}, round, index));
+      jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));
       jobs.back().options.first_heat = kFirstHeat;
     } else {
-      jobs.push_back(MakeJob(0, best.layout, round, index));
+      jobs.push_back(MakeJob(0, best.layout, length, round, index));
     }
   }
   return jobs;
@@ -98,8 +106,12 @@ std::vector<Job> JobPlanner::ChainJobs(std::span<const double> price, int round)
     const double tasks = chain_.classes[piece_class].num_tasks;
     useful.emplace_back(num_pieces_[piece_class] * cost * nearness * nearness * tasks, cell);
   }
+  // A round is at most as long as all before it: new patterns soon change what is promising.
+  const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
+  const int64_t end = steps_ + std::min(kJobsOfChain * kStepsOfJob * growth, steps_);
   std::vector<Job> jobs;
-  while (!useful.empty() && static_cast<int>(jobs.size()) < kJobsOfChain) {
+  while (!useful.empty() && static_cast<int>(jobs.size()) < kMostJobs) {
+    if (static_cast<int>(jobs.size()) >= kJobsOfChain && steps_ >= end) break;
     const auto best = std::max_element(useful.begin(), useful.end(),
                                        [this, pairs, round](const auto& left, const auto& right) {
                                          return left.first / Spent(left.second, pairs, round) <
@@ -112,7 +124,7 @@ std::vector<Job> JobPlanner::ChainJobs(std::span<const double> price, int round)
 
 /*! \brief Evaluations that a class and pair had so far; never 0. */
 double JobPlanner::Spent(size_t cell, size_t pairs, int round) const {
-  return static_cast<double>(spent_[cell] + JobLength(static_cast<int>(cell / pairs), round));
+  return static_cast<double>(spent_[cell] + PairLength(cell, pairs, round));
 }
 
 void JobPlanner::AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const double> price,
@@ -131,8 +143,10 @@ void JobPlanner::AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const
       if (all[other].exit_memory == exit && all[other].time_ns[entry] != kNever) start = other;
     }
   }
-  spent_[cell] += JobLength(piece_class, round);
-  Job job = MakeJob(piece_class, all[start].layout, round, static_cast<int>(jobs.size()));
+  const int64_t length = PairLength(cell, pairs, round);
+  spent_[cell] += length;
+  steps_ += length * chain_.classes[piece_class].num_tasks;
+  Job job = MakeJob(piece_class, all[start].layout, length, round, static_cast<int>(jobs.size()));
   job.goal.entry = entry;
   job.goal.price.assign(price.begin(), price.end());
   for (int device = 0; device < problem_.num_devices; ++device) {

@@ -40,8 +40,9 @@ class JobPlanner {
   std::vector<Job> ChainJobs(std::span<const double> price, int round);
 
  private:
-  int64_t JobLength(int piece_class, int round) const;
-  Job MakeJob(int piece_class, const Layout& start, int round, int index) const;
+  int64_t LeastLength(int piece_class) const;
+  int64_t PairLength(size_t cell, size_t pairs, int round) const;
+  Job MakeJob(int piece_class, const Layout& start, int64_t length, int round, int index) const;
   double Spent(size_t cell, size_t pairs, int round) const;
   void AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const double> price, int round);
 
@@ -52,6 +53,7 @@ class JobPlanner {
   uint64_t seed_;
   Random random_;
   std::vector<int64_t> spent_;   // [num_classes][num_memories^2], evaluations of jobs
+  int64_t steps_ = 0;            // tasks times evaluations of all jobs
   std::vector<int> num_pieces_;  // [num_classes]
 };
 

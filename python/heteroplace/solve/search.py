@@ -17,7 +17,7 @@ from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.starts import first_draft, start_drafts
 
-PATIENCE_PER_TASK = 20_000
+PATIENCE_PER_TASK = 200_000
 """The search ends after so many evaluations per task without a gain of 0.05 %."""
 MAX_TASKS_TO_BOUND = 10_000
 """Above, the search's own bounds have to do: others would take as long as its first rounds."""
