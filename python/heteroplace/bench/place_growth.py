@@ -102,8 +102,8 @@ def write_growth_plot(rows: list[Row], path: Path) -> None:
             series.setdefault(f"{row['what']}, {row['family']}", []).append(point)
     path.write_text(
         log_log_svg(
-            [Series(name, tuple(points)) for name, points in series.items()],
-            title="Processor time against the size of the graph; dashed: linear growth",
+            [Series(key, tuple(points), key.split(",")[0]) for key, points in series.items()],
+            title="Processor time against the size of the graph",
             x_label="tasks",
             y_label="seconds",
         )
