@@ -249,14 +249,18 @@ class ChainBound {
     return device;
   }
 
-  /*! \brief The part of the work that a class gets: as its part of the tasks. */
+  /*!
+   * \brief The part of the work that a class gets: as its part of the tasks. Each look at a task
+   * tries all pairs of devices; what `max_work` counts is that of four devices.
+   */
   int64_t WorkPerRound(const Piece& piece) const {
     const int rounds = std::max(1, options_.rounds);
     if (options_.max_work == 0) return std::numeric_limits<int64_t>::max() / 2 / rounds;
     double tasks = 0;
     for (const Piece& other : chain_.classes) tasks += other.num_tasks;
+    const double pairs = std::max(1.0, problem_.num_devices * problem_.num_devices / 16.0);
     return static_cast<int64_t>(static_cast<double>(options_.max_work) * piece.num_tasks / tasks /
-                                rounds) +
+                                rounds / pairs) +
            1;
   }
 

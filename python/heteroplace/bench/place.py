@@ -55,8 +55,6 @@ COLUMNS = (
 )
 """Keys of a row that readers of the JSON may rely on."""
 
-BATCHED = ("bmet", "bgreedy", "bheft")
-"""Solvers for several items at once; left out by default where there is only one."""
 _LATENCY, _THROUGHPUT = OBJECTIVES
 
 _GRACE_S = 300.0
@@ -86,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark; `--json` is that of all benchmarks."""
     parser.set_defaults(only=None)
     parser.add_argument(
-        "--solvers", metavar="A,B", help="only these (default: all that apply to objective and items)"
+        "--solvers",
+        metavar="A,B",
+        help="only these (default: all that apply)",
     )
     parser.add_argument(
         "--budget", type=float, default=10.0, metavar="S", help="seconds per solver (default: 10)"
@@ -152,14 +152,17 @@ def table(rows: list[Row]) -> str:
 
 
 def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
-    """Return the solvers that can serve so many items, and for throughput those that know it.
+    """Return all solvers, but those for several items or for throughput only where that is asked.
 
-    Others that know only latency are among them: their plans have a throughput too.
+    Solvers that know only the latency of one item stay: their plans have a throughput too, and can
+    be repeated.
     """
-    left_out: set[str] = set(BATCHED) if options.items == 1 else set()
-    if options.objective != _THROUGHPUT:
-        left_out |= {name for name in SOLVERS if _LATENCY not in SOLVERS[name].objectives}
-    return tuple(name for name in SOLVERS if name not in left_out)
+    return tuple(
+        name
+        for name in SOLVERS
+        if (options.items > 1 or not SOLVERS[name].takes_items)
+        and (options.objective == _THROUGHPUT or _LATENCY in SOLVERS[name].objectives)
+    )
 
 
 def place_rows(options: PlaceOptions, say: Say) -> list[Row]:

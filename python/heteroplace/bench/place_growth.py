@@ -1,9 +1,10 @@
-"""`bench place --growth`: processor time of HEFT, ETF and the simulator against the graph's size.
+"""`bench place --growth`: processor time of the core's parts against the graph's size.
 
-Layered graphs of one shape (equal width, density and costs) and growing depth, so that time per
-task is constant if the algorithm is linear. Median of several runs in this process; making the
-graph is not counted, and the core's arrays are made before. The simulator's time includes handing
-it the steps, the schedulers' includes handing back the plan.
+Two families of one shape and growing depth, so that time per task is constant if an algorithm is
+linear: layered graphs (equal width, density and costs), and transformers (equal layers). Median of
+several runs in this process; making the graph and the core's arrays is not counted. HEFT, ETF and
+m-ETF are timed up to the arrays of the plan; the simulator's time includes handing it a plan's
+steps. "search" is one evaluation of a local change, the mean over a second of search on one thread.
 """
 
 from __future__ import annotations
@@ -15,102 +16,154 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from heteroplace.bench.line_plot import Series, log_log_svg
-from heteroplace.bench.suites.catalogue import layered
+from heteroplace.bench.suites.catalogue import layered, transformer
 from heteroplace.bench.suites.layered import Layered
+from heteroplace.bench.suites.transformer import Transformer
+from heteroplace.native import baselines
 from heteroplace.report.tables import format_table
-from heteroplace.solve import SOLVERS
-from heteroplace.solve.base import Problem, SolveOptions
+from heteroplace.solve.base import Problem
 
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
+FAMILIES = ("layered", "transformer")
+SEARCH = "search"
 _RUNS = 5
 _FILL = 0.3
 """Memory that is not tight: HEFT would run into full memories at some size and change its way."""
-_BUDGET_S = 600.0
+_CLUSTER = "inter"
+_HEADS, _HIDDEN, _LENGTH = 16, 1024, 2048
+"""Of a layer of the transformers, 203 tasks."""
+_SEARCH_S = 1.0
 
 Row = dict[str, object]
 
 
-def growth_rows(say: Callable[[str], None], sizes: Sequence[int] = SIZES) -> list[Row]:
+def growth_rows(
+    say: Callable[[str], None],
+    sizes: Sequence[int] = SIZES,
+    families: Sequence[str] = FAMILIES,
+    search_s: float = _SEARCH_S,
+) -> list[Row]:
     """Measure all sizes.
 
     Returns
     -------
     list of dict
-        Keys: what ("heft", "etf", "simulator"), tasks, edges, steps, cpu_seconds (median),
-        spread_seconds (half the interquartile range), runs, ns_per_task.
+        Keys: family, what ("heft", "etf", "m-etf", "simulator", "search"), tasks, edges, steps,
+        cpu_seconds (median; "search": of one evaluation), spread_seconds (half the interquartile
+        range), runs, ns_per_task.
     """
     rows = []
-    for size in sizes:
-        problem = layered(Layered(size), _FILL)
-        edges = sum(len(tensor.consumers) for tensor in problem.graph.tensors)
-        for what, (action, steps) in _actions(problem).items():
-            times = _measure(action)
-            median = statistics.median(times)
-            quartiles = statistics.quantiles(times, n=4)
-            rows.append(
-                {
-                    "what": what,
-                    "tasks": size,
-                    "edges": edges,
-                    "steps": steps,
-                    "cpu_seconds": round(median, 6),
-                    "spread_seconds": round((quartiles[2] - quartiles[0]) / 2, 6),
-                    "runs": len(times),
-                    "ns_per_task": round(median / size * 1e9),
-                }
-            )
-            say(f"{what}, {size} tasks: {median * 1e3:.1f} ms")
-    return sorted(rows, key=lambda row: str(row["what"]))
+    for family in families:
+        for size in sizes:
+            problem = _problem(family, size)
+            tasks = len(problem.graph.tasks)
+            facts: Row = {
+                "tasks": tasks,
+                "edges": sum(len(tensor.consumers) for tensor in problem.graph.tensors),
+            }
+            for what, (action, steps) in _actions(problem).items():
+                row = _row(what, _measure(action), tasks)
+                rows.append({"family": family} | row | facts | {"steps": steps})
+                say(f"{family}, {tasks} tasks: {what}: {float(str(row['cpu_seconds'])):.6f} s")
+            row = _row(SEARCH, [_evaluation_s(problem, search_s)], tasks)
+            rows.append({"family": family} | row | facts | {"steps": 0})
+            say(f"{family}, {tasks} tasks: one evaluation: {row['cpu_seconds']} s")
+    return sorted(rows, key=lambda row: (str(row["family"]), str(row["what"])))
 
 
 def growth_table(rows: list[Row]) -> str:
     """Return the rows as text."""
     cells = [
         [
+            str(row["family"]),
             str(row["what"]),
             f"{row['tasks']:,}",
             f"{row['edges']:,}",
-            f"{row['steps']:,}",
-            f"{row['cpu_seconds']:.4f}",
-            f"{row['spread_seconds']:.4f}",
-            f"{row['ns_per_task']:,}",
+            f"{row['steps']:,}" if row["steps"] else "-",
+            _seconds(row["cpu_seconds"]),
+            _seconds(row["spread_seconds"]),
+            f"{row['ns_per_task']:,}" if row["what"] != SEARCH else "-",
         ]
         for row in rows
     ]
-    headers = ["what", "tasks", "edges", "steps", "cpu s", "spread", "ns per task"]
-    return format_table(headers, cells, "<>>>>>>")
+    headers = ["family", "what", "tasks", "edges", "steps", "cpu s", "spread", "ns per task"]
+    return format_table(headers, cells, "<<>>>>>>")
 
 
 def write_growth_plot(rows: list[Row], path: Path) -> None:
-    """Write the times over the sizes as a self-contained SVG, both axes logarithmic."""
+    """Write the times over the sizes as a self-contained SVG, both axes logarithmic.
+
+    Evaluations of the search are left out: they do not take the time of a plan.
+    """
     series: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
-        point = (float(str(row["tasks"])), float(str(row["cpu_seconds"])))
-        series.setdefault(str(row["what"]), []).append(point)
+        if row["what"] != SEARCH:
+            point = (float(str(row["tasks"])), float(str(row["cpu_seconds"])))
+            series.setdefault(f"{row['what']}, {row['family']}", []).append(point)
     path.write_text(
         log_log_svg(
-            [Series(name, tuple(points)) for name, points in series.items()],
-            title="Processor time against the size of layered graphs",
+            [Series(key, tuple(points), key.split(",")[0]) for key, points in series.items()],
+            title="Processor time against the size of the graph",
             x_label="tasks",
             y_label="seconds",
         )
     )
 
 
+def _problem(family: str, size: int) -> Problem:
+    if family == "layered":
+        return layered(Layered(size), _FILL)
+    per_layer = Transformer("", 1, _HIDDEN, _HEADS, 1, _LENGTH).num_tasks
+    layers = max(1, round(size / per_layer))
+    model = Transformer(f"depth{layers}", layers, _HIDDEN, _HEADS, 1, _LENGTH)
+    return transformer(model, _CLUSTER, _FILL)
+
+
 def _actions(problem: Problem) -> dict[str, tuple[Callable[[], object], int]]:
     """What is measured, and how many steps the plan of it has."""
     native = problem.native
     devices = range(len(problem.cluster.devices))
-    steps = native.heft(devices).steps
-    actions: dict[str, tuple[Callable[[], object], int]] = {
-        "heft": (lambda: native.heft(devices), len(steps)),
-        "simulator": (lambda: native.simulate(steps), len(steps)),
+    makers: dict[str, Callable[[], object]] = {
+        "heft": lambda: native.heft(devices),
+        "etf": lambda: baselines.etf(native),
+        "m-etf": lambda: baselines.m_etf(native),
     }
-    if "etf" in SOLVERS:
-        etf, options = SOLVERS["etf"], SolveOptions(time_limit_s=_BUDGET_S)
-        plan = etf.solve(problem, options).plan
-        actions["etf"] = (lambda: etf.solve(problem, options), len(plan.steps))
-    return actions
+    counts = {
+        "heft": len(native.heft(devices).rows),
+        "etf": len(baselines.etf(native).rows),
+        "m-etf": len(baselines.m_etf(native).rows),
+    }
+    steps = native.heft(devices).steps
+    makers["simulator"] = lambda: native.simulate(steps)
+    counts["simulator"] = len(steps)
+    return {what: (make, counts[what]) for what, make in makers.items()}
+
+
+def _evaluation_s(problem: Problem, search_s: float) -> float:
+    """Processor seconds of one evaluation, all that the search does around it included."""
+    start = problem.native.heft(range(len(problem.cluster.devices)))
+    begin = time.process_time()
+    found = problem.native.search(
+        [start], max_evaluations=None, time_limit_s=search_s, seed=0, threads=1, finds_bound=False
+    )
+    return (time.process_time() - begin) / max(1, found.num_evaluations)
+
+
+def _row(what: str, times: Sequence[float], tasks: int) -> Row:
+    median = statistics.median(times)
+    quartiles = statistics.quantiles(times, n=4) if len(times) > 1 else [median] * 3
+    return {
+        "what": what,
+        "cpu_seconds": float(f"{median:.4g}"),
+        "spread_seconds": float(f"{(quartiles[2] - quartiles[0]) / 2:.4g}"),
+        "runs": len(times),
+        "ns_per_task": round(median / tasks * 1e9),
+    }
+
+
+def _seconds(value: object) -> str:
+    seconds = float(str(value))
+    return f"{seconds:.5f}" if seconds >= 1e-4 or seconds == 0 else f"{seconds:.2e}"
 
 
 def _measure(action: Callable[[], object]) -> list[float]:

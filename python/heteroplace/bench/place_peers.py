@@ -74,7 +74,16 @@ def peer_rows(say: Say, instances: tuple[str, ...] = (SMALL, LARGE)) -> list[Row
 
 def peer_table(rows: list[Row]) -> str:
     """Return the rows as text, with a line on what was not measured."""
-    headers = ["graph", "tasks", "solver", "what", "cpu s", "makespan ms", "vs plain", "vs published"]
+    headers = [
+        "graph",
+        "tasks",
+        "solver",
+        "what",
+        "cpu s",
+        "makespan ms",
+        "vs plain",
+        "vs published",
+    ]
     cells = [
         [
             str(row["graph"]),

@@ -52,14 +52,18 @@ def comparison(rows: list[Row]) -> str:
     """Return a sentence for each (graph, solver) with a valid plan shorter than that of our search.
 
     Also where our search is behind the best single device, or below the bound, which cannot be.
-    "" if no solver of `OWN` for the objective is among the rows.
+    "" if no solver of `OWN` for the objective is among the rows, or for several items: there is
+    none of ours that makes plans for them.
     """
+    if any(row["items"] != 1 for row in rows):
+        return ""
     key, bound = ("item_ns", "item_bound") if is_for_items(rows) else ("makespan", "bound")
     own = OWN[1] if is_for_items(rows) else OWN[0]
     mine = {row["graph"]: row for row in rows if row["solver"] == own}
     if not mine:
         return ""
-    faults, compared = [], 0
+    faults: list[str] = []
+    compared = 0
     for graph, row in mine.items():
         ours = row[key]
         for other in rows:
@@ -67,7 +71,9 @@ def comparison(rows: list[Row]) -> str:
             if other["graph"] != graph or not isinstance(theirs, int) or not other["memory_ok"]:
                 continue
             if isinstance(other[bound], int) and theirs < int(str(other[bound])):
-                faults.append(f"{graph}: {other['solver']} is below the bound: one of them is wrong")
+                faults.append(
+                    f"{graph}: {other['solver']} is below the bound: one of them is wrong"
+                )
             if other is row:
                 continue
             compared += 1
@@ -79,8 +85,9 @@ def comparison(rows: list[Row]) -> str:
         single = row["vs_best_single"]
         if isinstance(single, int | float) and single < 1:
             faults.append(f"{graph}: {own} is behind the best single device")
-    text = f"{own} against {compared} plans on {len(mine)} graphs: "
-    return text + ("never behind" if not faults else "\n  ".join(["", *faults]).lstrip(" "))
+    what = "plan" if compared == 1 else "plans"
+    text = f"{own} against {compared} {what} on {len(mine)} graphs: "
+    return text + "\n  ".join([f"{len(faults)} faults" if faults else "never behind", *faults])
 
 
 def _number(value: object, form: str, factor: float = 1.0) -> str:

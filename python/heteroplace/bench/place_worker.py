@@ -95,7 +95,8 @@ def facts(problem: Problem, options: SolveOptions) -> Row:
 def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     """Solve and judge the plan.
 
-    A solver that does not offer the objective of `options` is asked for low latency.
+    A solver that does not offer the objective of `options` is asked for low latency, one that makes
+    plans for one item is asked for that.
 
     Returns
     -------
@@ -109,8 +110,11 @@ def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
     found, note = None, ""
     try:
         chosen = get_solver(solver)
-        is_offered = options.objective in chosen.objectives
-        asked = options if is_offered else replace(options, objective=OBJECTIVES[0])
+        asked = options
+        if options.objective not in chosen.objectives:
+            asked = replace(asked, objective=OBJECTIVES[0])
+        if not chosen.takes_items:
+            asked = replace(asked, items=1)
         found = chosen.solve(problem, asked)
     except HeteroPlaceError as refusal:
         note = f"{type(refusal).__name__}: {refusal}"
