@@ -17,8 +17,11 @@ from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.starts import first_draft, start_drafts
 
-PATIENCE_PER_TASK = 200_000
-"""The search ends after so many evaluations per task without a gain of 0.05 %."""
+PATIENCE_PER_TASK = 20_000
+"""`auto` ends the search after so many evaluations per task without a gain of 0.05 %; it has better
+things to do then."""
+_LONG_PATIENCE = 10
+"""The solver `search` itself has so many times as much: late gains are rare, not impossible."""
 MAX_TASKS_TO_BOUND = 10_000
 """Above, the search's own bounds have to do: others would take as long as its first rounds."""
 _START_SHARE = 0.1
@@ -59,7 +62,8 @@ class SearchSolver:
         starts = [draft for _, draft in start_drafts(problem, _START_SHARE * options.time_limit_s)]
         spare = PLAN_S_PER_TASK * len(problem.graph.tasks)
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
-        end = run_search(problem, starts or [draft], options, left, bound)
+        patience = _LONG_PATIENCE * PATIENCE_PER_TASK
+        end = run_search(problem, starts or [draft], options, left, bound, patience)
         if end.draft.violation:
             raise no_placement_error(problem)
         plan = problem.native.plan(end.draft.steps, f"search seed {options.seed}")
@@ -88,6 +92,7 @@ def run_search(
     options: SolveOptions,
     time_limit_s: float,
     bound_ns: int,
+    patience_per_task: int = PATIENCE_PER_TASK,
 ) -> SearchEnd:
     """Search from `starts`; the result is never longer than the shortest of those that fit."""
     native = problem.native
@@ -102,7 +107,7 @@ def run_search(
         time_limit_s=time_limit_s,
         seed=options.seed,
         bound_ns=bound_ns,
-        patience=PATIENCE_PER_TASK * max(1, len(problem.graph.tasks)),
+        patience=patience_per_task * max(1, len(problem.graph.tasks)),
         threads=options.threads,
         progress=None if options.progress is None else progress,
     )
