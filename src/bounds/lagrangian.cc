@@ -81,6 +81,7 @@ class ChainBound {
       for (int sample = 0; sample < options_.num_samples; ++sample) {
         outcome.samples.push_back(Sample(static_cast<double>(sample) / options_.num_samples));
       }
+      for (int device = 0; device < problem_.num_devices; ++device) SampleAround(device, outcome);
     }
     return outcome;
   }
@@ -216,6 +217,18 @@ class ChainBound {
       slope[memory] -= room_[memory];
     }
     return value;
+  }
+
+  /*! \brief Adds a placement with all cuts on one device, if they may be there. */
+  void SampleAround(int device, BoundOutcome& outcome) {
+    for (int piece = 0; piece + 1 < chain_.num_pieces(); ++piece) {
+      const int cut = chain_.first_task[piece + 1] - 1;
+      if (problem_.Run(cut, device) == kImpossible) return;
+    }
+    std::fill(path_.begin(), path_.end(), device);
+    path_.front() = -1;
+    path_.back() = -1;
+    outcome.samples.push_back(Sample(0.0));
   }
 
   /*! \brief A placement along the latest path. */

@@ -27,8 +27,8 @@ struct BoundOutcome {
   int64_t bound_ns = 0;
   std::vector<double> price;  // [num_memories], ns per byte
   int rounds = 0;
-  // [num_samples][num_tasks], devices: what the bound's relaxed plans look like. They may lack
-  // memory and tear groups.
+  // [num_samples + num_devices or less][num_tasks], devices: what the bound's relaxed plans look
+  // like; the last ones with all cuts on one device. They may lack memory and tear groups.
   std::vector<std::vector<int>> samples;
 };
 

@@ -6,7 +6,8 @@ namespace heteroplace {
 
 namespace {
 
-constexpr double kFirstHeat = 0.01;    // temperature of the first rounds, as a part of the time
+constexpr double kFirstHeat = 0.01;  // temperature of the first rounds, as a part of the time
+constexpr double kLastHeat = 0.0012;
 constexpr double kLaterHeat = 0.004;   // and of the later ones
 constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one piece, per task
 constexpr int64_t kLeastBase = 1000;   // and in any case
@@ -57,7 +58,10 @@ Job JobPlanner::MakeJob(int piece_class, const Layout& start, int64_t length, in
   job.piece_class = piece_class;
   job.start = start;
   job.options.max_evaluations = length;
-  job.options.first_heat = round < 2 || round % 4 == 3 ? kFirstHeat : kLaterHeat;
+  // In turn: to leave a valley, to look around in it, to go down in it.
+  job.options.first_heat = round < 2 || round % 4 == 3 ? kFirstHeat
+                           : round % 2 == 0            ? kLaterHeat
+                                                       : kLastHeat;
   job.options.seed =
       Random(seed_ * 0x10001U + static_cast<uint64_t>(round) * 4096U + static_cast<uint64_t>(index))
           .Next();

@@ -167,7 +167,7 @@ def test_random_expressions_fold_to_what_tvm_computes(
 ) -> None:
     generator = np.random.default_rng(seed)
     expr = relay.const(generator.uniform(0.5, 2, shape).astype("float32"))
-    for _ in range(data.draw(st.integers(1, 4))):
+    for _ in range(data.draw(st.integers(1, 2))):  # TVM compiles every op: 40 ms
         other = relay.const(generator.uniform(0.5, 2, shape[-1:]).astype("float32"))
         step = data.draw(st.sampled_from(["add", "multiply", "divide", "sqrt", "max", "tile"]))
         if step in ("add", "multiply", "divide"):

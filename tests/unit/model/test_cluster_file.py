@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from importlib import resources
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import (
@@ -26,8 +26,8 @@ from heteroplace.model.cluster_file import (
     save_cluster,
 )
 
-SCHEMA = json.loads(
-    (resources.files("heteroplace") / "schemas/cluster.schema.json").read_text("utf-8")
+VALIDATOR = Draft202012Validator(
+    json.loads((resources.files("heteroplace") / "schemas/cluster.schema.json").read_text("utf-8"))
 )
 
 
@@ -138,7 +138,7 @@ def test_wrong_congestion_engines_or_batch_sizes_are_faults(changes, message):
     (value if "congestion" in changes else value["devices"][0]).update(changes)
     with pytest.raises(ClusterError, match=message):
         cluster_from_json(value)
-    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(value)
+    assert not VALIDATOR.is_valid(value)
 
 
 def test_what_a_cluster_leaves_at_its_default_is_not_written():
@@ -240,7 +240,7 @@ def test_reader_and_schema_refuse_the_same_forms(case):
     value, message = FORM_FAULTS[case]
     with pytest.raises(ClusterError, match=message):
         cluster_from_json(value)
-    assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(value)
+    assert not VALIDATOR.is_valid(value)
 
 
 @pytest.mark.parametrize("case", MEANING_FAULTS)
@@ -248,7 +248,7 @@ def test_faults_of_meaning_are_refused(case):
     value, message = MEANING_FAULTS[case]
     with pytest.raises(ClusterError, match=message):
         cluster_from_json(value)
-    jsonschema.validate(value, SCHEMA)
+    VALIDATOR.validate(value)
 
 
 @pytest.mark.parametrize("name", ready_made_clusters())
@@ -257,7 +257,7 @@ def test_ready_made_clusters_load_and_fit_the_schema(name):
     assert cluster.name == name
     folder = resources.files("heteroplace") / "clusters"
     value = json.loads((folder / f"{name.replace('-', '_')}.json").read_text("utf-8"))
-    jsonschema.validate(value, SCHEMA)
+    VALIDATOR.validate(value)
 
 
 def test_moirai_bandwidths_are_exact():
@@ -334,7 +334,7 @@ def clusters(draw):
 def test_saved_cluster_is_read_back_equal(cluster):
     value = json.loads(json.dumps(cluster_to_json(cluster)))
     assert cluster_from_json(value) == cluster
-    jsonschema.validate(value, SCHEMA)
+    VALIDATOR.validate(value)
 
 
 def test_save_then_load_and_no_stray_files(tmp_path):
@@ -349,3 +349,7 @@ def test_cluster_that_no_file_can_hold_is_not_saved(tmp_path):
     with pytest.raises(ClusterError, match="a name that is not also a size"):
         save_cluster(cluster, tmp_path / "box.json")
     assert not list(tmp_path.iterdir())
+
+
+def test_schema_is_valid():
+    Draft202012Validator.check_schema(VALIDATOR.schema)

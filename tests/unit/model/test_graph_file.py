@@ -3,10 +3,10 @@
 import json
 from importlib import resources
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from heteroplace.errors import CostMismatchError, GraphError, MissingCostError, PlanError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -29,7 +29,7 @@ def schema(name):
     return json.loads((folder / f"{name}.schema.json").read_text("utf-8"))
 
 
-SCHEMAS = {name: schema(name) for name in ("graph", "costs", "plan")}
+VALIDATORS = {name: Draft202012Validator(schema(name)) for name in ("graph", "costs", "plan")}
 
 CLUSTER = Cluster(
     "pair",
@@ -140,7 +140,7 @@ def test_graph_reader_and_schema_refuse_the_same_forms(case):
     value, message = GRAPH_FORM_FAULTS[case]
     with pytest.raises(GraphError, match=message):
         graph_from_json(value)
-    assert not jsonschema.Draft202012Validator(SCHEMAS["graph"]).is_valid(value)
+    assert not VALIDATORS["graph"].is_valid(value)
 
 
 @pytest.mark.parametrize("case", GRAPH_MEANING_FAULTS)
@@ -148,7 +148,7 @@ def test_graph_faults_of_meaning_are_refused(case):
     value, message = GRAPH_MEANING_FAULTS[case]
     with pytest.raises(GraphError, match=message):
         graph_from_json(value)
-    jsonschema.validate(value, SCHEMAS["graph"])
+    VALIDATORS["graph"].validate(value)
 
 
 def test_many_faults_are_cut_off():
@@ -208,7 +208,7 @@ def test_saved_graph_is_read_back_equal(graph, data):
     assert read.graph == graph
     assert read.graph.digest() == graph.digest()
     assert read.times == (times or None)
-    jsonschema.validate(value, SCHEMAS["graph"])
+    VALIDATORS["graph"].validate(value)
 
 
 def test_save_graph_then_load(tmp_path):
@@ -266,7 +266,7 @@ def test_saved_costs_are_read_back_equal(graph, data):
     assert {batch: table.rows_of(batch) for batch in table.batches} == rows
     value = json.loads(json.dumps(costs_to_json(table, graph, CLUSTER)))
     assert costs_from_json(value, graph, CLUSTER) == table
-    jsonschema.validate(value, SCHEMAS["costs"])
+    VALIDATORS["costs"].validate(value)
 
 
 @pytest.mark.parametrize("key", ["1", "0", "02", "two", "-2"])
@@ -276,7 +276,7 @@ def test_batch_costs_of_a_wrong_number_are_refused(read, key):
     value["batch_costs"] = {key: value["costs"]}
     with pytest.raises(CostMismatchError, match="expected a number of items above 1 as the key"):
         costs_from_json(value, read.graph, CLUSTER)
-    assert not jsonschema.Draft202012Validator(SCHEMAS["costs"]).is_valid(value)
+    assert not VALIDATORS["costs"].is_valid(value)
 
 
 @pytest.fixture
@@ -309,7 +309,7 @@ def test_all_faults_of_a_cost_file_are_reported_at_once(read):
     assert "$.costs.b.gpu.ns: a cost that is unsupported has no time" in text
     assert '$.costs: the key "c" is missing' in text
     assert '$.costs: unknown key "d"' in text
-    assert not jsonschema.Draft202012Validator(SCHEMAS["costs"]).is_valid(value)
+    assert not VALIDATORS["costs"].is_valid(value)
 
 
 def make_plan(graph):
@@ -323,7 +323,7 @@ def test_saved_plan_is_read_back_equal(read, tmp_path):
     assert load_plan(tmp_path / "plan.json", read.graph, CLUSTER) == plan
     value = json.loads((tmp_path / "plan.json").read_text())
     assert value["steps"][0] == {"copy": "x", "from": "ram", "to": "gram", "via": ["up"]}
-    jsonschema.validate(value, SCHEMAS["plan"])
+    VALIDATORS["plan"].validate(value)
 
 
 @given(graphs(), st.data())
@@ -342,7 +342,7 @@ def test_any_plan_is_read_back_equal(graph, data):
     plan = Plan(graph.digest(), CLUSTER.digest(), chosen, data.draw(st.text(max_size=3)), (), 4)
     value = json.loads(json.dumps(plan_to_json(plan, graph, CLUSTER)))
     assert plan_from_json(value, graph, CLUSTER) == plan
-    jsonschema.validate(value, SCHEMAS["plan"])
+    VALIDATORS["plan"].validate(value)
 
 
 def test_plan_of_two_items_is_read_back_equal(read):
@@ -351,7 +351,7 @@ def test_plan_of_two_items_is_read_back_equal(read):
     value = plan_to_json(plan, read.graph, CLUSTER)
     assert value["items"] == 2
     assert [step["items"] for step in value["steps"]] == [[0, 1], [0, 1], [0]]
-    jsonschema.validate(value, SCHEMAS["plan"])
+    VALIDATORS["plan"].validate(value)
     assert plan_from_json(value, read.graph, CLUSTER) == plan
 
 
@@ -380,7 +380,7 @@ def test_all_faults_of_a_plan_are_reported_at_once(read):
         '  $.steps[1]: the key "on" is missing',
         '  $.steps[1]: unknown key "at"; known keys: items, copy, run, on',
     ]
-    assert not jsonschema.Draft202012Validator(SCHEMAS["plan"]).is_valid(value)
+    assert not VALIDATORS["plan"].is_valid(value)
 
 
 def test_plan_of_another_cluster_is_refused(read, tmp_path):
@@ -391,3 +391,8 @@ def test_plan_of_another_cluster_is_refused(read, tmp_path):
     save_plan(plan, read.graph, CLUSTER, tmp_path / "plan.json")
     with pytest.raises(PlanError, match=r"plan\.json: made for a cluster with digest"):
         load_plan(tmp_path / "plan.json", read.graph, other)
+
+
+@pytest.mark.parametrize("name", VALIDATORS)
+def test_schemas_are_valid(name):
+    Draft202012Validator.check_schema(VALIDATORS[name].schema)
