@@ -14,7 +14,10 @@ from heteroplace.bench import place, place_worker
 from heteroplace.bench.__main__ import main
 from heteroplace.bench.line_plot import Series, log_log_svg
 from heteroplace.bench.place_growth import growth_rows, growth_table, write_growth_plot
+from heteroplace.bench.place_table import comparison
+from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import QUICK, get_instance, instances, layered, select
+from heteroplace.bench.suites.clusters import LAUNCH_NS
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.plan import Plan, Run
@@ -55,7 +58,7 @@ def test_a_row_per_graph_and_solver_with_the_keys_that_readers_rely_on(
     assert single["vs_best_single"] == 1.0
     assert heft["vs_best_single"] == pytest.approx(single["makespan"] / heft["makespan"], abs=1e-3)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 3 and "rwnn/er10x1" in lines[1]
+    assert len(lines) == 3 and "rwnn/er10x1" in lines[1], "without our search nothing is compared"
 
 
 def test_a_refusal_becomes_a_row_that_says_why() -> None:
@@ -98,25 +101,103 @@ def test_an_invalid_plan_has_no_makespan(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "is never run" in str(row["note"])
 
 
+FACTS: place.Row = {
+    "bound": 5, "best_single": 30, "tasks": 1, "cluster": "c", "congestion": "port",
+    "item_bound": 3, "best_single_item": 24,
+}  # fmt: skip
+ANSWER: place.Row = {
+    "seconds": 1.0, "cpu_seconds": 1.0, "build_seconds": 1.0, "peak_mb": 1.0, "memory_ok": True,
+    "note": "", "item_ns": None, "item_bound": None, "bound": None,
+}  # fmt: skip
+
+
+def finished(*answers: tuple[str, place.Row], objective: str = "latency") -> list[place.Row]:
+    options = place.PlaceOptions(objective=objective)
+    return place._finish("g", FACTS, [(name, ANSWER | row) for name, row in answers], options)
+
+
 def test_the_bound_of_a_graph_is_the_best_of_all_solvers() -> None:
-    facts: place.Row = {
-        "bound": 5, "best_single": 30, "tasks": 1, "cluster": "c", "congestion": "port"
-    }  # fmt: skip
-    answer: place.Row = {
-        "seconds": 1.0, "cpu_seconds": 1.0, "build_seconds": 1.0, "peak_mb": 1.0,
-        "memory_ok": True, "note": "",
-    }  # fmt: skip
-    refused = answer | {"makespan": None, "bound": None, "note": "no"}
-    found = [
-        ("a", answer | {"makespan": 20, "bound": 6}),
-        ("b", answer | {"makespan": 16, "bound": 8}),
-        ("c", refused),
-    ]
-    rows = place._finish("g", facts, found)
+    rows = finished(
+        ("a", {"makespan": 20, "bound": 6}),
+        ("b", {"makespan": 16, "bound": 8}),
+        ("c", {"makespan": None, "note": "no"}),
+    )
     assert [row["bound"] for row in rows] == [8, 8, 8]
     assert [row["gap"] for row in rows] == [0.6, 0.5, None]
     assert [row["vs_best_single"] for row in rows] == [1.5, 1.875, None]
     assert "no" in place.table(rows).splitlines()[-1]
+
+
+def test_times_per_item_have_a_bound_and_a_yardstick_of_their_own() -> None:
+    rows = finished(
+        ("a", {"makespan": 20, "bound": 6, "item_ns": 12}),
+        ("throughput", {"makespan": 40, "item_bound": 6, "item_ns": 8}),
+        objective="throughput",
+    )
+    assert [(row["bound"], row["item_bound"]) for row in rows] == [(6, 6), (6, 6)]
+    assert [row["item_gap"] for row in rows] == [0.5, 0.25]
+    assert [row["vs_best_single"] for row in rows] == [2.0, 3.0]
+    assert rows[1]["items_per_second"] == 125e6
+    assert "items/s" in place.table(rows).splitlines()[0]
+
+
+def test_where_our_search_is_behind_is_said_below_the_table() -> None:
+    behind = finished(
+        ("heft", {"makespan": 20}), ("search", {"makespan": 25}), ("sa", {"makespan": 25})
+    )
+    assert comparison(behind).splitlines() == [
+        "search against 2 plans on 1 graphs: 1 faults",
+        "  g: heft is 20.000% shorter than search",
+    ]
+    # One that does not fit in memory is no plan to compare with.
+    unfit = finished(("heft", {"makespan": 20, "memory_ok": False}), ("search", {"makespan": 25}))
+    assert comparison(unfit) == "search against 0 plans on 1 graphs: never behind"
+    worse = finished(("search", {"makespan": 40}))
+    assert "behind the best single device" in comparison(worse)
+    none = finished(("heft", {"makespan": 20}), ("search", {"makespan": None}))
+    assert "search has no plan, heft has" in comparison(none)
+    assert comparison(finished(("heft", {"makespan": 20}))) == ""
+
+
+def test_a_bound_above_a_makespan_is_a_fault() -> None:
+    rows = finished(("heft", {"makespan": 20}), ("search", {"makespan": 20, "bound": 21}))
+    assert "heft is below the bound" in comparison(rows)
+
+
+def test_solvers_for_throughput_and_for_several_items_run_where_that_is_asked() -> None:
+    plain = place.default_solvers(place.PlaceOptions())
+    assert {"search", "heft", "m-sct", "cpsat"} <= set(plain)
+    assert not {"throughput", "bheft"} & set(plain)
+    rates = place.default_solvers(place.PlaceOptions(objective="throughput"))
+    assert set(rates) - set(plain) == {"throughput"}
+    several = place.default_solvers(place.PlaceOptions(items=2))
+    assert set(several) - set(plain) == {"bmet", "bgreedy", "bheft"}
+
+
+def test_a_plan_for_one_item_is_judged_by_its_time_per_item() -> None:
+    problem = get_instance("rwnn/er10x1").build()
+    options = SolveOptions(objective="throughput", time_limit_s=0.5)
+    heft = place_worker.measure(problem, "heft", options)
+    ours = place_worker.measure(problem, "throughput", options)
+    facts = place_worker.facts(problem, options)
+    assert int(str(facts["item_bound"])) <= int(str(ours["item_ns"])) <= int(str(heft["item_ns"]))
+    assert int(str(heft["item_ns"])) <= int(str(heft["makespan"]))
+    assert ours["bound"] is None and isinstance(ours["item_bound"], int)
+    assert int(str(facts["best_single_item"])) >= int(str(ours["item_ns"]))
+
+
+def test_several_items_are_served_in_batches_or_by_repeating_a_plan() -> None:
+    problem = with_batches(get_instance("rwnn/er10x1").build(), 3)
+    assert problem.costs.batches == (1, 2)
+    one, two = (problem.costs.run_ns(0, 0, batch) for batch in (1, 2))
+    assert one is not None and two == 2 * one - LAUNCH_NS
+    options = SolveOptions(items=3, time_limit_s=1)
+    single = place_worker.measure(problem, "single", options)
+    batched = place_worker.measure(problem, "bheft", options)
+    facts = place_worker.facts(problem, options)
+    assert single["makespan"] == facts["best_single"]
+    assert single["bound"] is None, "what one item needs is no bound of what was asked"
+    assert int(str(facts["bound"])) <= int(str(batched["makespan"])) < int(str(single["makespan"]))
 
 
 @pytest.mark.parametrize(
@@ -124,6 +205,7 @@ def test_the_bound_of_a_graph_is_the_best_of_all_solvers() -> None:
     [
         (place.PlaceOptions(solvers=("magic",)), "no solver is called 'magic'"),
         (place.PlaceOptions(budget_s=0), "time_limit_s must be > 0"),
+        (place.PlaceOptions(items=2, objective="throughput"), "leave out one of the two"),
     ],
 )
 def test_wrong_options_are_refused_at_once(options: place.PlaceOptions, message: str) -> None:
@@ -161,17 +243,24 @@ def test_unknown_instance_is_refused_by_name() -> None:
 
 
 def test_growth_measures_each_size_and_draws_a_plot(tmp_path: Path) -> None:
-    rows = growth_rows(lambda _: None, sizes=(100, 400))
-    measured = {(row["what"], row["tasks"]) for row in rows}
-    assert {(what, size) for what in ("heft", "simulator") for size in (100, 400)} <= measured
-    assert all(int(str(row["ns_per_task"])) > 0 for row in rows)
+    rows = growth_rows(lambda _: None, sizes=(203, 406), search_s=0.02)
+    measured = {(row["family"], row["what"], row["tasks"]) for row in rows}
+    parts = ("heft", "etf", "m-etf", "simulator", "search")
+    assert measured == {
+        (family, what, size)
+        for family in ("layered", "transformer")
+        for what in parts
+        for size in (203, 406)
+    }
+    assert all(float(str(row["cpu_seconds"])) > 0 for row in rows)
     assert len(growth_table(rows).splitlines()) == 1 + len(rows)
     assert place.table(rows) == growth_table(rows)
     write_growth_plot(rows, tmp_path / "growth.svg")
     root = ElementTree.fromstring((tmp_path / "growth.svg").read_text())
-    assert root.tag.endswith("svg")
     lines = root.findall("{http://www.w3.org/2000/svg}polyline")
-    assert len(lines) == len({row["what"] for row in rows})
+    assert len(lines) == 2 * (len(parts) - 1), "evaluations of the search are not in the plot"
+    colors = [line.attrib["stroke"] for line in lines]
+    assert len(set(colors)) == len(parts) - 1, "a part of the core has one colour"
 
 
 def test_growth_is_reached_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,8 +276,8 @@ def test_a_plot_keeps_points_inside_its_frame_and_escapes_names() -> None:
     root = ElementTree.fromstring(text)
     points = root.findall("{http://www.w3.org/2000/svg}circle")
     assert len(points) == 2
-    assert all(80 <= float(point.attrib["cx"]) <= 590 for point in points)
-    assert all(40 <= float(point.attrib["cy"]) <= 400 for point in points)
+    assert all(80 <= float(point.attrib["cx"]) <= 610 for point in points)
+    assert all(60 <= float(point.attrib["cy"]) <= 440 for point in points)
     assert "a&lt;b" in text
 
 

@@ -1,0 +1,94 @@
+"""`bench place --peers`: plain Python that makes valid plans, and the table of both."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from heteroplace.bench import place, place_peers
+from heteroplace.bench.place_peers import peer_rows, peer_table
+from heteroplace.bench.plain_baechi import plain_favourites, plain_m_etf, plain_m_sct
+from heteroplace.bench.suites.catalogue import get_instance, layered, transformer
+from heteroplace.bench.suites.layered import Layered
+from heteroplace.bench.suites.transformer import Transformer
+from heteroplace.errors import SolverError
+from heteroplace.native import baselines
+from heteroplace.solve.base import Problem
+from heteroplace.solve.m_sct_lp import favourite_children
+
+SMALL = Transformer("two-layers", 2, 64, 4, 1, 128)
+
+
+def small() -> Problem:
+    return transformer(SMALL, "inter", 0.1)
+
+
+@pytest.mark.parametrize("schedule", [plain_m_etf, plain_m_sct])
+def test_plain_python_makes_a_plan_that_fits(schedule: object) -> None:
+    problem = small()
+    found = schedule(problem, baselines.mean_graph(problem.native))  # type: ignore[operator]
+    assert sorted(found.order) == list(range(SMALL.num_tasks))
+    draft = problem.native.evaluate(found.placement, found.order)
+    assert draft.violation == 0
+    assert draft.makespan_ns > 0
+
+
+def test_without_contention_and_gaps_both_m_etf_are_the_same() -> None:
+    problem = get_instance("rwnn/er10x5").build()
+    assert problem.cluster.congestion == "none"
+    found = plain_m_etf(problem, baselines.mean_graph(problem.native))
+    ours = baselines.m_etf(problem.native)
+    assert place_peers.judged_ns(problem, found) == ours.makespan_ns
+
+
+def test_the_whole_programme_prefers_the_same_children_as_the_one_in_parts() -> None:
+    problem = small()
+    mean = baselines.mean_graph(problem.native)
+    plain = plain_favourites(mean, 0.1)
+    ours = favourite_children(mean, 0.1)
+    assert plain and len(set(plain.values())) == len(plain), "a child has one parent"
+    assert sum(child >= 0 for child in ours) == pytest.approx(len(plain), rel=0.5)
+
+
+def test_plain_python_says_where_no_device_has_room() -> None:
+    problem = layered(Layered(200), 1.0)
+    with pytest.raises(SolverError, match="no device with room"):
+        plain_m_etf(problem, baselines.mean_graph(problem.native))
+
+
+def test_rows_compare_with_plain_python_and_quote_what_is_published(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = small()
+    monkeypatch.setattr(place_peers, "get_instance", lambda _: Built(problem))
+    rows = peer_rows(lambda _: None, ("two-layers",))
+    assert [(row["solver"], row["peer"]) for row in rows] == [
+        (solver, peer)
+        for solver in ("m-etf", "m-sct")
+        for peer in ("core", "solver", "plain Python")
+    ]
+    for row in rows:
+        assert row["published_seconds"] is None, "this graph is not of the published size"
+        assert (row["times_faster"] is None) == (row["peer"] == "plain Python")
+    assert rows[0]["makespan"] == rows[1]["makespan"]
+    text = peer_table(rows)
+    assert text == place.table(rows)
+    assert "m-etf 40 s, m-sct 122 s" in text
+
+
+def test_peers_are_reached_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "peer_rows", lambda say: [{"peer": "core"}])
+    parser = argparse.ArgumentParser()
+    place.add_arguments(parser)
+    assert place.run(parser.parse_args(["--peers"]), print) == [{"peer": "core"}]
+
+
+class Built:
+    """An instance that is already built."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def build(self) -> Problem:
+        return self._problem
