@@ -77,14 +77,17 @@ std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts
   const Pattern& best = patterns_.of(0)[best_pattern];
   const int64_t length = LeastLength(0) << std::min(round / 2, kMaxDoublings);
   for (int index = 0; index < kJobsOfOnePiece; ++index) {
-    const size_t turn = static_cast<size_t>(round) * kJobsOfOnePiece + static_cast<size_t>(index);
-    const bool is_fresh = turn < starts.size() || index == kJobsOfOnePiece - 1;
+    // The first only goes down from the best plan; the others take turns with the starts at first.
+    const size_t turn = static_cast<size_t>(round) * (kJobsOfOnePiece - 1) +
+                        static_cast<size_t>(std::max(0, index - 1));
+    const bool is_fresh = index > 0 && (turn < starts.size() || index == kJobsOfOnePiece - 1);
     if (is_fresh) {
       const SearchStart& start = starts[turn % starts.size()];
       jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));
       jobs.back().options.first_heat = kFirstHeat;
     } else {
       jobs.push_back(MakeJob(0, best.layout, length, round, index));
+      if (index == 0) jobs.back().options.first_heat = kLastHeat;
     }
   }
   return jobs;
