@@ -12,8 +12,10 @@ constexpr double kLaterHeat = 0.004;   // and of the later ones
 constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one piece, per task
 constexpr int64_t kLeastBase = 1000;   // and in any case
 constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
+constexpr int64_t kFewest = 200;            // evaluations of a job of one large piece
 constexpr int64_t kMostGrowth = 8;          // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
+constexpr size_t kFreshStarts = 6;          // of the ranked ones; later all take turns
 constexpr int kJobsOfOnePiece = 4;          // independent runs if there is nothing to divide
 constexpr double kNearRatio = 0.05;         // of a pair of memories half as promising as the best
 constexpr int kJobsOfChain = 8;             // in a round at least
@@ -75,12 +77,16 @@ std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts
                                           int round) {
   std::vector<Job> jobs;
   const Pattern& best = patterns_.of(0)[best_pattern];
-  const int64_t length = LeastLength(0) << std::min(round / 2, kMaxDoublings);
+  // Of a large graph the first rounds are short, so that there are several within any budget.
+  const int64_t tasks = std::max(1, chain_.classes[0].num_tasks);
+  const int64_t least = std::min(LeastLength(0), std::max(kFewest, kStepsOfJob / tasks));
+  const int64_t length = least << std::min(round / 2, kMaxDoublings);
   for (int index = 0; index < kJobsOfOnePiece; ++index) {
     // The first only goes down from the best plan; the others take turns with the starts at first.
     const size_t turn = static_cast<size_t>(round) * (kJobsOfOnePiece - 1) +
                         static_cast<size_t>(std::max(0, index - 1));
-    const bool is_fresh = index > 0 && (turn < starts.size() || index == kJobsOfOnePiece - 1);
+    const bool is_fresh =
+        index > 0 && (turn < std::min(starts.size(), kFreshStarts) || index == kJobsOfOnePiece - 1);
     if (is_fresh) {
       const SearchStart& start = starts[turn % starts.size()];
       jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));

@@ -55,7 +55,7 @@ class ChainSearch {
 
   SearchOutcome Run(const std::vector<SearchStart>& starts) {
     starts_ = CompleteStarts(problem_, starts);
-    FindBestStart();
+    RankStarts();
     if (!is_one_piece_) AddPlainPatterns(problem_, chain_, patterns_);
     AddStarts(0);
     for (round_ = 0; !IsOver(); ++round_) {
@@ -77,15 +77,20 @@ class ChainSearch {
  private:
   // Starts.
 
-  void FindBestStart() {
+  /*! \brief Ranks the starts, the best one first. */
+  void RankStarts() {
     Evaluator evaluate(problem_);
+    std::vector<std::pair<Value, size_t>> ranked;
     for (const SearchStart& start : starts_) {
-      const Value value = evaluate(start.device, start.order, kNever);
-      if (start_.device.empty() || value < start_value_) {
-        start_ = start;
-        start_value_ = value;
-      }
+      ranked.emplace_back(evaluate(start.device, start.order, kNever), ranked.size());
     }
+    std::stable_sort(ranked.begin(), ranked.end(),
+                     [](const auto& left, const auto& right) { return left.first < right.first; });
+    std::vector<SearchStart> sorted;
+    for (const auto& [value, index] : ranked) sorted.push_back(std::move(starts_[index]));
+    starts_ = std::move(sorted);
+    start_ = starts_.front();
+    start_value_ = ranked.front().first;
     best_ns_ = start_value_.violation == 0 ? start_value_.makespan_ns : kNever;
   }
 
