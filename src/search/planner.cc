@@ -15,6 +15,8 @@ constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the sh
 constexpr int64_t kFewest = 200;            // evaluations of a job of one large piece
 constexpr int64_t kMostGrowth = 8;          // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
+constexpr int kJobsOfLargePiece = 2;        // the same where even one takes long
+constexpr int64_t kLargePiece = 2000;       // tasks
 constexpr size_t kFreshStarts = 6;          // of the ranked ones; later all take turns
 constexpr int kJobsOfOnePiece = 4;          // independent runs if there is nothing to divide
 constexpr double kNearRatio = 0.05;         // of a pair of memories half as promising as the best
@@ -81,12 +83,13 @@ std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts
   const int64_t tasks = std::max(1, chain_.classes[0].num_tasks);
   const int64_t least = std::min(LeastLength(0), std::max(kFewest, kStepsOfJob / tasks));
   const int64_t length = least << std::min(round / 2, kMaxDoublings);
-  for (int index = 0; index < kJobsOfOnePiece; ++index) {
+  // Few runs of a large piece: only one of them can win, and each needs long to get anywhere.
+  const int count = tasks > kLargePiece ? kJobsOfLargePiece : kJobsOfOnePiece;
+  for (int index = 0; index < count; ++index) {
     // The first only goes down from the best plan; the others take turns with the starts at first.
-    const size_t turn = static_cast<size_t>(round) * (kJobsOfOnePiece - 1) +
-                        static_cast<size_t>(std::max(0, index - 1));
-    const bool is_fresh =
-        index > 0 && (turn < std::min(starts.size(), kFreshStarts) || index == kJobsOfOnePiece - 1);
+    const size_t turn = static_cast<size_t>(round * (count - 1) + std::max(0, index - 1));
+    const bool is_fresh = index > 0 && (turn < std::min(starts.size(), kFreshStarts) ||
+                                        (index == count - 1 && round % 2 == 0));
     if (is_fresh) {
       const SearchStart& start = starts[turn % starts.size()];
       jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));
