@@ -88,15 +88,16 @@ std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts
   for (int index = 0; index < count; ++index) {
     // The first only goes down from the best plan; the others take turns with the starts at first.
     const size_t turn = static_cast<size_t>(round * (count - 1) + std::max(0, index - 1));
-    const bool is_fresh = index > 0 && (turn < std::min(starts.size(), kFreshStarts) ||
-                                        (index == count - 1 && round % 2 == 0));
+    const size_t fresh = tasks > kLargePiece ? 1 : kFreshStarts;
+    const bool is_fresh = index > 0 && (turn < std::min(starts.size(), fresh) ||
+                                        (tasks <= kLargePiece && index == count - 1));
     if (is_fresh) {
       const SearchStart& start = starts[turn % starts.size()];
       jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));
       jobs.back().options.first_heat = kFirstHeat;
     } else {
       jobs.push_back(MakeJob(0, best.layout, length, round, index));
-      if (index == 0) jobs.back().options.first_heat = kLastHeat;
+      jobs.back().options.first_heat = index == 0 ? kLastHeat : kLaterHeat;
     }
   }
   return jobs;

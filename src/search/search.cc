@@ -30,7 +30,8 @@ constexpr int kBoundRounds = 10;               // of the ascent of prices for a 
 constexpr int kBoundIterations = 120;          // of each of its stages
 constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
 constexpr int64_t kLaterWork = 700'000'000;
-constexpr int kSamples = 2;  // placements taken from a bound
+constexpr int64_t kOnePieceWork = 100'000'000;  // where a bound gives no placements
+constexpr int kSamples = 2;                     // placements taken from a bound
 
 using Clock = std::chrono::steady_clock;
 
@@ -178,7 +179,7 @@ class ChainSearch {
     options.iterations = kBoundIterations;
     options.time_limit_s = options_.time_limit_s;
     options.target_ns = best_ns_ == kNever ? selection_.time_ns : best_ns_;
-    options.max_work = round_ == 0 ? kFirstWork : kLaterWork;
+    options.max_work = is_one_piece_ ? kOnePieceWork : round_ == 0 ? kFirstWork : kLaterWork;
     options.num_samples = is_one_piece_ ? 0 : kSamples;
     bound_ = LagrangianBound(problem_, round_ == 0 ? options_.price : price_, options,
                              [this] { return stop_.load(); });
