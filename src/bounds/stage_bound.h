@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -46,7 +47,9 @@ class StageBound {
    * \param work How often tasks are looked at; what is left from before is added.
    */
   void Limit(int64_t work, Clock::time_point deadline) {
-    work_ = is_limited_ ? work_ + work : work;
+    // Without a limit both are so large that their sum would overflow.
+    const int64_t most = std::numeric_limits<int64_t>::max() - work;
+    work_ = is_limited_ ? std::min(work_, most) + work : work;
     is_limited_ = true;
     deadline_ = deadline;
   }

@@ -194,7 +194,8 @@ def test_samples_have_an_allowed_device_for_each_task() -> None:
     case = memory_forced_cut(21_000)
     native = NativeProblem(case.graph, case.cluster, case.costs)
     found = lagrangian_bound(native, num_samples=3)
-    assert len(found.samples) == 3
+    # Those asked for, and one around each device that may have all cuts.
+    assert 3 <= len(found.samples) <= 3 + native.run_ns.shape[1]
     for sample in found.samples:
         assert len(sample) == 4
         assert set(sample) <= {0, 1}
