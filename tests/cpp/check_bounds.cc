@@ -52,7 +52,10 @@ void CheckBound(const Problem& problem, Random& random) {
   const BoundOutcome bound = LagrangianBound(problem, price, options, nullptr);
   CHECK(bound.bound_ns <= best);
   if (2 * bound.bound_ns >= best) ++num_close;
-  CHECK_EQ(bound.samples.size(), static_cast<size_t>(options.num_samples));
+  // Those asked for, and one around each device that may have all cuts.
+  const auto asked = static_cast<size_t>(options.num_samples);
+  CHECK(bound.samples.size() >= asked);
+  CHECK(asked > 0 || bound.samples.empty());
   for (const std::vector<int>& device : bound.samples) {
     for (int task = 0; task < problem.num_tasks; ++task) {
       CHECK(problem.Run(task, device[task]) != kImpossible);
