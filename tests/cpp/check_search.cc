@@ -150,9 +150,9 @@ void NotBelowTheBound(Random& random) {
 int main(int count, char** arguments) {
   // Under the thread sanitizer only what has threads, as that is slower.
   const bool is_short = count > 1 && std::string(arguments[1]) == "threads";
-  if (!is_short) ForSeeds("never worse", 1000, NeverWorseThanItsStarts);
-  ForSeeds("same for any threads", is_short ? 20 : 60, SameForAnyThreads);
+  if (!is_short) ForSeeds("never worse", 150, NeverWorseThanItsStarts);
+  ForSeeds("same for any threads", is_short ? 8 : 24, SameForAnyThreads);
   ForSeeds("stopped", 12, StoppedByItsHook);
-  ForSeeds("not below the bound", is_short ? 20 : 1000, NotBelowTheBound);
+  ForSeeds("not below the bound", is_short ? 10 : 150, NotBelowTheBound);
   return 0;
 }
