@@ -8,6 +8,7 @@
 #include "model/memory_use.h"
 #include "sched/batch_compositions.h"
 #include "sched/schedule.h"
+#include "sched/settle.h"
 #include "sched/slots.h"
 #include "sched/step_log.h"
 #include "support/error.h"
@@ -191,9 +192,7 @@ class BatchScheduler {
   /*! \brief Earliest slot on all resources, clear of what the trial has taken too. */
   int64_t Fit(std::span<const int> resources, int64_t ready, int64_t duration,
               const Trial& trial) const {
-    int64_t start = ready;
-    while (true) {
-      int64_t next = start;
+    return SettleStart(ready, [&](int64_t next) {
       for (int resource : resources) next = busy_[resource].EarliestFit(next, duration);
       const auto avoid = [&](std::span<const int> taken, int64_t begin, int64_t end) {
         if (begin >= next + duration || next >= end) return;
@@ -209,9 +208,8 @@ class BatchScheduler {
       for (const Batch& batch : trial.batches) {
         avoid(problem_.device_units[batch.device], batch.start_ns, batch.finish_ns);
       }
-      if (next == start) return start;
-      start = next;
-    }
+      return next;
+    });
   }
 
   /*! \brief Schedules the batches of a task on paper. */

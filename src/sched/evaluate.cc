@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sched/settle.h"
+
 namespace heteroplace {
 
 Evaluator::Evaluator(const Problem& problem)
@@ -70,12 +72,10 @@ int64_t Evaluator::Copy(int tensor, int src, int dst, int64_t ready) {
   for (int resource : resources) {
     if (resource < problem_.num_units) start = std::max(start, unit_free_ns_[resource]);
   }
-  while (true) {
-    int64_t next = start;
+  start = SettleStart(start, [&](int64_t next) {
     for (int resource : resources) next = busy_[resource].EarliestFit(next, duration);
-    if (next == start) break;
-    start = next;
-  }
+    return next;
+  });
   const int64_t finish = start + duration;
   for (int resource : resources) {
     if (resource < problem_.num_units) {

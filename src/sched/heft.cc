@@ -1,7 +1,6 @@
 #include "sched/heft.h"
 
 #include <tuple>
-#include <utility>
 
 #include "sched/list_scheduler.h"
 #include "sched/ranks.h"
@@ -12,21 +11,13 @@ Schedule Heft(const Problem& problem, std::span<const uint8_t> preferred) {
   const std::vector<int> order = OrderByRank(UpwardRanks(problem, preferred));
   const Csr devices = PreferredDevices(problem, preferred);
   ListScheduler scheduler(problem);
-  Candidate best, trial;
   for (int task : order) {
     // Less violation, then less finish with the way to the host, fewer units, lower id.
-    std::tuple<int64_t, int64_t, size_t, int> best_key, key;
-    bool is_first = true;
-    for (int device : scheduler.Choices(task, devices[task])) {
-      scheduler.Try(task, device, trial);
-      key = {trial.violation, trial.finish_ns + scheduler.OutputTransfer(task, device),
-             problem.device_units[device].size(), device};
-      if (!is_first && !(key < best_key)) continue;
-      is_first = false;
-      best_key = key;
-      std::swap(best, trial);
-    }
-    scheduler.Commit(task, best);
+    scheduler.PlaceBest(task, devices[task], [&](const Candidate& trial) {
+      return std::tuple(trial.violation,
+                        trial.finish_ns + scheduler.OutputTransfer(task, trial.device),
+                        problem.device_units[trial.device].size(), trial.device);
+    });
   }
   return scheduler.Finish();
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sched/settle.h"
+
 namespace heteroplace {
 
 ListScheduler::ListScheduler(const Problem& problem)
@@ -100,19 +102,14 @@ int64_t ListScheduler::FindTransfer(int src, int dst, int64_t ready, int64_t dur
   if (resources.size() == 1 && pending.empty()) {
     return busy_[resources.front()].EarliestFit(ready, duration);
   }
-  int64_t start = ready;
-  while (true) {
-    int64_t next = start;
+  return SettleStart(ready, [&](int64_t next) {
     for (int resource : resources) next = busy_[resource].EarliestFit(next, duration);
     for (const PendingCopy& copy : pending) {
-      // As in Slots, what takes no time is in nobody's way.
-      const bool overlaps = copy.start_ns < copy.finish_ns && copy.start_ns < next + duration &&
-                            next < copy.finish_ns;
+      const bool overlaps = copy.start_ns < next + duration && next < copy.finish_ns;
       if (overlaps && SharesResource(resources, copy.src, dst)) next = copy.finish_ns;
     }
-    if (next == start) return start;
-    start = next;
-  }
+    return next;
+  });
 }
 
 bool ListScheduler::SharesResource(std::span<const int> resources, int src, int dst) const {
@@ -125,13 +122,10 @@ bool ListScheduler::SharesResource(std::span<const int> resources, int src, int 
 int64_t ListScheduler::FindRun(int device, int64_t ready, int64_t duration) const {
   const auto units = problem_.device_units[device];
   if (units.size() == 1) return busy_[units.front()].EarliestFit(ready, duration);
-  int64_t start = ready;
-  while (true) {
-    int64_t next = start;
+  return SettleStart(ready, [&](int64_t next) {
     for (int unit : units) next = busy_[unit].EarliestFit(next, duration);
-    if (next == start) return start;
-    start = next;
-  }
+    return next;
+  });
 }
 
 void ListScheduler::Commit(int task, const Candidate& chosen) {

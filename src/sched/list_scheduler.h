@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "model/memory_use.h"
@@ -24,8 +25,7 @@ struct Candidate {
   int device = -1;
   int64_t start_ns = 0;
   int64_t finish_ns = 0;
-  int64_t violation =
-      0;  // bytes that its memory then lacks, plus penalties for unreachable tensors
+  int64_t violation = 0;  // bytes that its memory lacks, plus penalties for unreachable tensors
   std::vector<PendingCopy> copies;
 };
 
@@ -45,6 +45,24 @@ class ListScheduler {
   void Try(int task, int device, Candidate& trial) const;
   /*! \brief Does what Try found; nothing may have been committed in between. */
   void Commit(int task, const Candidate& chosen);
+  /*!
+   * \brief Puts a task where its key is least.
+   * \param key Of a Candidate that Try filled: a tuple of what is compared; ties: the first device.
+   */
+  template <typename Key>
+  void PlaceBest(int task, std::span<const int> devices, Key key) {
+    decltype(key(trial_)) least;
+    bool is_first = true;
+    for (int device : Choices(task, devices)) {
+      Try(task, device, trial_);
+      const auto found = key(trial_);
+      if (!is_first && !(found < least)) continue;
+      is_first = false;
+      least = found;
+      std::swap(best_, trial_);
+    }
+    Commit(task, best_);
+  }
   /*! \brief Copies the outputs to the host, in the order they are made; returns the schedule. */
   Schedule Finish();
 
@@ -97,6 +115,7 @@ class ListScheduler {
   std::vector<int> group_device_;   // [num_groups], -1: not chosen yet
   std::vector<int64_t> workspace_;  // [num_devices], largest so far
   Schedule schedule_;
+  Candidate best_, trial_;  // of PlaceBest, kept for their storage
 };
 
 }  // namespace heteroplace

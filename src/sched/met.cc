@@ -1,7 +1,6 @@
 #include "sched/met.h"
 
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "sched/list_scheduler.h"
@@ -24,20 +23,11 @@ int64_t RunOfGroup(const Problem& problem, int task, int device) {
 
 Schedule Met(const Problem& problem) {
   ListScheduler scheduler(problem);
-  Candidate best, trial;
   for (int task : OrderByRank(UpwardRanks(problem))) {
-    std::tuple<int64_t, int64_t, int64_t, int> best_key;
-    bool is_first = true;
-    for (int device : scheduler.Choices(task, problem.allowed[task])) {
-      scheduler.Try(task, device, trial);
-      const std::tuple<int64_t, int64_t, int64_t, int> key = {
-          trial.violation, RunOfGroup(problem, task, device), trial.finish_ns, device};
-      if (!is_first && !(key < best_key)) continue;
-      is_first = false;
-      best_key = key;
-      std::swap(best, trial);
-    }
-    scheduler.Commit(task, best);
+    scheduler.PlaceBest(task, problem.allowed[task], [&](const Candidate& trial) {
+      return std::tuple(trial.violation, RunOfGroup(problem, task, trial.device), trial.finish_ns,
+                        trial.device);
+    });
   }
   return scheduler.Finish();
 }

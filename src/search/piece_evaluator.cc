@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sched/settle.h"
+
 namespace heteroplace {
 
 namespace {
@@ -171,14 +173,12 @@ int64_t PieceEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int6
   for (int resource : resources) {
     if (resource < problem_.num_units) start = std::max(start, unit_free_ns_[resource]);
   }
-  while (true) {
-    int64_t next = start;
+  start = SettleStart(start, [&](int64_t next) {
     for (int resource : resources) {
       if (resource >= problem_.num_units) next = LaneOf(resource).EarliestFit(next, duration);
     }
-    if (next == start) break;
-    start = next;
-  }
+    return next;
+  });
   const int64_t finish = start + duration;
   for (int resource : resources) {
     if (resource < problem_.num_units) {

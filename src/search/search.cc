@@ -58,7 +58,7 @@ class ChainSearch {
     starts_ = CompleteStarts(problem_, starts);
     RankStarts();
     if (!is_one_piece_) AddPlainPatterns(problem_, chain_, patterns_);
-    AddStarts(0);
+    AddPlans(starts_);
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
       if (IsOver()) break;
@@ -90,15 +90,14 @@ class ChainSearch {
     std::vector<SearchStart> sorted;
     for (const auto& [value, index] : ranked) sorted.push_back(std::move(starts_[index]));
     starts_ = std::move(sorted);
-    start_ = starts_.front();
     start_value_ = ranked.front().first;
     best_ns_ = start_value_.violation == 0 ? start_value_.makespan_ns : kNever;
   }
 
-  void AddStarts(size_t first) {
+  /*! \brief Adds what plans do with each piece to the patterns, and the plans to the selections. */
+  void AddPlans(const std::vector<SearchStart>& plans) {
     std::vector<int> position(problem_.num_tasks);
-    for (size_t turn = first; turn < starts_.size(); ++turn) {
-      const SearchStart& start = starts_[turn];
+    for (const SearchStart& start : plans) {
       for (int index = 0; index < problem_.num_tasks; ++index) position[start.order[index]] = index;
       std::vector<int> choice;
       for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
@@ -188,14 +187,9 @@ class ChainSearch {
   void UseBound() {
     bound_ns_ = std::max(bound_ns_, bound_.bound_ns);
     if (round_ == 0) price_ = bound_.price;
-    const size_t first = starts_.size();
     std::vector<SearchStart> samples;
     for (auto& sample : bound_.samples) samples.push_back({std::move(sample), {}});
-    for (SearchStart& start : CompleteStarts(problem_, samples)) {
-      starts_.push_back(std::move(start));
-    }
-    AddStarts(first);
-    starts_.resize(first);
+    AddPlans(CompleteStarts(problem_, samples));
   }
 
   void RunAll(std::vector<Job>& jobs, bool has_bound) {
@@ -266,8 +260,9 @@ class ChainSearch {
                                   start_value_.makespan_ns <= selection_.time_ns);
     if (is_start_better) {
       Evaluator evaluate(problem_);
-      evaluate(start_.device, start_.order, kNever);
-      return evaluate.LatestSchedule(start_.device);
+      const SearchStart& start = starts_.front();
+      evaluate(start.device, start.order, kNever);
+      return evaluate.LatestSchedule(start.device);
     }
     return AssembleSchedule(problem_, chain_, patterns_, selection_);
   }
@@ -284,10 +279,9 @@ class ChainSearch {
   std::vector<double> price_;       // [num_memories]
   Clock::time_point begin_;
   bool is_one_piece_ = false;
-  std::vector<SearchStart> starts_;
-  SearchStart start_;  // the best one
-  Value start_value_;
-  Selection selection_;  // the best one
+  std::vector<SearchStart> starts_;  // ranked
+  Value start_value_;                // of the first one
+  Selection selection_;              // the best one
   int64_t best_ns_ = kNever;
   int round_ = 0;
   int64_t evaluations_ = 0;
