@@ -80,6 +80,16 @@ void Arrangement::SetDevice(int task, int device) {
   }
 }
 
+void Arrangement::Replace(int first, std::span<const int> tasks, std::span<const int> devices) {
+  for (size_t index = 0; index < tasks.size(); ++index) {
+    const int task = tasks[index];
+    order_[static_cast<size_t>(first) + index] = task;
+    position_[task] = first + static_cast<int>(index);
+    SetDevice(task, devices[index]);
+  }
+  Keep();
+}
+
 void Arrangement::SetOne(int task, int device) {
   const int from = problem_.device_memory[device_[task]];
   const int to = problem_.device_memory[device];

@@ -30,6 +30,9 @@ class Arrangement {
   /*! \brief Lowest and highest position where a task may stand, others staying. */
   std::pair<int, int> Range(int task) const;
 
+  /*! \brief Puts tasks on devices at the positions of the order from `first` on, for good. */
+  void Replace(int first, std::span<const int> tasks, std::span<const int> devices);
+
   /*! \brief Makes the changes since the latest Keep or Undo final. */
   void Keep();
   /*! \brief Takes them back. */

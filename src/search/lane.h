@@ -65,6 +65,9 @@ class Lane {
     }
   }
 
+  /*! \brief End of the latest interval. */
+  int64_t end_ns() const { return count_ == 0 ? closed_ns_ : busy_[count_ - 1].finish_ns; }
+
   /*! \brief Makes all time free. */
   void Clear() {
     closed_ns_ = 0;

@@ -19,17 +19,26 @@ Moves::Moves(const Problem& problem, const Piece& piece, const Branches& branche
       branches_(branches),
       arrangement_(arrangement),
       random_(random) {
-  for (int task = 0; task < piece.num_tasks; ++task) {
-    if (piece.allowed[task].size() > 1) movable_.push_back(task);
+  StayWithin(0, piece.num_tasks);
+}
+
+void Moves::StayWithin(int first, int last) {
+  first_ = first;
+  last_ = last;
+  is_all_ = first == 0 && last == piece_.num_tasks;
+  movable_.clear();
+  for (int index = first; index < last; ++index) {
+    const int task = is_all_ ? index : arrangement_.order()[index];
+    if (CanMove(task) && piece_.allowed[task].size() > 1) movable_.push_back(task);
   }
 }
 
 bool Moves::Propose() {
   // Parts per hundred; without branches their share goes to single tasks.
   const int kind = random_.Below(100);
-  const bool has_branches = branches_.tasks.num_rows() > 0;
+  const bool has_branches = is_all_ && branches_.tasks.num_rows() > 0;
   if (movable_.empty() || kind < 25) {
-    ShiftTask(random_.Below(piece_.num_tasks));
+    ShiftTask(PickAny());
   } else if (has_branches && kind < 33) {
     ShiftBranch();
   } else if (has_branches && kind < 42) {
@@ -42,7 +51,7 @@ bool Moves::Propose() {
     MoveTask();
   } else if (kind < 75) {
     MoveTask();
-    ShiftTask(random_.Below(piece_.num_tasks));
+    ShiftTask(PickAny());
   } else if (kind < 85) {
     MoveChain();
   } else if (kind < 92) {
@@ -59,7 +68,7 @@ int Moves::PickDevice(int task) {
 }
 
 bool Moves::IsAllowed(int task, int device) const {
-  return piece_.Run(task, device) != kImpossible;
+  return piece_.Run(task, device) != kImpossible && CanMove(task);
 }
 
 void Moves::SetAll(std::span<const int> tasks, int device) {
@@ -85,12 +94,13 @@ void Moves::MoveChain() {
     const auto next = piece_.successors[task];
     if (next.empty()) return;
     task = next[static_cast<size_t>(random_.Below(static_cast<int>(next.size())))];
+    if (arrangement_.position()[task] >= last_) return;
   }
 }
 
 void Moves::MoveWindow() {
-  const int length = std::min(2 + random_.Below(kMaxWindow - 1), piece_.num_tasks);
-  const int first = random_.Below(piece_.num_tasks - length + 1);
+  const int length = std::min(2 + random_.Below(kMaxWindow - 1), last_ - first_);
+  const int first = first_ + random_.Below(last_ - first_ - length + 1);
   const int common = PickDevice(arrangement_.order()[first]);
   const bool is_one = random_.Below(2) == 0;
   for (int index = first; index < first + length; ++index) {
@@ -119,7 +129,7 @@ void Moves::MoveBranch() {
 void Moves::ExchangeTasks() {
   const int left = PickMovable();
   const int position = arrangement_.position()[left];
-  const int reach = std::min(position + 1 + random_.Below(kMaxShift), piece_.num_tasks - 1);
+  const int reach = std::min(position + 1 + random_.Below(kMaxShift), last_ - 1);
   const int right = arrangement_.order()[reach];
   const int left_device = arrangement_.device()[left];
   const int right_device = arrangement_.device()[right];
@@ -157,8 +167,8 @@ void Moves::CopyBranch() {
 void Moves::ShiftTask(int task) {
   const int from = arrangement_.position()[task];
   auto [lowest, highest] = arrangement_.Range(task);
-  lowest = std::max(lowest, from - kMaxShift);
-  highest = std::min(highest, from + kMaxShift);
+  lowest = std::max({lowest, first_, from - kMaxShift});
+  highest = std::min({highest, last_ - 1, from + kMaxShift});
   if (lowest >= highest) return;
   int to = lowest + random_.Below(highest - lowest);
   if (to >= from) ++to;

@@ -15,10 +15,15 @@ class Moves {
   Moves(const Problem& problem, const Piece& piece, const Branches& branches,
         Arrangement& arrangement, Random& random);
 
+  /*! \brief From now on moves only tasks at positions in [first, last), and no groups. */
+  void StayWithin(int first, int last);
   /*! \brief Makes a random move; false if it changed nothing. */
   bool Propose();
 
  private:
+  int PickAny() { return arrangement_.order()[first_ + random_.Below(last_ - first_)]; }
+  /*! \brief Whether no task outside would move with it. */
+  bool CanMove(int task) const { return is_all_ || piece_.group[task] < 0; }
   int PickMovable() { return movable_[random_.Below(static_cast<int>(movable_.size()))]; }
   std::span<const int> PickBranch() {
     return branches_.tasks[random_.Below(branches_.tasks.num_rows())];
@@ -41,6 +46,9 @@ class Moves {
   const Branches& branches_;
   Arrangement& arrangement_;
   Random& random_;
+  int first_ = 0;             // lowest position that moves
+  int last_ = 0;              // behind the highest
+  bool is_all_ = true;        // they are all positions
   std::vector<int> movable_;  // tasks with more than one allowed device
 };
 

@@ -39,6 +39,7 @@ PieceEvaluator::PieceEvaluator(const Problem& problem, const Piece& piece,
 }
 
 int64_t PieceEvaluator::Evaluate() {
+  horizon_ = nullptr;
   std::fill(arrivals_.begin(), arrivals_.end(), Arrival());
   made_.clear();
   std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
@@ -78,8 +79,6 @@ int64_t PieceEvaluator::Replay(int begin, Mode mode) {
   arrival_undo_.clear();
   trial_block_ns_ = 0;
   const int count = piece_.num_tasks;
-  const int last_changed = arrangement_.last_changed();
-  const bool may_converge = may_converge_ && mode == Mode::kTrial;
   if (IsLate()) return kNever;
   int index = begin / spacing_;
   for (int position = begin; position < count; ++position) {
@@ -87,13 +86,12 @@ int64_t PieceEvaluator::Replay(int begin, Mode mode) {
       trial_blocks_[index] = trial_block_ns_;
       trial_block_ns_ = 0;
       ++index;
-      const bool is_end = mode == Mode::kAgain ? index == end_checkpoint_
-                                               : may_converge && position > last_changed &&
-                                                     dirty_until_ < position && HasConverged(index);
-      if (is_end) {
+      if (IsEnd(index, position, mode)) {
         end_checkpoint_ = index;
-        trial_makespan_ns_ = std::max(trial_makespan_ns_, suffix_makespan_[index]);
-        trial_unreachable_ += num_unreachable_ - checkpoints_[index].num_unreachable;
+        const int64_t behind =
+            horizon_ == nullptr ? suffix_makespan_[index] : MakespanBehind(*horizon_);
+        trial_makespan_ns_ = std::max(trial_makespan_ns_, behind);
+        trial_unreachable_ += all_unreachable_ - checkpoints_[index].num_unreachable;
         return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : kNever;
       }
       if (mode != Mode::kTrial) Save(trial_checkpoints_[index]);
@@ -104,6 +102,69 @@ int64_t PieceEvaluator::Replay(int begin, Mode mode) {
   CopyOutputs();
   if (count > 0) trial_blocks_[index] = trial_block_ns_;
   return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : kNever;
+}
+
+/*! \brief Whether a replay need not go on from a checkpoint. */
+bool PieceEvaluator::IsEnd(int index, int position, Mode mode) const {
+  if (mode == Mode::kAll) return false;
+  if (horizon_ != nullptr) return position == horizon_->position;
+  if (mode == Mode::kAgain) return index == end_checkpoint_;
+  return may_converge_ && position > arrangement_.last_changed() && dirty_until_ < position &&
+         HasConverged(index);
+}
+
+/*! \brief The makespan if all behind the horizon stays as it is. */
+int64_t PieceEvaluator::MakespanBehind(const Horizon& horizon) const {
+  int64_t makespan = 0;
+  for (int resource = 0; resource < problem_.num_resources; ++resource) {
+    const int64_t tail = horizon.resource_tail_ns[resource];
+    if (tail == Horizon::kUnused) continue;
+    const int64_t free = resource < problem_.num_units
+                             ? unit_free_ns_[resource]
+                             : lanes_[static_cast<size_t>(resource - problem_.num_units)].end_ns();
+    makespan = std::max(makespan, free + tail);
+  }
+  for (const Horizon::Waiting& waiting : horizon.waiting) {
+    const int home = arrangement_.Home(waiting.tensor);
+    const size_t slot = static_cast<size_t>(waiting.tensor) * piece_.num_memories +
+                        static_cast<size_t>(waiting.memory);
+    const Arrival& arrival = arrivals_[slot];
+    int64_t arrives = finish_ns_[piece_.producer[waiting.tensor]];
+    if (home != waiting.memory) {
+      const bool is_there = arrival.evaluation == evaluation_ || arrival.position < begin_;
+      const int64_t duration = piece_.Transfer(waiting.tensor, home, waiting.memory);
+      if (duration == kImpossible) return kNever - 1;
+      arrives = is_there ? arrival.time_ns : arrives + duration;
+    }
+    makespan = std::max(makespan, arrives + waiting.tail_ns);
+  }
+  return makespan;
+}
+
+void PieceEvaluator::Look(int first, const Horizon* horizon) {
+  const bool is_fresh = horizon_ == nullptr;
+  const size_t end =
+      horizon == nullptr ? checkpoints_.size() : static_cast<size_t>(horizon->position / spacing_);
+  horizon_ = horizon;
+  if (is_fresh) {
+    if (horizon == nullptr) return;
+    behind_made_.assign(made_.begin() + static_cast<std::ptrdiff_t>(checkpoints_[end].num_made),
+                        made_.end());
+    std::reverse(behind_made_.begin(), behind_made_.end());
+    made_.resize(checkpoints_[end].num_made);
+    return;
+  }
+  // What was copied behind the last horizon must be copied again, or it is not there.
+  while (!behind_made_.empty() &&
+         (horizon == nullptr || arrivals_[behind_made_.back().slot].position < horizon->position)) {
+    made_.push_back(behind_made_.back());
+    behind_made_.pop_back();
+  }
+  end_checkpoint_ = static_cast<int>(end);
+  limit_ns_ = kNever;
+  Restore(checkpoints_[first / spacing_]);
+  Replay(first / spacing_ * spacing_, Mode::kAgain);
+  KeepReplay();
 }
 
 bool PieceEvaluator::IsLate() const {
@@ -134,7 +195,7 @@ bool PieceEvaluator::RunTask(int task, int position) {
   if (finish != finish_ns_[task]) {
     finish_undo_.emplace_back(task, finish_ns_[task]);
     finish_ns_[task] = finish;
-    if (may_converge_) {
+    if (may_converge_ && horizon_ == nullptr) {
       for (int tensor : piece_.makes[task]) NoteChange(tensor, -1);
     }
   }
@@ -156,7 +217,7 @@ int64_t PieceEvaluator::Arrive(int tensor, int memory, int position) {
   const bool is_changed = arrival.time_ns != time;
   arrival_undo_.emplace_back(slot, arrival);
   arrivals_[slot] = {time, position, evaluation_};
-  if (may_converge_ && is_changed) NoteChange(tensor, memory);
+  if (may_converge_ && horizon_ == nullptr && is_changed) NoteChange(tensor, memory);
   return time;
 }
 
@@ -264,14 +325,9 @@ void PieceEvaluator::KeepReplay() {
   if (begin_ >= piece_.num_tasks) return;
   const int first = begin_ / spacing_;
   const size_t kept_count = checkpoints_.size();
-  // Copies of the replayed part that are no longer made are not there any more.
   const size_t made_begin = checkpoints_[first].num_made;
-  const bool is_to_end = end_checkpoint_ == static_cast<int>(kept_count);
+  const bool is_to_end = horizon_ != nullptr || end_checkpoint_ == static_cast<int>(kept_count);
   const size_t made_end = is_to_end ? made_.size() : checkpoints_[end_checkpoint_].num_made;
-  for (size_t index = made_begin; index < made_end; ++index) {
-    Arrival& arrival = arrivals_[made_[index].slot];
-    if (arrival.evaluation != evaluation_) arrival = Arrival();
-  }
   for (int index = first + 1; index < end_checkpoint_; ++index) {
     std::swap(checkpoints_[index], trial_checkpoints_[index]);
     checkpoints_[index].num_made += made_begin;
@@ -281,6 +337,9 @@ void PieceEvaluator::KeepReplay() {
   }
   const int64_t grown =
       static_cast<int64_t>(trial_made_.size()) - static_cast<int64_t>(made_end - made_begin);
+  KeepCopies(made_begin, made_end);
+  if (horizon_ != nullptr) return;
+  all_unreachable_ = num_unreachable_;
   // Where the replay met the kept state again, units had run other tasks for other times.
   std::vector<int64_t>& more_load_ns = load_ns_;
   for (size_t unit = 0; unit < more_load_ns.size() && !is_to_end; ++unit) {
@@ -294,15 +353,19 @@ void PieceEvaluator::KeepReplay() {
         static_cast<size_t>(static_cast<int64_t>(checkpoints_[index].num_made) + grown);
     checkpoints_[index].num_unreachable += more_unreachable;
   }
-  if (is_to_end) {
-    made_.resize(made_begin);
-    made_.insert(made_.end(), trial_made_.begin(), trial_made_.end());
-  } else {
-    const auto from = made_.begin() + static_cast<std::ptrdiff_t>(made_begin);
-    const auto to = made_.begin() + static_cast<std::ptrdiff_t>(made_end);
-    made_.insert(made_.erase(from, to), trial_made_.begin(), trial_made_.end());
-  }
   KeepSuffixes();
+}
+
+/*! \brief Puts the copies of the replay in place of those in [made_begin, made_end). */
+void PieceEvaluator::KeepCopies(size_t made_begin, size_t made_end) {
+  // Those that are no longer made are not there any more.
+  for (size_t index = made_begin; index < made_end; ++index) {
+    Arrival& arrival = arrivals_[made_[index].slot];
+    if (arrival.evaluation != evaluation_) arrival = Arrival();
+  }
+  const auto from = made_.begin() + static_cast<std::ptrdiff_t>(made_begin);
+  const auto to = made_.begin() + static_cast<std::ptrdiff_t>(made_end);
+  made_.insert(made_.erase(from, to), trial_made_.begin(), trial_made_.end());
 }
 
 void PieceEvaluator::KeepSuffixes() {
@@ -332,6 +395,17 @@ void PieceEvaluator::Reject() {
   }
   finish_undo_.clear();
   arrival_undo_.clear();
+}
+
+void PieceEvaluator::FindTails(Tails& tails) {
+  const std::vector<ScheduledCopy> copies = Copies();
+  std::vector<int> position;
+  for (const ScheduledCopy& copy : copies) {
+    const size_t slot =
+        static_cast<size_t>(copy.tensor) * piece_.num_memories + static_cast<size_t>(copy.dst);
+    position.push_back(arrivals_[slot].position);
+  }
+  tails.Find(finish_ns_, copies, position);
 }
 
 std::vector<ScheduledCopy> PieceEvaluator::Copies() {

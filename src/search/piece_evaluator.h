@@ -8,6 +8,7 @@
 #include "sched/evaluate.h"
 #include "sched/schedule.h"
 #include "search/arrangement.h"
+#include "search/horizon.h"
 #include "search/lane.h"
 
 namespace heteroplace {
@@ -38,6 +39,17 @@ class PieceEvaluator {
   /*! \brief Forgets it; the arrangement must go back too. */
   void Reject();
 
+  /*!
+   * \brief Evaluates from a position on, where the arrangement may have changed for good, up to a
+   * horizon, which must be what is kept from the latest Evaluate. Changes are then tried up to
+   * there, and the makespan is what the horizon says; nullptr: up to the end. Horizons and
+   * positions must not go back until then.
+   * \param horizon At a multiple of spacing(); must outlive its use.
+   */
+  void Look(int first, const Horizon* horizon);
+  /*! \brief Tasks between checkpoints. */
+  int spacing() const { return spacing_; }
+
   /*! \brief The makespan that is kept. */
   int64_t makespan_ns() const { return makespan_ns_; }
   /*! \brief Tensors that could not reach a memory, in the result that is kept. */
@@ -48,6 +60,8 @@ class PieceEvaluator {
   int64_t finish_ns(int task) const { return finish_ns_[task]; }
   /*! \brief The copies of an evaluation from scratch, with local tensor ids. */
   std::vector<ScheduledCopy> Copies();
+  /*! \brief Longest times behind everything that is kept, from an evaluation from scratch. */
+  void FindTails(Tails& tails);
   /*! \brief Tasks evaluated so far. */
   int64_t num_steps() const { return num_steps_; }
 
@@ -85,8 +99,11 @@ class PieceEvaluator {
   void CopyOutputs();
   void Save(Checkpoint& checkpoint) const;
   void Restore(const Checkpoint& checkpoint);
+  bool IsEnd(int index, int position, Mode mode) const;
   bool HasConverged(int index) const;
+  int64_t MakespanBehind(const Horizon& horizon) const;
   void NoteChange(int tensor, int memory);
+  void KeepCopies(size_t made_begin, size_t made_end);
   void KeepSuffixes();
 
   const Problem& problem_;
@@ -94,6 +111,7 @@ class PieceEvaluator {
   const Arrangement& arrangement_;
   int spacing_;        // tasks between checkpoints
   bool may_converge_;  // worth looking for
+  const Horizon* horizon_ = nullptr;
   // Kept results, overwritten by Try and put right again by Reject.
   std::vector<int64_t> finish_ns_;  // [num_tasks]
   std::vector<Arrival> arrivals_;   // [num_tensors][num_memories]
@@ -105,6 +123,8 @@ class PieceEvaluator {
   std::vector<int64_t> block_makespan_;   // [num_checkpoints], of the tasks up to the next one
   int64_t makespan_ns_ = 0;
   int64_t num_unreachable_ = 0;
+  int64_t all_unreachable_ = 0;        // the same in the latest result up to the end
+  std::vector<MadeCopy> behind_made_;  // copies behind the horizon then, latest first
   // The replay under way.
   std::vector<int64_t> unit_free_ns_;  // [num_units]
   std::vector<int64_t> load_ns_;       // [num_units], of the tasks so far

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "sched/random.h"
 #include "search/arrangement.h"
@@ -13,15 +14,20 @@ namespace heteroplace {
 namespace {
 
 constexpr double kLastHeat = 0.00005;  // temperature at the end, as a part of the time
+constexpr double kPriceGain = 0.15;    // relative change of a price per share taken too much
+constexpr double kMostGain = 0.5;      // logarithm of the largest change
+constexpr int kLookAhead = 1;          // checkpoints behind a stretch that are evaluated with it
 constexpr int64_t kStopInterval = 64;  // evaluations between two looks at `stop`
 
 class Annealer {
  public:
   Annealer(const Problem& problem, const Piece& piece, const Branches& branches,
            const PieceGoal& goal, const AnnealOptions& options)
-      : piece_(piece),
+      : problem_(problem),
+        piece_(piece),
         goal_(goal),
         options_(options),
+        price_(goal.price),
         random_(options.seed),
         arrangement_(problem, piece),
         evaluator_(problem, piece, arrangement_),
@@ -30,28 +36,14 @@ class Annealer {
   AnnealOutcome Run(const Layout& start, const std::atomic<bool>& stop) {
     arrangement_.Load(start.device, start.order, goal_.entry);
     evaluator_.Evaluate();
-    value_ = {Violation() + evaluator_.num_unreachable() * kUnreachablePenalty,
-              static_cast<double>(evaluator_.makespan_ns()) + Price()};
+    Value();
     Keep();
-    const double first =
-        options_.first_heat * static_cast<double>(std::max<int64_t>(1, evaluator_.makespan_ns()));
-    const double ratio = kLastHeat / options_.first_heat;
-    double temperature = first;
-    for (int64_t step = 0; step < options_.max_evaluations; ++step) {
-      if (step % kStopInterval == 0) {
-        if (stop.load(std::memory_order_relaxed)) break;
-        const double done =
-            static_cast<double>(step) / static_cast<double>(options_.max_evaluations);
-        temperature = first * std::pow(ratio, done);
-      }
-      ++outcome_.evaluations;
-      if (!moves_.Propose()) continue;
-      if (TryMove(temperature)) {
-        arrangement_.Keep();
-        if (value_ < outcome_.value) Keep();
-      } else {
-        arrangement_.Undo();
-      }
+    if (options_.stretch > 0) {
+      AnnealStretches(stop);
+    } else {
+      const int64_t time = std::max<int64_t>(1, evaluator_.makespan_ns());
+      Cool(options_.first_heat * static_cast<double>(time), options_.max_evaluations, stop,
+           [this] { Keep(); });
     }
     return std::move(outcome_);
   }
@@ -65,13 +57,117 @@ class Annealer {
     return total;
   }
 
+  /*!
+   * \brief Makes memories dearer of which a stretch took more than its share, and others cheaper.
+   * \param used_before [num_memories], bytes in use before the stretch.
+   */
+  void AdjustPrices(std::span<const int64_t> used_before, int first, int last) {
+    const double step = static_cast<double>(last - first);
+    const double left = static_cast<double>(piece_.num_tasks - first) / step;  // such stretches
+    for (size_t memory = 0; memory < price_.size(); ++memory) {
+      const double before = static_cast<double>(used_before[memory]);
+      const double share = (static_cast<double>(options_.target_bytes[memory]) - before) / left;
+      const double taken = static_cast<double>(arrangement_.used()[memory]) - before;
+      const double even = static_cast<double>(std::max<int64_t>(1, goal_.limit_bytes[memory])) *
+                          step / piece_.num_tasks;
+      price_[memory] *=
+          std::exp(std::clamp(kPriceGain * (taken - share) / even, -kMostGain, kMostGain));
+    }
+  }
+
   /*! \brief Price of the memory in use and of the device of the last task. */
   double Price() const {
     double price = 0;
-    for (size_t memory = 0; memory < goal_.price.size(); ++memory) {
-      price += goal_.price[memory] * static_cast<double>(arrangement_.used()[memory]);
+    for (size_t memory = 0; memory < price_.size(); ++memory) {
+      price += price_[memory] * static_cast<double>(arrangement_.used()[memory]);
     }
     return piece_.num_tasks == 0 ? price : price + goal_.exit_ns[arrangement_.device().back()];
+  }
+
+  /*! \brief Makes moves while it gets colder; calls `keep` at each new best. */
+  template <typename Keep>
+  void Cool(double first, int64_t evaluations, const std::atomic<bool>& stop, Keep keep) {
+    const double ratio = kLastHeat / options_.first_heat;
+    double temperature = first;
+    PieceValue best = value_;
+    for (int64_t step = 0; step < evaluations; ++step) {
+      if (step % kStopInterval == 0) {
+        if (stop.load(std::memory_order_relaxed)) break;
+        const double done = static_cast<double>(step) / static_cast<double>(evaluations);
+        temperature = first * std::pow(ratio, done);
+      }
+      ++outcome_.evaluations;
+      if (!moves_.Propose()) continue;
+      if (TryMove(temperature)) {
+        arrangement_.Keep();
+        if (value_ < best) {
+          best = value_;
+          keep();
+        }
+      } else {
+        arrangement_.Undo();
+      }
+    }
+  }
+
+  /*!
+   * \brief Anneals one stretch of the order after the other, each for its share of the moves.
+   *
+   * Memory is spread over them by prices: else the first ones would take all there is.
+   */
+  void AnnealStretches(const std::atomic<bool>& stop) {
+    const int count = piece_.num_tasks;
+    const int spacing = evaluator_.spacing();
+    Tails tails(problem_, piece_, arrangement_);
+    evaluator_.FindTails(tails);
+    price_ = options_.price;
+    Horizon horizon;
+    int replaced = 0;  // From here on the evaluator does not know what was kept.
+    int first = 0;
+    // Where they meet differs each time.
+    int last = options_.stretch / 2 + random_.Below(options_.stretch);
+    while (first < count && !stop.load(std::memory_order_relaxed)) {
+      if (last > count - options_.stretch / 2) last = count;
+      const int behind = (last / spacing + 1 + kLookAhead) * spacing;
+      const bool is_to_end = behind >= count;
+      if (!is_to_end) horizon = tails.At(behind);
+      evaluator_.Look(replaced, is_to_end ? nullptr : &horizon);
+      Value();
+      const std::vector<int64_t> used_before = arrangement_.used();
+      AnnealStretch(first, last, stop);
+      AdjustPrices(used_before, first, last);
+      replaced = first;
+      first = last;
+      last += options_.stretch;
+    }
+    evaluator_.Look(replaced, nullptr);
+    outcome_.price = std::exchange(price_, goal_.price);
+    Value();
+    if (value_ < outcome_.value) Keep();
+  }
+
+  /*! \brief Anneals the tasks at positions [first, last) of the order; keeps the best. */
+  void AnnealStretch(int first, int last, const std::atomic<bool>& stop) {
+    Layout best;
+    const auto keep = [&] {
+      const auto& order = arrangement_.order();
+      best.order.assign(order.begin() + first, order.begin() + last);
+      best.device.clear();
+      for (int task : best.order) best.device.push_back(arrangement_.device()[task]);
+    };
+    keep();
+    moves_.StayWithin(first, last);
+    const double part = static_cast<double>(last - first) / piece_.num_tasks;
+    const double time = std::max(1.0, static_cast<double>(evaluator_.makespan_ns()) * part);
+    const int64_t evaluations = options_.max_evaluations * (last - first) / piece_.num_tasks;
+    Cool(options_.first_heat * time, evaluations, stop, keep);
+    arrangement_.Replace(first, best.order, best.device);
+  }
+
+  /*! \brief Takes the value of what the evaluator keeps. */
+  void Value() {
+    value_ = {Violation() + evaluator_.num_unreachable() * kUnreachablePenalty,
+              static_cast<double>(evaluator_.makespan_ns()) + Price()};
   }
 
   /*! \brief Evaluates the proposed move and decides; the evaluator then is as it should be. */
@@ -109,9 +205,11 @@ class Annealer {
     outcome_.time_ns = evaluator_.makespan_ns();
   }
 
+  const Problem& problem_;
   const Piece& piece_;
   const PieceGoal& goal_;
   const AnnealOptions& options_;
+  std::vector<double> price_;  // [num_memories], ns per byte; of the goal, but for stretches
   Random random_;
   Arrangement arrangement_;
   PieceEvaluator evaluator_;

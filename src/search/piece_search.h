@@ -40,6 +40,10 @@ struct AnnealOptions {
   int64_t max_evaluations = 0;
   uint64_t seed = 0;
   double first_heat = 0.01;  // temperature at the beginning, as a part of the time of the piece
+  // Stretches of the order annealed one after the other, with prices of their own.
+  int stretch = 0;                    // tasks of one; 0: all tasks together
+  std::vector<int64_t> target_bytes;  // [num_memories], that prices aim at
+  std::vector<double> price;          // [num_memories], ns per byte to begin with
 };
 
 /*! \brief The best layout that annealing met. */
@@ -48,6 +52,7 @@ struct AnnealOutcome {
   PieceValue value;
   int64_t time_ns = 0;
   int64_t evaluations = 0;
+  std::vector<double> price;  // [num_memories], of the last stretch
 };
 
 /*!

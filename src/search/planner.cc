@@ -1,6 +1,7 @@
 #include "search/planner.h"
 
 #include <algorithm>
+#include <array>
 
 namespace heteroplace {
 
@@ -12,16 +13,20 @@ constexpr double kLaterHeat = 0.004;   // and of the later ones
 constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one piece, per task
 constexpr int64_t kLeastBase = 1000;   // and in any case
 constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
-constexpr int64_t kFewest = 200;            // evaluations of a job of one large piece
 constexpr int64_t kMostGrowth = 8;          // of its length
 constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
-constexpr int kJobsOfLargePiece = 2;        // the same where even one takes long
-constexpr int64_t kLargePiece = 2000;       // tasks
-constexpr size_t kFreshStarts = 6;          // of the ranked ones; later all take turns
-constexpr int kJobsOfOnePiece = 4;          // independent runs if there is nothing to divide
-constexpr double kNearRatio = 0.05;         // of a pair of memories half as promising as the best
-constexpr int kJobsOfChain = 8;             // in a round at least
-constexpr int kMostJobs = 64;               // in a round
+constexpr int kSmallPiece = 256;            // tasks; larger ones are searched stretch by stretch
+constexpr std::array<int, 3> kStretches = {256, 512, 1024};  // tasks of a stretch, by round
+constexpr double kFill = 0.98;                               // of the room that prices aim at
+constexpr double kStretchHeat = 0.003;
+constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of stretches
+constexpr int64_t kMostOfRun = 300'000;  // evaluations of a run, unless the first has more
+constexpr std::array<double, 2> kFirstPrices = {0.5, 1.0};  // by run, makespans per room
+constexpr size_t kFreshStarts = 6;   // of the ranked ones; later all take turns
+constexpr int kJobsOfOnePiece = 4;   // independent runs if there is nothing to divide
+constexpr double kNearRatio = 0.05;  // of a pair of memories half as promising as the best
+constexpr int kJobsOfChain = 8;      // in a round at least
+constexpr int kMostJobs = 64;        // in a round
 
 }  // namespace
 
@@ -77,20 +82,15 @@ Job JobPlanner::MakeJob(int piece_class, const Layout& start, int64_t length, in
 
 std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts, int best_pattern,
                                           int round) {
-  std::vector<Job> jobs;
   const Pattern& best = patterns_.of(0)[best_pattern];
-  // Of a large graph the first rounds are short, so that there are several within any budget.
-  const int64_t tasks = std::max(1, chain_.classes[0].num_tasks);
-  const int64_t least = std::min(LeastLength(0), std::max(kFewest, kStepsOfJob / tasks));
-  const int64_t length = least << std::min(round / 2, kMaxDoublings);
-  // Few runs of a large piece: only one of them can win, and each needs long to get anywhere.
-  const int count = tasks > kLargePiece ? kJobsOfLargePiece : kJobsOfOnePiece;
-  for (int index = 0; index < count; ++index) {
+  if (chain_.classes[0].num_tasks > kSmallPiece) return StretchJobs(best, round);
+  std::vector<Job> jobs;
+  const int64_t length = LeastLength(0) << std::min(round / 2, kMaxDoublings);
+  for (int index = 0; index < kJobsOfOnePiece; ++index) {
     // The first only goes down from the best plan; the others take turns with the starts at first.
-    const size_t turn = static_cast<size_t>(round * (count - 1) + std::max(0, index - 1));
-    const size_t fresh = tasks > kLargePiece ? 1 : kFreshStarts;
-    const bool is_fresh = index > 0 && (turn < std::min(starts.size(), fresh) ||
-                                        (tasks <= kLargePiece && index == count - 1));
+    const size_t turn = static_cast<size_t>(round * (kJobsOfOnePiece - 1) + std::max(0, index - 1));
+    const bool is_fresh =
+        index > 0 && (turn < std::min(starts.size(), kFreshStarts) || index == kJobsOfOnePiece - 1);
     if (is_fresh) {
       const SearchStart& start = starts[turn % starts.size()];
       jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));
@@ -101,6 +101,36 @@ std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts
     }
   }
   return jobs;
+}
+
+/*! \brief Independent runs over a large piece, stretch by stretch. */
+std::vector<Job> JobPlanner::StretchJobs(const Pattern& best, int round) const {
+  const int tasks = chain_.classes[0].num_tasks;
+  const int64_t per_task =
+      std::min(kFirstPerTask << std::min(round, 30), std::max(kFirstPerTask, kMostOfRun / tasks));
+  std::vector<Job> jobs;
+  for (int run = 0; run < static_cast<int>(kFirstPrices.size()); ++run) {
+    Job job = MakeJob(0, best.layout, per_task * tasks, round, run);
+    job.options.first_heat = kStretchHeat;
+    job.options.stretch = kStretches[static_cast<size_t>(round) % kStretches.size()];
+    job.options.price = stretch_price_;
+    for (int64_t room : chain_.room_bytes) {
+      job.options.target_bytes.push_back(static_cast<int64_t>(kFill * static_cast<double>(room)));
+      if (round > 0) continue;
+      job.options.price.push_back(kFirstPrices[run] * static_cast<double>(best.time_ns[0]) /
+                                  static_cast<double>(std::max<int64_t>(1, room)));
+    }
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+void JobPlanner::UsePrices(const std::vector<Job>& jobs) {
+  if (jobs.empty() || jobs.front().options.stretch == 0) return;
+  const auto best = std::min_element(
+      jobs.begin(), jobs.end(),
+      [](const Job& left, const Job& right) { return left.outcome.value < right.outcome.value; });
+  stretch_price_ = best->outcome.price;
 }
 
 std::vector<Job> JobPlanner::ChainJobs(std::span<const double> price, int round) {

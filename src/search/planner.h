@@ -37,11 +37,13 @@ class JobPlanner {
    * pieces, time and nearness to the best path, and the less it was searched so far.
    * \param price [num_memories], ns per byte
    */
+  void UsePrices(const std::vector<Job>& jobs);
   std::vector<Job> ChainJobs(std::span<const double> price, int round);
 
  private:
   int64_t LeastLength(int piece_class) const;
   int64_t PairLength(size_t cell, size_t pairs, int round) const;
+  std::vector<Job> StretchJobs(const Pattern& best, int round) const;
   Job MakeJob(int piece_class, const Layout& start, int64_t length, int round, int index) const;
   double Spent(size_t cell, size_t pairs, int round) const;
   void AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const double> price, int round);
@@ -52,7 +54,8 @@ class JobPlanner {
   const Selector& selector_;
   uint64_t seed_;
   Random random_;
-  std::vector<int64_t> spent_;   // [num_classes][num_memories^2], evaluations of jobs
+  std::vector<int64_t> spent_;  // [num_classes][num_memories^2], evaluations of jobs
+  std::vector<double> stretch_price_;
   int64_t steps_ = 0;            // tasks times evaluations of all jobs
   std::vector<int> num_pieces_;  // [num_classes]
 };

@@ -68,6 +68,7 @@ class ChainSearch {
       const bool has_bound = options_.finds_bound && IsBoundRound();
       if (jobs.empty() && !has_bound) break;
       RunAll(jobs, has_bound);
+      planner_.UsePrices(jobs);
       for (Job& job : jobs) AddToFamily(job.piece_class, job.outcome.layout);
       if (has_bound) UseBound();
     }
