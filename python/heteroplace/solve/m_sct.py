@@ -4,9 +4,9 @@ A linear programme, `m_sct_lp.py`, chooses for each task a favourite child, whic
 on its device; the scheduler then is m-ETF with devices that wait for favourite children.
 
 `MSctSolver` does more than that: it also schedules without any favourites, which is m-ETF, and
-keeps the shorter of the two. Where memories are nearly full, a favourite more or less moves the
-makespan by 10 % either way, as it decides whose tensors fill the fast devices; and the second
-schedule takes less time than the programme. `baselines.m_sct` is the algorithm as published.
+keeps the shorter of the two. Where memories are nearly full, one favourite in 2,000 more or less
+can move the makespan by 10 %, as it decides whose tensors fill the fast devices.
+`baselines.m_sct` is the algorithm as published.
 """
 
 from __future__ import annotations
