@@ -39,7 +39,9 @@ class ChainBound {
         chain_(DecomposeIntoStages(problem)),
         width_(static_cast<size_t>(problem.num_devices)),
         deadline_(Deadline(options.time_limit_s)) {
-    for (const Piece& piece : chain_.classes) stages_.emplace_back(problem, piece);
+    for (const Piece& piece : chain_.classes) {
+      stages_.emplace_back(problem, piece, options.num_samples > 0);
+    }
     tables_.resize(chain_.classes.size());
     for (int memory = 0; memory < problem.num_memories; ++memory) {
       room_.push_back(

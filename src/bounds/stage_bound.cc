@@ -23,14 +23,18 @@ uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 
 }  // namespace
 
-StageBound::StageBound(const Problem& problem, const Piece& piece)
+StageBound::StageBound(const Problem& problem, const Piece& piece, bool keeps_samples)
     : problem_(problem),
       piece_(piece),
       stage_(problem, piece),
       is_enumerable_(problem.num_devices <= kMaxDevicesToTry),
+      keeps_samples_(keeps_samples),
       is_copying_(static_cast<size_t>(problem.num_resources), false),
       pairs_((piece.num_devices + 1) * (piece.num_devices + 1)) {
   for (int resource : problem.route_resources.values) is_copying_[resource] = true;
+  for (int tensor = 0; tensor < piece.num_tensors; ++tensor) {
+    if (piece.is_from_cut[tensor] != 0) cut_tensors_.push_back(tensor);
+  }
 }
 
 void StageBound::Prepare(int entry, int exit, Pair& pair) {
@@ -239,8 +243,7 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
       // At least one of the tensors of the cut is copied there: the cheapest, to be safe.
       double least = kFar;
       int cheapest = -1;
-      for (int tensor = 0; tensor < piece_.num_tensors; ++tensor) {
-        if (piece_.is_from_cut[tensor] == 0) continue;
+      for (int tensor : cut_tensors_) {
         const int64_t transfer = piece_.Transfer(tensor, home, memory);
         if (transfer == kImpossible) continue;
         double rate = 0;
@@ -315,8 +318,10 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
     ProjectOntoSimplex(prices.resource);
     // Later placements belong to better prices.
     weight = kMemory * weight + length;
-    for (Met& one : met) one.weight *= kMemory;
-    met.push_back({length, stage_.solution()});
+    if (keeps_samples_) {
+      for (Met& one : met) one.weight *= kMemory;
+      met.push_back({length, stage_.solution()});
+    }
     for (double& bytes : used) bytes *= kMemory;
     for (size_t memory = 0; memory < used.size(); ++memory) {
       used[memory] += length * use_.used[memory];
@@ -325,7 +330,7 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
   for (double& bytes : used) bytes /= weight > 0 ? weight : 1.0;
   if (weight == 0 && is_evaluated) {
     used = use_.used;
-    met.push_back({1.0, stage_.solution()});
+    if (keeps_samples_) met.push_back({1.0, stage_.solution()});
   }
   return best;
 }

@@ -31,7 +31,8 @@ class StageBound {
  public:
   using Clock = std::chrono::steady_clock;
 
-  StageBound(const Problem& problem, const Piece& piece);
+  /*! \param keeps_samples Whether Sample is called later; what it needs takes time. */
+  StageBound(const Problem& problem, const Piece& piece, bool keeps_samples);
 
   /*!
    * \brief Improves and returns the bound for devices `entry` and `exit` (-1: there is no cut).
@@ -111,7 +112,9 @@ class StageBound {
   const Problem& problem_;
   const Piece& piece_;
   Stage stage_;
-  bool is_enumerable_;            // few enough devices to try all sets
+  bool is_enumerable_;  // few enough devices to try all sets
+  bool keeps_samples_;
+  std::vector<int> cut_tensors_;  // made by the cut before the piece
   std::vector<bool> is_copying_;  // [num_resources], copies occupy it
   std::vector<Pair> pairs_;
   bool is_limited_ = false;

@@ -83,6 +83,10 @@ class ListScheduler {
   int64_t AvailableNs(int device) const;
   /*! \brief Device of a placed task; -1: not placed yet. */
   int device(int task) const { return schedule_.device[task]; }
+  /*! \brief When a placed task is done. */
+  int64_t FinishNs(int task) const {
+    return schedule_.start_ns[task] + problem_.Run(task, schedule_.device[task]);
+  }
   /*! \brief When the tensor is in the memory; kNotThere: it is not. */
   int64_t There(int tensor, int memory) const { return there_ns_[At(tensor, memory)]; }
   /*! \brief Latest finish so far. */

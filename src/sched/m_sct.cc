@@ -127,7 +127,8 @@ class SctPlacer {
       for (int task : queue_.touched()) urgent_.Enter(task);
       for (int device = 0; device < problem_.num_devices; ++device) {
         awaited_[device] = Awaited(device);
-        queue_.SetLocked(device, awaited_[device].task >= 0);
+        const int child = awaited_[device].task;
+        queue_.LockFrom(device, child < 0 ? ReadyQueue::kNever : MadeNs(child));
       }
     }
     return scheduler_.Finish();
@@ -160,6 +161,15 @@ class SctPlacer {
   void Take(const ReadyPair& chosen, ReadyPair& pair, Candidate& candidate) {
     pair = chosen;
     scheduler_.Try(pair.task, pair.device, candidate);
+  }
+
+  /*! \brief When the last producer of a ready task is done. */
+  int64_t MadeNs(int task) const {
+    int64_t made = 0;
+    for (int before : problem_.predecessors[task]) {
+      made = std::max(made, scheduler_.FinishNs(before));
+    }
+    return made;
   }
 
   /*! \brief The ready child that the device waits for; task -1: the device is not awake. */

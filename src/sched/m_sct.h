@@ -12,8 +12,9 @@ namespace heteroplace {
  * finished a task may stay awake, waiting for that task's favourite child.
  *
  * A device is awake while the favourite child of its latest task is ready, not placed, and can
- * start nowhere earlier than there. It then runs only that child, or a task that is urgent: one
- * whose start there is the latest of its starts over all devices that have room.
+ * start nowhere earlier than there. Ready means that its producers are done, not only placed: what
+ * starts before that does not find the device awake. It then runs only that child, or a task that
+ * is urgent: one whose start there is the latest of its starts over all devices that have room.
  * Time goes forward, as in the paper's simulation of events: a task that was passed over then is
  * ranked by the end of what its device has, even where it would fit into the gap that waiting left.
  *

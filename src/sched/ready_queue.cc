@@ -44,7 +44,7 @@ ReadyQueue::ReadyQueue(const Problem& problem, const ListScheduler& scheduler, c
       readers_(ReadersOfTensors(problem)),
       waiting_(static_cast<size_t>(problem.num_tasks)),
       heaps_(static_cast<size_t>(problem.num_devices) * 2),
-      is_locked_(static_cast<size_t>(problem.num_devices), 0) {
+      locked_from_ns_(static_cast<size_t>(problem.num_devices), kNever) {
   for (int task = 0; task < problem.num_tasks; ++task) {
     waiting_[task] = problem.predecessors[task].size();
   }
@@ -86,9 +86,10 @@ bool ReadyQueue::IsGone(const ReadyPair& pair) const {
 int ReadyQueue::Top(ReadyPair& key) const {
   int top = -1;
   for (int index = 0; index < static_cast<int>(heaps_.size()); ++index) {
-    if (heaps_[index].empty() || is_locked_[index / 2] != 0) continue;
+    if (heaps_[index].empty()) continue;
     ReadyPair first = heaps_[index].front();
     if (index % 2 == 1) first.time_ns += BacklogNs(first.device);
+    if (first.time_ns >= locked_from_ns_[index / 2]) continue;
     if (top >= 0 && !(first < key)) continue;
     top = index;
     key = first;
@@ -106,6 +107,10 @@ bool ReadyQueue::Pop(ReadyPair& pair, Candidate& candidate) {
     heap.pop_back();
     if (IsGone(key)) continue;
     pair = Judge(key.task, key.device);
+    if (pair.time_ns >= locked_from_ns_[pair.device]) {
+      Enter(pair);
+      continue;
+    }
     if (key < pair) {
       ReadyPair next;
       if (Top(next) >= 0 && next < pair) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -51,8 +52,9 @@ class ReadyQueue {
   void Placed(int task, const Candidate& chosen);
   /*! \brief Puts a popped pair back. */
   void Return(const ReadyPair& pair) { Enter(pair); }
-  /*! \brief Leaves the pairs of a device out, or takes them in again. */
-  void SetLocked(int device, bool is_locked) { is_locked_[device] = is_locked ? 1 : 0; }
+  /*! \brief Leaves out the pairs of a device that start at or after the time; kNever: none. */
+  void LockFrom(int device, int64_t time_ns) { locked_from_ns_[device] = time_ns; }
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   /*! \brief Tasks that became ready, or may start earlier than before, by the latest Placed. */
   const std::vector<int>& touched() const { return touched_; }
   /*! \brief Whether all producers of the task are placed and the task is not. */
@@ -77,7 +79,7 @@ class ReadyQueue {
   Csr readers_;                                // [num_tensors], task ids
   std::vector<size_t> waiting_;                // [num_tasks], producers that are not placed
   std::vector<std::vector<ReadyPair>> heaps_;  // [2 * num_devices]: timed, backlog
-  std::vector<uint8_t> is_locked_;             // [num_devices]
+  std::vector<int64_t> locked_from_ns_;        // [num_devices]; kNever: it is not locked
   std::vector<int> touched_;
   Candidate trial_;
 };

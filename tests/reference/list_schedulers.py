@@ -60,6 +60,7 @@ class Scheduler:
     group: dict[str, int] = field(default_factory=dict)
     used: dict[int, int] = field(default_factory=dict)
     workspace: dict[int, int] = field(default_factory=dict)
+    finish_ns: dict[int, int] = field(default_factory=dict)
     makespan: int = 0
     violation: int = 0
     now: int = 0
@@ -161,6 +162,7 @@ class Scheduler:
             self.home[tensor] = memory
             self.there[tensor, memory] = trial.finish
         self.device[task] = trial.device
+        self.finish_ns[task] = trial.finish
         self.makespan = max(self.makespan, trial.finish)
         self.violation += trial.violation // UNREACHABLE * UNREACHABLE
 
@@ -262,7 +264,15 @@ def earliest(
             for device, task in latest.items()
             if favourite and is_awaited(pairs, favourite[task], device)
         }
-        free = [pair for (_, device), pair in pairs.items() if device not in awake]
+        made = {
+            device: max(scheduler.finish_ns[before] for before in graph.predecessors[child])
+            for device, child in awake.items()
+        }
+        free = [
+            pair
+            for (_, device), pair in pairs.items()
+            if device not in awake or pair[1].start < made[device]
+        ]
         awaited = [pairs[task, device] for device, task in awake.items()]
         best = min(free, default=None, key=lambda pair: pair[0])
         if awaited:

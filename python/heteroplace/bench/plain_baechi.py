@@ -62,6 +62,7 @@ class _PlainScheduler:
         self.there: dict[tuple[int, int], int] = {}
         """(tensor, memory) -> when it is there."""
         self.home: dict[int, int] = {}
+        self.finish_ns = [0] * len(graph.tasks)
         self.device = [-1] * len(graph.tasks)
         self.order: list[int] = []
         self.workspace = [0] * len(cluster.devices)
@@ -154,7 +155,7 @@ class _PlainScheduler:
         self.workspace[device] = max(self.workspace[device], used)
         start = max(self.free_ns[device], self._fetch(task, memory, is_kept=True))
         finish = start + self.run_ns[task][device]
-        self.free_ns[device] = finish
+        self.free_ns[device] = self.finish_ns[task] = finish
         for tensor in self.graph.task_outputs[task]:
             self.there[tensor, memory] = finish
             self.home[tensor] = memory
@@ -171,7 +172,8 @@ class _PlainScheduler:
         child = self.favourite.get(self.last[device], -1)
         if child in (-1, task) or self.device[child] >= 0:
             return start
-        if any(self.device[before] < 0 for before in self.graph.predecessors[child]):
+        before = self.graph.predecessors[child]
+        if any(self.device[one] < 0 or self.finish_ns[one] > start for one in before):
             return start
         starts = self._starts(child)
         if device not in starts or starts[device] > min(starts.values()):

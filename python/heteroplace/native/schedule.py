@@ -49,9 +49,11 @@ class Draft:
     def steps(self) -> tuple[Step, ...]:
         """The same as objects; made on first use."""
         ways = {(a, b): self.cluster.route(a, b) for a, b in self._copied_between()}
+        # By columns: a list for each row would keep the garbage collector busy.
+        kinds, subjects, places, sources = (column.tolist() for column in self.rows.T)
         return tuple(
             Run(subject, place) if kind == RUN else Copy(subject, src, place, ways[src, place])
-            for kind, subject, place, src in self.rows.tolist()
+            for kind, subject, place, src in zip(kinds, subjects, places, sources, strict=True)
         )
 
     @property

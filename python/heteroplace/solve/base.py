@@ -18,7 +18,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.schedule import Draft, NativeProblem
 
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
@@ -275,9 +275,18 @@ def make_result(
     *,
     was_interrupted: bool = False,
     candidates: tuple[tuple[str, int | None, str], ...] = (),
+    draft: Draft | None = None,
 ) -> SolveResult:
-    """Simulate `plan` and wrap it; the status follows from objective and bound."""
-    objective = problem.native.simulate(plan.steps, plan.items).makespan_ns
+    """Simulate `plan` and wrap it; the status follows from objective and bound.
+
+    `draft` is what the plan's steps are made of, if there is one: the simulator then reads its rows
+    and the steps are not turned back into numbers.
+    """
+    native = problem.native
+    if draft is None:
+        objective = native.simulate(plan.steps, plan.items).makespan_ns
+    else:
+        objective = native.makespan_ns(draft)
     status = "interrupted" if was_interrupted else "feasible"
     if objective == bound_ns:
         status = "optimal"

@@ -41,7 +41,8 @@ class ListSolver(ABC):
 
         report(options, self.name, begin, draft.makespan_ns, plan=plan)
         bound = lower_bound(problem).ns
-        return make_result(problem, plan(), bound, self.name, time.perf_counter() - begin)
+        wall_s = time.perf_counter() - begin
+        return make_result(problem, plan(), bound, self.name, wall_s, draft=draft)
 
 
 def excess_bytes(problem: Problem, draft: Draft) -> dict[str, int]:

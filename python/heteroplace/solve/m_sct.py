@@ -2,6 +2,11 @@
 
 A linear programme, `m_sct_lp.py`, chooses for each task a favourite child, which should follow it
 on its device; the scheduler then is m-ETF with devices that wait for favourite children.
+
+`MSctSolver` does more than that: it also schedules without any favourites, which is m-ETF, and
+keeps the shorter of the two. Where memories are nearly full, one favourite in 2,000 more or less
+can move the makespan by 10 %, as it decides whose tensors fill the fast devices.
+`baselines.m_sct` is the algorithm as published.
 """
 
 from __future__ import annotations
@@ -17,11 +22,13 @@ THRESHOLD = 0.1
 
 
 class MSctSolver(ListSolver):
-    """m-ETF with favourite children."""
+    """The better of m-ETF with and without favourite children."""
 
     name = "m-sct"
 
     def draft(self, problem: Problem) -> Draft:
         """See `ListSolver.draft`."""
         graph = baselines.mean_graph(problem.native)
-        return baselines.m_sct(problem.native, favourite_children(graph, THRESHOLD))
+        awake = baselines.m_sct(problem.native, favourite_children(graph, THRESHOLD))
+        eager = baselines.m_etf(problem.native)
+        return min(awake, eager, key=lambda draft: (draft.violation, draft.makespan_ns))

@@ -205,19 +205,33 @@ def test_etf_by_finish_keeps_off_a_slow_device_that_m_etf_takes() -> None:
     assert makespan(problem, baselines.m_etf(problem.native)) == 1000
 
 
-def test_m_sct_waits_for_the_favourite_child() -> None:
-    # When a is done at 4, x could start on device 0 at once, and b, which waits for e until 6,
-    # would go to device 1 at 12. Device 0 stays awake for b; x then starts on device 1 at 12.
-    run_ns = {"a": (4, None), "e": (None, 5), "b": (20, 20), "x": (10, 10)}
+def two_children(other_ns: int) -> Problem:
+    """Children b and x of a; b also reads e, which the other device runs for so long."""
+    run_ns = {"a": (4, None), "e": (None, other_ns), "b": (20, 20), "x": (10, 10)}
     edges = [("a", "b"), ("e", "b"), ("a", "x")]
     cluster = gpus({(0, 1): 1, (1, 0): 10}, 2)
-    problem = problem_of(instance(edges, run_ns, cluster, num_bytes=8))
+    return problem_of(instance(edges, run_ns, cluster, num_bytes=8))
+
+
+def test_m_sct_waits_for_the_favourite_child() -> None:
+    # When a is done at 4, x could start on device 0 at once, and b, which waits for a copy until 5,
+    # would go to device 1 at 12. Device 0 stays awake for b; x then starts on device 1 at 12.
+    problem = two_children(4)
     favourite = np.full(4, -1, dtype=np.int64)
     eager = baselines.m_sct(problem.native, favourite)
     assert eager.steps == baselines.m_etf(problem.native).steps
     assert makespan(problem, eager) == 32
     favourite[0] = 2
-    assert makespan(problem, baselines.m_sct(problem.native, favourite)) == 26
+    assert makespan(problem, baselines.m_sct(problem.native, favourite)) == 25
+
+
+def test_m_sct_does_not_wait_for_a_child_whose_other_producer_still_runs() -> None:
+    # At 4 b is not ready, as e runs until 5: device 0 is free and takes x.
+    problem = two_children(5)
+    favourite = np.array([2, -1, -1, -1])
+    waiting = baselines.m_sct(problem.native, favourite)
+    assert named(problem, waiting)["x"] == 0
+    assert makespan(problem, waiting) == 32
 
 
 def test_greedy_keeps_the_latency_so_far_least() -> None:

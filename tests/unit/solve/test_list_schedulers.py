@@ -21,7 +21,8 @@ from heteroplace.solve.etf import EtfSolver
 from heteroplace.solve.getf import GetfSolver
 from heteroplace.solve.greedy import GreedySolver
 from heteroplace.solve.m_etf import MEtfSolver
-from heteroplace.solve.m_sct import MSctSolver
+from heteroplace.solve.m_sct import THRESHOLD, MSctSolver
+from heteroplace.solve.m_sct_lp import favourite_children
 from heteroplace.solve.m_topo import MTopoSolver, UniformMTopoSolver
 from heteroplace.solve.met import MetSolver
 from heteroplace.solve.order_place import OrderPlaceSolver
@@ -143,6 +144,18 @@ def many_gaps(num_tasks: int, seed: int) -> Problem:
     return Problem(
         graph, cluster, build_table(graph, cluster, lambda *_: Cost.given(draw.randrange(1, 90)))
     )
+
+
+@pytest.mark.parametrize(("seed", "is_worth_waiting"), [(0, True), (2, False)])
+def test_the_solver_m_sct_keeps_the_better_of_waiting_and_not(
+    seed: int, is_worth_waiting: bool
+) -> None:
+    problem = many_gaps(20, seed)
+    favourite = favourite_children(baselines.mean_graph(problem.native), THRESHOLD)
+    awake, eager = baselines.m_sct(problem.native, favourite), baselines.m_etf(problem.native)
+    assert (awake.makespan_ns < eager.makespan_ns) == is_worth_waiting
+    better = awake if is_worth_waiting else eager
+    assert DRAFTS["m-sct"](problem).steps == better.steps
 
 
 @pytest.mark.parametrize("seed", [0, 1])
