@@ -9,6 +9,7 @@ import os
 
 from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.json_reader import (
     Faults,
@@ -160,13 +161,6 @@ def _step_to_json(
 def _check_digests(
     graph_digest: str, cluster_digest: str, graph: TaskGraph, cluster: Cluster, source: str
 ) -> None:
-    pairs = (
-        ("graph", graph.name, graph_digest, graph.digest()),
-        ("cluster", cluster.name, cluster_digest, cluster.digest()),
-    )
-    for kind, name, expected, got in pairs:
-        if expected != got:
-            raise PlanError(
-                f"{source}: made for a {kind} with digest {expected}, but {kind} {name!r} has "
-                f"{got}; make the plan again"
-            )
+    mismatches = digest_mismatches(graph, cluster, graph_digest, cluster_digest)
+    if mismatches:
+        raise PlanError(f"{source}: {mismatches[0]}; make the plan again")
