@@ -15,7 +15,6 @@ from heteroplace.model.json_reader import (
     Faults,
     ObjectReader,
     a_count,
-    a_list,
     a_name,
     a_text,
     list_of,
@@ -82,8 +81,7 @@ def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: st
     origin = root.required("origin", a_text, "")
     reasons = root.optional("reasons", list_of(a_text, "a list of texts"), ())
     items = root.optional("items", a_count, 1)
-    root.required("steps", a_list, ())
-    readers = root.objects("steps")
+    readers = root.objects("steps", is_required=True)
     root.finish()
     faults.check()
     # Before the steps are read: those of another graph would only give a heap of unknown names.
