@@ -27,7 +27,8 @@ from heteroplace.solve.assignment import solve_assignment
 from heteroplace.solve.mixture import mixed_placements
 from heteroplace.solve.prices import price_bound
 from tests.instances import cpu, gpus, instance
-from tests.reference.throughput import busy_times, is_allowed, least_item_ns, used_bytes
+from tests.reference.placements import is_allowed, used_bytes
+from tests.reference.throughput import busy_times, least_item_ns
 from tests.strategies import Instance, instances, num_cases
 
 SMALL = SolveOptions(objective="throughput", iterations=400, time_limit_s=60)
