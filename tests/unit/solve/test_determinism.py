@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -18,6 +14,7 @@ from heteroplace.native.schedule import NativeProblem
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from tests.instances import cpu, instance
 from tests.interrupts import ctrl_c_after
+from tests.programs import run_python
 from tests.strategies import Instance, instances, num_cases
 
 
@@ -44,28 +41,14 @@ def plan_text(name: str, seed: int) -> str:
     return print_plan(case.graph, case.cluster, result.plan)
 
 
-@pytest.mark.parametrize("name", ["auto", "search"])
-def test_result_does_not_depend_on_the_hash_seed(name: str) -> None:
-    root = Path(__file__).parents[3]
-    code = (
+@pytest.mark.parametrize("names", [("auto",), ("search",), ("metis", "sa", "ea", "cross-entropy")])
+def test_result_does_not_depend_on_the_hash_seed_or_the_run(names: tuple[str, ...]) -> None:
+    program = (
         "from tests.unit.solve.test_determinism import plan_text\n"
-        f"print(plan_text({name!r}, 3), end='')"
+        f"print(''.join(plan_text(name, 3) for name in {names!r}), end='')"
     )
-    texts = []
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        path = [str(root), *(entry for entry in sys.path if entry)]
-        environment["PYTHONPATH"] = os.pathsep.join(path)
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        texts.append(done.stdout)
-    assert texts[0] == texts[1] == plan_text(name, 3)
+    texts = [run_python(program, PYTHONHASHSEED=hash_seed) for hash_seed in ("1", "2")]
+    assert texts[0] == texts[1] == "".join(plan_text(name, 3) for name in names)
 
 
 def test_search_uses_its_whole_budget_and_no_more() -> None:

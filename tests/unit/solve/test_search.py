@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +14,7 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.starts import start_drafts
+from tests.programs import environment
 from tests.strategies import Instance, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
 from tests.unit.solve.test_determinism import layered
@@ -171,13 +170,11 @@ print(result.status, flush=True)
 
 
 def test_ctrl_c_ends_a_search_in_another_process_with_its_best_plan() -> None:
-    root = Path(__file__).parents[3]
-    path = [str(root), *(entry for entry in sys.path if entry)]
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        env=environment(),
     )
     assert child.stdout is not None
     with child:

@@ -27,7 +27,7 @@ from heteroplace.solve.assignment import solve_assignment
 from heteroplace.solve.mixture import mixed_placements
 from heteroplace.solve.prices import price_bound
 from tests.instances import cpu, gpus, instance
-from tests.reference.placements import is_allowed, used_bytes
+from tests.reference.placements import fits, is_allowed, used_bytes
 from tests.reference.throughput import busy_times, least_item_ns
 from tests.strategies import Instance, instances, num_cases
 
@@ -195,8 +195,7 @@ def test_solver_finds_a_valid_plan_with_the_optimum(case: Instance) -> None:
     result = get_solver("throughput").solve(problem, SMALL)
     check_plan(case.graph, case.cluster, case.costs, result.plan)
     placement = result.plan.placement(len(case.graph.tasks))
-    used = used_bytes(case.graph, case.cluster, placement)
-    assert all(need <= m.bytes for need, m in zip(used, case.cluster.memories, strict=True))
+    assert fits(case.graph, case.cluster, placement)
     assert result.bound_ns <= best == result.objective_ns
     busy = busy_times(case.graph, case.cluster, case.costs, placement)
     assert busy is not None
