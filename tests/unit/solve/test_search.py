@@ -13,7 +13,7 @@ from heteroplace.bench.suites.catalogue import select
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.starts import start_drafts
+from heteroplace.solve.starts import Starts
 from tests.programs import environment
 from tests.strategies import Instance, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
@@ -60,7 +60,7 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
         return
     starts = [
         problem.native.makespan_ns(draft)
-        for _, draft in start_drafts(problem, 9)
+        for _, draft in Starts(problem).drafts(9)
         if draft.violation == 0
     ]
     try:
