@@ -53,7 +53,7 @@ class Relaxation:
         """Plan the eliminations of the variables, once for all prices."""
         self._core = _core.Relaxation(problem._core, _MAX_WORK)
         self.num_units = len(problem.cluster.units)
-        self.num_resources = num_resources(problem)
+        self.num_resources = len(problem.cluster.resources)
         self.is_exact: bool = self._core.is_exact
         """Minima are exact; else variables were split and values may be lower."""
         self.num_eliminations: int = self._core.num_eliminations
@@ -74,12 +74,6 @@ class Relaxation:
         """Return the device of each task in the minimiser of the latest evaluation."""
         placement: IntArray = self._core.placement()
         return placement
-
-
-def num_resources(problem: NativeProblem) -> int:
-    """Return the number of resources: units and what copies occupy."""
-    extra = [max(row) + 1 for row in problem.cluster.link_resources if row]
-    return max([len(problem.cluster.units), *extra])
 
 
 @dataclass(frozen=True)

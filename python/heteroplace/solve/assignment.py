@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.throughput import num_resources
 from heteroplace.solve.base import Problem
 
 MAX_COLUMNS = 2000
@@ -70,7 +69,7 @@ class _Model:
         self._upper_row: list[float] = []
         self._scale = float(max(1, reference_ns))
         self._item = self._column(is_integer=False, upper=math.inf)
-        self._busy: list[Terms] = [[] for _ in range(num_resources(self._native))]
+        self._busy: list[Terms] = [[] for _ in self._native.cluster.resources]
         self._used: list[Terms] = [[] for _ in self._cluster.memories]
         self._place: list[dict[int, int]] = []
         self._add_tasks()

@@ -18,7 +18,6 @@ from heteroplace.native.throughput import (
     Relaxation,
     contiguous_splits,
     improve_placements,
-    num_resources,
     placement_loads,
 )
 from heteroplace.simulate.throughput import throughput_ns
@@ -89,7 +88,7 @@ def test_loads_equal_the_reference(case: Instance, data: st.DataObject) -> None:
 def test_relaxation_is_the_least_priced_cost(case: Instance, data: st.DataObject) -> None:
     """On graphs so small nothing is split: the value is exact for whatever prices."""
     native = problem_of(case).native
-    count = num_resources(native)
+    count = len(native.cluster.resources)
     size = count + len(case.cluster.memories)
     prices = np.array(data.draw(st.lists(st.integers(0, 5), min_size=size, max_size=size)), float)
     placement = draw_placement(data, case, native)
@@ -133,7 +132,7 @@ def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
     native = problem_of(case).native
     assume(not (native.run_ns == IMPOSSIBLE).all(axis=1).any())
     best = least_item_ns(case.graph, case.cluster, case.costs)
-    count = num_resources(native)
+    count = len(native.cluster.resources)
     sizes = [memory.bytes for memory in case.cluster.memories]
     prices = data.draw(
         st.lists(st.integers(0, 9), min_size=count + len(sizes), max_size=count + len(sizes))
