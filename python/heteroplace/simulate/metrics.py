@@ -103,8 +103,7 @@ def occupied(cluster: Cluster, step: Step) -> tuple[int, ...]:
     """Return the ids in `cluster.resources` of what `step` occupies, each once."""
     if isinstance(step, Run):
         return cluster.unit_ids[step.device]
-    links = cluster.link_resources
-    return tuple(dict.fromkeys(resource for link in step.route for resource in links[link]))
+    return cluster.route_resources(step.route)
 
 
 def _times(plan: Plan, timeline: Timeline) -> list[tuple[int, int]]:

@@ -13,7 +13,6 @@ which is tight enough that HiGHS proves graphs of some hundred tasks in seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -216,9 +215,8 @@ class _Model:
         return column
 
     def _add_copy(self, column: int, route: tuple[int, ...], num_bytes: int) -> None:
-        resources: Iterable[int] = (r for link in route for r in self._cluster.link_resources[link])
         duration = self._cluster.transfer_ns(route, num_bytes) / self._scale
-        for resource in dict.fromkeys(resources):
+        for resource in self._cluster.route_resources(route):
             self._busy[resource].append((column, duration))
 
     def _add_limits(self) -> None:
