@@ -36,7 +36,7 @@ from heteroplace.solve.allowed import nearest_allowed
 from heteroplace.solve.cross_entropy import MAX_GROUPS, task_groups
 from heteroplace.solve.heft import check_possible
 from heteroplace.solve.mapping_walk import start_mapping
-from tests.instances import cpu, diamond, gpus, instance
+from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, instances, num_cases
@@ -51,10 +51,6 @@ from tests.unit.solve.test_worked import (
 
 NAMES = ("metis", "sa", "ea", "cross-entropy")
 SEARCHES = ("sa", "ea", "cross-entropy")
-
-
-def problem_of(case: Instance) -> Problem:
-    return Problem(case.graph, case.cluster, case.costs)
 
 
 def solve(case: Instance, name: str, iterations: int = 300, seed: int = 0) -> SolveResult:

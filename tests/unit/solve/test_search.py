@@ -14,9 +14,10 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.starts import Starts
+from tests.instances import problem_of
 from tests.programs import environment
 from tests.strategies import Instance, num_cases
-from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
+from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
 
 SMALL = SolveOptions(iterations=3000, time_limit_s=60, threads=1)
@@ -149,7 +150,7 @@ _CHILD = """
 import signal
 from heteroplace.model.check import check_plan
 from heteroplace.solve import SolveOptions, get_solver
-from tests.unit.solve.bounds.chains import problem_of
+from tests.instances import problem_of
 from tests.unit.solve.test_determinism import layered
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -21,11 +21,11 @@ from heteroplace.native.throughput import (
     placement_loads,
 )
 from heteroplace.simulate.throughput import throughput_ns
-from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.assignment import solve_assignment
 from heteroplace.solve.mixture import mixed_placements
 from heteroplace.solve.prices import price_bound
-from tests.instances import cpu, gpus, instance
+from tests.instances import cpu, gpus, instance, problem_of
 from tests.reference.placements import fits, is_allowed, used_bytes
 from tests.reference.throughput import busy_times, least_item_ns
 from tests.strategies import Instance, instances, num_cases
@@ -49,10 +49,6 @@ def cases(draw: st.DrawFn, max_tasks: int = 5, is_memory_tight: bool = False) ->
 def rebuilt(case: Instance, cluster: Cluster) -> Instance:
     """The same graph and costs for a cluster with the same devices."""
     return Instance(case.graph, cluster, replace(case.costs, cluster_digest=cluster.digest()))
-
-
-def problem_of(case: Instance) -> Problem:
-    return Problem(case.graph, case.cluster, case.costs)
 
 
 def draw_placement(data: st.DataObject, case: Instance, native: NativeProblem) -> list[int]:

@@ -17,7 +17,7 @@ from heteroplace.model.cluster import (
 )
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.solve import Problem
+from tests.instances import problem_of
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import AMPLE, Instance
 
@@ -110,11 +110,6 @@ def _cluster(draw: st.DrawFn, graph: TaskGraph, scale: int, is_memory_ample: boo
     host = draw(st.sampled_from([None, 0, num_memories - 1]))
     congestion = draw(st.sampled_from(CONGESTION_MODES))
     return Cluster("box", tuple(memories), devices, links, host=host, congestion=congestion)
-
-
-def problem_of(case: Instance) -> Problem:
-    """The instance as solvers take it."""
-    return Problem(case.graph, case.cluster, case.costs)
 
 
 def optimum_of(case: Instance) -> int | None:
