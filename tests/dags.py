@@ -98,5 +98,15 @@ def lettered(edges: str, run_ns: dict[str, int] | None = None, **sizes: int) -> 
     return builder.finalize([f"{name}.out" for name in ends])
 
 
+def chain_of(*tasks: Task) -> TaskGraph:
+    """Each task reads one byte of the task before; the last one's is returned."""
+    builder = TaskGraphBuilder("chain")
+    reads: list[str] = []
+    for task in tasks:
+        builder.add_task(task, reads)
+        reads = [builder.add_tensor(task.name, num_bytes=1)]
+    return builder.finalize(reads)
+
+
 PAIR = gpus({(0, 1): 1, (1, 0): 1}, 2)
 """Two devices that send a byte in a nanosecond."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cost import Cost, build_table
-from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.solve.base import Problem
 from tests.strategies import AMPLE, Instance
 
 BYTE_PER_NS = 10**9
@@ -53,12 +54,24 @@ def instance(
         builder.add_tensor(name, num_bytes=num_bytes)
     sources = {src for src, _ in edges}
     graph = builder.finalize([f"{name}.0" for name in run_ns if name not in sources])
+    return Instance(graph, cluster, given_costs(graph, cluster, run_ns))
+
+
+def given_costs(
+    graph: TaskGraph, cluster: Cluster, run_ns: Mapping[str, Sequence[int | None]]
+) -> CostTable:
+    """A table of the times of each task, by its name, on each device; None: it cannot run there."""
 
     def cost(task: int, device: int) -> Cost:
         time = run_ns[graph.tasks[task].name][device]
         return Cost.unsupported("forced elsewhere") if time is None else Cost.given(time)
 
-    return Instance(graph, cluster, build_table(graph, cluster, cost))
+    return build_table(graph, cluster, cost)
+
+
+def problem_of(case: Instance) -> Problem:
+    """The instance as solvers take it."""
+    return Problem(case.graph, case.cluster, case.costs)
 
 
 def diamond(capacity: int = AMPLE, weight_bytes: int = 0) -> Instance:

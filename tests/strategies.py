@@ -21,6 +21,12 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run, Step
 
 AMPLE = 10**9
+MIXED_DEVICES = (
+    Device("cpu.0", "cpu", "", 0, 0, (0,)),
+    Device("cpu.all", "cpu", "", 0, 0, (0, 1)),
+    Device("gpu0", "cuda", "", 0, 1),
+)
+"""Of two memories; two share a core."""
 
 
 def num_cases(count: int) -> settings:
@@ -52,11 +58,7 @@ def clusters(draw: st.DrawFn, is_memory_tight: bool = False) -> Cluster:
         devices = tuple(Device(f"gpu{i}", "cuda", "", i, i) for i in range(count))
     else:
         count = 2
-        devices = (
-            Device("cpu.0", "cpu", "", 0, 0, (0,)),
-            Device("cpu.all", "cpu", "", 0, 0, (0, 1)),
-            Device("gpu0", "cuda", "", 0, 1),
-        )
+        devices = MIXED_DEVICES
     memories = tuple(Memory(f"m{i}", draw(sizes)) for i in range(count))
     links = draw(_links(count))
     return Cluster("box", memories, devices, links, host=draw(st.sampled_from([None, 0])))
@@ -119,7 +121,7 @@ def instances(
     graph = draw(graphs(max_tasks))
     cluster = draw(clusters(is_memory_tight))
     if has_modes:
-        cluster = draw(_modes(cluster))
+        cluster = draw(modes(cluster))
     if max_batch > 1:
         cluster = draw(_batch_sizes(cluster, max_batch))
     times = st.integers(0, 12)
@@ -137,7 +139,8 @@ def instances(
 
 
 @st.composite
-def _modes(draw: st.DrawFn, cluster: Cluster) -> Cluster:
+def modes(draw: st.DrawFn, cluster: Cluster) -> Cluster:
+    """The cluster with any congestion mode, and devices with and without copy engines."""
     devices = tuple(
         replace(device, copy_engines=draw(st.sampled_from(COPY_ENGINES)))
         for device in cluster.devices

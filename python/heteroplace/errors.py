@@ -27,7 +27,11 @@ class UnsupportedRelayError(HeteroPlaceError):
     """A Relay module uses a form that cannot be cut into tasks (control flow, references)."""
 
 
-class MissingTVMError(HeteroPlaceError, ImportError):
+class MissingPackageError(HeteroPlaceError, ImportError):
+    """A package that a part of heteroplace needs is not installed."""
+
+
+class MissingTVMError(MissingPackageError):
     """No TVM with Relay is installed, or its version is not one that was tested."""
 
 

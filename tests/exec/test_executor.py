@@ -462,9 +462,18 @@ def test_getters_describe_the_program(library: str) -> None:
     assert executor.outputs == (("y0", "float32", (EXTENT,)),)
 
 
-def test_executor_can_be_dropped_while_idle(library: str) -> None:
+def test_executor_that_is_dropped_while_idle_takes_its_threads_along(library: str) -> None:
+    before = num_threads()
     for _ in range(20):
         executor = make_executor(library, write_program(("cpu", "fake:0"), []))
+        assert num_threads() > before
         executor.set_input("x0", vector(0))
         executor.run()
         del executor
+    # A thread that has been joined may be listed for a moment longer.
+    assert num_threads() < before + 20
+
+
+def num_threads() -> int:
+    """Of this process, those of the core too."""
+    return len(list(Path("/proc/self/task").iterdir()))

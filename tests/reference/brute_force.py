@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.memory import memory_use
+from tests.reference.placements import copies_of, fits, is_allowed
 from tests.reference.simulator import route_resources
 
 
@@ -31,32 +31,12 @@ def _copies(
     graph: TaskGraph, cluster: Cluster, costs: CostTable, placement: tuple[int, ...]
 ) -> list[tuple[int, int, int]] | None:
     """(tensor, src, dst) of every copy the placement needs; None if it is not allowed."""
-    labels: dict[str, int] = {}
-    for task_id, task in enumerate(graph.tasks):
-        device = placement[task_id]
-        if costs.run_ns(task_id, device) is None:
-            return None
-        if task.devices is not None and cluster.devices[device].name not in task.devices:
-            return None
-        if task.together is not None and labels.setdefault(task.together, device) != device:
-            return None
-    memory = [cluster.devices[device].memory for device in placement]
-    copies = []
-    for tensor_id, tensor in enumerate(graph.tensors):
-        home = cluster.host if tensor.producer is None else memory[tensor.producer]
-        if home is None:
-            continue
-        wanted = {memory[task] for task in tensor.consumers}
-        if tensor_id in graph.outputs and cluster.host is not None:
-            wanted.add(cluster.host)
-        for dst in sorted(wanted - {home}):
-            if not cluster.is_reachable(home, dst):
-                return None
-            copies.append((tensor_id, home, dst))
-    used = memory_use(graph, cluster, placement, [(tensor, dst) for tensor, _, dst in copies])
-    if any(need > m.bytes for need, m in zip(used, cluster.memories, strict=True)):
+    if not is_allowed(graph, cluster, costs, placement):
         return None
-    return copies
+    copies = copies_of(graph, cluster, placement)
+    if not all(cluster.is_reachable(src, dst) for _, src, dst in copies):
+        return None
+    return copies if fits(graph, cluster, placement) else None
 
 
 @dataclass(frozen=True)

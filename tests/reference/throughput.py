@@ -8,24 +8,7 @@ from collections.abc import Sequence
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.memory import memory_use
-
-
-def copies_of(
-    graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
-) -> list[tuple[int, int, int]]:
-    """(tensor, home, destination) of every copy that a placement needs, one per memory."""
-    memory = [cluster.devices[device].memory for device in placement]
-    copies = []
-    for tensor_id, tensor in enumerate(graph.tensors):
-        home = cluster.host if tensor.producer is None else memory[tensor.producer]
-        if home is None:
-            continue
-        wanted = {memory[task] for task in tensor.consumers}
-        if tensor_id in graph.outputs and cluster.host is not None:
-            wanted.add(cluster.host)
-        copies.extend((tensor_id, home, dst) for dst in sorted(wanted - {home}))
-    return copies
+from tests.reference.placements import copies_of, fits, is_allowed
 
 
 def busy_times(
@@ -46,28 +29,6 @@ def busy_times(
     return busy
 
 
-def used_bytes(graph: TaskGraph, cluster: Cluster, placement: Sequence[int]) -> tuple[int, ...]:
-    """Bytes in each memory."""
-    copies = [(tensor, dst) for tensor, _, dst in copies_of(graph, cluster, placement)]
-    return memory_use(graph, cluster, placement, copies)
-
-
-def is_allowed(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, placement: Sequence[int]
-) -> bool:
-    """Whether every task may run where it is, and tasks of one label are together."""
-    labels: dict[str, int] = {}
-    for task_id, task in enumerate(graph.tasks):
-        device = placement[task_id]
-        if costs.run_ns(task_id, device) is None:
-            return False
-        if task.devices is not None and cluster.devices[device].name not in task.devices:
-            return False
-        if task.together is not None and labels.setdefault(task.together, device) != device:
-            return False
-    return True
-
-
 def least_item_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> int | None:
     """The least time per item over all placements that fit; None: none fits."""
     best: int | None = None
@@ -80,7 +41,6 @@ def least_item_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> int |
         item_ns = max(busy.values(), default=0)
         if best is not None and item_ns >= best:
             continue
-        used = used_bytes(graph, cluster, placement)
-        if all(need <= m.bytes for need, m in zip(used, cluster.memories, strict=True)):
+        if fits(graph, cluster, placement):
             best = item_ns
     return best

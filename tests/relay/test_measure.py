@@ -65,7 +65,9 @@ def restricted(graph: TaskGraph, devices: dict[str, tuple[str, ...]]) -> TaskGra
 
 def test_every_task_is_measured_on_every_device(extraction: Extraction) -> None:
     table = measured(extraction, extraction.graph, cpu_cluster())
+    assert len(table.rows) == len(extraction.graph.tasks)
     for row in table.rows:
+        assert len(row) == len(cpu_cluster().devices)
         assert all(cost.source == "measured" and cost.ns > 0 for cost in row)
 
 

@@ -112,9 +112,10 @@ def test_a_mixed_network_compiles_into_one_library() -> None:
         compiled = compile_network(neutral, targets, target_of_task)
     register_cuda_compiler()
     library = tvm.runtime.load_module(str(compiled.library.path))
-    for symbol, kernel in compiled.rows.kernels.items():
-        if kernel.target.kind.name == "llvm":
-            assert library.get_function(symbol, query_imports=True) is not None
+    kernels = compiled.rows.kernels.items()
+    symbols = [symbol for symbol, kernel in kernels if kernel.target.kind.name == "llvm"]
+    assert 0 < len(symbols) < len(kernels)
+    assert all(library.get_function(symbol, query_imports=True) for symbol in symbols)
 
 
 def test_two_cpu_targets_are_two_segments_and_one_library() -> None:
@@ -159,13 +160,14 @@ def test_a_value_crosses_once_however_many_read_it() -> None:
 def test_a_segment_that_is_not_convex_is_cut_all_the_same() -> None:
     rows = rows_of(fire_modules(), mixed_cluster(), [i % 2 for i in range(12)])
     made = {value for row in rows.rows for value in row.writes}
-    for row in rows.rows:
-        for value in row.reads:
-            while rows.values[value].alias_of is not None:
-                value = rows.values[value].alias_of
-            description = rows.values[value]
-            is_given = description.input_name is not None or description.constant is not None
-            assert value in made or is_given
+    read = [value for row in rows.rows for value in row.reads]
+    assert read
+    for value in read:
+        while rows.values[value].alias_of is not None:
+            value = rows.values[value].alias_of
+        description = rows.values[value]
+        is_given = description.input_name is not None or description.constant is not None
+        assert value in made or is_given
 
 
 def test_a_call_without_a_task_is_refused() -> None:

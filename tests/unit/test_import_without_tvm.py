@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 import heteroplace
-
-PACKAGE_ROOT = Path(heteroplace.__file__).resolve().parents[1]
+from tests.programs import run_python
 
 HIDE_TVM = """
 import sys
@@ -32,16 +26,7 @@ sys.meta_path = [Hidden(finder) for finder in sys.meta_path]
 
 
 def run_without_tvm(program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", HIDE_TVM + program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python(HIDE_TVM + program, "-W", "error")
 
 
 PLAN = """
@@ -83,15 +68,7 @@ heft = get_solver("heft").objectives
 print(heft, [name for name in ("tvm", "ortools", "pandas", "scipy") if name in sys.modules])
 print(len(SOLVERS), get_solver("cpsat").objectives, "ortools" in sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
-        timeout=120,
-    )
-    first, second = done.stdout.splitlines()
+    first, second = run_python(program).splitlines()
     assert first == "('latency',) []"
     assert second.endswith("('latency',) True")
 

@@ -1,9 +1,8 @@
 """Networks made in place, without files: randomly wired CNNs, a two-branch CNN, GPT graphs.
 
 - Randomly wired modules as in "Exploring Randomly Wired Neural Networks for Image Recognition"
-  (section 3), with the generators that DiviML takes from it: Watts-Strogatz (4, 0.75), Erdos-Renyi
-  (0.2) and Barabasi-Albert (5) on 32 nodes. Edges go from the lower to the higher node. Unlike the
-  paper, the gates are constants (sigmoid of a random number), and there is one module, not five.
+  (section 3), on the random graphs of `suites/wirings.py`, with 32 nodes. Unlike the paper, the
+  gates are constants (sigmoid of a random number), and there is one module, not five.
 - GPT graphs as an exporter writes them: decomposed GELU, shape arithmetic in front of every
   reshape. Weights are inputs, so that the graph of any size takes a few MB.
 
@@ -12,10 +11,9 @@ Relay convolutions state `channels` and `kernel_size`: without them TVM fails at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import networkx
 import numpy as np
 import onnx
 import tvm
@@ -23,13 +21,8 @@ from onnx import helper
 from tvm import relay
 from tvm.relay.frontend.common import set_span
 
+from heteroplace.bench.suites.wirings import last_nodes, wiring
 from heteroplace.errors import GraphError
-
-_WIRINGS: Mapping[str, Callable[[int, int], Any]] = {
-    "ws": lambda nodes, seed: networkx.connected_watts_strogatz_graph(nodes, 4, 0.75, seed=seed),
-    "er": lambda nodes, seed: networkx.erdos_renyi_graph(nodes, 0.2, seed=seed),
-    "ba": lambda nodes, seed: networkx.barabasi_albert_graph(nodes, 5, seed=seed),
-}
 
 
 class Network(NamedTuple):
@@ -111,25 +104,22 @@ def randomly_wired(
 
     Raises
     ------
-    GraphError
-        `kind` is unknown.
+    GraphError, MissingPackageError
+        As `wiring`.
     """
-    if kind not in _WIRINGS:
-        raise GraphError(f"no random graph '{kind}': expected one of {', '.join(_WIRINGS)}")
-    graph = _WIRINGS[kind](nodes, seed)
+    before = wiring(kind, nodes, seed)
     weights = _Weights(seed)
     image = _variable("image", (batch, 3, 2 * size, 2 * size))
     stem = _conv(weights, "stem.conv", image, 3, channels, kernel=3, strides=2)
     stem = set_span(relay.nn.relu(_batch_norm(weights, "stem.bn", stem, channels)), "stem.relu")
     values: list[Any] = []
-    for node in range(nodes):
-        sources = sorted(other for other in graph.neighbors(node) if other < node)
+    for node, sources in enumerate(before):
         summed = stem
         if sources:
             terms = [_gated(weights, values[source]) for source in sources]
             summed = set_span(_add_up(terms), f"node{node}.sum")
         values.append(_wired_node(weights, f"node{node}", summed, channels, separable))
-    sinks = [n for n in range(nodes) if all(other < n for other in graph.neighbors(n))]
+    sinks = last_nodes(before)
     total = _add_up([values[sink] for sink in sinks])
     mean = relay.multiply(total, relay.const(np.float32(1.0 / len(sinks))))
     return weights.network({"image": image}, set_span(mean, "mean"))

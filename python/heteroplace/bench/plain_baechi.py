@@ -193,8 +193,7 @@ def _routes(cluster: Cluster) -> dict[tuple[int, int], tuple[tuple[int, ...], tu
     memories = range(len(cluster.memories))
     for pair in [(src, dst) for src in memories for dst in memories if src != dst]:
         route = cluster.route(*pair)
-        occupied = dict.fromkeys(r for link in route for r in cluster.link_resources[link])
-        routes[pair] = route, tuple(occupied)
+        routes[pair] = route, cluster.route_resources(route)
     return routes
 
 

@@ -67,7 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _exit_code(fault: Exception) -> int:
-    # MissingTVMError is also an ImportError.
+    # MissingPackageError is also an ImportError.
     if isinstance(fault, ImportError):
         return MISSING_PACKAGE
     if isinstance(fault, SolverLimitError):

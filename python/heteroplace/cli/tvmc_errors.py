@@ -53,7 +53,7 @@ def report(fault: Exception, text: str, is_verbose: bool) -> int:
     if is_verbose:
         traceback.print_exception(fault)
     print(f"error: {text}", file=sys.stderr)
-    if isinstance(fault, ImportError):  # MissingTVMError is one, too
+    if isinstance(fault, ImportError):  # MissingPackageError is one, too
         return MISSING_PACKAGE
     return INFEASIBLE if isinstance(fault, InfeasibleError) else WRONG_INPUT
 

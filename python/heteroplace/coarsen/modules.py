@@ -13,7 +13,7 @@ Model inputs and outputs are no edges: they are read and returned beside the pat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,6 +26,8 @@ from heteroplace.native.graph import BoolArray, Dag, IntArray
 
 End = int | None
 """A task, or None: the virtual source or sink."""
+_Cuts = tuple[list[int], BoolArray]
+"""A topological order of the nodes, and for each position whether a cut may be before it."""
 
 
 @dataclass(frozen=True)
@@ -139,23 +141,7 @@ def edge_connected_modules(
     SolverError
         A parameter is less than 1.
     """
-    _check_positive(num_channels=num_channels, target_tasks=target_tasks, min_tasks=min_tasks)
-    ends = _SingleEnded(graph)
-    components = ends.dag.edge_connected_components(num_channels + 1)
-    # Components that reach each other have no order; together they do.
-    joined = ends.dag.quotient(components, _count(components)).strong_components()
-    group_of = joined[components]
-    groups = ends.dag.quotient(group_of, _count(group_of))
-    members: list[list[int]] = [[] for _ in range(groups.num_nodes)]
-    for node, group in enumerate(group_of.tolist()):
-        members[group].append(node)
-    candidates = []
-    for order in (groups.breadth_first_order(), groups.depth_first_order()):
-        is_allowed = np.zeros(ends.dag.num_nodes, dtype=bool)
-        sizes = [len(members[group]) for group in order]
-        is_allowed[np.cumsum([0, *sizes[:-1]])] = True
-        candidates.append(([node for group in order for node in members[group]], is_allowed))
-    return ends.best_path(candidates, num_channels, target_tasks, min_tasks)
+    return _best_path(graph, _component_cuts, num_channels, target_tasks, min_tasks)
 
 
 def prefix_modules(
@@ -171,16 +157,49 @@ def prefix_modules(
     SolverError
         A parameter is less than 1.
     """
+    return _best_path(graph, _cuts_anywhere, num_channels, target_tasks, min_tasks)
+
+
+def _best_path(
+    graph: TaskGraph,
+    find_cuts: Callable[[Dag, int], list[_Cuts]],
+    num_channels: int,
+    target_tasks: int,
+    min_tasks: int,
+) -> ModulePath:
+    """The best path among the cuts that `find_cuts` gives for a graph and a number of channels."""
     _check_positive(num_channels=num_channels, target_tasks=target_tasks, min_tasks=min_tasks)
     ends = _SingleEnded(graph)
-    anywhere = np.ones(ends.dag.num_nodes, dtype=bool)
+    cuts = find_cuts(ends.dag, num_channels)
+    return ends.best_path(cuts, num_channels, target_tasks, min_tasks)
+
+
+def _component_cuts(dag: Dag, num_channels: int) -> list[_Cuts]:
+    components = dag.edge_connected_components(num_channels + 1)
+    # Components that reach each other have no order; together they do.
+    joined = dag.quotient(components, _count(components)).strong_components()
+    group_of = joined[components]
+    groups = dag.quotient(group_of, _count(group_of))
+    members: list[list[int]] = [[] for _ in range(groups.num_nodes)]
+    for node, group in enumerate(group_of.tolist()):
+        members[group].append(node)
+    cuts = []
+    for order in (groups.breadth_first_order(), groups.depth_first_order()):
+        is_allowed = np.zeros(dag.num_nodes, dtype=bool)
+        sizes = [len(members[group]) for group in order]
+        is_allowed[np.cumsum([0, *sizes[:-1]])] = True
+        cuts.append(([node for group in order for node in members[group]], is_allowed))
+    return cuts
+
+
+def _cuts_anywhere(dag: Dag, _num_channels: int) -> list[_Cuts]:
+    anywhere = np.ones(dag.num_nodes, dtype=bool)
     orders = (
-        list(range(ends.dag.num_nodes)),
-        ends.dag.breadth_first_order().tolist(),
-        ends.dag.depth_first_order().tolist(),
+        list(range(dag.num_nodes)),
+        dag.breadth_first_order().tolist(),
+        dag.depth_first_order().tolist(),
     )
-    candidates = [(order, anywhere) for order in orders]
-    return ends.best_path(candidates, num_channels, target_tasks, min_tasks)
+    return [(order, anywhere) for order in orders]
 
 
 class _SingleEnded:
@@ -212,12 +231,12 @@ class _SingleEnded:
 
     def best_path(
         self,
-        candidates: Iterable[tuple[list[int], BoolArray]],
+        candidates: Iterable[_Cuts],
         num_channels: int,
         target_tasks: int,
         min_tasks: int,
     ) -> ModulePath:
-        """Cut each (order, positions where a cut may be); return the first with the least cost.
+        """Cut each order where a cut may be; return the first path with the least cost.
 
         A virtual end is never a module alone.
         """

@@ -12,6 +12,7 @@ from dataclasses import replace
 from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
+from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
@@ -60,15 +61,11 @@ class _Checker:
         """Steps that name what exists, for the memory rule."""
 
     def digest_faults(self) -> list[str]:
-        faults = []
-        pairs = (
-            ("graph", self._plan.graph_digest, self._graph.digest()),
-            ("cluster", self._plan.cluster_digest, self._cluster.digest()),
+        plan = self._plan
+        mismatches = digest_mismatches(
+            self._graph, self._cluster, plan.graph_digest, plan.cluster_digest
         )
-        for kind, of_plan, given in pairs:
-            if of_plan != given:
-                faults.append(f"it was made for a {kind} with digest {of_plan}, not {given}")
-        return faults
+        return [f"it was {mismatch}" for mismatch in mismatches]
 
     def faults(self) -> list[str]:
         if self._plan.items < 1:

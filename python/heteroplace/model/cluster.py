@@ -137,6 +137,10 @@ class Cluster:
             tuple(ids[key] for key in dict.fromkeys(self._occupied(link))) for link in self.links
         )
 
+    def route_resources(self, route: tuple[int, ...]) -> tuple[int, ...]:
+        """Return what a copy over all links of `route` occupies: ids as in `link_resources`."""
+        return tuple(dict.fromkeys(r for link in route for r in self.link_resources[link]))
+
     @cached_property
     def resources(self) -> tuple[str, ...]:
         """Names of what serves one step at a time: `units`, then what only copies occupy."""

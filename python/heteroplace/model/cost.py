@@ -13,6 +13,7 @@ from functools import cached_property
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import Task, TaskGraph
 
 NO_TIME = -1
@@ -264,13 +265,8 @@ def check_digests(
     graph: TaskGraph, cluster: Cluster, graph_digest: str, cluster_digest: str
 ) -> None:
     """Raise CostMismatchError unless both digests are those of `graph` and `cluster`."""
-    pairs = (
-        ("graph", graph.name, graph_digest, graph.digest()),
-        ("cluster", cluster.name, cluster_digest, cluster.digest()),
-    )
-    for kind, name, expected, got in pairs:
-        if expected != got:
-            raise CostMismatchError(
-                f"the cost table was made for a {kind} with digest {expected}, but {kind} "
-                f"{name!r} has {got}; measure or convert the costs again"
-            )
+    mismatches = digest_mismatches(graph, cluster, graph_digest, cluster_digest)
+    if mismatches:
+        raise CostMismatchError(
+            f"the cost table was {mismatches[0]}; measure or convert the costs again"
+        )

@@ -18,7 +18,6 @@ from heteroplace.model.json_reader import (
     Faults,
     ObjectReader,
     a_count,
-    a_list,
     a_name,
     a_number,
     a_text,
@@ -95,12 +94,10 @@ def graph_from_json(value: object, source: str = "graph") -> GraphFile:
     schema_version(root, SCHEMA_VERSION)
     name = root.required("name", a_name, "")
     root.optional("description", a_text, "")
-    root.required("tasks", a_list, ())
-    root.required("tensors", a_list, ())
     tasks: list[Task] = []
     times: dict[str, Mapping[str, int | None]] = {}
     task_ids: dict[str, int] = {}
-    for reader in root.objects("tasks"):
+    for reader in root.objects("tasks", is_required=True):
         task = _read_task(reader)
         _note_repeat(reader, "task", task.name, task_ids)
         tasks.append(task)
@@ -207,7 +204,7 @@ def _read_tensors(root: ObjectReader, task_ids: dict[str, int]) -> list[_Tensor]
     tensors: list[_Tensor] = []
     seen: dict[str, int] = {}
     num_outputs: dict[str, int] = {}
-    for reader in root.objects("tensors"):
+    for reader in root.objects("tensors", is_required=True):
         tensor = _read_tensor(reader, task_ids, num_outputs)
         _note_repeat(reader, "tensor", tensor.name, seen)
         tensors.append(tensor)

@@ -105,9 +105,10 @@ class ObjectReader:
             self.faults.add(self.path, f"the key {json.dumps(key)} is missing")
         return self.optional(key, convert, stand_in)
 
-    def objects(self, key: str) -> list[ObjectReader]:
-        """Return readers of the objects in the list at `key`; [] where it is absent."""
-        values = self.optional(key, a_list, ())
+    def objects(self, key: str, *, is_required: bool = False) -> list[ObjectReader]:
+        """Return readers of the objects in the list at `key`; [] where it is absent or faulty."""
+        read = self.required if is_required else self.optional
+        values = read(key, a_list, ())
         return [
             ObjectReader(value, f"{self.path}.{key}[{index}]", self.faults)
             for index, value in enumerate(values)

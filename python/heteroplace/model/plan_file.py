@@ -9,12 +9,12 @@ import os
 
 from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.json_reader import (
     Faults,
     ObjectReader,
     a_count,
-    a_list,
     a_name,
     a_text,
     list_of,
@@ -81,8 +81,7 @@ def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: st
     origin = root.required("origin", a_text, "")
     reasons = root.optional("reasons", list_of(a_text, "a list of texts"), ())
     items = root.optional("items", a_count, 1)
-    root.required("steps", a_list, ())
-    readers = root.objects("steps")
+    readers = root.objects("steps", is_required=True)
     root.finish()
     faults.check()
     # Before the steps are read: those of another graph would only give a heap of unknown names.
@@ -160,13 +159,6 @@ def _step_to_json(
 def _check_digests(
     graph_digest: str, cluster_digest: str, graph: TaskGraph, cluster: Cluster, source: str
 ) -> None:
-    pairs = (
-        ("graph", graph.name, graph_digest, graph.digest()),
-        ("cluster", cluster.name, cluster_digest, cluster.digest()),
-    )
-    for kind, name, expected, got in pairs:
-        if expected != got:
-            raise PlanError(
-                f"{source}: made for a {kind} with digest {expected}, but {kind} {name!r} has "
-                f"{got}; make the plan again"
-            )
+    mismatches = digest_mismatches(graph, cluster, graph_digest, cluster_digest)
+    if mismatches:
+        raise PlanError(f"{source}: {mismatches[0]}; make the plan again")

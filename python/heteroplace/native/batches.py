@@ -36,14 +36,14 @@ def batch_compositions(native: NativeProblem, task: int, items: int) -> tuple[Co
     Those with at most three parts; if there are none, those with as few parts as possible. Empty:
     the batch sizes of the devices do not add up to `items`.
     """
-    found = _core.batch_compositions(native._core, task, items)
+    found = _core.batch_compositions(native.core, task, items)
     return tuple(tuple(parts) for parts in found)
 
 
 def schedule_batches(native: NativeProblem, items: int, rule: BatchRule) -> BatchDraft:
     """Schedule all items of all tasks. Raises InfeasibleError if a task has no composition."""
     rows, offsets, values, makespan_ns, violation = _core.schedule_batches(
-        native._core, items, _RULES[rule]
+        native.core, items, _RULES[rule]
     )
     ends = offsets.tolist()
     members = values.tolist()

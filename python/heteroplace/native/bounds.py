@@ -69,7 +69,7 @@ def lagrangian_bound(
             f"{list(prices)}"
         )
     bound_ns, found, samples = _core.lagrangian_bound(
-        native._core,
+        native.core,
         list(prices),
         rounds=rounds,
         iterations=iterations,

@@ -45,12 +45,12 @@ class MappingValues:
 
 def breadth_first_order(native: NativeProblem) -> tuple[int, ...]:
     """Return the tasks in breadth-first topological order; ties by id."""
-    return tuple(_core.breadth_first_order(native._core))
+    return tuple(_core.breadth_first_order(native.core))
 
 
 def depth_first_order(native: NativeProblem) -> tuple[int, ...]:
     """Return the tasks in a topological order that goes on with a reader of the latest task."""
-    return tuple(_core.depth_first_order(native._core))
+    return tuple(_core.depth_first_order(native.core))
 
 
 def rank_order(native: NativeProblem) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ def rank_order(native: NativeProblem) -> tuple[int, ...]:
 
 def upward_ranks(native: NativeProblem) -> npt.NDArray[np.float64]:
     """Return the upward rank of each task in ns: means over all devices, [num_tasks]."""
-    return np.asarray(_core.upward_ranks(native._core), dtype=np.float64)
+    return np.asarray(_core.upward_ranks(native.core), dtype=np.float64)
 
 
 def fastest_mapping(native: NativeProblem, order: Sequence[int]) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ def fastest_mapping(native: NativeProblem, order: Sequence[int]) -> tuple[int, .
 
     Every task needs an allowed device. A memory may still overflow where none had room.
     """
-    return tuple(_core.fastest_mapping(native._core, _ids(order)))
+    return tuple(_core.fastest_mapping(native.core, _ids(order)))
 
 
 def evaluate_mappings(
@@ -76,7 +76,7 @@ def evaluate_mappings(
 ) -> MappingValues:
     """Return the value of each mapping, [num_mappings, num_tasks], under one order of tasks."""
     flat = np.ascontiguousarray(mappings, dtype=np.int64)
-    values = _core.evaluate_mappings(native._core, flat.ravel(), len(flat), _ids(order))
+    values = _core.evaluate_mappings(native.core, flat.ravel(), len(flat), _ids(order))
     pairs = np.asarray(values, dtype=np.int64).reshape(-1, 2)
     return MappingValues(pairs[:, 0], pairs[:, 1])
 
@@ -110,7 +110,7 @@ def search_mapping(
         Called about 20 times a second with (evaluations, best makespan in ns).
     """
     placement, evaluations, interrupted = _core.search_mapping(
-        native._core,
+        native.core,
         _ids(start),
         _ids(order),
         _RULES[rule],

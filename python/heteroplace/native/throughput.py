@@ -42,7 +42,7 @@ class PlacementLoads:
 def placement_loads(problem: NativeProblem, placement: Sequence[int] | IntArray) -> PlacementLoads:
     """Return the loads of a placement whose tasks are on allowed devices."""
     devices = np.ascontiguousarray(placement, dtype=np.int64)
-    busy, used, unreachable = _core.placement_loads(problem._core, devices)
+    busy, used, unreachable = _core.placement_loads(problem.core, devices)
     return PlacementLoads(tuple(busy.tolist()), tuple(used.tolist()), unreachable)
 
 
@@ -51,9 +51,9 @@ class Relaxation:
 
     def __init__(self, problem: NativeProblem) -> None:
         """Plan the eliminations of the variables, once for all prices."""
-        self._core = _core.Relaxation(problem._core, _MAX_WORK)
+        self._core = _core.Relaxation(problem.core, _MAX_WORK)
         self.num_units = len(problem.cluster.units)
-        self.num_resources = num_resources(problem)
+        self.num_resources = len(problem.cluster.resources)
         self.is_exact: bool = self._core.is_exact
         """Minima are exact; else variables were split and values may be lower."""
         self.num_eliminations: int = self._core.num_eliminations
@@ -74,12 +74,6 @@ class Relaxation:
         """Return the device of each task in the minimiser of the latest evaluation."""
         placement: IntArray = self._core.placement()
         return placement
-
-
-def num_resources(problem: NativeProblem) -> int:
-    """Return the number of resources: units and what copies occupy."""
-    extra = [max(row) + 1 for row in problem.cluster.link_resources if row]
-    return max([len(problem.cluster.units), *extra])
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,7 @@ def improve_placements(
         fits); True ends the search.
     """
     placement, item_ns, violation, moves, was_interrupted = _core.improve_placements(
-        problem._core,
+        problem.core,
         [np.ascontiguousarray(start, dtype=np.int64) for start in starts],
         [np.ascontiguousarray(pattern, dtype=np.int64) for pattern in patterns],
         -1 if max_moves is None else max_moves,
@@ -141,5 +135,5 @@ def contiguous_splits(problem: NativeProblem, max_orders: int = 24) -> list[IntA
     Bisection over the largest run time of a device, for at most `max_orders` orders. Transfers are
     not counted while splitting, so some may overflow a memory; none holds all tasks: empty.
     """
-    splits: list[IntArray] = _core.contiguous_splits(problem._core, max_orders)
+    splits: list[IntArray] = _core.contiguous_splits(problem.core, max_orders)
     return splits

@@ -8,6 +8,7 @@ makes plans that come as close to it as the steps allow.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
@@ -42,30 +43,48 @@ class LinkLoad:
 
 def resource_loads(cluster: Cluster, plan: Plan, timeline: Timeline) -> tuple[ResourceLoad, ...]:
     """Return the load of each of `cluster.resources`, in that order."""
-    busy_ns = [0] * len(cluster.resources)
-    for step, (start_ns, finish_ns) in zip(plan.steps, _times(plan, timeline), strict=True):
-        for resource in occupied(cluster, step):
-            busy_ns[resource] += finish_ns - start_ns
+    durations_ns = [finish_ns - start_ns for start_ns, finish_ns in _times(plan, timeline)]
     return tuple(
         ResourceLoad(name, busy, _share(busy, timeline))
-        for name, busy in zip(cluster.resources, busy_ns, strict=True)
+        for name, busy in zip(
+            cluster.resources, busy_ns(cluster, plan.steps, durations_ns), strict=True
+        )
     )
+
+
+def busy_ns(cluster: Cluster, steps: Iterable[Step], durations_ns: Iterable[int]) -> list[int]:
+    """Return how long steps of the given durations keep each of `cluster.resources` busy, in ns."""
+    busy = [0] * len(cluster.resources)
+    # Many copies have the same route.
+    of_route: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for step, duration_ns in zip(steps, durations_ns, strict=True):
+        if isinstance(step, Run):
+            resources = occupied(cluster, step)
+        elif step.route in of_route:
+            resources = of_route[step.route]
+        else:
+            resources = of_route[step.route] = occupied(cluster, step)
+        for resource in resources:
+            busy[resource] += duration_ns
+    return busy
 
 
 def link_loads(
     graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline
 ) -> tuple[LinkLoad, ...]:
     """Return the load of each link of `cluster`, in that order."""
-    num_copies, num_bytes, busy_ns = ([0] * len(cluster.links) for _ in range(3))
+    num_copies, num_bytes, copied_ns = ([0] * len(cluster.links) for _ in range(3))
     for step, (start_ns, finish_ns) in zip(plan.steps, _times(plan, timeline), strict=True):
         if isinstance(step, Run):
             continue
         for link in step.route:
             num_copies[link] += 1
             num_bytes[link] += graph.tensors[step.tensor].bytes * len(step.items)
-            busy_ns[link] += finish_ns - start_ns
+            copied_ns[link] += finish_ns - start_ns
     return tuple(
-        LinkLoad(link.name, num_copies[i], num_bytes[i], busy_ns[i], _share(busy_ns[i], timeline))
+        LinkLoad(
+            link.name, num_copies[i], num_bytes[i], copied_ns[i], _share(copied_ns[i], timeline)
+        )
         for i, link in enumerate(cluster.links)
     )
 
@@ -84,8 +103,7 @@ def occupied(cluster: Cluster, step: Step) -> tuple[int, ...]:
     """Return the ids in `cluster.resources` of what `step` occupies, each once."""
     if isinstance(step, Run):
         return cluster.unit_ids[step.device]
-    links = cluster.link_resources
-    return tuple(dict.fromkeys(resource for link in step.route for resource in links[link]))
+    return cluster.route_resources(step.route)
 
 
 def _times(plan: Plan, timeline: Timeline) -> list[tuple[int, int]]:

@@ -10,37 +10,8 @@ from __future__ import annotations
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
-
-
-def busy_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> tuple[int, ...]:
-    """Return how long one item keeps each resource busy, in ns.
-
-    Units come first, by position in `cluster.units`; then what only copies occupy, by the ids of
-    `cluster.link_resources`.
-
-    Raises
-    ------
-    MissingCostError
-        A cost that is needed is unknown.
-    """
-    count = 1 + max((r for row in cluster.link_resources for r in row), default=-1)
-    busy = [0] * max(count, len(cluster.units))
-    # Many copies have the same route and size.
-    copies: dict[tuple[tuple[int, ...], int], tuple[int, tuple[int, ...]]] = {}
-    for step in plan.steps:
-        if isinstance(step, Run):
-            duration = costs.run_ns(step.task, step.device) or 0
-            resources = cluster.unit_ids[step.device]
-        else:
-            key = (step.route, graph.tensors[step.tensor].bytes)
-            if key not in copies:
-                occupied = [r for link in step.route for r in cluster.link_resources[link]]
-                copies[key] = (cluster.transfer_ns(*key), tuple(dict.fromkeys(occupied)))
-            duration, resources = copies[key]
-        for resource in resources:
-            busy[resource] += duration
-    return tuple(busy)
+from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.simulate.metrics import busy_ns
 
 
 def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> int:
@@ -51,4 +22,15 @@ def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Pl
     MissingCostError
         A cost that is needed is unknown.
     """
-    return max(busy_ns(graph, cluster, costs, plan), default=0)
+    # Many copies have the same route and size.
+    transfers_ns: dict[tuple[tuple[int, ...], int], int] = {}
+
+    def duration_ns(step: Step) -> int:
+        if isinstance(step, Run):
+            return costs.run_ns(step.task, step.device) or 0
+        key = (step.route, graph.tensors[step.tensor].bytes)
+        if key not in transfers_ns:
+            transfers_ns[key] = cluster.transfer_ns(*key)
+        return transfers_ns[key]
+
+    return max(busy_ns(cluster, plan.steps, map(duration_ns, plan.steps)))

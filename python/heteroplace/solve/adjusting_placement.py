@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from heteroplace.native import baselines
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem
-from heteroplace.solve.list_solver import ListSolver, excess_bytes
+from heteroplace.solve.list_solver import ListSolver
+from heteroplace.solve.overflow import excess_bytes
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,11 @@ which is tight enough that HiGHS proves graphs of some hundred tasks in seconds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.throughput import num_resources
 from heteroplace.solve.base import Problem
 
 MAX_COLUMNS = 2000
@@ -70,7 +68,7 @@ class _Model:
         self._upper_row: list[float] = []
         self._scale = float(max(1, reference_ns))
         self._item = self._column(is_integer=False, upper=math.inf)
-        self._busy: list[Terms] = [[] for _ in range(num_resources(self._native))]
+        self._busy: list[Terms] = [[] for _ in self._native.cluster.resources]
         self._used: list[Terms] = [[] for _ in self._cluster.memories]
         self._place: list[dict[int, int]] = []
         self._add_tasks()
@@ -217,9 +215,8 @@ class _Model:
         return column
 
     def _add_copy(self, column: int, route: tuple[int, ...], num_bytes: int) -> None:
-        resources: Iterable[int] = (r for link in route for r in self._cluster.link_resources[link])
         duration = self._cluster.transfer_ns(route, num_bytes) / self._scale
-        for resource in dict.fromkeys(resources):
+        for resource in self._cluster.route_resources(route):
             self._busy[resource].append((column, duration))
 
     def _add_limits(self) -> None:

@@ -32,7 +32,7 @@ from heteroplace.solve.search import (
     run_search,
 )
 from heteroplace.solve.single import single_plan
-from heteroplace.solve.starts import first_draft, start_drafts
+from heteroplace.solve.starts import Starts
 
 _CPSAT = "heteroplace.solve.cpsat"
 _SEARCH_SHARE = 0.6
@@ -88,17 +88,18 @@ class _Auto:
         problem, options = self._problem, self._options
         check_possible(problem)
         # First of all a plan: everything else takes longer on a large graph.
-        name, draft = first_draft(problem)
+        starts = Starts(problem)
+        name, draft = starts.first()
         if draft.violation == 0:
             report_draft(problem, options, name, self._begin, draft)
         if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
             self._bound_ns = lower_bound(problem).ns
-        starts = start_drafts(problem, _START_SHARE * options.time_limit_s)
-        self._note_singles({name for name, _ in starts})
-        for name, draft in starts:
+        drafts = starts.drafts(_START_SHARE * options.time_limit_s)
+        self._note_singles({name for name, _ in drafts})
+        for name, draft in drafts:
             self._add(name, draft)
         if not self._is_proven():
-            self._search([draft for _, draft in starts])
+            self._search([draft for _, draft in drafts])
         if not self._is_proven() and not self._was_interrupted:
             self._prove()
         if not self._candidates:

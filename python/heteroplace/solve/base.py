@@ -17,7 +17,7 @@ from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Plan
 from heteroplace.native.schedule import Draft, NativeProblem
 
 OBJECTIVES = ("latency", "throughput")
@@ -291,8 +291,3 @@ def make_result(
     if objective == bound_ns:
         status = "optimal"
     return SolveResult(plan, objective, bound_ns, status, solver, wall_s, candidates)
-
-
-def num_devices_used(plan: Plan) -> int:
-    """Return how many devices run at least one task."""
-    return len({step.device for step in plan.steps if isinstance(step, Run)})

@@ -28,7 +28,7 @@ from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.cpsat_model import ScheduleModel
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import run_search
-from heteroplace.solve.starts import start_drafts
+from heteroplace.solve.starts import Starts
 
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
 """What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""
@@ -51,7 +51,7 @@ class CpSatSolver:
             )
         check_possible(problem)
         bound = lower_bound(problem).ns
-        starts = [draft for _, draft in start_drafts(problem, options.time_limit_s / 4)]
+        starts = [draft for _, draft in Starts(problem).drafts(options.time_limit_s / 4)]
         incumbent: tuple[Step, ...] | None = None
         if starts:
             short = SolveOptions(seed=options.seed, iterations=_START_EVALUATIONS)

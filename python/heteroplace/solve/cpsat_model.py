@@ -31,7 +31,6 @@ class ScheduleModel:
         self.model = cp_model.CpModel()
         self._horizon = self._find_horizon(incumbent)
         self._on_unit: list[list[cp_model.IntervalVar]] = [[] for _ in self._cluster.units]
-        self._link_resources = self._cluster.link_resources
         self._on_link: dict[int, list[cp_model.IntervalVar]] = {}
         self._on_device: list[dict[int, cp_model.IntVar]] = []
         self._in_memory: list[list[Term]] = []
@@ -168,7 +167,7 @@ class ScheduleModel:
                 copy.start, time_ns, literal, f"{name}from{src}run"
             )
             route = self._cluster.route(src, dst)
-            for resource in sorted({r for link in route for r in self._link_resources[link]}):
+            for resource in sorted(self._cluster.route_resources(route)):
                 if resource < len(self._on_unit):
                     self._on_unit[resource].append(interval)
                 else:

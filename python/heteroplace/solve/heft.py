@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
-from heteroplace.model.memory import memory_use
-from heteroplace.model.plan import Plan, Step
+from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.native import baselines
-from heteroplace.native.arrays import COPY, IMPOSSIBLE, IntArray
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.schedule import Draft, NativeProblem
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.overflow import excess_bytes
 from heteroplace.solve.single import why_not
 
 _MAX_SETS = 64
@@ -56,14 +56,6 @@ def heft_draft(problem: Problem, devices: Iterable[int], time_limit_s: float) ->
     if draft.violation:
         draft = repair(problem, draft, time_limit_s)
     return None if draft.violation else draft
-
-
-def heft_steps(
-    problem: Problem, devices: Iterable[int], time_limit_s: float
-) -> tuple[Step, ...] | None:
-    """Return the steps of `heft_draft`."""
-    draft = heft_draft(problem, devices, time_limit_s)
-    return None if draft is None else draft.steps
 
 
 def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
@@ -205,15 +197,9 @@ def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleE
 
 def _lacks(problem: Problem) -> str:
     """What the memories lack for the plan that minds them least: HEFT's, unmended."""
-    graph, cluster = problem.graph, problem.cluster
-    draft = problem.native.heft(range(len(cluster.devices)))
-    copies = draft.rows[draft.rows[:, 0] == COPY]
-    placement = draft.devices(len(graph.tasks)).tolist()
-    pairs = ((tensor, memory) for tensor, memory in copies[:, 1:3].tolist())
-    used = memory_use(graph, cluster, placement, pairs)
+    draft = problem.native.heft(range(len(problem.cluster.devices)))
     lacks = [
-        f"{memory.name!r} lacks {format_bytes(need - memory.bytes)}"
-        for memory, need in zip(cluster.memories, used, strict=True)
-        if need > memory.bytes
+        f"{name!r} lacks {format_bytes(excess)}"
+        for name, excess in excess_bytes(problem, draft).items()
     ]
     return f" For HEFT's placement {', '.join(lacks)}." if lacks else ""

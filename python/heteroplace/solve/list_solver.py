@@ -10,13 +10,13 @@ import time
 from abc import ABC, abstractmethod
 
 from heteroplace.errors import InfeasibleError
-from heteroplace.model.memory import memory_use
-from heteroplace.model.plan import Copy, Plan
+from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible
+from heteroplace.solve.overflow import excess_bytes
 
 
 class ListSolver(ABC):
@@ -43,18 +43,6 @@ class ListSolver(ABC):
         bound = lower_bound(problem).ns
         wall_s = time.perf_counter() - begin
         return make_result(problem, plan(), bound, self.name, wall_s, draft=draft)
-
-
-def excess_bytes(problem: Problem, draft: Draft) -> dict[str, int]:
-    """Return for each memory that a draft overcommits, by name, the bytes that it lacks."""
-    placement = problem.native.placement(draft.steps)
-    copies = [(step.tensor, step.dst) for step in draft.steps if isinstance(step, Copy)]
-    used = memory_use(problem.graph, problem.cluster, placement, copies)
-    return {
-        memory.name: need - memory.bytes
-        for memory, need in zip(problem.cluster.memories, used, strict=True)
-        if need > memory.bytes
-    }
 
 
 def overcommitted_error(problem: Problem, solver: str, draft: Draft) -> InfeasibleError:

@@ -15,7 +15,7 @@ from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
-from heteroplace.solve.starts import first_draft, start_drafts
+from heteroplace.solve.starts import Starts
 
 PATIENCE_PER_TASK = 20_000
 """`auto` ends the search after so many evaluations per task without a gain of 0.05 %; it has better
@@ -53,17 +53,18 @@ class SearchSolver:
         """See `Solver.solve`."""
         begin = time.perf_counter()
         check_possible(problem)
-        name, draft = first_draft(problem)
+        starts = Starts(problem)
+        name, draft = starts.first()
         if draft.violation == 0:
             report_draft(problem, options, name, begin, draft)
         bound = 0
         if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
             bound = lower_bound(problem).ns
-        starts = [draft for _, draft in start_drafts(problem, _START_SHARE * options.time_limit_s)]
+        drafts = [draft for _, draft in starts.drafts(_START_SHARE * options.time_limit_s)]
         spare = PLAN_S_PER_TASK * len(problem.graph.tasks)
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         patience = _LONG_PATIENCE * PATIENCE_PER_TASK
-        end = run_search(problem, starts or [draft], options, left, bound, patience)
+        end = run_search(problem, drafts or [draft], options, left, bound, patience)
         if end.draft.violation:
             raise no_placement_error(problem)
         plan = problem.native.plan(end.draft.steps, f"search seed {options.seed}")

@@ -7,13 +7,13 @@ import time
 import numpy as np
 
 from heteroplace.errors import InfeasibleError
-from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.overflow import excess_bytes
 
 
 class SingleSolver:
@@ -48,10 +48,9 @@ class SingleSolver:
 
 def single_draft(problem: Problem, device: int) -> Draft | None:
     """Return everything on `device`, in topological order; None if it does not fit or run there."""
-    if (problem.native.run_ns[:, device] == IMPOSSIBLE).any():
+    if _blocked(problem, device):
         return None
-    num_tasks = len(problem.graph.tasks)
-    draft = problem.native.evaluate(np.full(num_tasks, device), np.arange(num_tasks))
+    draft = _everything_on(problem, device)
     return None if draft.violation else draft
 
 
@@ -70,26 +69,34 @@ def single_makespans(problem: Problem) -> dict[str, int]:
 
 def single_plan(problem: Problem, device: int) -> Plan | str:
     """Return the plan with every task on `device`, or the reason why there is none."""
-    graph, cluster, native = problem.graph, problem.cluster, problem.native
-    name = cluster.devices[device].name
-    blocked = np.flatnonzero(native.run_ns[:, device] == IMPOSSIBLE).tolist()
+    name = problem.cluster.devices[device].name
+    blocked = _blocked(problem, device)
     if blocked:
-        task = graph.tasks[blocked[0]]
+        task = problem.graph.tasks[blocked[0]]
         more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
         return f"{name} cannot run task {task.name!r}{more}: {why_not(problem, blocked[0], device)}"
-    placement = [device] * len(graph.tasks)
-    draft = native.evaluate(placement, range(len(graph.tasks)))
+    draft = _everything_on(problem, device)
     if draft.violation:
-        plan = native.plan(draft.steps, "")
-        copies = [(copy.tensor, copy.dst) for copy in plan.copies]
-        used = memory_use(graph, cluster, placement, copies)
+        sizes = {memory.name: memory.bytes for memory in problem.cluster.memories}
         short = [
-            f"memory {memory.name!r} has {format_bytes(memory.bytes)}, {format_bytes(need)} needed"
-            for memory, need in zip(cluster.memories, used, strict=True)
-            if need > memory.bytes
+            f"memory {memory!r} has {format_bytes(sizes[memory])}, "
+            f"{format_bytes(sizes[memory] + excess)} needed"
+            for memory, excess in excess_bytes(problem, draft).items()
         ]
         return f"{name} cannot hold all tasks: " + "; ".join(short)
-    return native.plan(draft.steps, f"single {name}")
+    return problem.native.plan(draft.steps, f"single {name}")
+
+
+def _blocked(problem: Problem, device: int) -> list[int]:
+    """The tasks that cannot be on `device`."""
+    blocked: list[int] = np.flatnonzero(problem.native.run_ns[:, device] == IMPOSSIBLE).tolist()
+    return blocked
+
+
+def _everything_on(problem: Problem, device: int) -> Draft:
+    """All tasks, in topological order, on a device that can run them."""
+    num_tasks = len(problem.graph.tasks)
+    return problem.native.evaluate(np.full(num_tasks, device), np.arange(num_tasks))
 
 
 def why_not(problem: Problem, task: int, device: int) -> str:

@@ -8,59 +8,75 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 from heteroplace.native import baselines
+from heteroplace.native.arrays import IntArray
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem
 from heteroplace.solve.heft import device_sets
 from heteroplace.solve.single import single_draft
 
 
-def first_draft(problem: Problem) -> tuple[str, Draft]:
-    """Return a plan at once: HEFT's, or Order-Place's where HEFT overflows a memory more."""
-    native = problem.native
-    draft = native.heft(range(len(problem.cluster.devices)))
-    if draft.violation == 0:
-        return "heft", draft
-    placed = baselines.order_place(native, baselines.critical_path_order(native))
-    return ("order-place", placed) if placed.violation < draft.violation else ("heft", draft)
+class Starts:
+    """The starts for one problem; what several of its methods need is made once."""
 
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
 
-def start_drafts(problem: Problem, time_limit_s: float) -> list[tuple[str, Draft]]:
-    """Return (name, plan) of all starts; a plan may overflow memories (`violation`).
+    @cached_property
+    def _heft(self) -> Draft:
+        """HEFT on all devices."""
+        return self._problem.native.heft(range(len(self._problem.cluster.devices)))
 
-    What the time does not reach is left out; singles, HEFT on all devices and Order-Place always
-    run. Complexity: O((tasks * devices + reads) * device sets).
-    """
-    begin = time.perf_counter()
-    cluster, native = problem.cluster, problem.native
-    drafts = []
-    for device_id, device in enumerate(cluster.devices):
-        single = single_draft(problem, device_id)
-        if single is not None:
-            drafts.append((f"single {device.name}", single))
-    if len(cluster.devices) == 1 or not problem.graph.tasks:
+    @cached_property
+    def _order(self) -> IntArray:
+        return baselines.critical_path_order(self._problem.native)
+
+    @cached_property
+    def _order_place(self) -> Draft:
+        return baselines.order_place(self._problem.native, self._order)
+
+    def first(self) -> tuple[str, Draft]:
+        """Return a plan at once: HEFT's, or Order-Place's where HEFT overflows a memory more."""
+        if self._heft.violation and self._order_place.violation < self._heft.violation:
+            return "order-place", self._order_place
+        return "heft", self._heft
+
+    def drafts(self, time_limit_s: float) -> list[tuple[str, Draft]]:
+        """Return (name, plan) of all starts; a plan may overflow memories (`violation`).
+
+        What the time does not reach is left out; singles, HEFT on all devices and Order-Place
+        always run. Complexity: O((tasks * devices + reads) * device sets).
+        """
+        begin = time.perf_counter()
+        problem = self._problem
+        cluster, native = problem.cluster, problem.native
+        drafts = []
+        for device_id, device in enumerate(cluster.devices):
+            single = single_draft(problem, device_id)
+            if single is not None:
+                drafts.append((f"single {device.name}", single))
+        if len(cluster.devices) == 1 or not problem.graph.tasks:
+            return drafts
+        everything, *sets = device_sets(problem)
+        drafts.append((_heft_name(problem, everything), self._heft))
+        drafts.append(("order-place", self._order_place))
+        others: list[tuple[str, Callable[[], Draft]]] = [
+            ("etf", lambda: baselines.etf(native)),
+            ("adjusting-placement", lambda: baselines.adjusting_placement(native, self._order)),
+            ("greedy", lambda: baselines.greedy(native)),
+            ("met", lambda: baselines.met(native)),
+            ("m-etf", lambda: baselines.m_etf(native)),
+            ("m-topo-uniform", lambda: baselines.m_topo(native, is_uniform=True)),
+        ]
+        for devices in sets:
+            others.append((_heft_name(problem, devices), partial(native.heft, devices)))
+        for name, make in others:
+            if time.perf_counter() - begin >= time_limit_s:
+                break
+            drafts.append((name, make()))
         return drafts
-    order = baselines.critical_path_order(native)
-    everything, *sets = device_sets(problem)
-    drafts.append((_heft_name(problem, everything), native.heft(everything)))
-    drafts.append(("order-place", baselines.order_place(native, order)))
-    others: list[tuple[str, Callable[[], Draft]]] = [
-        ("etf", lambda: baselines.etf(native)),
-        ("adjusting-placement", lambda: baselines.adjusting_placement(native, order)),
-        ("greedy", lambda: baselines.greedy(native)),
-        ("met", lambda: baselines.met(native)),
-        ("m-etf", lambda: baselines.m_etf(native)),
-        ("m-topo-uniform", lambda: baselines.m_topo(native, is_uniform=True)),
-    ]
-    for devices in sets:
-        others.append((_heft_name(problem, devices), partial(native.heft, devices)))
-    for name, make in others:
-        if time.perf_counter() - begin >= time_limit_s:
-            break
-        drafts.append((name, make()))
-    return drafts
 
 
 def _heft_name(problem: Problem, devices: tuple[int, ...]) -> str:

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import environment
 
-import heteroplace
 from heteroplace.cli.main import INTERRUPTED
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster_file import load_cluster
@@ -19,7 +19,6 @@ from heteroplace.model.cost_file import costs_from_times
 from heteroplace.model.graph_file import load_graph
 from heteroplace.model.plan_file import load_plan
 
-PACKAGE_ROOT = Path(heteroplace.__file__).resolve().parents[1]
 NUM_TASKS = 1500
 DEVICES = ("a", "b", "c")
 
@@ -62,7 +61,7 @@ def place(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, "--graph", "graph.json", "-o", "plan.json", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(PACKAGE_ROOT)},
+        env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -80,6 +79,15 @@ def read_until(process: subprocess.Popen[str], mark: str) -> str:
     raise AssertionError(f"no {mark!r} in: {text}")
 
 
+def interrupt(process: subprocess.Popen[str], mark: str) -> tuple[str, str]:
+    """Interrupt at the first line of stderr that holds `mark`; return what it says from then on."""
+    read_until(process, mark)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return out, err
+
+
 def check(folder: Path) -> None:
     read, cluster = load_graph(folder / "graph.json"), load_cluster(folder / "cluster.json")
     assert read.times is not None
@@ -90,11 +98,7 @@ def check(folder: Path) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("stage", ["heft:", "search:"])
 def test_the_best_plan_so_far_is_written(folder: Path, stage: str) -> None:
-    process = place(folder, "--budget", "100", "--progress")
-    read_until(process, stage)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate()
-    assert process.returncode == 0, err
+    out, err = interrupt(place(folder, "--budget", "100", "--progress"), stage)
     assert "note: interrupted; this is the best plan so far" in err
     assert "interrupted after" in out
     check(folder)
@@ -102,11 +106,7 @@ def test_the_best_plan_so_far_is_written(folder: Path, stage: str) -> None:
 
 @pytest.mark.timeout(120)
 def test_an_interrupt_after_the_search_does_not_lose_the_plan(folder: Path) -> None:
-    process = place(folder, "--solver", "heft", "--progress")
-    read_until(process, "heft:")
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate()
-    assert process.returncode == 0, err
+    interrupt(place(folder, "--solver", "heft", "--progress"), "heft:")
     check(folder)
 
 

@@ -25,7 +25,7 @@ from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.graph import BlockRules
-from tests.dags import PAIR, WeightedDag, task_graphs, weighted_dags
+from tests.dags import PAIR, WeightedDag, chain_of, task_graphs, weighted_dags
 from tests.instances import gpus
 from tests.reference.graphs import least_cut
 from tests.strategies import num_cases
@@ -154,7 +154,7 @@ def test_more_than_62_devices_are_told_apart() -> None:
         Task(name, "op", devices=(f"gpu{device}",))
         for name, device in (("a", 65), ("b", 65), ("c", 3))
     ]
-    graph = _chain(tasks)
+    graph = chain_of(*tasks)
     costs = build_table(graph, cluster, lambda task, device: Cost.given(1))
     options = BreakpointOptions(max_tasks=3)
     assert fuse_stretches(graph, cluster, costs, options).groups == ((0, 1), (2,))
@@ -202,17 +202,8 @@ def test_bytes_of_a_task_are_weights_workspace_and_what_it_makes() -> None:
     assert task_bytes(graph).tolist() == [115]
 
 
-def _chain(tasks: list[Task]) -> TaskGraph:
-    builder = TaskGraphBuilder("chain")
-    reads: list[str] = []
-    for task in tasks:
-        builder.add_task(task, reads)
-        reads = [builder.add_tensor(task.name, num_bytes=1)]
-    return builder.finalize(reads)
-
-
 def _fuse_chain(tasks: list[Task]) -> Stretches:
-    graph = _chain(tasks)
+    graph = chain_of(*tasks)
     costs = build_table(graph, PAIR, lambda task, device: Cost.given(1))
     return fuse_stretches(graph, PAIR, costs, BreakpointOptions(max_tasks=9))
 

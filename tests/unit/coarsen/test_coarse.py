@@ -21,12 +21,13 @@ from heteroplace.simulate.simulator import simulate
 from tests.dags import (
     PAIR,
     WeightedDag,
+    chain_of,
     lettered,
     random_task_graph,
     task_graphs,
     weighted_dags,
 )
-from tests.instances import gpus
+from tests.instances import given_costs, gpus
 from tests.reference.graphs import is_acyclic
 from tests.strategies import num_cases
 
@@ -151,13 +152,8 @@ def test_groups_of_one_change_nothing(graph: TaskGraph) -> None:
 def test_cost_of_a_group_is_the_sum_and_unsupported_where_a_member_is() -> None:
     graph = lettered("ab bc")
     times = {"a": (2, 3), "b": (None, 4), "c": (5, 6)}
-
-    def cost(task: int, device: int) -> Cost:
-        time = times[graph.tasks[task].name][device]
-        return Cost.unsupported("no kernel") if time is None else Cost.given(time)
-
     coarse = coarsen(graph, [(0, 1), (2,)])
-    table = coarse.project_costs(build_table(graph, PAIR, cost), PAIR)
+    table = coarse.project_costs(given_costs(graph, PAIR, times), PAIR)
     times_found = [[table.run_ns(group, device) for device in (0, 1)] for group in (0, 1)]
     assert times_found == [[None, 7], [5, 6]]
     assert table.rows[0][0].reason == "task 'b' is unsupported on device 0"
@@ -244,21 +240,21 @@ def test_faults_of_a_partition_are_all_named() -> None:
 
 
 def test_two_labels_in_a_group_are_refused_and_one_is_kept() -> None:
-    graph = _with_tasks(Task("a", "op", together="g"), Task("b", "op"), Task("c", "op"))
+    graph = chain_of(Task("a", "op", together="g"), Task("b", "op"), Task("c", "op"))
     assert coarsen(graph, [(0, 1), (2,)]).graph.tasks[0].together == "g"
-    clash = _with_tasks(Task("a", "op", together="g"), Task("b", "op", together="h"))
+    clash = chain_of(Task("a", "op", together="g"), Task("b", "op", together="h"))
     with pytest.raises(GraphError, match=r"2 'together' labels \(g, h\)"):
         coarsen(clash, [(0, 1)])
 
 
 def test_allowed_devices_are_intersected_or_refused() -> None:
-    graph = _with_tasks(
+    graph = chain_of(
         Task("a", "op", devices=("gpu1", "gpu0")),
         Task("b", "op"),
         Task("c", "op", devices=("gpu0",)),
     )
     assert coarsen(graph, [(0, 1, 2)]).graph.tasks[0].devices == ("gpu0",)
-    clash = _with_tasks(
+    clash = chain_of(
         Task("a", "op", devices=("gpu1",)), Task("b", "op"), Task("c", "op", devices=("gpu0",))
     )
     with pytest.raises(GraphError, match="no allowed device in common: 'a' on gpu1; 'c' on gpu0"):
@@ -314,13 +310,3 @@ def test_graph_without_tasks_is_its_own_coarse_form() -> None:
     builder = TaskGraphBuilder("empty")
     graph = builder.finalize([builder.add_input("x", num_bytes=1)])
     assert coarsen(graph, []).graph == graph
-
-
-def _with_tasks(*tasks: Task) -> TaskGraph:
-    """A chain."""
-    builder = TaskGraphBuilder("chain")
-    reads: list[str] = []
-    for task in tasks:
-        builder.add_task(task, reads)
-        reads = [builder.add_tensor(task.name, num_bytes=1)]
-    return builder.finalize(reads)

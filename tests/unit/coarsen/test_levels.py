@@ -16,7 +16,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.graph import Dag
 from tests.dags import PAIR, WeightedDag, lettered, weighted_dags
-from tests.instances import gpus
+from tests.instances import given_costs, gpus
 from tests.reference.graphs import longest_paths
 from tests.strategies import num_cases
 from tests.unit.coarsen.celeritas import example_graph, example_weights
@@ -67,12 +67,7 @@ def test_critical_path_is_a_path_whose_nodes_have_the_longest_path_through_them(
 def test_task_weight_is_the_mean_over_devices_that_can_run_it() -> None:
     graph = lettered("ab bc")
     times: dict[str, tuple[int | None, int | None]] = {"a": (4, 9), "b": (None, 5), "c": (2, 4)}
-
-    def cost(task: int, device: int) -> Cost:
-        time = times[graph.tasks[task].name][device]
-        return Cost.unsupported("no kernel") if time is None else Cost.given(time)
-
-    weights = level_weights(graph, PAIR, build_table(graph, PAIR, cost))
+    weights = level_weights(graph, PAIR, given_costs(graph, PAIR, times))
     assert weights.task_ns.tolist() == [7, 5, 3]  # 6.5 is rounded up
 
 

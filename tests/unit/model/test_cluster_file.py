@@ -352,4 +352,4 @@ def test_cluster_that_no_file_can_hold_is_not_saved(tmp_path):
 
 
 def test_schema_is_valid():
-    Draft202012Validator.check_schema(VALIDATOR.schema)
+    assert Draft202012Validator(Draft202012Validator.META_SCHEMA).is_valid(VALIDATOR.schema)

@@ -395,4 +395,4 @@ def test_plan_of_another_cluster_is_refused(read, tmp_path):
 
 @pytest.mark.parametrize("name", VALIDATORS)
 def test_schemas_are_valid(name):
-    Draft202012Validator.check_schema(VALIDATORS[name].schema)
+    assert Draft202012Validator(Draft202012Validator.META_SCHEMA).is_valid(VALIDATORS[name].schema)

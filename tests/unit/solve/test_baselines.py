@@ -19,9 +19,9 @@ from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.adjusting_placement import adjusting_placement
 from heteroplace.solve.m_topo import MTopoSolver
 from heteroplace.solve.order_place import order_place
-from tests.instances import diamond, gpus, instance
+from tests.instances import diamond, gpus, instance, problem_of
 from tests.reference.list_schedulers import upward_ranks
-from tests.strategies import AMPLE, Instance
+from tests.strategies import AMPLE
 
 LIST_SOLVERS = [
     "met",
@@ -39,10 +39,6 @@ LIST_SOLVERS = [
 
 NODE_BYTES = 1000
 """Weights of a task where instances count memory in tasks; tensors have a few bytes."""
-
-
-def problem_of(case: Instance) -> Problem:
-    return Problem(case.graph, case.cluster, case.costs)
 
 
 def two_devices(capacities: tuple[int, int]) -> Cluster:

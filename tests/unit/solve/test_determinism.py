@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,8 +12,9 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.text import print_plan
 from heteroplace.native.schedule import NativeProblem
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from tests.instances import cpu, instance
+from tests.instances import cpu, instance, problem_of
 from tests.interrupts import ctrl_c_after
+from tests.programs import run_python
 from tests.strategies import Instance, instances, num_cases
 
 
@@ -39,33 +36,19 @@ def layered(num_layers: int = 8, width: int = 4) -> Instance:
 def plan_text(name: str, seed: int) -> str:
     case = layered()
     options = SolveOptions(iterations=4000, seed=seed, threads=2, time_limit_s=60)
-    result = get_solver(name).solve(Problem(case.graph, case.cluster, case.costs), options)
+    result = get_solver(name).solve(problem_of(case), options)
     check_plan(case.graph, case.cluster, case.costs, result.plan)
     return print_plan(case.graph, case.cluster, result.plan)
 
 
-@pytest.mark.parametrize("name", ["auto", "search"])
-def test_result_does_not_depend_on_the_hash_seed(name: str) -> None:
-    root = Path(__file__).parents[3]
-    code = (
+@pytest.mark.parametrize("names", [("auto",), ("search",), ("metis", "sa", "ea", "cross-entropy")])
+def test_result_does_not_depend_on_the_hash_seed_or_the_run(names: tuple[str, ...]) -> None:
+    program = (
         "from tests.unit.solve.test_determinism import plan_text\n"
-        f"print(plan_text({name!r}, 3), end='')"
+        f"print(''.join(plan_text(name, 3) for name in {names!r}), end='')"
     )
-    texts = []
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        path = [str(root), *(entry for entry in sys.path if entry)]
-        environment["PYTHONPATH"] = os.pathsep.join(path)
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        texts.append(done.stdout)
-    assert texts[0] == texts[1] == plan_text(name, 3)
+    texts = [run_python(program, PYTHONHASHSEED=hash_seed) for hash_seed in ("1", "2")]
+    assert texts[0] == texts[1] == "".join(plan_text(name, 3) for name in names)
 
 
 def test_search_uses_its_whole_budget_and_no_more() -> None:
@@ -87,7 +70,7 @@ def test_search_of_no_evaluations_returns_the_best_start() -> None:
 
 def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
     case = layered()
-    problem = Problem(case.graph, case.cluster, case.costs)
+    problem = problem_of(case)
     heuristics = [
         problem.native.simulate(problem.native.heft(devices).steps).makespan_ns
         for devices in ([0], [1], [2], [0, 1], [0, 1, 2])
@@ -99,7 +82,7 @@ def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
 @given(instances(max_tasks=8))
 @num_cases(80)
 def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Instance) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
+    problem = problem_of(case)
     native = problem.native
     drafts = [native.heft(range(len(case.cluster.devices)))]
     if drafts[0].violation == 0:
@@ -116,7 +99,7 @@ def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Insta
 @given(instances(max_tasks=8))
 @num_cases(40)
 def test_what_if_of_the_plan_itself_is_its_evaluation(case: Instance) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
+    problem = problem_of(case)
     try:
         result = get_solver("heft").solve(problem, SolveOptions())
     except InfeasibleError:

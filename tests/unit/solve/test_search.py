@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,9 +13,11 @@ from heteroplace.bench.suites.catalogue import select
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.starts import start_drafts
+from heteroplace.solve.starts import Starts
+from tests.instances import problem_of
+from tests.programs import environment
 from tests.strategies import Instance, num_cases
-from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
+from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
 
 SMALL = SolveOptions(iterations=3000, time_limit_s=60, threads=1)
@@ -61,7 +61,7 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
         return
     starts = [
         problem.native.makespan_ns(draft)
-        for _, draft in start_drafts(problem, 9)
+        for _, draft in Starts(problem).drafts(9)
         if draft.violation == 0
     ]
     try:
@@ -150,7 +150,7 @@ _CHILD = """
 import signal
 from heteroplace.model.check import check_plan
 from heteroplace.solve import SolveOptions, get_solver
-from tests.unit.solve.bounds.chains import problem_of
+from tests.instances import problem_of
 from tests.unit.solve.test_determinism import layered
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -171,13 +171,11 @@ print(result.status, flush=True)
 
 
 def test_ctrl_c_ends_a_search_in_another_process_with_its_best_plan() -> None:
-    root = Path(__file__).parents[3]
-    path = [str(root), *(entry for entry in sys.path if entry)]
     child = subprocess.Popen(
         [sys.executable, "-c", _CHILD],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        env=environment(),
     )
     assert child.stdout is not None
     with child:

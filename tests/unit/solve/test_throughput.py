@@ -18,16 +18,16 @@ from heteroplace.native.throughput import (
     Relaxation,
     contiguous_splits,
     improve_placements,
-    num_resources,
     placement_loads,
 )
 from heteroplace.simulate.throughput import throughput_ns
-from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.assignment import solve_assignment
 from heteroplace.solve.mixture import mixed_placements
 from heteroplace.solve.prices import price_bound
-from tests.instances import cpu, gpus, instance
-from tests.reference.throughput import busy_times, is_allowed, least_item_ns, used_bytes
+from tests.instances import cpu, gpus, instance, problem_of
+from tests.reference.placements import fits, is_allowed, used_bytes
+from tests.reference.throughput import busy_times, least_item_ns
 from tests.strategies import Instance, instances, num_cases
 
 SMALL = SolveOptions(objective="throughput", iterations=400, time_limit_s=60)
@@ -49,10 +49,6 @@ def cases(draw: st.DrawFn, max_tasks: int = 5, is_memory_tight: bool = False) ->
 def rebuilt(case: Instance, cluster: Cluster) -> Instance:
     """The same graph and costs for a cluster with the same devices."""
     return Instance(case.graph, cluster, replace(case.costs, cluster_digest=cluster.digest()))
-
-
-def problem_of(case: Instance) -> Problem:
-    return Problem(case.graph, case.cluster, case.costs)
 
 
 def draw_placement(data: st.DataObject, case: Instance, native: NativeProblem) -> list[int]:
@@ -88,7 +84,7 @@ def test_loads_equal_the_reference(case: Instance, data: st.DataObject) -> None:
 def test_relaxation_is_the_least_priced_cost(case: Instance, data: st.DataObject) -> None:
     """On graphs so small nothing is split: the value is exact for whatever prices."""
     native = problem_of(case).native
-    count = num_resources(native)
+    count = len(native.cluster.resources)
     size = count + len(case.cluster.memories)
     prices = np.array(data.draw(st.lists(st.integers(0, 5), min_size=size, max_size=size)), float)
     placement = draw_placement(data, case, native)
@@ -132,7 +128,7 @@ def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
     native = problem_of(case).native
     assume(not (native.run_ns == IMPOSSIBLE).all(axis=1).any())
     best = least_item_ns(case.graph, case.cluster, case.costs)
-    count = num_resources(native)
+    count = len(native.cluster.resources)
     sizes = [memory.bytes for memory in case.cluster.memories]
     prices = data.draw(
         st.lists(st.integers(0, 9), min_size=count + len(sizes), max_size=count + len(sizes))
@@ -194,8 +190,7 @@ def test_solver_finds_a_valid_plan_with_the_optimum(case: Instance) -> None:
     result = get_solver("throughput").solve(problem, SMALL)
     check_plan(case.graph, case.cluster, case.costs, result.plan)
     placement = result.plan.placement(len(case.graph.tasks))
-    used = used_bytes(case.graph, case.cluster, placement)
-    assert all(need <= m.bytes for need, m in zip(used, case.cluster.memories, strict=True))
+    assert fits(case.graph, case.cluster, placement)
     assert result.bound_ns <= best == result.objective_ns
     busy = busy_times(case.graph, case.cluster, case.costs, placement)
     assert busy is not None

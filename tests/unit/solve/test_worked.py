@@ -11,7 +11,7 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
-from tests.instances import cpu, diamond, gpus, instance
+from tests.instances import cpu, diamond, given_costs, gpus, instance
 from tests.strategies import AMPLE, Instance
 
 OPTIONS = SolveOptions(iterations=5000, threads=1, min_gain_ratio=0)
@@ -231,12 +231,7 @@ def test_explanations_name_constraints_and_speeds() -> None:
     graph = builder.finalize(outputs)
     cluster = gpus({}, 2, AMPLE)
     rows = {"pinned": (1, 1), "only": (None, 1000), "free": (3000, 4000)}
-
-    def cost(task: int, device: int) -> Cost:
-        time = rows[graph.tasks[task].name][device]
-        return Cost.unsupported("no kernel") if time is None else Cost.given(time)
-
-    case = Instance(graph, cluster, build_table(graph, cluster, cost))
+    case = Instance(graph, cluster, given_costs(graph, cluster, rows))
     result = solve(case, "auto")
     reasons = explain(Problem(graph, cluster, case.costs), result.plan).reasons
     assert reasons[0] == "pinned to gpu1"

@@ -30,22 +30,21 @@ from heteroplace.bench.suites.imported import (
     NS_PER_MS,
     TENSOR_SHARE,
     Imported,
-    edge_end,
     power_of_ten,
-    unique_ids,
+    read_edges,
+    read_import,
+    read_tasks,
 )
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.json_reader import (
-    Faults,
     ObjectReader,
     a_count,
     a_name,
     a_number,
     an_integer,
-    read_json,
 )
 
 _HOST_BYTES = 2**50
@@ -80,9 +79,7 @@ def import_dnn_partitioning(path: str | os.PathLike[str]) -> Imported:
         The file cannot be read, is malformed (all faults, each with its JSON path), has a cycle, or
         its times are too long for its memory to be told apart in bytes.
     """
-    faults = Faults(os.fspath(path), GraphError)
-    file = _read(ObjectReader(read_json(path, GraphError), "$", faults))
-    faults.check()
+    file = read_import(path, _read)
     costs = {(src, cost) for src, _, cost in file.edges}
     total_ns = sum(cost for _, cost in sorted(costs)) * NS_PER_MS
     quantum_ns = power_of_ten(total_ns / max(1e-9, TENSOR_SHARE * file.accelerator_bytes))
@@ -106,21 +103,15 @@ def _read(reader: ObjectReader) -> _File:
     num_cpus = reader.required("maxCPUs", a_count, 1)
     if num_accelerators + num_cpus == 0:
         faults.add("$", "there is neither an accelerator nor a CPU")
-    for key in ("nodes", "edges"):
-        if not reader.has(key):
-            faults.add("$", f'the key "{key}" is missing')
-    node_readers = reader.objects("nodes")
-    ids = unique_ids(node_readers, faults)
-    nodes = {node: _node(value) for node, value in zip(ids, node_readers, strict=True)}
+    nodes = {node: _node(value) for node, value in read_tasks(reader, "nodes")}
     if any(not node.is_supported for node in nodes.values()) and not num_cpus:
         faults.add("$.maxCPUs", "there is no CPU for the nodes that accelerators do not support")
-    edges = {}
-    for value in reader.objects("edges"):
-        src, dst = edge_end(value, "sourceId", set(ids)), edge_end(value, "destId", set(ids))
-        cost = value.required("cost", a_number, 0.0)
-        if (src, dst) in edges:
-            faults.add(value.path, f"the edge from {src} to {dst} occurs twice")
-        edges[src, dst] = cost
+    edges: dict[tuple[int, int], float] = {}
+    for edge in read_edges(reader, "sourceId", "destId", set(nodes)):
+        ends = (edge.src, edge.dst)
+        if ends in edges:
+            faults.add(edge.reader.path, f"the edge from {edge.src} to {edge.dst} occurs twice")
+        edges[ends] = edge.reader.required("cost", a_number, 0.0)
     return _File(
         accelerator_bytes,
         num_accelerators,

@@ -1,14 +1,19 @@
-"""What the importers of published task graphs share: the values they return and number checks."""
+"""What the importers of published task graphs share: how they read, and the values they return."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.json_reader import Faults, ObjectReader, a_count
+from heteroplace.model.json_reader import Faults, ObjectReader, a_count, read_json
+
+T = TypeVar("T")
 
 NS_PER_MS = 1_000_000
 TENSOR_SHARE = 0.001
@@ -26,25 +31,55 @@ class Imported:
     """Largest difference between a transfer time here and in the file, in ns."""
 
 
-def unique_ids(readers: Iterable[ObjectReader], faults: Faults) -> list[int]:
-    """Return the `id` of each object; note those that occur twice."""
-    ids: list[int] = []
-    seen: set[int] = set()
-    for reader in readers:
-        value = reader.required("id", a_count, 0)
-        if value in seen:
-            faults.add(f"{reader.path}.id", f"id {value} is used twice")
-        seen.add(value)
-        ids.append(value)
-    return ids
+@dataclass(frozen=True)
+class Edge:
+    """An edge as a file has it."""
+
+    src: int
+    """The `id` in the file of the task that it leaves."""
+    dst: int
+    reader: ObjectReader
+    """What else the file says of it."""
 
 
-def edge_end(reader: ObjectReader, key: str, known: set[int]) -> int:
-    """Return the task id at `key` of an edge; note a fault if there is no such task."""
-    value = reader.required(key, a_count, 0)
-    if value not in known and reader.has(key):
-        reader.faults.add(f"{reader.path}.{key}", f"there is no task with id {value}")
+def read_import(path: str | os.PathLike[str], read: Callable[[ObjectReader], T]) -> T:
+    """Return what `read` makes of the JSON object in a file.
+
+    Raises
+    ------
+    GraphError
+        The file cannot be read, or `read` noted faults: all are named, with their JSON paths.
+    """
+    faults = Faults(os.fspath(path), GraphError)
+    value = read(ObjectReader(read_json(path, GraphError), "$", faults))
+    faults.check()
     return value
+
+
+def read_tasks(reader: ObjectReader, key: str) -> list[tuple[int, ObjectReader]]:
+    """Return (`id`, reader) of each object in the list at `key`; note ids that occur twice."""
+    tasks: list[tuple[int, ObjectReader]] = []
+    seen: set[int] = set()
+    for task in reader.objects(key, is_required=True):
+        task_id = task.required("id", a_count, 0)
+        if task_id in seen:
+            task.faults.add(f"{task.path}.id", f"id {task_id} is used twice")
+        seen.add(task_id)
+        tasks.append((task_id, task))
+    return tasks
+
+
+def read_edges(reader: ObjectReader, src_key: str, dst_key: str, known: set[int]) -> list[Edge]:
+    """Return the objects in the list "edges"; note ends that are not the id of a `known` task."""
+
+    def end(edge: ObjectReader, key: str) -> int:
+        task = edge.required(key, a_count, 0)
+        if task not in known and edge.has(key):
+            edge.faults.add(f"{edge.path}.{key}", f"there is no task with id {task}")
+        return task
+
+    readers = reader.objects("edges", is_required=True)
+    return [Edge(end(edge, src_key), end(edge, dst_key), edge) for edge in readers]
 
 
 def power_of_ten(at_least: float) -> int:

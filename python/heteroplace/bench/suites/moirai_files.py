@@ -21,34 +21,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from heteroplace.bench.suites.imported import (
     NS_PER_MS,
     TENSOR_SHARE,
     Imported,
-    edge_end,
     power_of_ten,
-    unique_ids,
+    read_edges,
+    read_import,
+    read_tasks,
 )
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.json_reader import (
-    Faults,
-    ObjectReader,
-    a_count,
-    a_list,
-    a_name,
-    a_number,
-    read_json,
-)
+from heteroplace.model.json_reader import ObjectReader, a_count, a_name, a_number, list_of
 
 _ROUNDING_NS = 10.0
 """The files have five digits after the point of a millisecond."""
 _FREE_BYTES_PER_SECOND = 10**15
 """Bandwidth of a pair whose transfers all take no time."""
 
+T = TypeVar("T")
 _Matrix = tuple[tuple[float, ...], ...]
 
 
@@ -83,9 +78,7 @@ def import_moirai(path: str | os.PathLike[str], max_error_ratio: float = 0.01) -
         The file cannot be read, is malformed (all faults, each with its JSON path), has a cycle, or
         its transfer times are no products of sizes and bandwidths.
     """
-    faults = Faults(os.fspath(path), GraphError)
-    file = _read(ObjectReader(read_json(path, GraphError), "$", faults))
-    faults.check()
+    file = read_import(path, _read)
     slopes = _slopes(file)
     sizes = [_size(edge.transfer_ns, slopes) for edge in file.edges]
     error = _check_fit(os.fspath(path), file, slopes, sizes, max_error_ratio)
@@ -101,61 +94,48 @@ def import_moirai(path: str | os.PathLike[str], max_error_ratio: float = 0.01) -
 
 
 def _read(reader: ObjectReader) -> _File:
-    faults = reader.faults
     name = reader.required("name", a_name, "?")
     count = reader.required("devices", a_count, 0)
     if count == 0:
-        faults.add("$.devices", "at least one device is needed")
+        reader.faults.add("$.devices", "at least one device is needed")
     memories = reader.required("device_memory", _numbers(count), (1.0,) * max(1, count))
-    for key in ("tasks", "edges"):
-        if not reader.has(key):
-            faults.add("$", f'the key "{key}" is missing')
-    task_readers = reader.objects("tasks")
-    ids = unique_ids(task_readers, faults)
     times, task_memory = {}, {}
-    for task, value in zip(ids, task_readers, strict=True):
+    for task, value in read_tasks(reader, "tasks"):
         milliseconds = value.required("time_ms", _numbers(count), (0.0,) * count)
         times[task] = tuple(ms * NS_PER_MS for ms in milliseconds)
         task_memory[task] = value.required("memory", a_number, 0.0)
     edges = []
-    for value in reader.objects("edges"):
-        src, dst = edge_end(value, "src", set(ids)), edge_end(value, "dst", set(ids))
-        matrix = value.required("transfer_ms", _matrix(count), ((0.0,) * count,) * count)
+    for edge in read_edges(reader, "src", "dst", set(times)):
+        matrix = edge.reader.required("transfer_ms", _matrix(count), ((0.0,) * count,) * count)
         transfer_ns = tuple(tuple(ms * NS_PER_MS for ms in row) for row in matrix)
-        edges.append(_Edge(src, dst, transfer_ns))
+        edges.append(_Edge(edge.src, edge.dst, transfer_ns))
     return _File(name, memories, times, task_memory, edges)
 
 
 def _numbers(count: int) -> Callable[[object], tuple[float, ...]]:
     """A converter of lists of `count` numbers."""
-
-    def convert(value: object) -> tuple[float, ...]:
-        expected = f"a list of {count} numbers >= 0, one per device"
-        try:
-            numbers = tuple(a_number(element) for element in a_list(value))
-        except ValueError as fault:
-            raise ValueError(expected) from fault
-        if len(numbers) != count:
-            raise ValueError(expected)
-        return numbers
-
-    return convert
+    return _exactly(count, a_number, f"a list of {count} numbers >= 0, one per device")
 
 
 def _matrix(count: int) -> Callable[[object], _Matrix]:
     """A converter of square matrices of numbers."""
+    expected = f"a matrix of {count} x {count} numbers >= 0, [from][to]"
+    return _exactly(count, _numbers(count), expected)
 
-    def convert(value: object) -> _Matrix:
-        expected = f"a matrix of {count} x {count} numbers >= 0, [from][to]"
-        try:
-            rows = tuple(_numbers(count)(row) for row in a_list(value))
-        except ValueError as fault:
-            raise ValueError(expected) from fault
-        if len(rows) != count:
+
+def _exactly(
+    count: int, convert: Callable[[object], T], expected: str
+) -> Callable[[object], tuple[T, ...]]:
+    """A converter of lists of `count` elements that `convert` accepts."""
+    convert_all = list_of(convert, expected)
+
+    def convert_exactly(value: object) -> tuple[T, ...]:
+        found = convert_all(value)
+        if len(found) != count:
             raise ValueError(expected)
-        return rows
+        return found
 
-    return convert
+    return convert_exactly
 
 
 def _slopes(file: _File) -> _Matrix:

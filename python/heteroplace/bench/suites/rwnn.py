@@ -1,10 +1,9 @@
 """Randomly wired networks as task graphs, with the generators and the stacks of DiviML (section V).
 
-A module is a random graph, Watts-Strogatz WS(4, 0.75), Erdos-Renyi ER(0.2) or Barabasi-Albert
-BA(5), on N nodes, each edge from the lower to the higher node, with input tasks before it and
-output tasks behind it. With one channel there is one of each: one source and one sink. With k
-channels there are k of each, and output c of a module feeds input c of the next one. Which nodes
-without predecessors read which inputs, and which outputs read which nodes without successors:
+A module is a random graph (`wirings.py`) on N nodes, with input tasks before it and output tasks
+behind it. With one channel there is one of each: one source and one sink. With k channels there are
+k of each, and output c of a module feeds input c of the next one. Which nodes without predecessors
+read which inputs, and which outputs read which nodes without successors:
 
 - strong dependence (sdep): each end reads, or feeds, at least one channel, drawn at random;
 - weak dependence (wdep): every pair is drawn at random, so an end may have no channel at all.
@@ -24,14 +23,13 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from heteroplace.bench.suites.wirings import last_nodes, wiring
 from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 
-KINDS = ("ws", "er", "ba")
 DEVICE_RATIOS = {"cpu": 7.10, "t4": 1.26, "a100": 1.0}
 """Mean run time of RWNN modules by device of `divi_node`, A100 = 1."""
 MEAN_TASK_NS = 25_840_000 / 34
@@ -55,7 +53,7 @@ class RwnnStack:
     """What a stack of modules is made of."""
 
     kind: str
-    """One of KINDS."""
+    """One of LEAST_NODES: "ws", "er" or "ba"."""
     nodes: int
     modules: int = 1
     channels: int = 1
@@ -79,14 +77,13 @@ def rwnn_graph(stack: RwnnStack) -> TaskGraph:
     ------
     GraphError
         The kind is unknown, a count is below 1, or there are too few nodes for the kind.
+    MissingPackageError
+        networkx is not installed.
     """
-    least = {"ws": 5, "er": 1, "ba": 6}
-    if stack.kind not in least:
-        raise GraphError(f"no random graph {stack.kind!r}: expected one of {', '.join(KINDS)}")
-    if stack.nodes < least[stack.kind] or stack.modules < 1 or stack.channels < 1:
+    if stack.modules < 1 or stack.channels < 1:
         raise GraphError(
-            f"stack {stack.name!r}: needs >= {least[stack.kind]} nodes for kind {stack.kind!r}, "
-            f">= 1 modules and channels; got {stack.nodes}, {stack.modules}, {stack.channels}"
+            f"stack {stack.name!r}: needs >= 1 modules and channels; got {stack.modules}, "
+            f"{stack.channels}"
         )
     writer = _Writer(stack)
     values = [writer.builder.add_input(f"x{c}", writer.shape, "float32") for c in _channels(stack)]
@@ -150,11 +147,9 @@ class _Writer:
     def module(self, index: int, values: Sequence[str]) -> list[str]:
         """Add one module that reads one value per channel; return one output per channel."""
         stack, name = self._stack, f"module{index}"
-        wiring = _random_graph(stack.kind, stack.nodes, self._generator.randrange(2**31))
-        before = [sorted(n for n in wiring.neighbors(v) if n < v) for v in range(stack.nodes)]
+        before = wiring(stack.kind, stack.nodes, self._generator.randrange(2**31))
         heads = [v for v in range(stack.nodes) if not before[v]]
-        fed = {source for sources in before for source in sources}
-        tails = [v for v in range(stack.nodes) if v not in fed]
+        tails = last_nodes(before)
         inputs = [
             self._add(f"{name}.in{c}", "in", [value], weights=0) for c, value in enumerate(values)
         ]
@@ -199,14 +194,3 @@ class _Writer:
         flops = pixels * (2 * weights if weights else CHANNELS * max(1, len(reads)))
         self.builder.add_task(Task(name, op, flops=flops, weight_bytes=4 * weights), reads)
         return self.builder.add_tensor(name, self.shape, "float32")
-
-
-def _random_graph(kind: str, nodes: int, seed: int) -> Any:
-    # Here, because only this generator needs the package.
-    import networkx
-
-    if kind == "ws":
-        return networkx.connected_watts_strogatz_graph(nodes, 4, 0.75, seed=seed)
-    if kind == "er":
-        return networkx.erdos_renyi_graph(nodes, 0.2, seed=seed)
-    return networkx.barabasi_albert_graph(nodes, 5, seed=seed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from heteroplace.bench.suites.clusters import divi_node, inter_server
@@ -13,7 +15,7 @@ from heteroplace.bench.suites.rwnn import (
     rwnn_costs,
     rwnn_graph,
 )
-from heteroplace.errors import GraphError
+from heteroplace.errors import GraphError, MissingPackageError
 from heteroplace.model.graph import TaskGraph
 
 
@@ -89,6 +91,12 @@ def test_costs_have_the_published_mean_ratios_and_spread() -> None:
 def test_impossible_stacks_are_refused(stack: RwnnStack, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         rwnn_graph(stack)
+
+
+def test_without_networkx_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'heteroplace\[bench\]'"):
+        rwnn_graph(RwnnStack("er", 10))
 
 
 def test_costs_are_for_known_devices_only() -> None:

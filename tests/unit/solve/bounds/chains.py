@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import strategies as st
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.model.cluster import (
-    CONGESTION_MODES,
-    COPY_ENGINES,
-    Cluster,
-    Device,
-    Link,
-    Memory,
-)
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.solve import Problem
+from tests.instances import problem_of
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import AMPLE, Instance
+from tests.strategies import AMPLE, MIXED_DEVICES, Instance, modes
 
 
 @st.composite
@@ -73,18 +64,10 @@ def _graph(draw: st.DrawFn, max_tasks: int, scale: int) -> TaskGraph:
 
 
 def _cluster(draw: st.DrawFn, graph: TaskGraph, scale: int, is_memory_ample: bool) -> Cluster:
-    devices: tuple[Device, ...] = (
-        Device("cpu.0", "cpu", "", 0, 0, (0,)),
-        Device("cpu.all", "cpu", "", 0, 0, (0, 1)),
-        Device("gpu0", "cuda", "", 0, 1),
-    )
+    devices: tuple[Device, ...] = MIXED_DEVICES
     count = draw(st.sampled_from([0, 2, 2, 3]))
     if count:
         devices = tuple(Device(f"gpu{i}", "cuda", "", i, i) for i in range(count))
-    devices = tuple(
-        replace(device, copy_engines=draw(st.sampled_from([None, *COPY_ENGINES])))
-        for device in devices
-    )
     num_memories = count or 2
     need = sum(task.weight_bytes for task in graph.tasks)
     need += sum(tensor.bytes for tensor in graph.tensors)
@@ -108,13 +91,7 @@ def _cluster(draw: st.DrawFn, graph: TaskGraph, scale: int, is_memory_ample: boo
         if src != dst
     )
     host = draw(st.sampled_from([None, 0, num_memories - 1]))
-    congestion = draw(st.sampled_from(CONGESTION_MODES))
-    return Cluster("box", tuple(memories), devices, links, host=host, congestion=congestion)
-
-
-def problem_of(case: Instance) -> Problem:
-    """The instance as solvers take it."""
-    return Problem(case.graph, case.cluster, case.costs)
+    return draw(modes(Cluster("box", tuple(memories), devices, links, host=host)))
 
 
 def optimum_of(case: Instance) -> int | None:

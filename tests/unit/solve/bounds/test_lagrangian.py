@@ -13,7 +13,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.bounds import LagrangianBound, lagrangian_bound
 from heteroplace.native.schedule import NativeProblem
-from tests.instances import gpus, instance
+from tests.instances import given_costs, gpus, instance
 from tests.strategies import AMPLE, Instance, instances, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 
@@ -82,11 +82,7 @@ def entered_by_a_small_tensor() -> Instance:
         builder.add_tensor(name, num_bytes=1000 if name == "cut" else 10)
     graph = builder.finalize(["end.0"])
     cluster = gpus({(0, 1): 10, (1, 0): 10}, 2)
-
-    def cost(task: int, device: int) -> Cost:
-        return Cost.given(run_ns[graph.tasks[task].name][device] or 0)
-
-    return Instance(graph, cluster, build_table(graph, cluster, cost))
+    return Instance(graph, cluster, given_costs(graph, cluster, run_ns))
 
 
 def test_device_may_be_entered_by_a_small_tensor_of_a_stage() -> None:

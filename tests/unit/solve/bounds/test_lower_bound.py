@@ -20,9 +20,9 @@ from heteroplace.solve.bounds.bound import rounded_bound
 from heteroplace.solve.bounds.load import Loads, load_bound
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.bounds.windows import window_bound
-from tests.instances import cpu, diamond, gpus, instance
+from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, instances, num_cases
-from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
+from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_lagrangian import memory_forced_cut
 
 

@@ -17,15 +17,14 @@ from heteroplace.coarsen.modules import (
     prefix_modules,
     single_channel_modules,
 )
-from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.bounds.modules import ModuleRecursion, find_modules, module_bound
 from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS, Parts
 from heteroplace.solve.bounds.subproblem import part_key, spine, subproblem
-from tests.instances import gpus, instance
+from tests.instances import given_costs, gpus, instance, problem_of
 from tests.strategies import AMPLE, Instance, instances, num_cases
-from tests.unit.solve.bounds.chains import chains, optimum_of, problem_of
+from tests.unit.solve.bounds.chains import chains, optimum_of
 
 
 def solved(problem: Problem, path: ModulePath) -> int:
@@ -78,11 +77,7 @@ def two_diamonds() -> Instance:
         builder.add_tensor(name, num_bytes=50 if index == 3 else 10)
     graph = builder.finalize(["d2.0"])
     cluster = replace(gpus({(0, 1): 10, (1, 0): 10}, 2), congestion="none")
-
-    def cost(task: int, device: int) -> Cost:
-        return Cost.given(run_ns[graph.tasks[task].name][device] or 0)
-
-    return Instance(graph, cluster, build_table(graph, cluster, cost))
+    return Instance(graph, cluster, given_costs(graph, cluster, run_ns))
 
 
 def test_two_diamonds_prove_the_sum_of_their_optima() -> None:

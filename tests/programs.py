@@ -1,0 +1,32 @@
+"""Python programs in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+_TIME_LIMIT_S = 120
+
+
+def environment(**changes: str | None) -> dict[str, str]:
+    """That of this process, with what it can import and `tests`; None takes a variable away."""
+    path = [str(_ROOT), *(entry for entry in sys.path if entry)]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path), **changes}
+    return {name: value for name, value in variables.items() if value is not None}
+
+
+def run_python(program: str, *flags: str, **changes: str | None) -> str:
+    """What a program prints; it must end well. `changes` are those of the environment."""
+    done = subprocess.run(
+        [sys.executable, *flags, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(**changes),
+        timeout=_TIME_LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
