@@ -94,6 +94,9 @@ class PieceEvaluator {
   void KeepReplay();
   /*! \brief Busy time of a resource that is no unit. */
   Lane& LaneOf(int resource) { return lanes_[static_cast<size_t>(resource - problem_.num_units)]; }
+  size_t Slot(int tensor, int memory) const {
+    return static_cast<size_t>(tensor) * piece_.num_memories + static_cast<size_t>(memory);
+  }
   int64_t Arrive(int tensor, int memory, int position);
   int64_t MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready);
   void CopyOutputs();
@@ -101,7 +104,7 @@ class PieceEvaluator {
   void Restore(const Checkpoint& checkpoint);
   bool IsEnd(int index, int position, Mode mode) const;
   bool HasConverged(int index) const;
-  int64_t MakespanBehind(const Horizon& horizon) const;
+  void RunBehind(const Horizon& horizon);
   void NoteChange(int tensor, int memory);
   void KeepCopies(size_t made_begin, size_t made_end);
   void KeepSuffixes();
@@ -123,8 +126,6 @@ class PieceEvaluator {
   std::vector<int64_t> block_makespan_;   // [num_checkpoints], of the tasks up to the next one
   int64_t makespan_ns_ = 0;
   int64_t num_unreachable_ = 0;
-  int64_t all_unreachable_ = 0;        // the same in the latest result up to the end
-  std::vector<MadeCopy> behind_made_;  // copies behind the horizon then, latest first
   // The replay under way.
   std::vector<int64_t> unit_free_ns_;  // [num_units]
   std::vector<int64_t> load_ns_;       // [num_units], of the tasks so far

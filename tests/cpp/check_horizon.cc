@@ -157,6 +157,7 @@ struct Bench {
   Tails tails;
 };
 
+/*! \brief A problem of some hundred tasks; what takes long is running, copying, or both. */
 Problem MakeLarge(Random& random) {
   Shape shape;
   shape.min_tasks = 200;
@@ -165,7 +166,12 @@ Problem MakeLarge(Random& random) {
   shape.max_run_ns = random.Below(2) == 0 ? 2 : 9;
   shape.output_percent = random.Below(2) == 0 ? 1 : 30;
   shape.may_lack_routes = random.Below(4) == 0;
-  return MakeProblem(shape, random);
+  Problem problem = MakeProblem(shape, random);
+  const bool needs_copies = random.Below(8) > 0;
+  while (needs_copies && problem.num_memories < 2) problem = MakeProblem(shape, random);
+  const int64_t factor = random.Below(2) == 0 ? 1 : 2 + random.Below(20);
+  for (int64_t& time : problem.transfer_ns) time *= time == kImpossible ? 1 : factor;
+  return problem;
 }
 
 /*! \brief What the evaluator keeps is all of the truth. */
