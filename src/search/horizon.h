@@ -17,21 +17,19 @@ namespace heteroplace {
  * copies are made from the position on in the same order; on channels they may find other gaps.
  */
 struct Horizon {
-  /*! \brief A tensor that is read, or sent to the host, from the position on, but not made there.
-   */
+  /*! \brief A tensor made before the position, or never, that is needed from there on. */
   struct Waiting {
     int tensor;
-    int memory;            // where it is needed
+    int memory;            // where it is read, or the host that an output goes to
     int64_t tail_ns;       // from its arrival to the end of all
-    int copy_src;          // where the schedule copies it from after the position; kNoCopy: it does
-                           // not
+    int copy_src;          // where it is copied from behind the position; kNoCopy: it is not
     int64_t copy_tail_ns;  // from the start of that copy to the end of all
   };
 
-  int position = 0;                       // a multiple of the tasks between checkpoints
+  int position = 0;                       // first of the order that stays as it is
   std::vector<int64_t> resource_tail_ns;  // [num_resources], kUnused: none of its use is left
   std::vector<Waiting> waiting;           // by tensor and memory, each once
-  int64_t num_unreachable = 0;            // memories that tensors made later cannot reach
+  int64_t num_unreachable = 0;            // memories that tensors made behind it cannot reach
 
   static constexpr int64_t kUnused = -1;
   static constexpr int kNoCopy = -1;
@@ -82,7 +80,7 @@ class Tails {
   size_t Slot(int tensor, int memory) const {
     return static_cast<size_t>(tensor) * piece_.num_memories + static_cast<size_t>(memory);
   }
-  /*! \brief Whether a tensor gets from where it is made to a memory without a copy, by our rule. */
+  /*! \brief Whether no copy is made to a memory: it is there, or nothing can bring it there. */
   bool NeedsNoCopy(int tensor, int home, int memory) const {
     return home < 0 || home == memory || piece_.Transfer(tensor, home, memory) == kImpossible;
   }

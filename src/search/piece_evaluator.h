@@ -40,11 +40,14 @@ class PieceEvaluator {
   void Reject();
 
   /*!
-   * \brief Evaluates from a position on, where the arrangement may have changed for good, up to a
-   * horizon, which must be what is kept from the latest Evaluate. Changes are then tried up to
-   * there, and the makespan is what the horizon says; nullptr: up to the end. Horizons and
-   * positions must not go back until then.
-   * \param horizon At a multiple of spacing(); must outlive its use.
+   * \brief Evaluates again from a position on, where the arrangement may have changed for good, up
+   * to a horizon, or to the end for nullptr; keeps the result.
+   *
+   * Changes may then be tried before the horizon only, and the makespan and what is unreachable are
+   * what the horizon says. Up to the next Look to the end the horizons must be of one FindTails and
+   * must not go back, and behind them the arrangement must stay as it was then.
+   * \param first Before the horizon; nothing before it has changed since the latest Look.
+   * \param horizon At a multiple of spacing(), before the last task; must outlive its use.
    */
   void Look(int first, const Horizon* horizon);
   /*! \brief Tasks between checkpoints. */

@@ -51,7 +51,7 @@ void PieceEvaluator::RunBehind(const Horizon& horizon) {
 void PieceEvaluator::Look(int first, const Horizon* horizon) {
   const bool is_first = horizon_ == nullptr && horizon != nullptr;
   horizon_ = horizon;
-  if (first >= piece_.num_tasks) return;
+  if (piece_.num_tasks == 0) return;
   const size_t end =
       horizon == nullptr ? checkpoints_.size() : static_cast<size_t>(horizon->position / spacing_);
   if (is_first) {
