@@ -176,7 +176,15 @@ Problem MakeLarge(Random& random) {
   const bool needs_copies = random.Below(8) > 0;
   while (needs_copies && problem.num_memories < 2) problem = MakeProblem(shape, random);
   const int64_t factor = random.Below(2) == 0 ? 1 : 2 + random.Below(20);
-  for (int64_t& time : problem.transfer_ns) time *= time == kImpossible ? 1 : factor;
+  const int64_t input_factor = random.Below(3) == 0 ? 200 : 1;
+  const bool has_instant_copies = random.Below(3) == 0;
+  const int pairs = problem.num_memories * problem.num_memories;
+  for (int index = 0; index < problem.num_tensors * pairs; ++index) {
+    int64_t& time = problem.transfer_ns[index];
+    if (time == kImpossible) continue;
+    time *= has_instant_copies && random.Below(2) == 0 ? 0 : factor;
+    if (problem.producer[index / pairs] < 0) time *= input_factor;
+  }
   return problem;
 }
 
