@@ -80,10 +80,11 @@ class MixedProgram:
     ) -> ProgramEnd:
         """Minimise a column for at most so long and so many nodes."""
         ends: list[Any] = []
+        # HiGHS neither looks for Ctrl-C nor ends by it: it is left behind until its time is over,
+        # and not as a daemon, because leaving the process in the middle of it is a crash.
         worker = threading.Thread(
-            target=lambda: ends.append(self._run(objective, time_limit_s, node_limit)), daemon=True
+            target=lambda: ends.append(self._run(objective, time_limit_s, node_limit))
         )
-        # HiGHS neither looks for Ctrl-C nor ends by it: it is left behind until its time is over.
         try:
             worker.start()
             while worker.is_alive():
