@@ -154,7 +154,7 @@ class _Run:
         self.end = end
         note = (
             f"condition 3 {self.rules.condition3}, {end.num_rows} rows, {end.num_columns} columns, "
-            f"bound {end.bound_ns} ns"
+            f"bound {end.bound_ns} ns{', ' if end.failure else ''}{end.failure}"
         )
         self.candidates.append(("milp", end.value_ns, note))
         if _is_ours(self.rules) and not end.is_infeasible:

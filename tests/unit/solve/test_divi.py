@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import assume, given
@@ -127,7 +128,7 @@ def test_published_memory_charges_what_is_read_again() -> None:
     problem = free(instance([("a", "b")], run_ns, gpus({}, 1, capacity=25), 10))
     assert solve(problem, 1).objective_ns == 2
     assert milp(problem, 1, replace(CORRECTED, memory="published")).is_infeasible
-    with pytest.raises(InfeasibleError, match="no plan exists for 1 items .* m0 has 25 B"):
+    with pytest.raises(InfeasibleError, match=r"no plan exists for 1 items .* m0 has 25 B"):
         solve(problem, 1, DiviSolver(memory="published"))
 
 
@@ -262,7 +263,7 @@ def test_pairs_that_edges_order_need_no_rows(case: Instance, items: int) -> None
 @pytest.mark.parametrize("rules", [CORRECTED, PUBLISHED])
 def test_a_chain_needs_no_order_of_one_item(rules: BatchRules) -> None:
     names = [f"t{i}" for i in range(5)]
-    edges = list(zip(names, names[1:], strict=False))
+    edges = list(pairwise(names))
     case = instance(edges, dict.fromkeys(names, (1, 2)), gpus({(0, 1): 1, (1, 0): 1}, 2))
     problem = free(case)
     less = build_model(problem, 1, rules, horizon_ns=20).program

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from heteroplace.solve.base import Problem
 from heteroplace.solve.divi.limits import add_memory
 from heteroplace.solve.divi.model import BatchModel, FoundBatch
-from heteroplace.solve.divi.rules import BatchRules, BatchTimes, transfer_ns
+from heteroplace.solve.divi.order import add_order
+from heteroplace.solve.divi.rules import BatchRules
 from heteroplace.solve.divi.symmetry import add_symmetry
 
 _BOUND_SLACK = 2e-6
@@ -31,6 +32,8 @@ class MilpEnd:
     was_interrupted: bool
     num_rows: int
     num_columns: int
+    failure: str = ""
+    """What HiGHS said if it gave up."""
 
 
 def build_model(
@@ -41,8 +44,9 @@ def build_model(
     horizon_ns: int | None = None,
     bound_ns: int = 0,
 ) -> BatchModel:
-    """Return the whole programme, with memory and symmetry. Parameters as `solve_batched_milp`."""
+    """Return the whole programme, with order, memory and symmetry. Parameters as `solve_batched_milp`."""
     model = BatchModel(problem, items, rules, horizon_ns, bound_ns)
+    add_order(model)
     add_memory(model)
     add_symmetry(model)
     return model
@@ -71,7 +75,7 @@ def solve_batched_milp(
         return MilpEnd(0, 0, (), False, False, 0, 0)
     model = build_model(problem, items, rules, horizon_ns=horizon_ns, bound_ns=bound_ns)
     end = model.program.minimise(model.end, time_limit_s, node_limit)
-    step = _common_divisor(problem, model.times)
+    step = model.divisor_ns
     proven = model.to_ns(end.bound) - _BOUND_SLACK * model.horizon_ns
     if math.isfinite(proven):
         # Every makespan is a sum of times.
@@ -90,18 +94,5 @@ def solve_batched_milp(
         end.was_interrupted,
         model.program.num_rows,
         model.program.num_columns,
+        end.failure,
     )
-
-
-def _common_divisor(problem: Problem, times: BatchTimes) -> int:
-    """The greatest number of ns that divides all run and copy times."""
-    divisor = 0
-    for row in times:
-        for cell in row:
-            divisor = math.gcd(divisor, *cell.values())
-    memories = range(len(problem.cluster.memories))
-    for num_bytes in sorted({tensor.bytes for tensor in problem.graph.tensors}):
-        for src in memories:
-            for dst in memories:
-                divisor = math.gcd(divisor, transfer_ns(problem, num_bytes, src, dst) or 0)
-    return max(1, divisor)

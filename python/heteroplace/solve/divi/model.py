@@ -5,30 +5,29 @@ the start of each batch; the end of all. Numbers of conditions are the paper's.
 
 Unlike DiviML: condition 3 holds a batch back only for its own items (`BatchRules.condition3`), by
 way of a finish of each (task, item), so that a row is needed for each reader's device and not for
-each pair of devices; condition 5 is an equation without big-M; 7 is for devices that share a unit,
-and its rows are left out where edges order the batches; a copy is made once per tensor and memory;
-memory follows the rule of this package. Every big-M is the room that the horizon leaves.
+each pair of devices; condition 5 is an equation without big-M; a copy is made once per tensor and
+memory. Conditions 6 and 7 are `limits.py` and `order.py`. Every big-M is the room that the horizon
+leaves.
 Transfers never wait for each other (congestion "none"); in other modes the optimum is a bound.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
 
 from heteroplace.solve.base import Problem
 from heteroplace.solve.divi.program import FloatArray, MixedProgram, Terms
 from heteroplace.solve.divi.rules import (
     BatchRules,
     batch_times,
+    common_divisor_ns,
     edge_transfer_ns,
-    reachability,
     serial_horizon_ns,
     transfer_ns,
 )
 
-_HORIZON = 1000.0
-"""The horizon in units of the programme: tolerances of HiGHS are 1e-6 of a unit."""
+_LARGEST_HORIZON = 1000
+"""In units of the programme: tolerances of HiGHS are 1e-6 of a unit."""
 
 
 @dataclass(frozen=True)
@@ -82,29 +81,32 @@ class BatchModel:
         if horizon_ns is None:
             horizon_ns = serial_horizon_ns(problem, self.times, items, rules.rounds)
         self.horizon_ns = max(1, horizon_ns)
+        self.divisor_ns = common_divisor_ns(problem, self.times)
+        # Times stay whole numbers, or exact fractions: rounded ones made HiGHS lose solutions.
+        self._unit_ns = self.divisor_ns
+        while self.horizon_ns > _LARGEST_HORIZON * self._unit_ns:
+            self._unit_ns *= 2
         self._find_windows()
         least = self.unit(min(bound_ns, self.horizon_ns))
-        self.end = self.program.continuous(least, _HORIZON)
+        self.end = self.program.continuous(least, self.unit(self.horizon_ns))
         self.slots: list[list[Slot]] = []
-        self._has_one_start = items == 1 and rules.condition3 == "corrected"
+        self.has_one_start = items == 1 and rules.condition3 == "corrected"
         for task in range(len(problem.graph.tasks)):
             self._add_task(task)
-        self._after = reachability(problem)
         if rules.condition3 == "corrected":
             self._add_corrected_edges()
         else:
             self._add_published_edges()
         self._add_inputs()
-        self._add_order()
         self._add_unit_loads()
 
     def unit(self, ns: int) -> float:
         """Return a time in the unit of the programme."""
-        return ns * _HORIZON / self.horizon_ns
+        return ns / self._unit_ns
 
     def to_ns(self, value: float) -> float:
         """Return a time of the programme in ns."""
-        return value * self.horizon_ns / _HORIZON
+        return value * self._unit_ns
 
     def duration(self, slot: Slot) -> Terms:
         """Return terms for the run time of a slot, 0 if it is empty."""
@@ -140,25 +142,25 @@ class BatchModel:
         graph = self.problem.graph
         count = len(graph.tasks)
         self._shortest = [min(ns for cell in row for ns in cell.values()) for row in self.times]
-        self._head, self._tail = [0] * count, [0] * count
+        self.head, self.tail = [0] * count, [0] * count
         for task, before in enumerate(graph.predecessors):
-            ends = [self._head[other] + self._shortest[other] for other in before]
-            self._head[task] = max(ends, default=0)
+            ends = [self.head[other] + self._shortest[other] for other in before]
+            self.head[task] = max(ends, default=0)
         for task in range(count - 1, -1, -1):
             for other in graph.predecessors[task]:
-                rest = self._tail[task] + self._shortest[task]
-                self._tail[other] = max(self._tail[other], rest)
+                rest = self.tail[task] + self._shortest[task]
+                self.tail[other] = max(self.tail[other], rest)
 
-    def _latest(self, task: int) -> float:
+    def latest(self, task: int) -> float:
         """When a task must be done for the rest to be in time."""
-        return self.unit(self.horizon_ns - self._tail[task])
+        return self.unit(self.horizon_ns - self.tail[task])
 
     def _add_task(self, task: int) -> None:
         """The slots of a task with conditions 1, 4 and 5."""
         groups = self.problem.native.task_group
         group = groups[task]
         first = groups.index(group) if group >= 0 else task
-        one_start = self._start_column(task, self._shortest[task]) if self._has_one_start else -1
+        one_start = self._start_column(task, self._shortest[task]) if self.has_one_start else -1
         slots: list[Slot] = []
         for device, cell in enumerate(self.times[task]):
             for number in range(min(self.rules.rounds, self.num_items) if cell else 0):
@@ -172,7 +174,7 @@ class BatchModel:
                     )
                     columns, sizes = same.items, same.sizes
                 start = one_start
-                if not self._has_one_start:
+                if not self.has_one_start:
                     # As published, an empty batch starts with one that is not.
                     is_own = self.rules.condition3 == "corrected"
                     shortest = min(cell.values()) if is_own else self._shortest[task]
@@ -181,7 +183,7 @@ class BatchModel:
         self.slots.append(slots)
         for slot in slots:
             for size, ns in slot.times.items():
-                if self._head[task] + ns + self._tail[task] > self.horizon_ns:
+                if self.head[task] + ns + self.tail[task] > self.horizon_ns:
                     self.program.add_row([(slot.sizes[size], 1.0)], 0.0)
         if first != task:
             return
@@ -192,8 +194,8 @@ class BatchModel:
             self.program.add_equation(served, float(self.num_items))
 
     def _start_column(self, task: int, shortest: int) -> int:
-        head = self.unit(self._head[task])
-        return self.program.continuous(head, max(head, self._latest(task) - self.unit(shortest)))
+        head = self.unit(self.head[task])
+        return self.program.continuous(head, max(head, self.latest(task) - self.unit(shortest)))
 
     def _new_batch(self, cell: dict[int, int]) -> tuple[tuple[int, ...], dict[int, int]]:
         """Columns of a batch, with condition 5: its size is the number of its items."""
@@ -219,7 +221,7 @@ class BatchModel:
         ]
         for task, before in enumerate(self.problem.graph.predecessors):
             for item in range(self.num_items):
-                tail = self.unit(self._tail[task])
+                tail = self.unit(self.tail[task])
                 self.program.add_row([*finish[task][item], (self.end, -1.0)], -tail)
                 back = self._output_transfer(task, item)
                 if back:
@@ -230,11 +232,11 @@ class BatchModel:
     def _finish(self, task: int, item: int) -> Terms:
         """Terms for when an item of a task is done."""
         slots = self.slots[task]
-        if self._has_one_start:
+        if self.has_one_start:
             return [(slots[0].start, 1.0), *(t for slot in slots for t in self.duration(slot))]
-        least = self.unit(self._head[task] + self._shortest[task])
-        column = self.program.continuous(least, max(least, self._latest(task)))
-        room = max(0.0, self._latest(task) - least)
+        least = self.unit(self.head[task] + self._shortest[task])
+        column = self.program.continuous(least, max(least, self.latest(task)))
+        room = max(0.0, self.latest(task) - least)
         for slot in slots:
             terms = [(slot.start, 1.0), *self.duration(slot), (column, -1.0)]
             self.program.add_row([*terms, (slot.items[item], room)], room)
@@ -257,12 +259,12 @@ class BatchModel:
                 elif time_ns:
                     moved += self.in_memory(src, home, item, self.unit(time_ns))
                     longest = max(longest, self.unit(time_ns))
-            room = self._latest(src) + longest - self.unit(self._head[dst])
+            room = self.latest(src) + longest - self.unit(self.head[dst])
             terms = [*finish[src][item], *moved, (slot.start, -1.0), (slot.items[item], room)]
             self.program.add_row(terms, room)
         # Without big-M: the run itself lies between the two finishes.
         run = [(slot.items[item], self.unit(min(slot.times.values()))) for slot in self.slots[dst]]
-        if self._has_one_start:
+        if self.has_one_start:
             run = [term for slot in self.slots[dst] for term in self.duration(slot)]
         later = [(column, -factor) for column, factor in finish[dst][item]]
         self.program.add_row([*finish[src][item], *run, *later], 0.0)
@@ -326,68 +328,6 @@ class BatchModel:
             if time_ns:
                 terms += self.in_memory(task, memory, item, self.unit(time_ns))
         return terms
-
-    def _add_order(self) -> None:
-        """Condition 7: of two batches on a unit one comes before the other."""
-        self._first_of: dict[tuple[int, int], int] = {}
-        units = [set(ids) for ids in self.problem.cluster.unit_ids]
-        everything = [slot for slots in self.slots for slot in slots]
-        for one, other in combinations(everything, 2):
-            if units[one.device] & units[other.device] and not self._is_ordered(one, other):
-                self._add_disjunction(one, other)
-
-    def _is_ordered(self, one: Slot, other: Slot) -> bool:
-        """Whether edges order two batches, or both cannot be; the task of `one` is not later."""
-        if self.num_items == 1 and one.task == other.task:
-            return True
-        if not self.rules.reduces_pairs or not self._after[one.task] >> other.task & 1:
-            return False
-        if self.num_items == 1 or self.rules.condition3 == "published":
-            return True
-        # Ordered if they have an item in common: equal batches, or too large to be apart.
-        return one.items == other.items or min(one.sizes) + min(other.sizes) > self.num_items
-
-    def _add_disjunction(self, one: Slot, other: Slot) -> None:
-        if (one.task, one.device) == (other.task, other.device):
-            self._add_before(one, other, None)
-            filled = [*self.exists(other), *self.exists(one, -1.0)]
-            self.program.add_row(filled, 0.0)
-            return
-        if self._can_precede(one, other) and self._can_precede(other, one):
-            column = self._order_column(one, other)
-            self._add_before(one, other, (column, 1.0))
-            self._add_before(other, one, (column, 0.0))
-        elif self._can_precede(one, other):
-            self._add_before(one, other, None)
-        elif self._can_precede(other, one):
-            self._add_before(other, one, None)
-        else:
-            self.program.add_row([*self.exists(one), *self.exists(other)], 1.0)
-
-    def _can_precede(self, one: Slot, other: Slot) -> bool:
-        runs = min(one.times.values()) + min(other.times.values())
-        ends = self._head[one.task] + self._tail[other.task]
-        return ends + runs <= self.horizon_ns
-
-    def _order_column(self, one: Slot, other: Slot) -> int:
-        if not self._has_one_start:
-            return self.program.binary()
-        pair = (one.task, other.task)
-        if pair not in self._first_of:
-            self._first_of[pair] = self.program.binary()
-        return self._first_of[pair]
-
-    def _add_before(self, one: Slot, other: Slot, choice: tuple[int, float] | None) -> None:
-        """`one` ends before `other` starts if both exist and the choice has the given value."""
-        room = max(0.0, self._latest(one.task) - self.unit(self._head[other.task]))
-        terms = [(one.start, 1.0), *self.duration(one), (other.start, -1.0)]
-        terms += [*self.exists(one, room), *self.exists(other, room)]
-        limit = 2 * room
-        if choice is not None:
-            column, value = choice
-            terms.append((column, room if value else -room))
-            limit += room if value else 0.0
-        self.program.add_row(terms, limit)
 
     def _add_unit_loads(self) -> None:
         """A cut: no unit is busy for longer than all takes."""

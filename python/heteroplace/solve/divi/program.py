@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,10 @@ FloatArray = npt.NDArray[np.float64]
 Terms = list[tuple[int, float]]
 """(column, factor) of each term of a sum."""
 
+_FACTORS = (1.0, 2.0, 7.0)
+"""Of the objective, tried in turn while HiGHS ends in an error of its own (status 4: a solution
+that is off by its tolerance is rounded and then refused); another factor avoids it."""
+_GAVE_UP = 4
 _POLL_S = 0.05
 """How often the main thread looks for Ctrl-C while HiGHS works."""
 
@@ -31,6 +36,8 @@ class ProgramEnd:
     """It is proven that there is no solution."""
     was_interrupted: bool
     """Ctrl-C ended it; what HiGHS had found is lost."""
+    failure: str = ""
+    """What HiGHS said if it gave up."""
 
 
 class MixedProgram:
@@ -80,28 +87,53 @@ class MixedProgram:
     ) -> ProgramEnd:
         """Minimise a column for at most so long and so many nodes."""
         ends: list[Any] = []
+        errors: list[Exception] = []
+
+        def work() -> None:
+            try:
+                ends.append(self._try(objective, time_limit_s, node_limit))
+            except (ValueError, MemoryError) as error:
+                errors.append(error)
+
         # HiGHS neither looks for Ctrl-C nor ends by it: it is left behind until its time is over,
         # and not as a daemon, because leaving the process in the middle of it is a crash.
-        worker = threading.Thread(
-            target=lambda: ends.append(self._run(objective, time_limit_s, node_limit))
-        )
+        worker = threading.Thread(target=work)
         try:
             worker.start()
             while worker.is_alive():
                 worker.join(_POLL_S)
         except KeyboardInterrupt:
             return ProgramEnd(None, -math.inf, False, True)
+        if errors:
+            raise errors[0]
         (found,) = ends
         bound = found.mip_dual_bound
         is_bounded = bound is not None and math.isfinite(bound)
-        return ProgramEnd(found.x, bound if is_bounded else -math.inf, found.status == 2, False)
+        failure = found.message if found.status == _GAVE_UP else ""
+        return ProgramEnd(
+            found.x, bound if is_bounded else -math.inf, found.status == 2, False, failure
+        )
 
-    def _run(self, objective: int, time_limit_s: float, node_limit: int | None) -> Any:
+    def _try(self, objective: int, time_limit_s: float, node_limit: int | None) -> Any:
+        """Run HiGHS until it ends without an error, within the time."""
+        begin = time.perf_counter()
+        for factor in _FACTORS:
+            left = time_limit_s - (time.perf_counter() - begin)
+            found = self._run(objective, left, node_limit, factor)
+            if found.status != _GAVE_UP:
+                break
+        if found.mip_dual_bound is not None:
+            found.mip_dual_bound /= factor
+        return found
+
+    def _run(
+        self, objective: int, time_limit_s: float, node_limit: int | None, factor: float
+    ) -> Any:
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import coo_array
 
         goal = np.zeros(self.num_columns)
-        goal[objective] = 1.0
+        goal[objective] = factor
         rows = np.repeat(np.arange(self.num_rows), [len(row) for row in self._rows])
         columns = np.fromiter(_flat(row.keys() for row in self._rows), dtype=np.int64)
         factors = np.fromiter(_flat(row.values() for row in self._rows), dtype=np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -132,3 +133,17 @@ def serial_horizon_ns(problem: Problem, times: BatchTimes, items: int, rounds: i
         )
         total += longest * items * len(memories)
     return total
+
+
+def common_divisor_ns(problem: Problem, times: BatchTimes) -> int:
+    """Return the greatest number of ns that divides all run and copy times."""
+    divisor = 0
+    for row in times:
+        for cell in row:
+            divisor = math.gcd(divisor, *cell.values())
+    memories = range(len(problem.cluster.memories))
+    for num_bytes in sorted({tensor.bytes for tensor in problem.graph.tensors}):
+        for src in memories:
+            for dst in memories:
+                divisor = math.gcd(divisor, transfer_ns(problem, num_bytes, src, dst) or 0)
+    return max(1, divisor)
