@@ -26,6 +26,7 @@ from heteroplace.solve.base import (
     report,
 )
 from heteroplace.solve.batched import batch_bound, check_compositions
+from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.divi.batch_plan import best_steps
 from heteroplace.solve.divi.milp import MilpEnd, solve_batched_milp
 from heteroplace.solve.divi.rules import (
@@ -41,6 +42,8 @@ MAX_SLOT_PAIRS = 60_000
 with more."""
 _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
+_MILP_SHARE = 0.8
+"""Part of the time for the programme, at most; the rest is for bounds of modules."""
 _HEURISTICS: tuple[tuple[str, BatchRule], ...] = (
     ("bheft", "finish"),
     ("bgreedy", "latency"),
@@ -98,6 +101,8 @@ class _Run:
         self._report("heuristics")
         if self.best_ns != self.bound_ns or not _is_ours(self.rules):
             self._solve_milp()
+        if self.best is not None and self.best_ns != self.bound_ns:
+            self._raise_bound()
         if self.best is None:
             raise self._nothing()
         self._report(DiviSolver.name)
@@ -145,7 +150,7 @@ class _Run:
             self.problem,
             self.options.items,
             self.rules,
-            time_limit_s=max(0.1, left),
+            time_limit_s=max(0.1, left * _MILP_SHARE),
             node_limit=None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION),
             # Plans of the list schedulers need not keep the published conditions.
             horizon_ns=self.best_ns if _is_ours(self.rules) else None,
@@ -161,6 +166,18 @@ class _Run:
             self.bound_ns = max(self.bound_ns, end.bound_ns)
         if end.value_ns is not None:
             self._offer(*best_steps(self.problem, end.batches, self.options.items))
+
+    def _raise_bound(self) -> None:
+        """Solve modules with the time that is left; a budget in iterations has none for it."""
+        left = self.options.time_limit_s - (time.perf_counter() - self.begin)
+        was_interrupted = self.end is not None and self.end.was_interrupted
+        if left <= 0 or self.options.iterations is not None or was_interrupted:
+            return
+        found = batched_lower_bound(
+            self.problem, self.options.items, rounds=self.rules.rounds, time_limit_s=left
+        )
+        self.bound_ns = max(self.bound_ns, found.ns)
+        self.candidates.append(("bound", None, f"{found.ns} ns by {found.source}"))
 
     def _plan(self, steps: tuple[Step, ...]) -> Plan:
         native, items = self.problem.native, self.options.items

@@ -44,7 +44,7 @@ def build_model(
     horizon_ns: int | None = None,
     bound_ns: int = 0,
 ) -> BatchModel:
-    """Return the whole programme, with order, memory and symmetry. Parameters as `solve_batched_milp`."""
+    """Return the whole programme. Parameters as `solve_batched_milp`."""
     model = BatchModel(problem, items, rules, horizon_ns, bound_ns)
     add_order(model)
     add_memory(model)
