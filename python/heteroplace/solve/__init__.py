@@ -34,6 +34,7 @@ for _name, _module, _class_name in (
     ("bmet", "bmet", "BatchedMetSolver"),
     ("bgreedy", "bgreedy", "BatchedGreedySolver"),
     ("bheft", "bheft", "BatchedHeftSolver"),
+    ("divi", "divi_milp", "DiviSolver"),
     ("search", "search", "SearchSolver"),
     ("cpsat", "cpsat", "CpSatSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
