@@ -35,7 +35,7 @@ for _name, _module, _class_name in (
     ("bgreedy", "bgreedy", "BatchedGreedySolver"),
     ("bheft", "bheft", "BatchedHeftSolver"),
     ("search", "search", "SearchSolver"),
-    ("cpsat", "cpsat", "CpSatSolver"),
+    ("cpsat", "exact.cpsat", "CpSatSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)

@@ -1,0 +1,61 @@
+"""What an exact engine returns, and what one starts from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from heteroplace.model.plan import Step
+from heteroplace.solve.base import Problem, SolveOptions
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.exact.schedule import Schedule
+from heteroplace.solve.search import run_search
+from heteroplace.solve.starts import Starts
+
+_START_EVALUATIONS = 50_000
+"""Schedules tried by the search that makes the incumbent."""
+_SHARE = 0.25
+"""Part of the time for the list schedulers, and the same again for the search."""
+
+
+@dataclass(frozen=True)
+class EngineEnd:
+    """How a run of an exact engine ended."""
+
+    schedule: Schedule | None
+    """The best it found itself; None: nothing."""
+    bound_ns: int
+    is_infeasible: bool
+    """It is proven that no schedule is within the horizon."""
+    was_interrupted: bool = False
+    """Ctrl-C ended it."""
+    note: str = ""
+    """How it went, for people."""
+
+
+@dataclass(frozen=True)
+class Incumbent:
+    """The heuristics' best plan: horizon and hint of an exact engine, and its fallback."""
+
+    steps: tuple[Step, ...] | None
+    """None: they found none that fits."""
+    bound_ns: int
+    """A proven bound on the makespan."""
+
+
+def find_incumbent(problem: Problem, options: SolveOptions) -> Incumbent:
+    """Run the list schedulers and a short search, in half of the time at most."""
+    bound = lower_bound(problem).ns
+    limit = options.time_limit_s * _SHARE
+    starts = [draft for _, draft in Starts(problem).drafts(limit)]
+    if not starts:
+        return Incumbent(None, bound)
+    short = SolveOptions(seed=options.seed, iterations=_START_EVALUATIONS)
+    found = run_search(problem, starts, short, limit, bound)
+    steps = found.draft.steps if found.draft.violation == 0 else None
+    return Incumbent(steps, max(bound, found.bound_ns))
+
+
+def seconds_left(options: SolveOptions, begin: float) -> float:
+    """Return what is left of the time limit, but enough to try."""
+    return max(0.1, options.time_limit_s - (time.perf_counter() - begin))
