@@ -293,9 +293,15 @@ class MipRows:
 
     def read(self, values: FloatArray) -> Schedule:
         """Return the schedule of the solution's devices and order of starts, in integers."""
-        first = self._first_start
-        starts = values[first : first + self._formulation.num_activities].tolist()
-        return timed(self._formulation, self._taken(values), starts)
+        chosen = self._taken(values)
+        priority = []
+        for activity, choice in enumerate(chosen):
+            start = round(float(values[self._start(activity)]) * self._unit_ns)
+            taken = choice != NOT_TAKEN
+            lasts = self._formulation.choices[choice].duration_ns if taken else 0
+            # Of those that start together the one without duration goes first, as in a plan.
+            priority.append((start, start + lasts))
+        return timed(self._formulation, chosen, priority)
 
     def bound_ns(self, bound: float) -> int:
         """Return the makespan that a bound of the programme proves; 0: none."""

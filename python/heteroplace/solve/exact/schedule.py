@@ -29,18 +29,18 @@ def schedule_of_steps(formulation: Formulation, steps: Sequence[Step]) -> Schedu
     """Return a plan as a schedule. Its copies leave their tensor's home, as those of solvers do."""
     devices = [0] * formulation.num_tasks
     position: dict[tuple[int, int], int] = {}
-    priority = [0] * formulation.num_activities
+    priority = [(0, 0)] * formulation.num_activities
     for index, step in enumerate(steps):
         if isinstance(step, Run):
             devices[step.task] = step.device
-            priority[step.task] = index
+            priority[step.task] = (index, 0)
         else:
             position[step.tensor, step.dst] = index
     chosen = choices_of_devices(formulation, devices)
     for index, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):
         if chosen[index] != NOT_TAKEN:
             memory = formulation.choices[chosen[index]].place
-            priority[index] = position[transfer.tensor, memory]
+            priority[index] = (position[transfer.tensor, memory], 0)
     return timed(formulation, chosen, priority)
 
 
@@ -67,7 +67,9 @@ def choices_of_devices(formulation: Formulation, devices: Sequence[int]) -> tupl
     return tuple(chosen)
 
 
-def timed(formulation: Formulation, chosen: Sequence[int], priority: Sequence[float]) -> Schedule:
+def timed(
+    formulation: Formulation, chosen: Sequence[int], priority: Sequence[tuple[int, int]]
+) -> Schedule:
     """Start each activity as early as it can, one after another, smallest priority first.
 
     An activity comes up after those that it needs; ties go by id. O(n log n + transfers).
