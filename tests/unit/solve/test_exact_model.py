@@ -10,17 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.errors import InfeasibleError
+from heteroplace.bench.suites.catalogue import rwnn
+from heteroplace.bench.suites.rwnn import RwnnStack
+from heteroplace.errors import InfeasibleError, SolverError
+from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.solve import SolveOptions, get_solver
+from heteroplace.solve import ProgressReport, SolveOptions, get_solver, lower_bound
+from heteroplace.solve.exact import moirai
 from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.gurobi_engine import why_no_gurobi
+from heteroplace.solve.exact.highs_engine import HighsEngine
 from heteroplace.solve.exact.incumbent import EngineEnd
+from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.mip_rows import MipRows
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps
-from tests.exact_engines import Engine, by_cpsat, by_highs, every_engine, optimum
+from tests.exact_engines import Engine, by_cpsat, by_highs, every_engine, needs_gurobi, optimum
 from tests.instances import cpu, diamond, gpus, instance, problem_of
+from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
 from tests.reference.per_edge import split_tensors
 from tests.strategies import Instance, instances, num_cases
@@ -221,3 +229,62 @@ def test_moirai_says_which_engine_it_used() -> None:
     assert "pairs ordered" in notes.get("Gurobi", "") + notes.get("HiGHS", "")
     again = get_solver("moirai").solve(problem_of(case), options)
     assert again.plan == result.plan
+
+
+@every_engine
+def test_one_byte_too_many_is_too_many(engine: Engine) -> None:
+    # Less than the tolerance of rows: the placement is ruled out when it turns out not to fit.
+    weights = 5 * 10**9
+    cluster = gpus({}, 2, capacity=2 * (weights + 10) - 1)
+    run_ns: dict[str, tuple[int | None, ...]] = {"a": (1, 5), "b": (1, 5)}
+    case = instance([], run_ns, cluster, weight_bytes=weights)
+    assert optimum(problem_of(case), engine) == 5
+
+
+def test_interrupt_ends_the_rounds_with_a_proven_bound() -> None:
+    problem = rwnn(RwnnStack("ba", 32, 1))
+    start = get_solver("heft").solve(problem, SolveOptions())
+    formulation = formulate(problem, lower_bound(problem).ns)
+    known = schedule_of_steps(formulation, start.plan.steps)
+    with ctrl_c_after(0.5):
+        end = solve_lazily(formulation, HighsEngine(), known, SolveOptions(), 5)
+    assert end.was_interrupted
+    assert formulation.bound_ns <= end.bound_ns <= start.objective_ns
+
+
+def test_progress_tells_plan_and_bound_of_each_round() -> None:
+    seen: list[ProgressReport] = []
+    problem = rwnn(RwnnStack("er", 10, 1))
+    options = SolveOptions(threads=1, progress=seen.append)
+    result = get_solver("moirai").solve(problem, options)
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+    rounds = [report for report in seen if report.stage != "search"]
+    assert seen[0].stage == "search"
+    assert len(rounds) > 1
+    bounds = [report.bound_ns for report in seen]
+    assert bounds == sorted(bounds)
+    # Within what a row may be wrong by, the plan is proven.
+    assert result.bound_ns == bounds[-1]
+    assert 0 <= result.gap < 1e-5
+
+
+@needs_gurobi
+def test_a_licence_that_is_too_small_is_said_and_highs_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if why_no_gurobi() is None:
+        pytest.skip("the licence takes models of any size")
+    monkeypatch.setattr(moirai, "why_no_gurobi", lambda: None)
+    problem = rwnn(RwnnStack("er", 10, 10))
+    options = SolveOptions(threads=1, time_limit_s=2)
+    result = get_solver("moirai").solve(problem, options)
+    notes = {name: note for name, _, note in result.candidates}
+    assert "licence does not take this model" in notes["Gurobi"]
+    assert "rounds" in notes["HiGHS"]
+
+
+def test_moirai_refuses_large_graphs() -> None:
+    run_ns: dict[str, tuple[int | None, ...]] = {f"t{i}": (9, 10, 11) for i in range(501)}
+    case = instance([], run_ns, cpu())
+    with pytest.raises(SolverError, match="at most 500 tasks, graph 'worked' has 501"):
+        get_solver("moirai").solve(problem_of(case), SolveOptions())

@@ -41,12 +41,17 @@ class CpSatSolver:
             )
         check_possible(problem)
         known = find_incumbent(problem, options)
-        left = seconds_left(options, begin)
-        end = run_cpsat(problem, known.steps, options, left, known.bound_ns)
+        end = CpSatEnd(known.steps, known.bound_ns, False)
+        if not known.was_interrupted:
+            left = seconds_left(options, begin)
+            end = run_cpsat(problem, known.steps, options, left, known.bound_ns)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
-        return make_result(problem, plan, end.bound_ns, self.name, time.perf_counter() - begin)
+        wall = time.perf_counter() - begin
+        return make_result(
+            problem, plan, end.bound_ns, self.name, wall, was_interrupted=known.was_interrupted
+        )
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,8 @@ class Incumbent:
     """None: they found none that fits."""
     bound_ns: int
     """A proven bound on the makespan."""
+    was_interrupted: bool = False
+    """Ctrl-C ended the search; the plan is the result then."""
 
 
 def find_incumbent(problem: Problem, options: SolveOptions) -> Incumbent:
@@ -53,7 +55,7 @@ def find_incumbent(problem: Problem, options: SolveOptions) -> Incumbent:
     short = SolveOptions(seed=options.seed, iterations=_START_EVALUATIONS)
     found = run_search(problem, starts, short, limit, bound)
     steps = found.draft.steps if found.draft.violation == 0 else None
-    return Incumbent(steps, max(bound, found.bound_ns))
+    return Incumbent(steps, max(bound, found.bound_ns), found.was_interrupted)
 
 
 def seconds_left(options: SolveOptions, begin: float) -> float:

@@ -27,7 +27,7 @@ from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
 
 NODES_PER_ITERATION = 1 / 10
 """Nodes of all programmes together for one iteration of a deterministic budget."""
-_EARLY_GAP_RATIO = 0.02
+_EARLY_GAP_RATIO = 0.05
 """Gap of a solution that is good enough to look for overlaps in."""
 
 

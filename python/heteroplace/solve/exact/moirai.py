@@ -58,7 +58,8 @@ class MoiraiSolver:
         formulation = formulate(problem, known.bound_ns)
         start = None if known.steps is None else schedule_of_steps(formulation, known.steps)
         steps, end = known.steps, EngineEnd(None, known.bound_ns, False)
-        if start is None or start.makespan_ns > known.bound_ns:
+        is_proven = start is not None and start.makespan_ns <= known.bound_ns
+        if not is_proven and not known.was_interrupted:
             end = _solve(formulation, start, options, seconds_left(options, begin), tried)
         if end.schedule is not None:
             steps = steps_of_schedule(formulation, end.schedule)
@@ -70,7 +71,7 @@ class MoiraiSolver:
             end.bound_ns,
             self.name,
             time.perf_counter() - begin,
-            was_interrupted=end.was_interrupted,
+            was_interrupted=end.was_interrupted or known.was_interrupted,
             candidates=tuple(tried),
         )
 
