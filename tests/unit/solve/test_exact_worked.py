@@ -8,9 +8,12 @@ import pytest
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
-from heteroplace.solve import SolveOptions, get_solver
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.solve import Problem, SolveOptions, get_solver
+from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.formulation import Formulation
 from tests.exact_engines import Engine, every_engine, optimum
-from tests.instances import cpu, diamond, gpus, instance, problem_of
+from tests.instances import cpu, diamond, given_costs, gpus, instance, problem_of
 from tests.strategies import Instance
 
 
@@ -161,3 +164,69 @@ def test_moirai_reports_what_does_not_fit_as_infeasible() -> None:
     case = instance([], run_ns, gpus({}, 2, 150), weight_bytes=100)
     with pytest.raises(InfeasibleError, match="It needs 300 B of weights and 30 B of tensors"):
         get_solver("moirai").solve(problem_of(case), SolveOptions(threads=1))
+
+
+SAMPLE_RUNS: dict[str, tuple[int | None, ...]] = {
+    "v1": (8, 9, 7),
+    "v2": (7, 6, 8),
+    "v3": (8, 5, 6),
+    "v4": (5, 8, 6),
+    "v5": (5, 4, 3),
+    "v6": (3, 3, 5),
+    "v7": (6, 7, 8),
+    "v8": (1, 2, 4),
+    "v9": (7, 9, 6),
+    "v10": (2, 5, 4),
+    "v11": (7, 5, 8),
+    "v12": (6, 7, 5),
+}
+"""The first of the samples that Moirai's authors have published; its source and sink take no time
+and are left out."""
+SAMPLE_MEMORY = dict(zip(SAMPLE_RUNS, (5, 2, 4, 5, 3, 4, 2, 1, 4, 6, 5, 3), strict=True))
+SAMPLE_TRANSFERS = {
+    ("v1", "v3"): (3, 4, 2),
+    ("v2", "v3"): (1, 3, 2),
+    ("v3", "v6"): (2, 4, 2),
+    ("v4", "v6"): (1, 3, 2),
+    ("v5", "v6"): (2, 1, 1),
+    ("v6", "v8"): (4, 3, 1),
+    ("v7", "v10"): (4, 2, 3),
+    ("v8", "v10"): (1, 2, 4),
+    ("v8", "v12"): (3, 2, 3),
+    ("v9", "v11"): (2, 2, 4),
+    ("v10", "v11"): (1, 3, 2),
+}
+"""Between devices 0 and 1, 0 and 2, 1 and 2, either way."""
+
+
+def sample() -> Formulation:
+    """Its transfer times are those of no sizes and bandwidths: they are put into the model."""
+    builder = TaskGraphBuilder("sample")
+    for name in SAMPLE_RUNS:
+        reads = [f"{src}.0" for src, dst in SAMPLE_TRANSFERS if dst == name]
+        builder.add_task(Task(name, "op", weight_bytes=SAMPLE_MEMORY[name]), reads)
+        builder.add_tensor(name, num_bytes=0)
+    graph = builder.finalize(["v11.0", "v12.0"])
+    links = {(src, dst): 1 for src in range(3) for dst in range(3) if src != dst}
+    cluster = replace(gpus(links, 3), congestion="port")
+    sizes = (14, 14, 16)
+    memories = tuple(replace(m, bytes=n) for m, n in zip(cluster.memories, sizes, strict=True))
+    cluster = replace(cluster, memories=memories)
+    costs = given_costs(graph, cluster, SAMPLE_RUNS)
+    formulation = formulate(Problem(graph, cluster, costs), dedup=False)
+    choices = list(formulation.choices)
+    for activity, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):
+        assert transfer.producer is not None
+        ends = (graph.tasks[transfer.producer].name, graph.tasks[transfer.readers[0]].name)
+        for index in formulation.of_activity[activity]:
+            way = choices[index]
+            pair = way.src + way.place - 1
+            choices[index] = replace(way, duration_ns=SAMPLE_TRANSFERS[ends][pair])
+    return replace(formulation, choices=tuple(choices))
+
+
+@every_engine
+def test_the_published_sample_takes_30(engine: Engine) -> None:
+    end = engine(sample(), None)
+    assert end.schedule is not None
+    assert (end.schedule.makespan_ns, end.bound_ns) == (30, 30)
