@@ -36,7 +36,8 @@ for _name, _module, _class_name in (
     ("bheft", "bheft", "BatchedHeftSolver"),
     ("divi", "divi_milp", "DiviSolver"),
     ("search", "search", "SearchSolver"),
-    ("cpsat", "cpsat", "CpSatSolver"),
+    ("cpsat", "exact.cpsat", "CpSatSolver"),
+    ("moirai", "exact.moirai", "MoiraiSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)
