@@ -1,4 +1,4 @@
-"""Solutions of sub-problems -> a new schedule, if the simulator finds that it is shorter and fits."""
+"""Solutions of sub-problems -> a new schedule, if the simulator finds it shorter and it fits."""
 
 from __future__ import annotations
 
@@ -21,27 +21,63 @@ _MAX_EQUAL = 1000
 def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Schedule:
     """Return `schedule` with as many of the changes as make it ever shorter, else `best`.
 
-    The changes are of stretches apart from each other. All are tried together, then halves.
+    The changes are of stretches apart from each other, best ones first. Those that fit the memories
+    together are tried together, then halves of them.
     """
     chosen: list[Change] = []
 
     def grow(more: Sequence[Change]) -> None:
         nonlocal best
-        found = merged(schedule, [*chosen, *more])
-        if found is not None and found.makespan_ns < best.makespan_ns:
+        found = merged(schedule, [*chosen, *more], best.makespan_ns)
+        if found is not None:
             best = found
             chosen.extend(more)
         elif len(more) > 1:
             grow(more[: len(more) // 2])
             grow(more[len(more) // 2 :])
 
-    if changes:
-        grow(changes)
+    fitting = _fitting(schedule, changes)
+    if fitting:
+        grow(fitting)
     return best
 
 
-def merged(schedule: Schedule, changes: Sequence[Change]) -> Schedule | None:
-    """Return the schedule with all changes; None if it does not fit or cannot be."""
+def _fitting(schedule: Schedule, changes: Sequence[Change]) -> list[Change]:
+    """Changes that fit together, workspaces aside; what saves memory comes first."""
+    limits, used = schedule.facts.limits, schedule.used_bytes
+    left = [limit - taken for limit, taken in zip(limits, used, strict=True)]
+    growths = [(change, growth_bytes(schedule.facts, *change)) for change in changes]
+    chosen = []
+    for saves in (True, False):
+        for change, growth in growths:
+            if (max(growth) <= 0) == saves and all(map(int.__le__, growth, left)):
+                left = list(map(int.__sub__, left, growth))
+                chosen.append(change)
+    return chosen
+
+
+def growth_bytes(facts: Facts, cut: Cut, solution: SubSolution) -> list[int]:
+    """What a change adds to each memory, workspaces aside."""
+    problem = cut.problem
+    growth = [0] * facts.num_memories
+    memory = {run.task: facts.memory_of[run.device] for run in solution.runs}
+    for index, task in enumerate(problem.tasks):
+        growth[memory[index]] += task.weight_bytes
+        growth[facts.memory_of[task.old_device]] -= task.weight_bytes
+    for tensor in problem.tensors:
+        home = memory[tensor.producer] if tensor.producer >= 0 else tensor.home
+        read_in = {memory[reader] for reader in tensor.readers}
+        new = {home, *read_in, *(dst for dst, _ in tensor.due)}
+        old = {tensor.home, *(dst for dst, *_ in (*tensor.there, *tensor.later, *tensor.copies))}
+        for dst in sorted(new - old):
+            growth[dst] += tensor.charged[dst]
+        for dst in sorted(old - new):
+            growth[dst] -= tensor.charged[dst]
+    return growth
+
+
+def merged(schedule: Schedule, changes: Sequence[Change], below_ns: int) -> Schedule | None:
+    """Return the schedule with all changes; None if it is not shorter than that or does not fit."""
     facts = schedule.facts
     old: list[Row] = list(map(tuple, schedule.draft.rows.tolist()))
     rows: list[Row] = []
@@ -54,9 +90,9 @@ def merged(schedule: Schedule, changes: Sequence[Change]) -> Schedule | None:
     draft = repaired(facts, rows)
     if draft.violation:
         return None
-    found = Schedule(facts, draft)
-    fits = all(used <= limit for used, limit in zip(found.used_bytes, facts.limits, strict=True))
-    return found if fits else None
+    times = facts.problem.native.times(draft)
+    fits = all(used <= limit for used, limit in zip(times.used_bytes, facts.limits, strict=True))
+    return Schedule(facts, draft, times) if fits and times.makespan_ns < below_ns else None
 
 
 def _rows(facts: Facts, cut: Cut, solution: SubSolution) -> list[Row]:

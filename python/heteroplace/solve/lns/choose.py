@@ -12,6 +12,8 @@ _NUM_DRAWS = 3
 """Of so many stretches the one is taken in which units idle most."""
 _PAIR_SHARE = 0.4
 """Part of the stretches in which only the tasks of two devices may move."""
+_GREEDY_SHARE = 0.5
+"""Part of the stretches that may use all memory that is left."""
 _PAIR_LENGTH = 3
 """Such a stretch has at most so many times as many tasks as may move."""
 
@@ -72,7 +74,7 @@ class Chooser:
         runs = self._schedule.run_positions
         first = runs[begin] if begin else 0
         last = runs[end] if end < len(runs) else len(self._schedule)
-        return Stretch(first, last, devices)
+        return Stretch(first, last, devices, self._rng.random() < _GREEDY_SHARE)
 
     def _idle_ratio(self, stretch: Stretch) -> float:
         """Part of the time of the used devices in which they do not run."""

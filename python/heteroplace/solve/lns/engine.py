@@ -30,11 +30,11 @@ from heteroplace.solve.lns.window import Cut, Stretch, SubProblem, cut_out
 
 _PER_ROUND = 8
 """Stretches of one round; fixed, so that the number of threads does not change the result."""
-_FIRST_LIMIT = 1.0
+_FIRST_LIMIT = 0.5
 """Deterministic seconds of CP-SAT for a stretch, to begin with."""
 _MAX_LIMIT = 30.0
 _LEAST_LIMIT = 0.01
-_MIN_SIZE, _FIRST_SIZE, _MAX_SIZE = 10, 30, 120
+_MIN_SIZE, _FIRST_SIZE, _MAX_SIZE = 10, 50, 300
 """Number of tasks that may move in a stretch."""
 _GROWTH = 1.25
 """Factor of the size where stretches are solved to the end, and its inverse where they are not."""
@@ -174,6 +174,7 @@ class _Engine:
         self._deterministic_s += sum(max(_LEAST_LIMIT, one.deterministic_s) for one in outcomes)
         self._learn(outcomes, limit, least)
         changes = [(one.cut, one.solution) for one in outcomes if one.solution is not None]
+        changes.sort(key=lambda change: -change[1].gain_ns)
         self._take(changes)
         report(
             self._options,
@@ -216,9 +217,8 @@ class _Engine:
             num_open += not one.is_proven
             if one.solution is None:
                 self._tried[one.cut.problem] = float("inf") if one.is_proven else limit
-            is_whole = one.cut.stretch == Stretch(
-                0, len(self._best), tuple(range(self._facts.num_devices))
-            )
+            everything = Stretch(0, len(self._best), tuple(range(self._facts.num_devices)))
+            is_whole = one.cut.stretch == everything
             if is_whole and one.is_proven and one.solution is None and least == 1:
                 self._is_optimal = True
         if 2 * num_open > len(outcomes):
@@ -234,7 +234,7 @@ class _Engine:
             likeness = Likeness(before, task_classes(self._facts))
             taken = [cut.stretch for cut, _ in changes]
             more: list[Change] = []
-            for cut, solution in sorted(changes, key=lambda change: -change[1].gain_ns):
+            for cut, solution in changes:
                 for other in likeness.others(cut, taken):
                     more.append((other, solution))
                     taken.append(other.stretch)
@@ -271,7 +271,7 @@ class _SolverPool:
     def solve(
         self, facts: Facts, cuts: list[Cut], limit: float, least: int, end: float
     ) -> list[_Outcome]:
-        """Return the outcomes in the order of `cuts`; those that the time did not reach are open."""
+        """Return the outcomes in the order of `cuts`; what the time did not reach is open."""
         futures = [self._pool.submit(self._one, facts, cut, limit, least, end) for cut in cuts]
         return [future.result() for future in futures]
 
@@ -285,6 +285,8 @@ class _SolverPool:
         solver.parameters.random_seed = self._options.seed
         solver.parameters.max_deterministic_time = limit
         solver.parameters.max_time_in_seconds = max(0.01, end - time.perf_counter())
+        # The relaxation of a schedule says next to nothing, and takes most of the time.
+        solver.parameters.linearization_level = 0
         # Only the main thread may handle signals.
         solver.parameters.catch_sigint_signal = False
         with self._lock:

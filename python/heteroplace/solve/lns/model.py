@@ -8,8 +8,9 @@ gets shorter by as much, unless what lies beside the stretch is just as long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
@@ -95,7 +96,7 @@ class SubModel:
                 self.model.add_no_overlap(intervals)
         for chain in self._kept:
             chain.sort(key=lambda step: step[0])
-            for (_, _, finish), (_, start, _) in zip(chain, chain[1:], strict=False):
+            for (_, _, finish), (_, start, _) in pairwise(chain):
                 self.model.add(start >= finish)
         self.model.minimize(self._late)
 
@@ -368,5 +369,5 @@ def _is(literal: Literal, value: int) -> bool:
     return isinstance(literal, int) and literal == value
 
 
-def _sum(terms: Sequence[Term] | object) -> Term:
-    return cp_model.LinearExpr.sum(list(terms))  # type: ignore[call-overload]
+def _sum(terms: Iterable[Term]) -> Term:
+    return cp_model.LinearExpr.sum(list(terms))

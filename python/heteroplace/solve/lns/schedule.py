@@ -14,7 +14,7 @@ import numpy as np
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.arrays import COPY, IMPOSSIBLE, RUN, IntArray
-from heteroplace.native.schedule import Draft
+from heteroplace.native.schedule import Draft, StepTimes
 from heteroplace.solve.base import Problem
 
 
@@ -89,8 +89,9 @@ class Schedule:
     Complexity of making it: O(steps log steps + reads).
     """
 
-    def __init__(self, facts: Facts, draft: Draft) -> None:
-        times = facts.problem.native.times(draft)
+    def __init__(self, facts: Facts, draft: Draft, times: StepTimes | None = None) -> None:
+        """Simulate the draft, unless its times are given."""
+        times = times or facts.problem.native.times(draft)
         # Stable: what starts at once keeps its order, so the steps remain a plan.
         order = np.argsort(times.start_ns, kind="stable")
         rows: IntArray = np.ascontiguousarray(draft.rows[order])
@@ -204,8 +205,8 @@ def repaired(facts: Facts, rows: Sequence[tuple[int, int, int, int]]) -> Draft:
     """Return steps whose runs are in a valid order as a draft whose copies are right.
 
     Copies leave their tensor's home, once for each memory that reads it there; a copy that is
-    missing comes right before its first reader, and one that nobody reads is left out. The draft has
-    no makespan yet; its violation counts copies that have no way.
+    missing comes right before its first reader, and one that nobody reads is left out. The draft
+    has no makespan yet; its violation counts copies that have no way.
     """
     memory_of, producer = facts.memory_of, facts.producer
     home = [facts.host if producer[t] < 0 else None for t in range(facts.num_tensors)]

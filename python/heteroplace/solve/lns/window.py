@@ -23,6 +23,8 @@ class Stretch:
     last: int
     devices: tuple[int, ...]
     """Tasks on these may move, to these; the other tasks keep their device and their order."""
+    is_greedy: bool = True
+    """It may use all memory that is left; else only a part, as long as it is of the schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +270,9 @@ class _Cutter:
         facts = self._facts
         used = self._schedule.used_bytes
         left = [limit - taken for limit, taken in zip(facts.limits, used, strict=True)]
+        if not self._stretch.is_greedy:
+            length = self._stretch.last - self._stretch.first
+            left = [num_bytes * length // len(self._schedule) for num_bytes in left]
         for task in tasks:
             if not task.is_kept:
                 left[facts.memory_of[task.old_device]] += task.weight_bytes
@@ -278,4 +283,16 @@ class _Cutter:
                 left[memory] += tensor.charged[memory]
         for device, entries in enumerate(self._schedule.workspaces):
             left[facts.memory_of[device]] += entries[0][0] if entries else 0
-        return tuple(left)
+        # More than it could ever need is no limit: equal stretches remain equal.
+        need = [0] * facts.num_memories
+        for tensor in tensors:
+            need = [
+                total + num_bytes for total, num_bytes in zip(need, tensor.charged, strict=True)
+            ]
+        weights = sum(task.weight_bytes for task in tasks)
+        for device, memory in enumerate(facts.memory_of):
+            need[memory] += (
+                max((task.workspace_bytes for task in tasks), default=0)
+                + self._rest_workspaces[device]
+            )
+        return tuple(min(num, most + weights) for num, most in zip(left, need, strict=True))
