@@ -30,7 +30,7 @@ from heteroplace.solve.lns.window import Cut, Stretch, SubProblem, cut_out
 
 _PER_ROUND = 8
 """Stretches of one round; fixed, so that the number of threads does not change the result."""
-_FIRST_LIMIT = 0.5
+_FIRST_LIMIT = 0.1
 """Deterministic seconds of CP-SAT for a stretch, to begin with."""
 _MAX_LIMIT = 30.0
 _LEAST_LIMIT = 0.01
@@ -246,6 +246,7 @@ class _Engine:
             for cut, _ in changes:
                 # The model knows less of what lies beside a stretch than the simulator.
                 self._tried[cut.problem] = self._limit
+            self._limit = min(_MAX_LIMIT, _GROWTH * self._limit)
 
 
 class _SolverPool:
