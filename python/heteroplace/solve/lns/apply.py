@@ -19,8 +19,10 @@ _MAX_EQUAL = 1000
 
 
 def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Schedule:
-    """Return `schedule` with as many of the changes as make it ever shorter, else `best`.
+    """Return `schedule` with as many of the changes as make it ever better, else `best`.
 
+    Better is what `Schedule.rank` says: also a schedule of equal length with fewer critical steps,
+    since where several paths are critical no single stretch makes the plan shorter.
     The changes are of stretches apart from each other, best ones first. Those that fit the memories
     together are tried together, then halves of them.
     """
@@ -29,7 +31,7 @@ def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Sc
     def grow(more: Sequence[Change]) -> None:
         nonlocal best
         found = merged(schedule, [*chosen, *more], best.makespan_ns)
-        if found is not None:
+        if found is not None and found.rank < best.rank:
             best = found
             chosen.extend(more)
         elif len(more) > 1:
@@ -67,7 +69,8 @@ def growth_bytes(facts: Facts, cut: Cut, solution: SubSolution) -> list[int]:
     for tensor in problem.tensors:
         home = memory[tensor.producer] if tensor.producer >= 0 else tensor.home
         read_in = {memory[reader] for reader in tensor.readers}
-        new = {home, *read_in, *(dst for dst, _ in tensor.due)}
+        read_before = {dst for dst, _, is_read in tensor.there if is_read}
+        new = {home, *read_in, *read_before, *(dst for dst, _ in tensor.due)}
         old = {tensor.home, *(dst for dst, *_ in (*tensor.there, *tensor.later, *tensor.copies))}
         for dst in sorted(new - old):
             growth[dst] += tensor.charged[dst]
@@ -76,8 +79,8 @@ def growth_bytes(facts: Facts, cut: Cut, solution: SubSolution) -> list[int]:
     return growth
 
 
-def merged(schedule: Schedule, changes: Sequence[Change], below_ns: int) -> Schedule | None:
-    """Return the schedule with all changes; None if it is not shorter than that or does not fit."""
+def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Schedule | None:
+    """Return the schedule with all changes; None if it is longer than the limit or does not fit."""
     facts = schedule.facts
     old: list[Row] = list(map(tuple, schedule.draft.rows.tolist()))
     rows: list[Row] = []
@@ -92,7 +95,7 @@ def merged(schedule: Schedule, changes: Sequence[Change], below_ns: int) -> Sche
         return None
     times = facts.problem.native.times(draft)
     fits = all(used <= limit for used, limit in zip(times.used_bytes, facts.limits, strict=True))
-    return Schedule(facts, draft, times) if fits and times.makespan_ns < below_ns else None
+    return Schedule(facts, draft, times) if fits and times.makespan_ns <= limit_ns else None
 
 
 def _rows(facts: Facts, cut: Cut, solution: SubSolution) -> list[Row]:

@@ -26,7 +26,7 @@ from heteroplace.solve.lns.apply import Change, Likeness, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser
 from heteroplace.solve.lns.model import SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule
-from heteroplace.solve.lns.window import Cut, Stretch, SubProblem, cut_out
+from heteroplace.solve.lns.window import Cut, SubProblem, cut_out
 
 _PER_ROUND = 8
 """Stretches of one round; fixed, so that the number of threads does not change the result."""
@@ -66,11 +66,11 @@ class LnsEnd:
     def note(self) -> str:
         """What it achieved, in words."""
         windows = f"{self.num_windows} window{'' if self.num_windows == 1 else 's'}"
+        proof = ": proven optimal" if self.is_optimal else ""
         if self.makespan_ns == self.start_ns:
-            proof = ": the plan is proven optimal" if self.is_optimal else ""
             return f"lns: no shorter plan in {windows}{proof}"
         gain = 1 - self.makespan_ns / self.start_ns
-        return f"lns: {gain:.3%} shorter than its start, in {windows}"
+        return f"lns: {gain:.3%} shorter than its start, in {windows}{proof}"
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,10 @@ class _Engine:
             self._size = min(_MAX_SIZE, _GROWTH * self._size)
             return
         limit = min(self._limit, self._left_deterministic_s() / len(cuts))
-        least = max(1, round(_LEAST_GAIN_RATIO * self._best.makespan_ns))
-        outcomes = self._pool.solve(self._facts, cuts, limit, least, self._end)
+        outcomes = self._pool.solve(self._facts, cuts, limit, self._least_ns, self._end)
         self._num_windows += len(outcomes)
         self._deterministic_s += sum(max(_LEAST_LIMIT, one.deterministic_s) for one in outcomes)
-        self._learn(outcomes, limit, least)
+        self._learn(outcomes, limit)
         changes = [(one.cut, one.solution) for one in outcomes if one.solution is not None]
         changes.sort(key=lambda change: -change[1].gain_ns)
         self._take(changes)
@@ -184,6 +183,13 @@ class _Engine:
             self._bound_ns,
             self._plan_of(self._best.draft),
         )
+
+    @property
+    def _least_ns(self) -> int:
+        """What a stretch must gain: of a large plan a part, since there are better ones to find."""
+        if len(self._best.run_positions) <= _MAX_SIZE:
+            return 1
+        return max(1, round(_LEAST_GAIN_RATIO * self._best.makespan_ns))
 
     def _plan_of(self, draft: Draft) -> Callable[[], Plan]:
         native = self._facts.problem.native
@@ -210,17 +216,15 @@ class _Engine:
     def _was_tried(self, cut: Cut) -> bool:
         return self._tried.get(cut.problem, 0.0) >= self._limit
 
-    def _learn(self, outcomes: list[_Outcome], limit: float, least: int) -> None:
+    def _learn(self, outcomes: list[_Outcome], limit: float) -> None:
         """Remember what has no better schedule, and adapt the size of stretches."""
         num_open = 0
         for one in outcomes:
             num_open += not one.is_proven
             if one.solution is None:
                 self._tried[one.cut.problem] = float("inf") if one.is_proven else limit
-            everything = Stretch(0, len(self._best), tuple(range(self._facts.num_devices)))
-            is_whole = one.cut.stretch == everything
-            if is_whole and one.is_proven and one.solution is None and least == 1:
-                self._is_optimal = True
+                is_all = one.cut.problem.num_free == self._facts.num_tasks
+                self._is_optimal |= one.is_proven and is_all and self._least_ns == 1
         if 2 * num_open > len(outcomes):
             self._size = max(_MIN_SIZE, self._size / _GROWTH)
         elif num_open == 0:

@@ -181,7 +181,8 @@ class SubModel:
                     self._bytes[memory].append(tensor.charged[memory] * home)
         for reader in tensor.readers:
             model.add(self._runs[reader].start >= made_at)
-        there, due = dict(tensor.there), dict(tensor.due)
+        due = dict(tensor.due)
+        there = {dst: (arrival_ns, is_read) for dst, arrival_ns, is_read in tensor.there}
         for memory, home in enumerate(homes):
             readers = [
                 (self._runs[reader], self._in_memory[reader][memory])
@@ -189,7 +190,7 @@ class SubModel:
                 if not _is(self._in_memory[reader][memory], 0)
             ]
             if memory in there:
-                self._read_copy(tensor, memory, there[memory], readers)
+                self._read_copy(tensor, memory, *there[memory], readers)
                 continue
             if not readers and memory not in due:
                 continue
@@ -204,6 +205,7 @@ class SubModel:
         tensor: SubTensor,
         memory: int,
         arrival_ns: int,
+        is_read: bool,
         readers: list[tuple[_RunVars, Literal]],
     ) -> None:
         """Readers of a copy that was made before; it is dropped if nobody reads it any more."""
@@ -213,7 +215,7 @@ class SubModel:
         num_bytes = tensor.charged[memory]
         if not num_bytes:
             return
-        is_read = any(_is(literal, 1) for literal in literals) or memory in dict(tensor.due)
+        is_read |= any(_is(literal, 1) for literal in literals) or memory in dict(tensor.due)
         if is_read or not literals:
             self._bytes[memory].append(num_bytes * is_read)
             return

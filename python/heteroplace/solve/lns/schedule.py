@@ -186,6 +186,11 @@ class Schedule:
             if start + tail == end
         ]
 
+    @property
+    def rank(self) -> tuple[int, int]:
+        """Shorter first; ties: fewer critical steps."""
+        return self.makespan_ns, len(self.critical)
+
     @cached_property
     def run_positions(self) -> list[int]:
         """Positions of the runs, ascending."""

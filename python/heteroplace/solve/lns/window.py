@@ -60,8 +60,8 @@ class SubTensor:
     ready_ns: int
     """Of one that is there before: since when."""
     num_bytes: int
-    there: tuple[tuple[int, int], ...]
-    """(memory, ns): copies that were made before."""
+    there: tuple[tuple[int, int, bool], ...]
+    """(memory, ns, whether it is read before): copies that were made before."""
     readers: tuple[int, ...]
     """Local tasks."""
     due: tuple[tuple[int, int], ...]
@@ -222,7 +222,8 @@ class _Cutter:
             if position < 0:
                 continue
             if position < stretch.first:
-                there.append((memory, self._after(schedule.finish_ns[position])))
+                arrival_ns = self._after(schedule.finish_ns[position])
+                there.append((memory, arrival_ns, self._is_read_before(tensor, memory)))
             elif position >= stretch.last:
                 later.append((memory, self._due_at(schedule.tail_ns[position])))
             else:
@@ -239,6 +240,14 @@ class _Cutter:
             tuple(later),
             tuple(copies),
             tuple(facts.charged_bytes(tensor, m) for m in range(facts.num_memories)),
+        )
+
+    def _is_read_before(self, tensor: int, memory: int) -> bool:
+        schedule = self._schedule
+        return any(
+            schedule.run_at[task] < self._stretch.first
+            and self._facts.memory_of[schedule.device[task]] == memory
+            for task in self._facts.readers[tensor]
         )
 
     def _dues(self, tensor: int) -> tuple[tuple[int, int], ...]:
