@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from ortools.sat.python import cp_model
 
 from heteroplace.native.arrays import COPY, RUN, IntArray
 from heteroplace.solve.lns.model import SubSolution
@@ -16,6 +17,10 @@ Change = tuple[Cut, SubSolution]
 
 _MAX_EQUAL = 1000
 """Stretches that are compared with one that was improved."""
+_MAX_MERGES = 16
+"""Sets of changes that are tried in a round."""
+_SELECTION_LIMIT = 0.1
+"""Deterministic seconds for the choice of changes that fit together."""
 
 
 def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Schedule:
@@ -23,13 +28,17 @@ def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Sc
 
     Better is what `Schedule.rank` says: also a schedule of equal length with fewer critical steps,
     since where several paths are critical no single stretch makes the plan shorter.
-    The changes are of stretches apart from each other, best ones first. Those that fit the memories
-    together are tried together, then halves of them.
+    The changes are of stretches apart from each other, best ones first. Those that gain most of all
+    that fit the memories together are tried together, then halves of them.
     """
     chosen: list[Change] = []
+    num_tried = 0
 
     def grow(more: Sequence[Change]) -> None:
-        nonlocal best
+        nonlocal best, num_tried
+        num_tried += 1
+        if num_tried > _MAX_MERGES:
+            return
         found = merged(schedule, [*chosen, *more], best.makespan_ns)
         if found is not None and found.rank < best.rank:
             best = found
@@ -45,17 +54,27 @@ def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Sc
 
 
 def _fitting(schedule: Schedule, changes: Sequence[Change]) -> list[Change]:
-    """Changes that fit together, workspaces aside; what saves memory comes first."""
+    """Those changes that gain most together of all that fit, workspaces aside."""
     limits, used = schedule.facts.limits, schedule.used_bytes
-    left = [limit - taken for limit, taken in zip(limits, used, strict=True)]
-    growths = [(change, growth_bytes(schedule.facts, *change)) for change in changes]
-    chosen = []
-    for saves in (True, False):
-        for change, growth in growths:
-            if (max(growth) <= 0) == saves and all(map(int.__le__, growth, left)):
-                left = list(map(int.__sub__, left, growth))
-                chosen.append(change)
-    return chosen
+    growths = [growth_bytes(schedule.facts, *change) for change in changes]
+    model = cp_model.CpModel()
+    chosen = [model.new_bool_var("") for _ in changes]
+    for memory, (limit, taken) in enumerate(zip(limits, used, strict=True)):
+        growth = [more[memory] * literal for more, literal in zip(growths, chosen, strict=True)]
+        model.add(cp_model.LinearExpr.sum(growth) <= limit - taken)
+    model.maximize(
+        cp_model.LinearExpr.sum(
+            [solution.gain_ns * take for (_, solution), take in zip(changes, chosen, strict=True)]
+        )
+    )
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.max_deterministic_time = _SELECTION_LIMIT
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return []
+    taken_ones = zip(changes, chosen, strict=True)
+    return [change for change, take in taken_ones if solver.boolean_value(take)]
 
 
 def growth_bytes(facts: Facts, cut: Cut, solution: SubSolution) -> list[int]:

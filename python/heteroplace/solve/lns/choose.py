@@ -10,6 +10,12 @@ from heteroplace.solve.lns.window import Stretch
 
 _NUM_DRAWS = 3
 """Of so many stretches the one is taken in which units idle most."""
+_PRICED_SHARE = 0.5
+"""Part of the stretches at prices of memory, if a memory is nearly full."""
+_PRICE_FACTORS = (0.1, 0.3, 1.0)
+"""Of the value of a byte."""
+_FULL_PART = 0.02
+"""A memory is nearly full if less of it is left."""
 _PAIR_SHARE = 0.4
 """Part of the stretches in which only the tasks of two devices may move."""
 _GREEDY_SHARE = 0.5
@@ -21,10 +27,18 @@ _PAIR_LENGTH = 3
 class Chooser:
     """Draws stretches of one schedule."""
 
-    def __init__(self, schedule: Schedule, rng: random.Random) -> None:
+    def __init__(
+        self, schedule: Schedule, rng: random.Random, byte_values_fs: tuple[int, ...]
+    ) -> None:
+        """Begin; `byte_values_fs` is what `byte_values_fs()` returns."""
         self._schedule = schedule
         self._rng = rng
         self._all = tuple(range(schedule.facts.num_devices))
+        limits, used = schedule.facts.limits, schedule.used_bytes
+        self._values_fs = [
+            value if limit - taken < _FULL_PART * limit else 0
+            for value, limit, taken in zip(byte_values_fs, limits, used, strict=True)
+        ]
         self._used = sorted({device for device in schedule.device})
 
     def draw(self, size: int, taken: list[Stretch]) -> Stretch | None:
@@ -74,7 +88,14 @@ class Chooser:
         runs = self._schedule.run_positions
         first = runs[begin] if begin else 0
         last = runs[end] if end < len(runs) else len(self._schedule)
-        return Stretch(first, last, devices, self._rng.random() < _GREEDY_SHARE)
+        return Stretch(
+            first, last, devices, self._rng.random() < _GREEDY_SHARE, self._draw_prices()
+        )
+
+    def _draw_prices(self) -> tuple[int, ...]:
+        if not any(self._values_fs) or self._rng.random() >= _PRICED_SHARE:
+            return ()
+        return tuple(round(value * self._rng.choice(_PRICE_FACTORS)) for value in self._values_fs)
 
     def _idle_ratio(self, stretch: Stretch) -> float:
         """Part of the time of the used devices in which they do not run."""
@@ -86,3 +107,21 @@ class Chooser:
                 busy_ns += schedule.finish_ns[position] - schedule.start_ns[position]
         span_ns = end_ns - schedule.start_ns[stretch.first]
         return 1 - busy_ns / (span_ns * len(self._used)) if span_ns else 0.0
+
+
+def byte_values_fs(schedule: Schedule) -> tuple[int, ...]:
+    """For each memory what a byte of weights there saves in run time on average, in fs."""
+    facts = schedule.facts
+    saved_ns, num_bytes = [0] * facts.num_memories, [0] * facts.num_memories
+    for task, device in enumerate(schedule.device):
+        memory = facts.memory_of[device]
+        others = [
+            facts.run_ns[task][other]
+            for other in facts.allowed(task)
+            if facts.memory_of[other] != memory
+        ]
+        saved_ns[memory] += max(0, min(others, default=0) - facts.run_ns[task][device])
+        num_bytes[memory] += facts.weight_bytes[task]
+    return tuple(
+        1_000_000 * ns // most if most else 0 for ns, most in zip(saved_ns, num_bytes, strict=True)
+    )

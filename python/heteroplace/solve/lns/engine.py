@@ -23,7 +23,7 @@ from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, report
 from heteroplace.solve.cpsat import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.lns.apply import Change, Likeness, improve, task_classes
-from heteroplace.solve.lns.choose import Chooser
+from heteroplace.solve.lns.choose import Chooser, byte_values_fs
 from heteroplace.solve.lns.model import SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule
 from heteroplace.solve.lns.window import Cut, SubProblem, cut_out
@@ -112,6 +112,8 @@ class _Engine:
         self._rng = random.Random(options.seed)
         self._best = Schedule(self._facts, draft)
         self._start_ns = self._best.makespan_ns
+        self._values_fs = byte_values_fs(self._best)
+        self._classes = task_classes(self._facts)
         self._size = float(_FIRST_SIZE)
         self._limit = _FIRST_LIMIT
         self._tried: dict[SubProblem, float] = {}
@@ -197,7 +199,7 @@ class _Engine:
 
     def _choose(self) -> list[Cut]:
         """Stretches apart from each other that were not tried as long as they would be now."""
-        chooser = Chooser(self._best, self._rng)
+        chooser = Chooser(self._best, self._rng, self._values_fs)
         if len(self._best.run_positions) <= self._size:
             cut = cut_out(self._best, chooser.whole())
             return [] if self._was_tried(cut) else [cut]
@@ -233,24 +235,22 @@ class _Engine:
     def _take(self, changes: list[Change]) -> None:
         """Apply changes to their stretches, and to all stretches like these."""
         before = self._best
-        best = improve(before, changes, before)
-        if best is not before:
-            likeness = Likeness(before, task_classes(self._facts))
+        candidates = list(changes)
+        if changes:
+            likeness = Likeness(before, self._classes)
             taken = [cut.stretch for cut, _ in changes]
-            more: list[Change] = []
             for cut, solution in changes:
                 for other in likeness.others(cut, taken):
-                    more.append((other, solution))
+                    candidates.append((other, solution))
                     taken.append(other.stretch)
-            if more:
-                best = improve(before, [*changes, *more], best)
+            self._best = improve(before, candidates, before)
+        if self._best is not before:
             self._num_gains += 1
-            self._best = best
-        else:
-            for cut, _ in changes:
-                # The model knows less of what lies beside a stretch than the simulator.
-                self._tried[cut.problem] = self._limit
-            self._limit = min(_MAX_LIMIT, _GROWTH * self._limit)
+            return
+        for cut, _ in changes:
+            # The model knows less of what lies beside a stretch than the simulator.
+            self._tried[cut.problem] = self._limit
+        self._limit = min(_MAX_LIMIT, _GROWTH * self._limit)
 
 
 class _SolverPool:

@@ -21,6 +21,10 @@ Term = cp_model.LinearExpr | int
 Literal = cp_model.IntVar | int
 """A variable of 0 or 1, or one of the two."""
 
+_FS_PER_NS = 1_000_000
+_LOSS_PART = 8
+"""Part of the time looked at that may be lost for memory."""
+
 
 @dataclass(frozen=True)
 class SubRun:
@@ -50,7 +54,7 @@ class SubSolution:
     runs: tuple[SubRun, ...]
     copies: tuple[SubCopy, ...]
     gain_ns: int
-    """By how much it lets the plan end earlier."""
+    """By how much it lets the plan end earlier; negative where it only saves memory."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ class SubModel:
         self._on_resource: list[list[cp_model.IntervalVar]] = [[] for _ in problem.free_ns]
         self._kept: list[list[tuple[int, cp_model.IntVar, Term]]] = [[] for _ in problem.free_ns]
         """For each resource (position, start, finish) of what keeps its order there."""
-        self._late = self.model.new_int_var(problem.floor_ns, -least_gain_ns, "late")
+        most_late_ns = problem.ceiling_ns // _LOSS_PART if problem.prices_fs else -least_gain_ns
+        self._late = self.model.new_int_var(problem.floor_ns, most_late_ns, "late")
         self._runs = [self._add_task(index, task) for index, task in enumerate(problem.tasks)]
         self._in_memory = [
             [self._in(run, memory) for memory in range(facts.num_memories)] for run in self._runs
@@ -98,7 +103,19 @@ class SubModel:
             chain.sort(key=lambda step: step[0])
             for (_, _, finish), (_, start, _) in pairwise(chain):
                 self.model.add(start >= finish)
-        self.model.minimize(self._late)
+        self._add_objective(least_gain_ns)
+
+    def _add_objective(self, least_gain_ns: int) -> None:
+        prices = self._problem.prices_fs
+        if not prices:
+            self.model.minimize(self._late)
+            return
+        cost = _FS_PER_NS * self._late
+        for price, terms in zip(prices, self._bytes, strict=True):
+            cost += price * _sum(terms)
+        old = sum(map(int.__mul__, prices, self._problem.old_bytes))
+        self.model.add(cost <= old - _FS_PER_NS * least_gain_ns)
+        self.model.minimize(cost)
 
     def _time(self, name: str) -> cp_model.IntVar:
         return self.model.new_int_var(self._problem.floor_ns, self._problem.ceiling_ns, name)

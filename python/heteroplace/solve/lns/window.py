@@ -25,6 +25,9 @@ class Stretch:
     """Tasks on these may move, to these; the other tasks keep their device and their order."""
     is_greedy: bool = True
     """It may use all memory that is left; else only a part, as long as it is of the schedule."""
+    prices_fs: tuple[int, ...] = ()
+    """[num_memories], what a byte is worth in fs: it may use any memory, and lose time, at these
+    prices. Empty: it has to fit and to gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,10 @@ class SubProblem:
     """[num_resources], when it must be free again."""
     left_bytes: tuple[int, ...]
     """[num_memories], for the tasks that may move and the copies that may change."""
+    old_bytes: tuple[int, ...]
+    """[num_memories], what these take so far."""
+    prices_fs: tuple[int, ...]
+    """As in `Stretch`."""
     workspace_bytes: tuple[int, ...]
     """[num_devices], largest of all other tasks."""
     floor_ns: int
@@ -150,6 +157,8 @@ class _Cutter:
             tuple(self._free_ns(resource) for resource in resources),
             tuple(self._due_ns(resource) for resource in resources),
             self._left_bytes(tasks, tensors),
+            self._old_bytes(tasks, tensors),
+            self._stretch.prices_fs,
             self._rest_workspaces,
             -self._span_ns,
             2 * self._span_ns,
@@ -272,6 +281,23 @@ class _Cutter:
             largest.append(next(others, 0))
         return tuple(largest)
 
+    def _old_bytes(
+        self, tasks: tuple[SubTask, ...], tensors: tuple[SubTensor, ...]
+    ) -> tuple[int, ...]:
+        facts = self._facts
+        old = [0] * facts.num_memories
+        for task in tasks:
+            if not task.is_kept:
+                old[facts.memory_of[task.old_device]] += task.weight_bytes
+        for tensor in tensors:
+            if tensor.producer >= 0 and not tasks[tensor.producer].is_kept:
+                old[tensor.home] += tensor.charged[tensor.home]
+            for memory, *_ in (*tensor.there, *tensor.later, *tensor.copies):
+                old[memory] += tensor.charged[memory]
+        for device, entries in enumerate(self._schedule.workspaces):
+            old[facts.memory_of[device]] += entries[0][0] if entries else 0
+        return tuple(old)
+
     def _left_bytes(
         self, tasks: tuple[SubTask, ...], tensors: tuple[SubTensor, ...]
     ) -> tuple[int, ...]:
@@ -282,16 +308,10 @@ class _Cutter:
         if not self._stretch.is_greedy:
             length = self._stretch.last - self._stretch.first
             left = [num_bytes * length // len(self._schedule) for num_bytes in left]
-        for task in tasks:
-            if not task.is_kept:
-                left[facts.memory_of[task.old_device]] += task.weight_bytes
-        for tensor in tensors:
-            if tensor.producer >= 0 and not tasks[tensor.producer].is_kept:
-                left[tensor.home] += tensor.charged[tensor.home]
-            for memory, *_ in (*tensor.there, *tensor.later, *tensor.copies):
-                left[memory] += tensor.charged[memory]
-        for device, entries in enumerate(self._schedule.workspaces):
-            left[facts.memory_of[device]] += entries[0][0] if entries else 0
+        if self._stretch.prices_fs:
+            left = list(facts.limits)
+        old = self._old_bytes(tasks, tensors)
+        left = [num_bytes + mine for num_bytes, mine in zip(left, old, strict=True)]
         # More than it could ever need is no limit: equal stretches remain equal.
         need = [0] * facts.num_memories
         for tensor in tensors:
