@@ -246,10 +246,23 @@ def test_no_time_leaves_the_start_as_it_is() -> None:
     assert end.note == "lns: no shorter plan in 0 windows"
 
 
-def test_ctrl_c_keeps_the_best_plan() -> None:
+def test_ctrl_c_during_a_round_ends_with_a_plan() -> None:
     problem = problem_of(layered(60))
-    with ctrl_c_after(1.5):
+    with ctrl_c_after(0.5):
         end = improved(problem, on_first(problem), SolveOptions(time_limit_s=100, threads=2))
+    assert end.was_interrupted
+
+
+def test_ctrl_c_after_a_round_keeps_what_it_gained() -> None:
+    problem = problem_of(layered(60))
+    start = on_first(problem)
+
+    def progress(report: ProgressReport) -> None:
+        assert report.best_ns is not None
+        if report.best_ns < start.makespan_ns:
+            raise KeyboardInterrupt
+
+    end = improved(problem, start, SolveOptions(time_limit_s=100, progress=progress))
     assert end.was_interrupted
     assert end.makespan_ns < end.start_ns
 

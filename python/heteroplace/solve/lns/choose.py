@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_left
 
+from heteroplace.solve.lns.model import FS_PER_NS
 from heteroplace.solve.lns.schedule import Schedule
 from heteroplace.solve.lns.window import Stretch
 
@@ -12,7 +13,7 @@ _NUM_DRAWS = 3
 """Of so many stretches the one is taken in which units idle most."""
 _PRICED_SHARE = 0.5
 """Part of the stretches at prices of memory, if a memory is nearly full."""
-_PRICE_FACTORS = (0.1, 0.3, 1.0)
+_PRICE_FACTORS = (0.5, 0.7, 1.0, 1.4)
 """Of the value of a byte."""
 _FULL_PART = 0.02
 """A memory is nearly full if less of it is left."""
@@ -30,7 +31,7 @@ class Chooser:
     def __init__(
         self, schedule: Schedule, rng: random.Random, byte_values_fs: tuple[int, ...]
     ) -> None:
-        """Begin; `byte_values_fs` is what `byte_values_fs()` returns."""
+        """Begin; `byte_values_fs` is for each memory what a byte is worth."""
         self._schedule = schedule
         self._rng = rng
         self._all = tuple(range(schedule.facts.num_devices))
@@ -123,5 +124,5 @@ def byte_values_fs(schedule: Schedule) -> tuple[int, ...]:
         saved_ns[memory] += max(0, min(others, default=0) - facts.run_ns[task][device])
         num_bytes[memory] += facts.weight_bytes[task]
     return tuple(
-        1_000_000 * ns // most if most else 0 for ns, most in zip(saved_ns, num_bytes, strict=True)
+        FS_PER_NS * ns // most if most else 0 for ns, most in zip(saved_ns, num_bytes, strict=True)
     )

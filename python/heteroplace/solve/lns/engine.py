@@ -24,7 +24,7 @@ from heteroplace.solve.base import Problem, SolveOptions, report
 from heteroplace.solve.cpsat import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.lns.apply import Change, Likeness, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs
-from heteroplace.solve.lns.model import SubModel, SubSolution
+from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule
 from heteroplace.solve.lns.window import Cut, SubProblem, cut_out
 
@@ -85,14 +85,20 @@ class _Outcome:
 
 
 def run_lns(
-    problem: Problem, draft: Draft, options: SolveOptions, time_limit_s: float, bound_ns: int = 0
+    problem: Problem,
+    draft: Draft,
+    options: SolveOptions,
+    time_limit_s: float,
+    bound_ns: int = 0,
+    prices: tuple[float, ...] = (),
 ) -> LnsEnd:
     """Improve a plan that fits, until the budget ends or it equals the bound.
 
     `options.iterations / ITERATIONS_PER_DETERMINISTIC_SECOND` is the deterministic budget of all
-    stretches together. An interrupt (Ctrl-C) ends it with the best plan so far.
+    stretches together. `prices` are what the search found a byte of each memory to be worth, in ns;
+    without them they are estimated. An interrupt (Ctrl-C) ends it with the best plan so far.
     """
-    return _Engine(problem, draft, options, time_limit_s, bound_ns).run()
+    return _Engine(problem, draft, options, time_limit_s, bound_ns, prices).run()
 
 
 class _Engine:
@@ -103,6 +109,7 @@ class _Engine:
         options: SolveOptions,
         time_limit_s: float,
         bound_ns: int,
+        prices: tuple[float, ...],
     ) -> None:
         self._begin = time.perf_counter()
         self._facts = Facts(problem)
@@ -113,6 +120,8 @@ class _Engine:
         self._best = Schedule(self._facts, draft)
         self._start_ns = self._best.makespan_ns
         self._values_fs = byte_values_fs(self._best)
+        if any(prices):
+            self._values_fs = tuple(round(FS_PER_NS * price) for price in prices)
         self._classes = task_classes(self._facts)
         self._size = float(_FIRST_SIZE)
         self._limit = _FIRST_LIMIT

@@ -21,7 +21,7 @@ Term = cp_model.LinearExpr | int
 Literal = cp_model.IntVar | int
 """A variable of 0 or 1, or one of the two."""
 
-_FS_PER_NS = 1_000_000
+FS_PER_NS = 1_000_000
 _LOSS_PART = 8
 """Part of the time looked at that may be lost for memory."""
 
@@ -110,11 +110,11 @@ class SubModel:
         if not prices:
             self.model.minimize(self._late)
             return
-        cost = _FS_PER_NS * self._late
+        cost = FS_PER_NS * self._late
         for price, terms in zip(prices, self._bytes, strict=True):
             cost += price * _sum(terms)
         old = sum(map(int.__mul__, prices, self._problem.old_bytes))
-        self.model.add(cost <= old - _FS_PER_NS * least_gain_ns)
+        self.model.add(cost <= old - FS_PER_NS * least_gain_ns)
         self.model.minimize(cost)
 
     def _time(self, name: str) -> cp_model.IntVar:

@@ -49,9 +49,8 @@ class LnsSolver:
         draft, bound, interrupted = end.draft, end.bound_ns, end.was_interrupted
         if not interrupted and end.makespan_ns > bound:
             left = options.time_limit_s - spare - (time.perf_counter() - begin)
-            found = run_lns(
-                problem, draft, _with_iterations(options, 1 - _SEARCH_SHARE), left, bound
-            )
+            rest = _with_iterations(options, 1 - _SEARCH_SHARE)
+            found = run_lns(problem, draft, rest, left, bound, end.prices)
             tried.append(("lns", found.makespan_ns, found.note))
             draft, interrupted = found.draft, found.was_interrupted
             if found.is_optimal:
