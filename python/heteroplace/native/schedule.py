@@ -222,10 +222,20 @@ class NativeProblem:
 
     def makespan_ns(self, draft: Draft) -> int:
         """Return the simulated makespan of a draft, without making its steps."""
+        return self.times(draft).makespan_ns
+
+    def times(self, draft: Draft) -> StepTimes:
+        """Return when each step of a draft starts and finishes, without making its steps.
+
+        Raises
+        ------
+        PlanError
+            A step reads a tensor that is not there.
+        """
         count = len(self.cluster.memories)
         copies = draft.rows[:, 0] == COPY
         pairs = np.where(copies, draft.rows[:, 3] * count + draft.rows[:, 2], 0)
-        offsets, links = csr(routes(self.cluster))
+        offsets, links = self._routes
         lengths = np.where(copies, offsets[pairs + 1] - offsets[pairs], 0)
         ends = np.concatenate(([0], np.cumsum(lengths)))
         # Link number k of a step's route lies k behind where the route of its pair begins.
@@ -233,8 +243,14 @@ class NativeProblem:
         values = links[np.repeat(offsets[pairs], lengths) + within]
         none = csr(())
         rows = np.ascontiguousarray(draft.rows).ravel()
-        result: int = _core.simulate(self._core, rows, ends, values, *none, 1)[2]
-        return result
+        found = _core.simulate(self._core, rows, ends, values, *none, 1)
+        start, finish, makespan, *memories = found
+        return StepTimes(start, finish, makespan, *(tuple(memory.tolist()) for memory in memories))
+
+    @cached_property
+    def _routes(self) -> tuple[IntArray, IntArray]:
+        """Links of the way between each ordered pair of memories."""
+        return csr(routes(self.cluster))
 
     def heft(self, devices: Iterable[int]) -> Draft:
         """HEFT that prefers the given devices; a task that none of them can run goes elsewhere."""

@@ -38,6 +38,7 @@ for _name, _module, _class_name in (
     ("search", "search", "SearchSolver"),
     ("cpsat", "exact.cpsat", "CpSatSolver"),
     ("moirai", "exact.moirai", "MoiraiSolver"),
+    ("lns", "lns.solver", "LnsSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)

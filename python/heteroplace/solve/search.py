@@ -42,6 +42,8 @@ class SearchEnd:
     was_interrupted: bool
     bound_ns: int
     """The given bound, or a better one that the search found."""
+    prices: tuple[float, ...]
+    """For each memory what a byte is worth in its plan, in ns."""
 
 
 class SearchSolver:
@@ -121,5 +123,10 @@ def run_search(
         makespan_ns = min(makespans)
         best = fitting[makespans.index(makespan_ns)]
     return SearchEnd(
-        best, makespan_ns, found.num_evaluations, found.was_interrupted, found.bound_ns
+        best,
+        makespan_ns,
+        found.num_evaluations,
+        found.was_interrupted,
+        found.bound_ns,
+        found.prices,
     )

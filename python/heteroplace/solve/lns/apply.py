@@ -1,0 +1,188 @@
+"""Solutions of sub-problems -> a new schedule, if the simulator finds it shorter and it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from heteroplace.native.arrays import COPY, RUN, IntArray
+from heteroplace.solve.lns.model import SubSolution
+from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
+from heteroplace.solve.lns.window import Cut, Stretch, SubProblem, cut_out
+
+Row = tuple[int, int, int, int]
+Change = tuple[Cut, SubSolution]
+
+_MAX_EQUAL = 1000
+"""Stretches that are compared with one that was improved."""
+_MAX_MERGES = 16
+"""Sets of changes that are tried in a round."""
+_SELECTION_LIMIT = 0.1
+"""Deterministic seconds for the choice of changes that fit together."""
+
+
+def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Schedule:
+    """Return `schedule` with as many of the changes as make it ever better, else `best`.
+
+    Better is what `Schedule.rank` says: also a schedule of equal length with fewer critical steps,
+    since where several paths are critical no single stretch makes the plan shorter.
+    The changes are of stretches apart from each other, best ones first. Those that gain most of all
+    that fit the memories together are tried together, then halves of them.
+    """
+    chosen: list[Change] = []
+    num_tried = 0
+
+    def grow(more: Sequence[Change]) -> None:
+        nonlocal best, num_tried
+        num_tried += 1
+        if num_tried > _MAX_MERGES:
+            return
+        found = merged(schedule, [*chosen, *more], best.makespan_ns)
+        if found is not None and found.rank < best.rank:
+            best = found
+            chosen.extend(more)
+        elif len(more) > 1:
+            grow(more[: len(more) // 2])
+            grow(more[len(more) // 2 :])
+
+    fitting = _fitting(schedule, changes)
+    if fitting:
+        grow(fitting)
+    return best
+
+
+def _fitting(schedule: Schedule, changes: Sequence[Change]) -> list[Change]:
+    """Those changes that gain most together of all that fit, workspaces aside."""
+    limits, used = schedule.facts.limits, schedule.used_bytes
+    growths = [growth_bytes(schedule.facts, *change) for change in changes]
+    model = cp_model.CpModel()
+    chosen = [model.new_bool_var("") for _ in changes]
+    for memory, (limit, taken) in enumerate(zip(limits, used, strict=True)):
+        growth = [more[memory] * literal for more, literal in zip(growths, chosen, strict=True)]
+        model.add(cp_model.LinearExpr.sum(growth) <= limit - taken)
+    model.maximize(
+        cp_model.LinearExpr.sum(
+            [solution.gain_ns * take for (_, solution), take in zip(changes, chosen, strict=True)]
+        )
+    )
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.catch_sigint_signal = False
+    solver.parameters.max_deterministic_time = _SELECTION_LIMIT
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return []
+    taken_ones = zip(changes, chosen, strict=True)
+    return [change for change, take in taken_ones if solver.boolean_value(take)]
+
+
+def growth_bytes(facts: Facts, cut: Cut, solution: SubSolution) -> list[int]:
+    """What a change adds to each memory, workspaces aside."""
+    problem = cut.problem
+    growth = [0] * facts.num_memories
+    memory = {run.task: facts.memory_of[run.device] for run in solution.runs}
+    for index, task in enumerate(problem.tasks):
+        growth[memory[index]] += task.weight_bytes
+        growth[facts.memory_of[task.old_device]] -= task.weight_bytes
+    for tensor in problem.tensors:
+        home = memory[tensor.producer] if tensor.producer >= 0 else tensor.home
+        read_in = {memory[reader] for reader in tensor.readers}
+        read_before = {dst for dst, _, is_read in tensor.there if is_read}
+        new = {home, *read_in, *read_before, *(dst for dst, _ in tensor.due)}
+        old = {tensor.home, *(dst for dst, *_ in (*tensor.there, *tensor.later, *tensor.copies))}
+        for dst in sorted(new - old):
+            growth[dst] += tensor.charged[dst]
+        for dst in sorted(old - new):
+            growth[dst] -= tensor.charged[dst]
+    return growth
+
+
+def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Schedule | None:
+    """Return the schedule with all changes; None if it is longer than the limit or does not fit."""
+    facts = schedule.facts
+    old: list[Row] = list(map(tuple, schedule.draft.rows.tolist()))
+    rows: list[Row] = []
+    position = 0
+    for cut, solution in sorted(changes, key=lambda change: change[0].stretch.first):
+        rows += old[position : cut.stretch.first]
+        rows += _rows(facts, cut, solution)
+        position = cut.stretch.last
+    rows += old[position:]
+    draft = repaired(facts, rows)
+    if draft.violation:
+        return None
+    times = facts.problem.native.times(draft)
+    fits = all(used <= limit for used, limit in zip(times.used_bytes, facts.limits, strict=True))
+    return Schedule(facts, draft, times) if fits and times.makespan_ns <= limit_ns else None
+
+
+def _rows(facts: Facts, cut: Cut, solution: SubSolution) -> list[Row]:
+    """Steps of a stretch by start; ties as in `src/sched/schedule.h`."""
+    entries: list[tuple[int, int, int, Row]] = []
+    for run in solution.runs:
+        task = cut.tasks[run.task]
+        entries.append((run.start_ns, run.finish_ns, 2 * task, (RUN, task, run.device, -1)))
+    for copy in solution.copies:
+        tensor = cut.tensors[copy.tensor]
+        rank = 2 * facts.producer[tensor] + 1
+        row = (COPY, tensor, copy.dst, copy.src)
+        entries.append((copy.start_ns, copy.finish_ns, rank, row))
+    return [row for *_, row in sorted(entries)]
+
+
+class Likeness:
+    """Finds stretches of a schedule that look like one of them: equal layers."""
+
+    def __init__(self, schedule: Schedule, task_class: IntArray) -> None:
+        facts = schedule.facts
+        self._schedule = schedule
+        rows = schedule.draft.rows
+        is_run = rows[:, 0] == RUN
+        sizes = facts.problem.native.tensor_bytes
+        what = np.where(is_run, task_class[np.where(is_run, rows[:, 1], 0)], 0)
+        if len(sizes):
+            what = np.where(is_run, what, sizes[np.where(is_run, 0, rows[:, 1])])
+        look = np.stack([rows[:, 0], what, rows[:, 2], rows[:, 3]], axis=1)
+        self._codes = np.unique(look, axis=0, return_inverse=True)[1].reshape(-1)
+
+    def others(self, cut: Cut, taken: Sequence[Stretch]) -> list[Cut]:
+        """Return the cuts of all stretches like that of `cut`, apart from `taken`."""
+        stretch = cut.stretch
+        length = stretch.last - stretch.first
+        codes = self._codes
+        starts = np.arange(len(codes) - length + 1)
+        for offset in range(length):
+            if len(starts) <= 1:
+                break
+            starts = starts[codes[starts + offset] == codes[stretch.first + offset]]
+        found: list[Cut] = []
+        end = 0
+        for start in starts.tolist()[:_MAX_EQUAL]:
+            other = Stretch(start, start + length, stretch.devices)
+            if start < end or any(start < t.last and t.first < other.last for t in taken):
+                continue
+            candidate = cut_out(self._schedule, other)
+            if _structure(candidate.problem) == _structure(cut.problem):
+                found.append(candidate)
+                end = other.last
+        return found
+
+
+def task_classes(facts: Facts) -> IntArray:
+    """A number for each task; equal for tasks of equal costs."""
+    native = facts.problem.native
+    columns = [native.run_ns, native.weight_bytes[:, None], native.workspace_bytes[:, None]]
+    table = np.concatenate(columns, axis=1)
+    classes: IntArray = np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)
+    return classes
+
+
+def _structure(problem: SubProblem) -> tuple[object, ...]:
+    """All of a sub-problem but times that come from outside."""
+    tasks = [
+        (t.devices, t.run_ns, t.old_device, t.old_position, t.is_kept, t.group, t.reads)
+        for t in problem.tasks
+    ]
+    tensors = [(t.producer, t.home, t.num_bytes, t.readers, t.charged) for t in problem.tensors]
+    return tasks, tensors

@@ -1,0 +1,77 @@
+"""Search, then large neighbourhood search: the solver `lns`."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.heft import check_possible, no_placement_error
+from heteroplace.solve.lns.engine import run_lns
+from heteroplace.solve.search import MAX_TASKS_TO_BOUND, PLAN_S_PER_TASK, run_search
+from heteroplace.solve.starts import Starts
+
+_SEARCH_SHARE = 0.5
+"""Part of the budget for the plan to begin with."""
+_START_SHARE = 0.1
+"""Part of the time for what that search begins with."""
+
+
+class LnsSolver:
+    """Improves the plan of the search by exact solutions of its stretches."""
+
+    name = "lns"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`; `candidates` of the result say what each part achieved."""
+        begin = time.perf_counter()
+        check_possible(problem)
+        num_tasks = len(problem.graph.tasks)
+        bound = lower_bound(problem).ns if num_tasks <= MAX_TASKS_TO_BOUND else 0
+        starts = Starts(problem)
+        drafts = starts.drafts(_START_SHARE * options.time_limit_s)
+        spare = PLAN_S_PER_TASK * num_tasks
+        left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
+        search_options = _with_iterations(options, _SEARCH_SHARE)
+        end = run_search(
+            problem,
+            [draft for _, draft in drafts] or [starts.first()[1]],
+            search_options,
+            left * _SEARCH_SHARE,
+            bound,
+        )
+        if end.draft.violation:
+            raise no_placement_error(problem)
+        tried: list[tuple[str, int | None, str]] = [
+            ("search", end.makespan_ns, f"{end.num_evaluations} schedules tried")
+        ]
+        draft, bound, interrupted = end.draft, end.bound_ns, end.was_interrupted
+        if not interrupted and end.makespan_ns > bound:
+            left = options.time_limit_s - spare - (time.perf_counter() - begin)
+            rest = _with_iterations(options, 1 - _SEARCH_SHARE)
+            found = run_lns(problem, draft, rest, left, bound, end.prices)
+            tried.append(("lns", found.makespan_ns, found.note))
+            draft, interrupted = found.draft, found.was_interrupted
+            if found.is_optimal:
+                bound = found.makespan_ns
+        else:
+            reason = "interrupted" if interrupted else "the plan equals its bound"
+            tried.append(("lns", None, f"left out: {reason}"))
+        plan = problem.native.plan(draft.steps, f"lns seed {options.seed}")
+        return make_result(
+            problem,
+            plan,
+            bound,
+            self.name,
+            time.perf_counter() - begin,
+            was_interrupted=interrupted,
+            candidates=tuple(tried),
+        )
+
+
+def _with_iterations(options: SolveOptions, share: float) -> SolveOptions:
+    """Options with a part of the deterministic budget, if there is one."""
+    if options.iterations is None:
+        return options
+    return replace(options, iterations=int(options.iterations * share))

@@ -1,0 +1,283 @@
+"""Large neighbourhood search: exact on stretches, never worse than its start, reproducible."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from ortools.sat.python import cp_model
+
+from heteroplace.errors import HeteroPlaceError, InfeasibleError
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Plan, Run
+from heteroplace.native.arrays import RUN
+from heteroplace.native.schedule import Draft
+from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
+from heteroplace.solve.lns.apply import Likeness, growth_bytes, merged, task_classes
+from heteroplace.solve.lns.engine import LnsEnd, run_lns
+from heteroplace.solve.lns.model import SubModel, SubSolution
+from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
+from heteroplace.solve.lns.window import Cut, Stretch, cut_out
+from tests.instances import gpus, instance, problem_of
+from tests.interrupts import ctrl_c_after
+from tests.reference.brute_force import optimal_makespan
+from tests.strategies import AMPLE, Instance, instances_with_plan, num_cases
+from tests.unit.solve.bounds.chains import chains, optimum_of
+from tests.unit.solve.test_determinism import layered
+
+SHORT = SolveOptions(iterations=4000, time_limit_s=60, threads=1)
+
+
+def start_of(problem: Problem, plan: Plan) -> Draft | None:
+    """The runs of a plan in their order, with copies from home; None if that does not fit."""
+    facts = Facts(problem)
+    rows = [(RUN, step.task, step.device, -1) for step in plan.steps if isinstance(step, Run)]
+    draft = repaired(facts, rows)
+    if draft.violation:
+        return None
+    used = problem.native.times(draft).used_bytes
+    fits = all(num <= limit for num, limit in zip(used, facts.limits, strict=True))
+    return draft if fits else None
+
+
+def solve_cut(facts: Facts, cut: Cut, least_gain_ns: int = 0) -> SubSolution | None:
+    """The best schedule of a stretch."""
+    model = SubModel(facts, cut.problem, least_gain_ns)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    status = solver.solve(model.model)
+    if status == cp_model.INFEASIBLE:
+        return None
+    assert status == cp_model.OPTIMAL
+    return model.read(solver)
+
+
+def improved(problem: Problem, draft: Draft, options: SolveOptions = SHORT) -> LnsEnd:
+    """Improve a plan and judge the result."""
+    end = run_lns(problem, draft, options, options.time_limit_s)
+    plan = problem.native.plan(end.draft.steps, "test")
+    check_plan(problem.graph, problem.cluster, problem.costs, plan)
+    assert end.makespan_ns == problem.native.simulate(plan.steps).makespan_ns
+    assert end.makespan_ns <= end.start_ns == problem.native.makespan_ns(draft)
+    return end
+
+
+def pieces(count: int, capacity: int = AMPLE) -> Instance:
+    """Equal forks and joins one behind the other; the left branch is faster on gpu1."""
+    run_ns: dict[str, tuple[int | None, ...]] = {"in": (1, 1)}
+    edges = []
+    last = "in"
+    for piece in range(count):
+        join = f"join{piece}"
+        for side, times in (("l", (40, 10)), ("r", (10, 40))):
+            before = last
+            for step in range(3):
+                name = f"{side}{piece}_{step}"
+                run_ns[name] = times
+                edges.append((before, name))
+                before = name
+            edges.append((before, join))
+        run_ns[join] = (5, 5)
+        last = join
+    return instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 10}, 2, capacity))
+
+
+def on_first(problem: Problem) -> Draft:
+    """Everything on device 0, as it comes."""
+    count = len(problem.graph.tasks)
+    return problem.native.evaluate([0] * count, range(count))
+
+
+@st.composite
+def stretches(draw: st.DrawFn) -> tuple[Problem, Schedule, Stretch]:
+    """A plan that fits and any stretch of it."""
+    case, plan = draw(instances_with_plan(has_modes=True))
+    problem = problem_of(case)
+    draft = start_of(problem, plan)
+    assume(draft is not None and len(draft.rows) > 0)
+    assert draft is not None
+    schedule = Schedule(Facts(problem), draft)
+    first = draw(st.integers(0, len(schedule) - 1))
+    last = draw(st.integers(first + 1, len(schedule)))
+    devices = draw(st.sets(st.sampled_from(range(schedule.facts.num_devices)), min_size=1))
+    return problem, schedule, Stretch(first, last, tuple(sorted(devices)))
+
+
+@given(stretches())
+@num_cases(150)
+def test_solution_of_any_stretch_keeps_what_the_model_promises(
+    drawn: tuple[Problem, Schedule, Stretch],
+) -> None:
+    problem, schedule, stretch = drawn
+    facts = schedule.facts
+    cut = cut_out(schedule, stretch)
+    solution = solve_cut(facts, cut)
+    assert solution is not None  # The schedule as it is gains nothing and is a solution.
+    found = merged(schedule, [(cut, solution)], 2**62)
+    assert found is not None  # It fits the memories.
+    assert found.makespan_ns <= schedule.makespan_ns
+    plan = problem.native.plan(found.draft.steps, "test")
+    check_plan(problem.graph, problem.cluster, problem.costs, plan)
+    if all(not task.workspace_bytes for task in problem.graph.tasks):
+        growth = growth_bytes(facts, cut, solution)
+        grown = tuple(used + more for used, more in zip(schedule.used_bytes, growth, strict=True))
+        assert found.used_bytes == grown
+
+
+@given(stretches())
+@num_cases(80)
+def test_tails_lead_from_each_step_to_the_end(drawn: tuple[Problem, Schedule, Stretch]) -> None:
+    _, schedule, _ = drawn
+    ends = [start + tail for start, tail in zip(schedule.start_ns, schedule.tail_ns, strict=True)]
+    assert max(ends) == schedule.makespan_ns
+    assert schedule.critical
+
+
+@given(instances_with_plan(max_tasks=5, has_modes=True))
+@num_cases(60)
+def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) -> None:
+    built, plan = case
+    problem = problem_of(built)
+    draft = start_of(problem, plan)
+    assume(draft is not None)
+    assert draft is not None
+    end = improved(problem, draft)
+    optimum = optimal_makespan(built.graph, built.cluster, built.costs)
+    assert optimum is not None
+    assert end.makespan_ns == optimum
+    # Nothing is to be proven of a plan that takes no time.
+    assert end.is_optimal or optimum == 0
+    assert end.note.endswith("proven optimal") == end.is_optimal
+
+
+@given(chains(max_tasks=5))
+@num_cases(40)
+def test_solver_is_never_worse_than_the_search_inside_it(case: Instance) -> None:
+    optimum = optimum_of(case)
+    problem = problem_of(case) if optimum is not None else None
+    if problem is None or optimum is None:
+        return
+    try:
+        result = get_solver("lns").solve(problem, SHORT)
+    except InfeasibleError:
+        return
+    check_plan(case.graph, case.cluster, case.costs, result.plan)
+    searched = dict((name, makespan) for name, makespan, _ in result.candidates)["search"]
+    assert searched is not None
+    assert result.bound_ns <= optimum <= result.objective_ns <= searched
+
+
+def test_stretches_of_a_long_chain_end_near_its_optimum() -> None:
+    problem = problem_of(pieces(12))
+    end = improved(problem, on_first(problem), SolveOptions(iterations=8000, time_limit_s=60))
+    # One piece alone: both branches in 30, a copy each way of 1, the join 5.
+    assert end.makespan_ns <= 1.05 * 12 * (30 + 2 + 5)
+    assert end.note.startswith("lns: ")
+    assert "shorter than its start" in end.note
+
+
+def test_improvement_of_one_piece_is_found_in_all_equal_ones() -> None:
+    problem = problem_of(pieces(30))
+    schedule = Schedule(Facts(problem), on_first(problem))
+    likeness = Likeness(schedule, task_classes(schedule.facts))
+    # A piece has 7 tasks; the first one begins behind the input.
+    cut = cut_out(schedule, Stretch(8, 15, (0, 1), is_greedy=False))
+    others = likeness.others(cut, [cut.stretch])
+    assert len(others) >= 27
+    solution = solve_cut(schedule.facts, cut, 1)
+    assert solution is not None
+    alone = merged(schedule, [(cut, solution)], schedule.makespan_ns)
+    everywhere = merged(
+        schedule, [(cut, solution), *((other, solution) for other in others)], schedule.makespan_ns
+    )
+    assert alone is not None
+    assert everywhere is not None
+    gain = schedule.makespan_ns - alone.makespan_ns
+    assert schedule.makespan_ns - everywhere.makespan_ns >= 0.9 * gain * (1 + len(others))
+
+
+def test_full_memories_are_kept() -> None:
+    # 141 tensors of 10 bytes lie on gpu0; hardly anything else fits beside them.
+    problem = problem_of(pieces(20, capacity=1450))
+    end = improved(problem, on_first(problem))
+    assert end.makespan_ns < end.start_ns
+
+
+def test_budget_in_iterations_gives_one_plan_for_any_number_of_threads() -> None:
+    problem = problem_of(layered(30))
+    found = set()
+    for threads in (1, 2, 3):
+        options = SolveOptions(iterations=3000, seed=4, threads=threads, time_limit_s=120)
+        end = improved(problem, on_first(problem), options)
+        found.add((end.draft.steps, end.num_windows))
+    assert len(found) == 1
+
+
+def test_solver_says_what_lns_achieved() -> None:
+    problem = problem_of(layered(12))
+    reports: list[ProgressReport] = []
+    options = SolveOptions(iterations=6000, time_limit_s=60, progress=reports.append)
+    result = get_solver("lns").solve(problem, options)
+    check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
+    names = [name for name, _, _ in result.candidates]
+    assert names == ["search", "lns"]
+    assert result.candidates[1][1] == result.objective_ns
+    assert result.candidates[1][2].startswith("lns: ")
+    made = [report for report in reports if report.stage == "lns"]
+    assert made
+    assert all(report.best_ns is not None for report in made)
+    assert made[-1].plan is not None
+    check_plan(problem.graph, problem.cluster, problem.costs, made[-1].plan())
+
+
+def test_solver_says_that_it_could_not_improve() -> None:
+    problem = problem_of(pieces(2))
+    first = improved(problem, on_first(problem))
+    end = improved(problem, first.draft)
+    assert end.note == "lns: no shorter plan in 1 window: proven optimal"
+
+
+def test_no_time_leaves_the_start_as_it_is() -> None:
+    problem = problem_of(layered(12))
+    start = on_first(problem)
+    end = run_lns(problem, start, SolveOptions(), 1e-9)
+    assert end.makespan_ns == end.start_ns
+    assert end.num_windows == 0
+    assert end.note == "lns: no shorter plan in 0 windows"
+
+
+def test_ctrl_c_during_a_round_ends_with_a_plan() -> None:
+    problem = problem_of(layered(60))
+    with ctrl_c_after(0.5):
+        end = improved(problem, on_first(problem), SolveOptions(time_limit_s=100, threads=2))
+    assert end.was_interrupted
+
+
+def test_ctrl_c_after_a_round_keeps_what_it_gained() -> None:
+    problem = problem_of(layered(60))
+    start = on_first(problem)
+
+    def progress(report: ProgressReport) -> None:
+        assert report.best_ns is not None
+        if report.best_ns < start.makespan_ns:
+            raise KeyboardInterrupt
+
+    end = improved(problem, start, SolveOptions(time_limit_s=100, progress=progress))
+    assert end.was_interrupted
+    assert end.makespan_ns < end.start_ns
+
+
+def test_error_in_the_progress_function_reaches_the_caller() -> None:
+    problem = problem_of(layered(12))
+
+    def fail(_report: ProgressReport) -> None:
+        raise ValueError("no screen")
+
+    with pytest.raises(ValueError, match="no screen"):
+        run_lns(problem, on_first(problem), SolveOptions(progress=fail), 20)
+
+
+def test_graph_that_fits_nowhere_is_infeasible() -> None:
+    problem = problem_of(instance([], {"a": (1, 1)}, gpus({}, 2, capacity=5), num_bytes=10))
+    with pytest.raises(HeteroPlaceError, match="a"):
+        get_solver("lns").solve(problem, SHORT)
