@@ -20,7 +20,7 @@ from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
 
 Engine = Callable[[Formulation, Schedule | None], EngineEnd]
 OPTIONS = SolveOptions(threads=1)
-TIME_LIMIT_S = 30
+TIME_LIMIT_S = 60
 
 
 def by_cpsat(formulation: Formulation, incumbent: Schedule | None) -> EngineEnd:

@@ -288,3 +288,24 @@ def test_moirai_refuses_large_graphs() -> None:
     case = instance([], run_ns, cpu())
     with pytest.raises(SolverError, match="at most 500 tasks, graph 'worked' has 501"):
         get_solver("moirai").solve(problem_of(case), SolveOptions())
+
+
+@every_engine
+@given(case=instances(max_tasks=4, is_memory_tight=True, has_modes=True), data=st.data())
+@num_cases(15)
+def test_less_memory_or_bandwidth_is_never_shorter(
+    engine: Engine, case: Instance, data: st.DataObject
+) -> None:
+    memories = tuple(
+        replace(memory, bytes=data.draw(st.integers(1, memory.bytes)))
+        for memory in case.cluster.memories
+    )
+    # All alike, so that routes stay what they are.
+    links = tuple(
+        replace(link, bytes_per_second=link.bytes_per_second // 2) for link in case.cluster.links
+    )
+    cluster = replace(case.cluster, memories=memories, links=links)
+    costs = replace(case.costs, cluster_digest=cluster.digest())
+    before = optimum(problem_of(case), engine)
+    after = optimum(problem_of(Instance(case.graph, cluster, costs)), engine)
+    assert after is None or (before is not None and before <= after)

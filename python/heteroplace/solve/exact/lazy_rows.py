@@ -74,16 +74,18 @@ class _Rounds:
 
     def run(self) -> EngineEnd:
         status = LIMIT
-        while True:
-            answer = self._solve()
-            status = answer.status
-            if status == INFEASIBLE:
-                break
-            if answer.values is None:
-                break
-            is_final = self._learn(answer)
-            if is_final or status in (LIMIT, INTERRUPTED) or self._left_s() <= 0:
-                break
+        try:
+            while True:
+                answer = self._solve()
+                status = answer.status
+                if status == INFEASIBLE or answer.values is None:
+                    break
+                is_final = self._learn(answer)
+                if is_final or status in (LIMIT, INTERRUPTED) or self._left_s() <= 0:
+                    break
+        except KeyboardInterrupt:
+            # Between two programmes; during one the engine says so itself.
+            status = INTERRUPTED
         return self._end(status)
 
     def _left_s(self) -> float:

@@ -61,13 +61,14 @@ class MoiraiSolver:
             return make_result(problem, plan, 0, self.name, time.perf_counter() - begin)
         evaluations = max(START_EVALUATIONS, _EVALUATIONS_PER_TASK * num_tasks)
         known = find_incumbent(problem, options, evaluations)
-        if num_tasks > _MAX_SIMPLE_TASKS and not known.was_interrupted:
-            known = with_thorough_bound(problem, options, known)
         tried: list[_Row] = []
         if known.steps is not None:
-            makespan = problem.native.simulate(known.steps).makespan_ns
+            found = problem.native.plan(known.steps, f"search seed {options.seed}")
+            makespan = problem.native.simulate(found.steps).makespan_ns
             tried.append(("search", makespan, "where the programme starts"))
-            report(options, "search", begin, makespan, known.bound_ns)
+            report(options, "search", begin, makespan, known.bound_ns, lambda: found)
+        if num_tasks > _MAX_SIMPLE_TASKS and not known.was_interrupted:
+            known = with_thorough_bound(problem, options, known)
         formulation = formulate(problem, known.bound_ns)
         start = None if known.steps is None else schedule_of_steps(formulation, known.steps)
         steps, end = known.steps, EngineEnd(None, known.bound_ns, False)
