@@ -8,9 +8,7 @@
 | `published/` | profiled networks from files, if they are there | from the file |
 
 The files are those of the public artefacts of the two papers; the folder that holds
-`dnn-partitioning/` and `moirai/` is named by the environment variable HETEROPLACE_GRAPHS. The
-sample `example-1` of Moirai is not among them: its times cannot be represented (see
-`heteroplace.bench.suites.moirai_files`).
+`dnn-partitioning/` and `moirai/` is named by the environment variable HETEROPLACE_GRAPHS.
 """
 
 from __future__ import annotations
@@ -62,6 +60,7 @@ _PUBLISHED = (
     "dnn-partitioning/throughput-inputs/LayerGraphs/gnmt_inference",
     "dnn-partitioning/throughput-inputs/LayerGraphs/resnet50_inference",
     "dnn-partitioning/throughput-inputs/OperatorGraphs/bert_l-3_inference",
+    "moirai/example-1",
     "moirai/GoogLeNet",
 )
 
@@ -158,8 +157,10 @@ def layered(parameters: Layered, fill: float = 0.75) -> Problem:
 
 def published(path: Path) -> Problem:
     """Return the instance in a published file; its format follows from its top folder."""
-    read = import_dnn_partitioning if "dnn-partitioning" in path.parts else import_moirai
-    found = read(path)
+    if "dnn-partitioning" in path.parts:
+        found = import_dnn_partitioning(path, is_steady="throughput-inputs" in path.parts)
+    else:
+        found = import_moirai(path)
     return Problem(found.graph, found.cluster, found.costs)
 
 
