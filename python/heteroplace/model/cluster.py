@@ -302,8 +302,8 @@ def _faults(cluster: Cluster) -> list[str]:
             faults.append(f"link {link.name!r}: needs two different memories")
         if link.bytes_per_second <= 0 or link.latency_ns < 0:
             faults.append(f"link {link.name!r}: bandwidth must be > 0 and latency >= 0")
-        sizes = [num_bytes for num_bytes, _ in link.measured]
-        is_rising = sizes == sorted(set(sizes)) and all(num_bytes > 0 for num_bytes in sizes)
+        points = [num_bytes for num_bytes, _ in link.measured]
+        is_rising = points == sorted(set(points)) and min(points, default=1) > 0
         if not is_rising or any(time_ns < 0 for _, time_ns in link.measured):
             faults.append(
                 f"link {link.name!r}: measured sizes must be > 0 and ascending and times >= 0"
