@@ -39,7 +39,7 @@ from heteroplace.solve.starts import Starts
 _CPSAT = "heteroplace.solve.cpsat"
 _SEARCH_SHARE = 0.6
 """Part of the time that the search may use when CP-SAT follows it."""
-_CHAIN_SEARCH_SHARE = 0.35
+_CHAIN_SEARCH_SHARE = 0.45
 """The same where a chain of modules is bounded, which takes longer."""
 _CHAIN_SHARE = 0.9
 """Part of the time left for a bound over a chain of modules; a proof of all at once gets the

@@ -7,6 +7,9 @@
 | `layered/` | layered random DAGs of 1,000 to 50,000 tasks | inter-server, memory 75 % full |
 | `published/` | profiled networks from files, if they are there | from the file |
 
+Only `bench exact` runs `coarse/` (the transformers after Moirai's coarsening) and `gpt3-decode/` (a
+decoding step on one and on six of DiviML's nodes): `exact_instances`.
+
 The files are those of the public artefacts of the two papers; the folder that holds
 `dnn-partitioning/` and `moirai/` is named by the environment variable HETEROPLACE_GRAPHS.
 """
@@ -21,6 +24,8 @@ from functools import partial
 from pathlib import Path
 
 from heteroplace.bench.suites.clusters import divi_node, fill_memories, inter_server, intra_server
+from heteroplace.bench.suites.coarse import coarse_problem
+from heteroplace.bench.suites.decoder import decoding
 from heteroplace.bench.suites.dnn_partitioning import import_dnn_partitioning
 from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
 from heteroplace.bench.suites.moirai_files import import_moirai
@@ -101,6 +106,18 @@ def instances() -> dict[str, Instance]:
     return {name: Instance(name, build) for name, build in builds.items()}
 
 
+def exact_instances() -> dict[str, Instance]:
+    """Return what only `bench exact` runs, by name; nothing is built."""
+    builds: dict[str, Callable[[], Problem]] = {
+        f"coarse/{model.name}/{cluster}": partial(coarse, model, cluster)
+        for model in TRANSFORMERS.values()
+        for cluster in _CLUSTERS
+    }
+    for nodes, name in ((1, "one-node"), (6, "six-nodes")):
+        builds[f"gpt3-decode/{name}"] = partial(decoding, nodes)
+    return {name: Instance(name, build) for name, build in builds.items()}
+
+
 def get_instance(name: str) -> Instance:
     """Return the instance called `name`.
 
@@ -109,7 +126,7 @@ def get_instance(name: str) -> Instance:
     GraphError
         There is none.
     """
-    found = instances()
+    found = instances() | exact_instances()
     if name not in found:
         raise GraphError(
             f"no instance is called {name!r}{did_you_mean(name, found)}; expected one of "
@@ -139,6 +156,11 @@ def transformer(model: Transformer, cluster: str, fill: float = 0.75) -> Problem
     graph = transformer_graph(model)
     sized = fill_memories(_CLUSTERS[cluster](), graph, fill)
     return Problem(graph, sized, transformer_costs(graph, sized))
+
+
+def coarse(model: Transformer, cluster: str) -> Problem:
+    """Return the same with fused tasks, on the same cluster."""
+    return coarse_problem(transformer(model, cluster))
 
 
 def rwnn(stack: RwnnStack) -> Problem:
