@@ -163,7 +163,8 @@ def _extra(case: Case, row: Row, by_solver: dict[str, Row]) -> Row:
         }
     if case.table == SPLIT:
         split = by_solver.get(SPLIT_SOLVER)
-        extra["split_speed_up"] = None if split is None else _over(_taken(row), _taken(split), 1)
+        own, other = row["best_seconds"], (split or {}).get("best_seconds")
+        extra["split_speed_up"] = _over(own, other, 1)
     if case.table == COARSE:
         extra["original"] = case.original
         for base in SPEED_UP_BASES:
@@ -184,13 +185,6 @@ def _with_original_tasks(rows: list[Row]) -> list[Row]:
         if row["table"] == COARSE:
             row["original_tasks"] = sizes.get(row["original"])
     return rows
-
-
-def _taken(row: Row) -> object:
-    """Seconds to the best plan; of a solver that does not tell, all of them; None: no plan."""
-    if row["makespan"] is None:
-        return None
-    return row["seconds"] if row["best_seconds"] is None else row["best_seconds"]
 
 
 def _over(value: object, other: object, digits: int = 4) -> float | None:

@@ -148,7 +148,7 @@ def _coarse_case(model: str, cluster: str, is_coarse: bool) -> Case:
     }
     for base, factor in best.items():
         paper["moirai"] = {**paper["moirai"], f"best_vs_{base}": factor}
-    original = f"moirai/{model}/{cluster}"
+    original = f"roomy/{model}/{cluster}"
     return Case(
         COARSE,
         f"coarse/{model}/{cluster}" if is_coarse else original,

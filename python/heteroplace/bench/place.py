@@ -6,9 +6,9 @@ has the keys
     graph, tasks, cluster, solver, seconds, peak_mb, makespan, bound, gap, vs_best_single, memory_ok
 
 and congestion, budget_seconds, items, cpu_seconds, best_seconds, build_seconds, note. Makespan and
-bound are in ns; `seconds` is the wall time of the solve, `best_seconds` when the solver told of its
-best plan (null: it tells of none), and `peak_mb` the most memory of its process, in 10**6 bytes.
-`bound` is the best that any solver of the run has proven for the graph,
+bound are in ns; `seconds` is the wall time of the solve, `best_seconds` what of it had passed when
+the plan was there (all of it for a solver that does not tell), and `peak_mb` the most memory of its
+process, in 10**6 bytes. `bound` is the best that any solver of the run has proven for the graph,
 gap = (makespan - bound) / makespan. `vs_best_single` is the makespan of the best device on which
 everything fits over that of the plan, so above 1 is faster; null where none fits. A solver that
 refuses, fails or makes an invalid plan has makespan null, and `note` says why.
