@@ -1,7 +1,8 @@
 """The default solver: many cheap candidates, a search from them, and a proof if the graph is small.
 
 Candidates: those of `starts`; the search from all of them; CP-SAT up to its limit, and before it,
-where a graph of that size is a chain of modules, a bound over the chain. Every candidate is measured by the same simulator, and the best single device is always among them, so the result is
+where a graph of that size is a chain of modules, a bound over the chain. Every candidate is
+measured by the same simulator, and the best single device is always among them, so the result is
 never longer than it. For throughput it is the solver `throughput`.
 """
 
