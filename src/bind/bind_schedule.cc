@@ -2,6 +2,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <numeric>
 #include <optional>
 
 #include "bind/arrays.h"
@@ -47,7 +48,8 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
                  Ints read_values, Ints memory_bytes, Ints link_bandwidth, Ints link_latency_ns,
                  Ints link_resource_offsets, Ints link_resource_values, Ints route_offsets,
                  Ints route_links, int host, std::optional<Ints> batch_sizes,
-                 std::optional<Ints> batch_run_ns) {
+                 std::optional<Ints> batch_run_ns, std::optional<Ints> measured_offsets,
+                 std::optional<Ints> measured_bytes, std::optional<Ints> measured_ns) {
   Problem problem;
   problem.run_ns = ToWide(run_ns);
   problem.device_memory = ToNarrow(device_memory);
@@ -67,6 +69,13 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
   problem.host = host;
   if (batch_sizes) problem.batch_sizes = ToNarrow(*batch_sizes);
   if (batch_run_ns) problem.batch_run_ns = ToWide(*batch_run_ns);
+  if (measured_offsets && measured_bytes && measured_ns) {
+    problem.measured_bytes = ToWide(*measured_bytes);
+    problem.measured_ns = ToWide(*measured_ns);
+    problem.link_measured.offsets = ToNarrow(*measured_offsets);
+    problem.link_measured.values.resize(problem.measured_bytes.size());
+    std::iota(problem.link_measured.values.begin(), problem.link_measured.values.end(), 0);
+  }
   problem.Finish();
   new (self) Problem(std::move(problem));
 }
@@ -100,7 +109,8 @@ void BindSchedule(nb::module_& module) {
            nb::arg("link_latency_ns"), nb::arg("link_resource_offsets"),
            nb::arg("link_resource_values"), nb::arg("route_offsets"), nb::arg("route_links"),
            nb::arg("host"), nb::arg("batch_sizes") = nb::none(),
-           nb::arg("batch_run_ns") = nb::none());
+           nb::arg("batch_run_ns") = nb::none(), nb::arg("measured_offsets") = nb::none(),
+           nb::arg("measured_bytes") = nb::none(), nb::arg("measured_ns") = nb::none());
   module.def("heft", [](const Problem& problem, const Ints& preferred) {
     const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
     Schedule schedule;

@@ -47,6 +47,14 @@ void SortUnique(std::vector<int>& values) {
   values.erase(std::unique(values.begin(), values.end()), values.end());
 }
 
+/*! \brief value * numerator / denominator, rounded up. */
+int64_t CeilScaled(int64_t value, int64_t numerator, int64_t denominator) {
+  // 128 bits: bytes * 10^9 overflows 64 above 9.2 GB.
+  const __int128 scaled = static_cast<__int128>(value) * numerator;
+  const __int128 quotient = scaled / denominator;
+  return static_cast<int64_t>(quotient + (scaled - quotient * denominator > 0 ? 1 : 0));
+}
+
 }  // namespace
 
 void Problem::Finish() {
@@ -65,7 +73,10 @@ void Problem::Finish() {
       producer.size() == tensor_bytes.size() && is_output.size() == tensor_bytes.size() &&
       device_units.num_rows() == num_devices && route_links.offsets.size() == pairs_ + 1 &&
       link_latency_ns.size() == link_bandwidth.size() &&
-      link_resources.offsets.size() == link_bandwidth.size() + 1;
+      link_resources.offsets.size() == link_bandwidth.size() + 1 &&
+      (link_measured.num_rows() == 0 ||
+       link_measured.offsets.size() == link_bandwidth.size() + 1) &&
+      measured_bytes.size() == measured_ns.size();
   if (!agrees) throw Error(ErrorKind::kGraph, "the arrays of a problem have sizes that disagree");
   DeriveBatches();
   DeriveLists();
@@ -160,14 +171,27 @@ void Problem::DeriveTails() {
 int64_t Problem::TransferNs(std::span<const int> links, int64_t bytes) const {
   if (links.empty()) return 0;
   int64_t latency = 0;
-  int64_t slowest = std::numeric_limits<int64_t>::max();
+  int64_t payload = 0;
   for (int link : links) {
     latency += link_latency_ns[link];
-    slowest = std::min(slowest, link_bandwidth[link]);
+    payload = std::max(payload, PayloadNs(link, bytes));
   }
-  // 128 bits: bytes * 10^9 overflows 64 above 9.2 GB.
-  const __int128 scaled = static_cast<__int128>(bytes) * 1'000'000'000;
-  return latency + static_cast<int64_t>((scaled + slowest - 1) / slowest);
+  return latency + payload;
+}
+
+int64_t Problem::PayloadNs(int link, int64_t bytes) const {
+  int64_t from_bytes = 0, from_ns = 0;
+  if (link_measured.num_rows() > 0) {
+    for (int point : link_measured[link]) {
+      const int64_t to_bytes = measured_bytes[point], to_ns = measured_ns[point];
+      if (bytes <= to_bytes) {
+        return from_ns + CeilScaled(bytes - from_bytes, to_ns - from_ns, to_bytes - from_bytes);
+      }
+      from_bytes = to_bytes;
+      from_ns = to_ns;
+    }
+  }
+  return from_ns + CeilScaled(bytes - from_bytes, 1'000'000'000, link_bandwidth[link]);
 }
 
 }  // namespace heteroplace

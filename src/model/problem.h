@@ -49,6 +49,9 @@ struct Problem {
   Csr task_reads;                        // [num_tasks], tensor ids
   std::vector<int64_t> memory_bytes;     // [num_memories]
   std::vector<int64_t> link_bandwidth;   // [num_links], bytes per second
+  Csr link_measured;                     // [num_links], positions in the next two; or no rows
+  std::vector<int64_t> measured_bytes;   // ascending within a link
+  std::vector<int64_t> measured_ns;      // without the latency
   std::vector<int64_t> link_latency_ns;  // [num_links]
   Csr link_resources;                    // [num_links], what a copy over the link occupies
   Csr route_links;                       // [num_memories * num_memories], empty: none
@@ -109,6 +112,8 @@ struct Problem {
   int64_t TransferNs(std::span<const int> links, int64_t bytes) const;
 
  private:
+  /*! \brief What bytes take on a link beside its latency, as Link.payload_ns. */
+  int64_t PayloadNs(int link, int64_t bytes) const;
   void DeriveBatches();
   void DeriveLists();
   void DeriveTransfers();

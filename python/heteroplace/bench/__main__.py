@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace import HeteroPlaceError
-from heteroplace.bench import place
+from heteroplace.bench import exact, place
 from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2
@@ -20,6 +20,7 @@ _NEED_TVM = {
     "run": ("heteroplace.bench.run", "run time of plans, against stock TVM and onnxruntime"),
 }
 """Modules that import TVM, so they are imported when they are asked for."""
+_EXACT_TEXT = "the tables of DiviML and Moirai: exact solvers, splits and bounds"
 _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 
 
@@ -40,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             module = importlib.import_module(_NEED_TVM[options.benchmark][0])
             rows, table = module.run(options.only, _say), module.table
         else:
-            rows, table = place.run(options, _say), place.table
+            module = exact if options.benchmark == "exact" else place
+            rows, table = module.run(options, _say), module.table
     except HeteroPlaceError as fault:
         print(f"error: {fault}", file=sys.stderr)
         return 1
@@ -59,7 +61,10 @@ def make_parser() -> argparse.ArgumentParser:
         description="Benchmarks on this machine. Without a subcommand: this text.",
     )
     commands = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK")
-    texts = {name: text for name, (_, text) in _NEED_TVM.items()} | {"place": _PLACE_TEXT}
+    texts = {name: text for name, (_, text) in _NEED_TVM.items()} | {
+        "place": _PLACE_TEXT,
+        "exact": _EXACT_TEXT,
+    }
     for name, text in texts.items():
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument(
@@ -68,6 +73,8 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("--json", type=Path, metavar="FILE", help='write {"rows": [...]}')
         if name == "place":
             place.add_arguments(command)
+        if name == "exact":
+            exact.add_arguments(command)
     return parser
 
 

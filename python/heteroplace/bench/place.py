@@ -5,9 +5,10 @@ has the keys
 
     graph, tasks, cluster, solver, seconds, peak_mb, makespan, bound, gap, vs_best_single, memory_ok
 
-and congestion, budget_seconds, items, cpu_seconds, build_seconds, note. Makespan and bound are in
-ns; `seconds` is the wall time of the solve, and `peak_mb` the most memory of its process, in 10**6
-bytes. `bound` is the best that any solver of the run has proven for the graph,
+and congestion, budget_seconds, items, cpu_seconds, best_seconds, build_seconds, note. Makespan and
+bound are in ns; `seconds` is the wall time of the solve, `best_seconds` what of it had passed when
+the plan was there (all of it for a solver that does not tell), and `peak_mb` the most memory of its
+process, in 10**6 bytes. `bound` is the best that any solver of the run has proven for the graph,
 gap = (makespan - bound) / makespan. `vs_best_single` is the makespan of the best device on which
 everything fits over that of the plan, so above 1 is faster; null where none fits. A solver that
 refuses, fails or makes an invalid plan has makespan null, and `note` says why.
@@ -26,13 +27,13 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heteroplace.bench.place_growth import growth_rows, growth_table, write_growth_plot
 from heteroplace.bench.place_peers import peer_rows, peer_table
 from heteroplace.bench.place_table import comparison, place_table
-from heteroplace.bench.suites.catalogue import QUICK, select
+from heteroplace.bench.suites.catalogue import QUICK, Instance, select
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.solve import SOLVERS, get_solver
 from heteroplace.solve.base import OBJECTIVES, SolveOptions
@@ -165,8 +166,12 @@ def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
     )
 
 
-def place_rows(options: PlaceOptions, say: Say) -> list[Row]:
-    """Run the solvers on the instances; [] if no instance matches. See the module for the keys.
+def place_rows(
+    options: PlaceOptions, say: Say, chosen: Sequence[Instance] | None = None
+) -> list[Row]:
+    """Run the solvers on `chosen`, or on what `options.only` selects. See the module for the keys.
+
+    [] if there is no instance.
 
     Raises
     ------
@@ -186,7 +191,7 @@ def place_rows(options: PlaceOptions, say: Say) -> list[Row]:
     for name in names:
         get_solver(name)
     rows: list[Row] = []
-    for instance in select(options.only):
+    for instance in select(options.only) if chosen is None else chosen:
         facts = _facts(instance.name, options)
         found = []
         for solver in names:
@@ -222,6 +227,7 @@ def _finish(
             "budget_seconds": options.budget_s,
             "items": options.items,
             "cpu_seconds": answer["cpu_seconds"],
+            "best_seconds": answer["best_seconds"],
             "build_seconds": answer["build_seconds"],
             "note": answer["note"],
         }
@@ -271,7 +277,7 @@ def _solve(instance: str, solver: str, options: PlaceOptions) -> Row:
     """Run one solver in its own process; whatever happens to it becomes a note."""
     failed: Row = dict.fromkeys(
         (
-            *("seconds", "cpu_seconds", "build_seconds", "peak_mb", "memory_ok"),
+            *("seconds", "cpu_seconds", "best_seconds", "build_seconds", "peak_mb", "memory_ok"),
             *("makespan", "bound", "item_ns", "item_bound"),
         )
     )

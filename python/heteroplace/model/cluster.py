@@ -86,6 +86,20 @@ class Link:
     latency_ns: int
     channel: str
     """Links of one channel are never used at once (Moirai eq. 8)."""
+    measured: tuple[tuple[int, int], ...] = ()
+    """(bytes, ns without the latency) of transfers that were timed, ascending by bytes. Between two
+    of them, and from nothing to the first, time is linear; beyond the last one `bytes_per_second`
+    counts. Empty: it counts everywhere."""
+
+    def payload_ns(self, num_bytes: int) -> int:
+        """Return what `num_bytes` take beside the latency, rounded up to whole nanoseconds."""
+        before = (0, 0)
+        for point in self.measured:
+            if num_bytes <= point[0]:
+                rise, run = point[1] - before[1], point[0] - before[0]
+                return before[1] - (before[0] - num_bytes) * rise // run
+            before = point
+        return before[1] - (before[0] - num_bytes) * 1_000_000_000 // self.bytes_per_second
 
 
 @dataclass(frozen=True)
@@ -227,15 +241,12 @@ class Cluster:
         return src == dst or _widest_path(self.links, src, dst) is not None
 
     def transfer_ns(self, route: tuple[int, ...], num_bytes: int) -> int:
-        """Return the time of one transfer over `route`: sum of latencies + bytes / bandwidth.
-
-        The bandwidth is the smallest on the route; rounded up to whole nanoseconds.
-        """
+        """Return the time of one transfer over `route`: all latencies, then its slowest link."""
         if not route:
             return 0
         links = [self.links[link] for link in route]
-        slowest = min(link.bytes_per_second for link in links)
-        return sum(link.latency_ns for link in links) + -(-num_bytes * 1_000_000_000 // slowest)
+        latency_ns = sum(link.latency_ns for link in links)
+        return latency_ns + max(link.payload_ns(num_bytes) for link in links)
 
     def digest(self) -> str:
         """Return a hex digest of everything that a plan depends on."""
@@ -244,6 +255,9 @@ class Cluster:
         # What older files do not say is left out where it has its default: their digests stay.
         if self.congestion == "channel":
             del value["congestion"]
+        for link in value["links"]:
+            if not link["measured"]:
+                del link["measured"]
         for device in value["devices"]:
             for key, default in (("copy_engines", None), ("batch_sizes", (1,))):
                 if device[key] == default:
@@ -288,6 +302,12 @@ def _faults(cluster: Cluster) -> list[str]:
             faults.append(f"link {link.name!r}: needs two different memories")
         if link.bytes_per_second <= 0 or link.latency_ns < 0:
             faults.append(f"link {link.name!r}: bandwidth must be > 0 and latency >= 0")
+        points = [num_bytes for num_bytes, _ in link.measured]
+        is_rising = points == sorted(set(points)) and min(points, default=1) > 0
+        if not is_rising or any(time_ns < 0 for _, time_ns in link.measured):
+            faults.append(
+                f"link {link.name!r}: measured sizes must be > 0 and ascending and times >= 0"
+            )
     if cluster.host is not None and cluster.host not in memory_ids:
         faults.append(f"host memory id {cluster.host} is out of range")
     return faults

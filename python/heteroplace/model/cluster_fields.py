@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES
 from heteroplace.model.json_reader import a_count, a_name, list_of
-from heteroplace.model.units import parse_bytes
+from heteroplace.model.units import parse_bytes, parse_duration
 
 _DEVICE = re.compile(r"(?s)(.+?)(?::([0-9]+))?")
 
@@ -130,3 +130,18 @@ def positive(parse: Callable[[object], int]) -> Callable[[object], int]:
         return number
 
     return parse_positive
+
+
+def measured_transfers(value: object) -> tuple[tuple[int, int], ...]:
+    """Accept a list of (size, duration) pairs with different sizes; in ascending order of size."""
+    expected = 'a list of sizes, each once, with a duration, such as [["1 MiB", "90 us"]]'
+
+    def pair(entry: object) -> tuple[int, int]:
+        if not isinstance(entry, list) or len(entry) != 2:
+            raise ValueError(expected)
+        return positive(parse_bytes)(entry[0]), parse_duration(entry[1])
+
+    pairs = list_of(pair, expected)(value)
+    if len({size for size, _ in pairs}) < len(pairs):
+        raise ValueError(expected)
+    return tuple(sorted(pairs))

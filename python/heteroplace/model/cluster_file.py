@@ -20,6 +20,7 @@ from heteroplace.model.cluster_fields import (
     a_target,
     batch_sizes,
     core_numbers,
+    measured_transfers,
     positive,
 )
 from heteroplace.model.json_reader import (
@@ -136,17 +137,7 @@ def cluster_to_json(cluster: Cluster) -> dict[str, object]:
         value["congestion"] = cluster.congestion
     value["memories"] = [{"name": memory.name, "size": memory.bytes} for memory in cluster.memories]
     value["devices"] = [_device_to_json(cluster, device) for device in cluster.devices]
-    value["links"] = [
-        {
-            "name": link.name,
-            "src": cluster.memories[link.src].name,
-            "dst": cluster.memories[link.dst].name,
-            "bandwidth": f"{link.bytes_per_second} B/s",
-            "latency": f"{link.latency_ns} ns",
-            "channel": link.channel,
-        }
-        for link in cluster.links
-    ]
+    value["links"] = [_link_to_json(cluster, link) for link in cluster.links]
     return value
 
 
@@ -290,12 +281,13 @@ def _read_link(reader: ObjectReader, memory_of: dict[str, int]) -> list[Link]:
     name = reader.optional("name", a_name, f"{names[0]}->{names[1]}")
     channel = reader.optional("channel", a_name, name)
     both_ways = reader.optional("bidirectional", a_boolean, False)
-    links = [Link(name, src, dst, bandwidth, latency, channel)]
+    measured = reader.optional("measured", measured_transfers, ())
+    links = [Link(name, src, dst, bandwidth, latency, channel, measured)]
     if both_ways:
         back = f"{name}.reverse" if reader.has("name") else f"{names[1]}->{names[0]}"
         # A channel that is named is one for both directions (half duplex).
         back_channel = channel if reader.has("channel") else back
-        links.append(Link(back, dst, src, bandwidth, latency, back_channel))
+        links.append(Link(back, dst, src, bandwidth, latency, back_channel, measured))
     reader.finish()
     return links
 
@@ -319,6 +311,20 @@ def _check_host_reaches_all(cluster: Cluster, faults: Faults) -> None:
                 f"host memory {host!r} cannot be reached from device {device.name!r}; "
                 f"add a link back, or leave the device out",
             )
+
+
+def _link_to_json(cluster: Cluster, link: Link) -> dict[str, object]:
+    value: dict[str, object] = {
+        "name": link.name,
+        "src": cluster.memories[link.src].name,
+        "dst": cluster.memories[link.dst].name,
+        "bandwidth": f"{link.bytes_per_second} B/s",
+        "latency": f"{link.latency_ns} ns",
+        "channel": link.channel,
+    }
+    if link.measured:
+        value["measured"] = [[size, f"{time_ns} ns"] for size, time_ns in link.measured]
+    return value
 
 
 def _device_to_json(cluster: Cluster, device: Device) -> dict[str, object]:

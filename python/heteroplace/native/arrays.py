@@ -62,6 +62,18 @@ def routes(cluster: Cluster) -> list[tuple[int, ...]]:
     return ways
 
 
+def measured_transfers(cluster: Cluster) -> dict[str, IntArray]:
+    """Return the points of `Link.measured` as arguments of the core; {} if there are none."""
+    points = [link.measured for link in cluster.links]
+    if not any(points):
+        return {}
+    return {
+        "measured_offsets": ints(np.cumsum([0, *map(len, points)])),
+        "measured_bytes": ints([num_bytes for row in points for num_bytes, _ in row]),
+        "measured_ns": ints([time_ns for row in points for _, time_ns in row]),
+    }
+
+
 def group_ids(graph: TaskGraph) -> tuple[int, ...]:
     """A number for the `together` label of each task; -1: it has none."""
     ids: dict[str, int] = {}

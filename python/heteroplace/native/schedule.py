@@ -25,6 +25,7 @@ from heteroplace.native.arrays import (
     csr,
     group_ids,
     ints,
+    measured_transfers,
     routes,
     run_order,
     task_reads,
@@ -178,6 +179,7 @@ class NativeProblem:
             host=-1 if cluster.host is None else cluster.host,
             batch_sizes=ints(costs.batches),
             batch_run_ns=self.batch_run_ns.ravel(),
+            **measured_transfers(cluster),
         )
 
     def simulate(self, steps: Sequence[Step], items: int = 1) -> StepTimes:

@@ -1,7 +1,8 @@
 """The default solver: many cheap candidates, a search from them, and a proof if the graph is small.
 
-Candidates: those of `starts`; the search from all of them; CP-SAT up to its limit. Every candidate
-is measured by the same simulator, and the best single device is always among them, so the result is
+Candidates: those of `starts`; the search from all of them; CP-SAT up to its limit, and before it,
+where a graph of that size is a chain of modules, a bound over the chain. Every candidate is
+measured by the same simulator, and the best single device is always among them, so the result is
 never longer than it. For throughput it is the solver `throughput`.
 """
 
@@ -23,7 +24,9 @@ from heteroplace.solve.base import (
     make_result,
     report,
 )
-from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.bounds import find_chain, lower_bound
+from heteroplace.solve.bounds.chain import ChainBound
+from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import (
     MAX_TASKS_TO_BOUND,
@@ -37,6 +40,11 @@ from heteroplace.solve.starts import Starts
 _CPSAT = "heteroplace.solve.exact.cpsat"
 _SEARCH_SHARE = 0.6
 """Part of the time that the search may use when CP-SAT follows it."""
+_CHAIN_SEARCH_SHARE = 0.45
+"""The same where a chain of modules is bounded, which takes longer."""
+_CHAIN_SHARE = 0.9
+"""Part of the time left for a bound over a chain of modules; a proof of all at once gets the
+rest."""
 _START_SHARE = 0.1
 """Part of the time for plans to begin with."""
 
@@ -158,7 +166,8 @@ class _Auto:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
             return
         is_small = len(problem.graph.tasks) <= MAX_CPSAT_TASKS
-        limit = max(0.01, self._left_s() * (_SEARCH_SHARE if is_small else 1.0))
+        share = _SEARCH_SHARE if self._chain is None else _CHAIN_SEARCH_SHARE
+        limit = max(0.01, self._left_s() * (share if is_small else 1.0))
         end = run_search(problem, starts, options, limit, self._bound_ns)
         self._was_interrupted = end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -175,6 +184,11 @@ class _Auto:
             self._tried.append(("cpsat", None, "left out: the time is up"))
             return
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
+        if best is not None and self._chain is not None:
+            self._bound_by_chain(self._chain, best.makespan_ns)
+            if self._is_proven():
+                return
+            left = self._left_s()
         incumbent = None if best is None else best.draft.steps
         # OR-Tools takes 0.2 s to load, and large graphs never need it.
         end = importlib.import_module(_CPSAT).run_cpsat(
@@ -184,6 +198,19 @@ class _Auto:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._add("cpsat", problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
+
+    @cached_property
+    def _chain(self) -> ChainBound | None:
+        """For graphs that CP-SAT takes but rarely proves at once."""
+        if MAX_SOLVED_TASKS < len(self._problem.graph.tasks) <= MAX_CPSAT_TASKS:
+            return find_chain(self._problem)
+        return None
+
+    def _bound_by_chain(self, chain: ChainBound, best_ns: int) -> None:
+        limit = max(0.0, _CHAIN_SHARE * self._left_s())
+        bound_ns = chain.improve(limit, self._options.threads, best_ns)
+        self._tried.append(("chain of modules", None, f"bound {bound_ns} ns"))
+        self._bound_ns = max(self._bound_ns, bound_ns)
 
     def _choose(self) -> tuple[_Candidate, str]:
         """The best candidate, unless the best single device is almost as short."""

@@ -106,8 +106,8 @@ FACTS: place.Row = {
     "item_bound": 3, "best_single_item": 24,
 }  # fmt: skip
 ANSWER: place.Row = {
-    "seconds": 1.0, "cpu_seconds": 1.0, "build_seconds": 1.0, "peak_mb": 1.0, "memory_ok": True,
-    "note": "", "item_ns": None, "item_bound": None, "bound": None,
+    "seconds": 1.0, "cpu_seconds": 1.0, "best_seconds": None, "build_seconds": 1.0, "peak_mb": 1.0,
+    "memory_ok": True, "note": "", "item_ns": None, "item_bound": None, "bound": None,
 }  # fmt: skip
 
 

@@ -141,9 +141,35 @@ def test_wrong_congestion_engines_or_batch_sizes_are_faults(changes, message):
     assert not VALIDATOR.is_valid(value)
 
 
+def test_measured_transfers_are_read_in_both_directions_and_change_the_digest():
+    value = small_with("links", 0, measured=[["2 MiB", "90 us"], [4, "1 ns"]])
+    cluster = cluster_from_json(value)
+    assert VALIDATOR.is_valid(value)
+    assert [link.measured for link in cluster.links] == [((4, 1), (2**21, 90_000))] * 2
+    assert cluster_from_json(cluster_to_json(cluster)) == cluster
+    assert cluster.digest() != cluster_from_json(small()).digest()
+    route = cluster.route(0, 1)
+    assert cluster.transfer_ns(route, 2**21) == 5_000 + 90_000
+
+
+@pytest.mark.parametrize("measured", [4, [[4]], [[4, "1 ns"], [4, "2 ns"]], [[0, "1 ns"]]])
+def test_measured_transfers_that_are_no_sizes_with_durations_are_faults(measured):
+    with pytest.raises(ClusterError, match=r"\$\.links\[0\]\.measured: expected"):
+        cluster_from_json(small_with("links", 0, measured=measured))
+
+
+def test_measured_sizes_of_a_link_must_rise():
+    link = cluster_from_json(small()).links[0]
+    cluster = cluster_from_json(small())
+    with pytest.raises(ClusterError, match="measured sizes must be > 0 and ascending"):
+        replace(cluster, links=(replace(link, measured=((4, 1), (4, 2))), *cluster.links[1:]))
+
+
 def test_what_a_cluster_leaves_at_its_default_is_not_written():
     text = json.dumps(cluster_to_json(cluster_from_json(small())))
-    assert not [key for key in ("congestion", "copy_engines", "batch_sizes") if key in text]
+    assert not [
+        key for key in ("congestion", "copy_engines", "batch_sizes", "measured") if key in text
+    ]
 
 
 def test_rules_of_copies_and_batches_change_the_digest():

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from heteroplace.errors import PlanError
 from heteroplace.model.check import check_plan
-from heteroplace.model.cluster import CONGESTION_MODES, Cluster
+from heteroplace.model.cluster import CONGESTION_MODES, Cluster, Device, Link, Memory
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.memory import memory_use, plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.timeline import Timeline
+from heteroplace.native.schedule import NativeProblem
 from heteroplace.simulate.metrics import occupied
 from heteroplace.simulate.simulator import simulate
 from tests.reference.live_memory import reference_peaks
@@ -177,3 +180,33 @@ def test_transfer_takes_latency_and_bytes_over_bandwidth(diamond: Instance) -> N
     plan = Plan(diamond.graph.digest(), diamond.cluster.digest(), steps, "test")
     timeline = run(diamond, plan)
     assert [(span.start_ns, span.finish_ns) for span in timeline.spans] == [(0, 2), (2, 3), (3, 8)]
+
+
+def test_a_measured_link_is_linear_between_its_points_and_in_the_core_as_here() -> None:
+    """Below the first point from nothing, beyond the last one at the bandwidth; rounded up."""
+    link = Link("ab", 0, 1, 10**9, 5, "ab", ((10, 100), (20, 70), (40, 71)))
+    expected = {0: 0, 1: 10, 10: 100, 15: 85, 20: 70, 21: 71, 40: 71, 41: 72, 50: 81}
+    assert {size: link.payload_ns(size) for size in expected} == expected
+    builder = TaskGraphBuilder("sizes")
+    for size in expected:
+        builder.add_task(Task(f"make{size}", "op", devices=("a",)), [])
+        value = builder.add_tensor(f"make{size}", num_bytes=size)
+        builder.add_task(Task(f"read{size}", "op", devices=("b",)), [value])
+    graph = builder.finalize([builder.add_tensor("read50", num_bytes=0)])
+    cluster = Cluster(
+        "pair",
+        (Memory("a", 1000), Memory("b", 1000)),
+        (Device("a", "cuda", "", 0, 0), Device("b", "cuda", "", 1, 1)),
+        (link, Link("ba", 1, 0, 1, 0, "ba")),
+        congestion="none",
+    )
+    costs = build_table(graph, cluster, lambda _task, _device: Cost.given(0))
+    native = NativeProblem(graph, cluster, costs)
+    steps = native.evaluate([0, 1] * len(expected), range(len(graph.tasks))).steps
+    times = native.simulate(steps)
+    taken = {
+        graph.tensors[step.tensor].bytes: int(times.finish_ns[i] - times.start_ns[i])
+        for i, step in enumerate(steps)
+        if isinstance(step, Copy)
+    }
+    assert taken == {size: ns + 5 for size, ns in expected.items()}

@@ -7,10 +7,12 @@
 | `layered/` | layered random DAGs of 1,000 to 50,000 tasks | inter-server, memory 75 % full |
 | `published/` | profiled networks from files, if they are there | from the file |
 
+Only `bench exact` runs `roomy/` (the transformers with room for all of it on each device, since
+some baselines ignore memory), `coarse/` (the same after Moirai's coarsening) and `gpt3-decode/` (a
+decoding step on one and on six of DiviML's nodes): `exact_instances`.
+
 The files are those of the public artefacts of the two papers; the folder that holds
-`dnn-partitioning/` and `moirai/` is named by the environment variable HETEROPLACE_GRAPHS. The
-sample `example-1` of Moirai is not among them: its times cannot be represented (see
-`heteroplace.bench.suites.moirai_files`).
+`dnn-partitioning/` and `moirai/` is named by the environment variable HETEROPLACE_GRAPHS.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from functools import partial
 from pathlib import Path
 
 from heteroplace.bench.suites.clusters import divi_node, fill_memories, inter_server, intra_server
+from heteroplace.bench.suites.coarse import coarse_problem
+from heteroplace.bench.suites.decoder import decoding
 from heteroplace.bench.suites.dnn_partitioning import import_dnn_partitioning
 from heteroplace.bench.suites.layered import Layered, layered_costs, layered_graph
 from heteroplace.bench.suites.moirai_files import import_moirai
@@ -52,6 +56,8 @@ QUICK = (
 )
 """Instances of a run without `--only`: each family, small."""
 
+ROOMY_FILL = 0.16
+"""Part of the memories that a graph needs where each of them must hold all of it."""
 _CLUSTERS: Mapping[str, Callable[[], Cluster]] = {"inter": inter_server, "intra": intra_server}
 _LAYERED_SIZES = (1_000, 5_000, 20_000, 50_000)
 _PUBLISHED = (
@@ -62,6 +68,7 @@ _PUBLISHED = (
     "dnn-partitioning/throughput-inputs/LayerGraphs/gnmt_inference",
     "dnn-partitioning/throughput-inputs/LayerGraphs/resnet50_inference",
     "dnn-partitioning/throughput-inputs/OperatorGraphs/bert_l-3_inference",
+    "moirai/example-1",
     "moirai/GoogLeNet",
 )
 
@@ -102,6 +109,19 @@ def instances() -> dict[str, Instance]:
     return {name: Instance(name, build) for name, build in builds.items()}
 
 
+def exact_instances() -> dict[str, Instance]:
+    """Return what only `bench exact` runs, by name; nothing is built."""
+    builds: dict[str, Callable[[], Problem]] = {}
+    for model in TRANSFORMERS.values():
+        for cluster in _CLUSTERS:
+            name = f"{model.name}/{cluster}"
+            builds[f"roomy/{name}"] = partial(transformer, model, cluster, ROOMY_FILL)
+            builds[f"coarse/{name}"] = partial(coarse, model, cluster)
+    for nodes, name in ((1, "one-node"), (6, "six-nodes")):
+        builds[f"gpt3-decode/{name}"] = partial(decoding, nodes)
+    return {name: Instance(name, build) for name, build in builds.items()}
+
+
 def get_instance(name: str) -> Instance:
     """Return the instance called `name`.
 
@@ -110,7 +130,7 @@ def get_instance(name: str) -> Instance:
     GraphError
         There is none.
     """
-    found = instances()
+    found = instances() | exact_instances()
     if name not in found:
         raise GraphError(
             f"no instance is called {name!r}{did_you_mean(name, found)}; expected one of "
@@ -142,6 +162,11 @@ def transformer(model: Transformer, cluster: str, fill: float = 0.75) -> Problem
     return Problem(graph, sized, transformer_costs(graph, sized))
 
 
+def coarse(model: Transformer, cluster: str) -> Problem:
+    """Return a transformer with fused tasks, on the cluster that the whole one has room on."""
+    return coarse_problem(transformer(model, cluster, ROOMY_FILL))
+
+
 def rwnn(stack: RwnnStack) -> Problem:
     """Return a stack of randomly wired modules on DiviML's node."""
     graph, cluster = rwnn_graph(stack), divi_node()
@@ -158,8 +183,10 @@ def layered(parameters: Layered, fill: float = 0.75) -> Problem:
 
 def published(path: Path) -> Problem:
     """Return the instance in a published file; its format follows from its top folder."""
-    read = import_dnn_partitioning if "dnn-partitioning" in path.parts else import_moirai
-    found = read(path)
+    if "dnn-partitioning" in path.parts:
+        found = import_dnn_partitioning(path, is_steady="throughput-inputs" in path.parts)
+    else:
+        found = import_moirai(path)
     return Problem(found.graph, found.cluster, found.costs)
 
 

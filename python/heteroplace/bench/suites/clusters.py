@@ -65,6 +65,8 @@ _PCIE_GBITS = (
     (200.0, 100.0, None),
 )
 
+_NETWORK_GBITS = 100.0
+
 
 def inter_server() -> Cluster:
     """Return Moirai's four servers with one GPU each, joined by InfiniBand."""
@@ -84,6 +86,36 @@ def divi_node() -> Cluster:
     names = ("cpu", "t4", "a100")
     models = (_SKYLAKE, _T4, _A100)
     cluster = _cluster("divi-node", names, models, ("server",) * 3, _PCIE_GBITS)
+    return replace(cluster, congestion="none")
+
+
+def divi_nodes(count: int) -> Cluster:
+    """Return so many nodes of a CPU, two T4 and two A100, without contention.
+
+    DiviML's study of GPT-3 has six nodes with two pairs of equal GPUs each (that is what its count
+    of symmetric plans says); what joins them is not printed. Here: PCIe within a node, 100 Gbit/s
+    between nodes.
+    """
+    kinds = (0, 1, 1, 2, 2)
+    models = (_SKYLAKE, _T4, _T4, _A100, _A100)
+    names, hosts = [], []
+    for node in range(count):
+        names += [f"{name}.{node}" for name in ("cpu", "t4a", "t4b", "a100a", "a100b")]
+        hosts += [f"node{node}"] * len(kinds)
+    gbits: list[tuple[float | None, ...]] = []
+    for src, src_host in enumerate(hosts):
+        row: list[float | None] = []
+        for dst, dst_host in enumerate(hosts):
+            rate = _NETWORK_GBITS
+            if src_host == dst_host:
+                pair = kinds[src % len(kinds)], kinds[dst % len(kinds)]
+                # Between two of one kind the slower of both ways to the CPU counts.
+                rate = _PCIE_GBITS[pair[0]][pair[1]] or _PCIE_GBITS[pair[0]][0] or 0.0
+            row.append(None if src == dst else rate)
+        gbits.append(tuple(row))
+    cluster = _cluster(
+        f"divi-{count}-nodes", tuple(names), models * count, tuple(hosts), tuple(gbits)
+    )
     return replace(cluster, congestion="none")
 
 

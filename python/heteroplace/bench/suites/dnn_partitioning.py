@@ -15,8 +15,13 @@ support it. Here:
   that all tensors together are at most 0.1 % of an accelerator's memory, which the paper charges
   with node sizes only. So a plan that fits here fits there.
 
-Unlike here, accelerators of the paper do not compute while they copy, and run contiguous parts of
-the graph: makespans are not its latencies.
+With `is_steady` what counts is the paper's load of an accelerator: its run times and its transfers
+with the host, one after the other. So a copy occupies the accelerators at both of its ends
+(`copy_engines` 0), and nothing else: from one to another it goes over the host, at the cost of one
+transfer to each. Unlike here, the paper moves an output to the host once for several accelerators.
+
+Without it accelerators compute while they copy, as in the package's other instances; in the paper
+they do not, and run contiguous parts of the graph: makespans are not its latencies.
 """
 
 from __future__ import annotations
@@ -70,8 +75,13 @@ class _File:
     edges: list[tuple[int, int, float]]
 
 
-def import_dnn_partitioning(path: str | os.PathLike[str]) -> Imported:
+def import_dnn_partitioning(path: str | os.PathLike[str], *, is_steady: bool = False) -> Imported:
     """Return the instance in the file at `path`.
+
+    Parameters
+    ----------
+    is_steady
+        Time per item is asked for, with the paper's load of a device; else the latency of one item.
 
     Raises
     ------
@@ -89,7 +99,7 @@ def import_dnn_partitioning(path: str | os.PathLike[str]) -> Imported:
             f"{TENSOR_SHARE:.1%} of {file.accelerator_bytes:.0f} bytes; "
             f"give a larger maxSizePerFPGA"
         )
-    cluster = _cluster(file, quantum_ns)
+    cluster = _cluster(file, quantum_ns, is_steady)
     graph = _graph(file, quantum_ns, Path(path).stem, cluster)
     table = _costs(file, graph, cluster)
     error = max((abs(_error_ns(cost, quantum_ns)) for _, cost in costs), default=0.0)
@@ -138,12 +148,15 @@ def _a_flag(value: object) -> bool:
     return bool(value)
 
 
-def _cluster(file: _File, quantum_ns: int) -> Cluster:
+def _cluster(file: _File, quantum_ns: int, is_steady: bool) -> Cluster:
     count = file.num_accelerators
     host = count
     memories = [Memory(f"acc{i}.memory", max(1, int(file.accelerator_bytes))) for i in range(count)]
     memories.append(Memory("host", _HOST_BYTES))
-    devices = [Device(f"acc{i}", "accelerator", "", i, i) for i in range(count)]
+    engines = 0 if is_steady else None
+    devices = [
+        Device(f"acc{i}", "accelerator", "", i, i, copy_engines=engines) for i in range(count)
+    ]
     devices += [Device(f"cpu{i}", "cpu", "", 0, host, (i,)) for i in range(file.num_cpus)]
     bandwidth = 10**9 // quantum_ns
     links = []
@@ -151,10 +164,13 @@ def _cluster(file: _File, quantum_ns: int) -> Cluster:
         links.append(Link(f"acc{src}-host", src, host, bandwidth, 0, f"acc{src}.out"))
         links.append(Link(f"host-acc{src}", host, src, bandwidth, 0, f"acc{src}.in"))
         for dst in range(count):
-            if src != dst:
+            if src != dst and not is_steady:
                 name = f"acc{src}-acc{dst}"
                 links.append(Link(name, src, dst, bandwidth // 2, 0, f"acc{src}.out"))
-    return Cluster("accelerators", tuple(memories), tuple(devices), tuple(links), None)
+    congestion = "none" if is_steady else "channel"
+    return Cluster(
+        "accelerators", tuple(memories), tuple(devices), tuple(links), None, congestion=congestion
+    )
 
 
 def _graph(file: _File, quantum_ns: int, name: str, cluster: Cluster) -> TaskGraph:

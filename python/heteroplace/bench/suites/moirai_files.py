@@ -3,15 +3,16 @@
     {"name", "devices": K, "device_memory": [K],
      "tasks": [{"id", "time_ms": [K], "memory"}], "edges": [{"src", "dst", "transfer_ms": [K][K]}]}
 
-As published every edge is a transfer of its own, so each edge is a tensor. A cluster has one
-bandwidth per device pair, and a tensor one size, so the times of edge e are represented as
-bytes[e] / bandwidth[k][l] with no latency: exact where all matrices are multiples of one, as they
-are when they were computed from sizes and bandwidths (the GoogLeNet file: within 10 ns, which is
-its rounding). Where they are not multiples (example-1), no sizes and bandwidths reproduce them;
-that is an error unless the caller accepts the deviation. Two transfers from one device or to one
-device exclude each other, as in Moirai's model (congestion "port").
+As published every edge is a transfer of its own, so each edge is a tensor. Two transfers from one
+device or to one device exclude each other, as in Moirai's model (congestion "port").
 
-Bytes of tensors stand for time, one per nanosecond on the slowest link. The file charges tasks
+Where the times are products, those of edge e are represented as bytes[e] / bandwidth[k][l] with no
+latency: so they are when they were computed from sizes and bandwidths (the GoogLeNet file: within
+10 ns, which is its rounding). Where no sizes and bandwidths reproduce them (example-1), every
+distinct matrix has a size of its own, for which each link has a measured time (`Link.measured`):
+exact, but sizes say nothing then.
+
+Bytes of products stand for time, one per nanosecond on the slowest link. The file charges tasks
 with memory and tensors with none: its unit is scaled by a power of ten until all tensors together
 are at most 0.1 % of the smallest memory, and every memory is enlarged by that much.
 """
@@ -32,7 +33,6 @@ from heteroplace.bench.suites.imported import (
     read_import,
     read_tasks,
 )
-from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
@@ -63,34 +63,39 @@ class _File:
     edges: list[_Edge]
 
 
-def import_moirai(path: str | os.PathLike[str], max_error_ratio: float = 0.01) -> Imported:
-    """Return the instance in the file at `path`.
+@dataclass(frozen=True)
+class _Wires:
+    """What stands for the transfer times of a file."""
 
-    Parameters
-    ----------
-    max_error_ratio
-        Largest deviation of a transfer time that is accepted, as a part of the longest transfer of
-        its edge. Deviations of up to 10 ns are always accepted.
+    sizes: list[int]
+    """[num_edges], bytes"""
+    links: list[Link]
+    error_ns: float
+    """Largest deviation of a time."""
+
+
+def import_moirai(path: str | os.PathLike[str]) -> Imported:
+    """Return the instance in the file at `path`.
 
     Raises
     ------
     GraphError
-        The file cannot be read, is malformed (all faults, each with its JSON path), has a cycle, or
-        its transfer times are no products of sizes and bandwidths.
+        The file cannot be read, is malformed (all faults, each with its JSON path), or has a cycle.
     """
     file = read_import(path, _read)
-    slopes = _slopes(file)
-    sizes = [_size(edge.transfer_ns, slopes) for edge in file.edges]
-    error = _check_fit(os.fspath(path), file, slopes, sizes, max_error_ratio)
-    total_bytes = sum(sizes)
+    wires = _products(file)
+    if wires.error_ns > _ROUNDING_NS:
+        wires = _measured(file)
+    total_bytes = sum(wires.sizes)
     unit = power_of_ten(total_bytes / (TENSOR_SHARE * max(min(file.memories), 1e-9)))
-    cluster = _cluster(file, slopes, unit, total_bytes)
-    graph = _graph(file, sizes, unit)
+    cluster = _cluster(file, wires.links, unit, total_bytes)
+    graph = _graph(file, wires.sizes, unit)
     ids = {f"task{task}": task for task in file.times_ns}
     rows = tuple(
         tuple(Cost.given(round(ns)) for ns in file.times_ns[ids[task.name]]) for task in graph.tasks
     )
-    return Imported(graph, cluster, table_from_rows(graph.digest(), cluster, rows), error)
+    table = table_from_rows(graph.digest(), cluster, rows)
+    return Imported(graph, cluster, table, round(wires.error_ns))
 
 
 def _read(reader: ObjectReader) -> _File:
@@ -138,6 +143,56 @@ def _exactly(
     return convert_exactly
 
 
+def _products(file: _File) -> _Wires:
+    """Sizes and bandwidths nearest to the times: exact if all matrices have one direction."""
+    slopes = _slopes(file)
+    sizes = [_size(edge.transfer_ns, slopes) for edge in file.edges]
+    error = 0.0
+    for edge, size in zip(file.edges, sizes, strict=True):
+        for src, dst in _pairs(file):
+            error = max(error, abs(size * slopes[src][dst] - edge.transfer_ns[src][dst]))
+
+    def link(src: int, dst: int) -> Link:
+        slope = slopes[src][dst]
+        bandwidth = round(1e9 / slope) if slope else _FREE_BYTES_PER_SECOND
+        return _link(src, dst, bandwidth)
+
+    return _Wires(sizes, [link(src, dst) for src, dst in _pairs(file)], error)
+
+
+def _measured(file: _File) -> _Wires:
+    """A size for each distinct matrix, larger for longer ones, and what it takes on each link."""
+    matrices = sorted(
+        {edge.transfer_ns for edge in file.edges}, key=lambda m: (sum(map(sum, m)), m)
+    )
+    # A matrix of zeros stays without bytes: what is there at once has no size.
+    first = 0 if matrices and not any(map(any, matrices[0])) else 1
+    size_of = {matrix: first + index for index, matrix in enumerate(matrices)}
+
+    def link(src: int, dst: int) -> Link:
+        points = [(size, round(m[src][dst])) for m, size in size_of.items() if size > 0]
+        time_ns = sum(time for _, time in points)
+        bandwidth = _FREE_BYTES_PER_SECOND
+        if time_ns:
+            bandwidth = max(1, sum(size for size, _ in points) * 10**9 // time_ns)
+        return _link(src, dst, bandwidth, tuple(points))
+
+    sizes = [size_of[edge.transfer_ns] for edge in file.edges]
+    error = max(abs(time - round(time)) for matrix in matrices for row in matrix for time in row)
+    return _Wires(sizes, [link(src, dst) for src, dst in _pairs(file)], error)
+
+
+def _pairs(file: _File) -> list[tuple[int, int]]:
+    """All ordered pairs of devices."""
+    devices = range(len(file.memories))
+    return [(src, dst) for src in devices for dst in devices if src != dst]
+
+
+def _link(src: int, dst: int, bandwidth: int, measured: tuple[tuple[int, int], ...] = ()) -> Link:
+    name = f"device{src}-device{dst}"
+    return Link(name, src, dst, bandwidth, 0, name, measured)
+
+
 def _slopes(file: _File) -> _Matrix:
     """Time per byte of each device pair in ns; the slowest pair has 1.
 
@@ -146,9 +201,8 @@ def _slopes(file: _File) -> _Matrix:
     count = len(file.memories)
     total = [[0.0] * count for _ in range(count)]
     for edge in file.edges:
-        for src, row in enumerate(edge.transfer_ns):
-            for dst, time in enumerate(row):
-                total[src][dst] += time if src != dst else 0.0
+        for src, dst in _pairs(file):
+            total[src][dst] += edge.transfer_ns[src][dst]
     largest = max(map(max, total))
     return tuple(tuple(value / largest if largest else 0.0 for value in row) for row in total)
 
@@ -166,52 +220,14 @@ def _size(transfer_ns: _Matrix, slopes: _Matrix) -> int:
     return round(product / square)
 
 
-def _check_fit(
-    path: str, file: _File, slopes: _Matrix, sizes: Sequence[int], max_error_ratio: float
-) -> int:
-    """Return the largest deviation in ns.
-
-    Raises GraphError with the worst edge if a ratio is over the limit.
-    """
-    largest, worst_ratio, worst = 0.0, 0.0, ""
-    for edge, size in zip(file.edges, sizes, strict=True):
-        longest = max(map(max, edge.transfer_ns))
-        for src, row in enumerate(slopes):
-            for dst, slope in enumerate(row):
-                if src == dst:
-                    continue
-                error = abs(size * slope - edge.transfer_ns[src][dst])
-                largest = max(largest, error)
-                ratio = error / longest if error > _ROUNDING_NS else 0.0
-                if ratio > worst_ratio:
-                    worst_ratio = ratio
-                    worst = (
-                        f"edge {edge.src} -> {edge.dst} from device {src} to {dst}: "
-                        f"{edge.transfer_ns[src][dst]:.0f} ns, nearest {size * slope:.0f} ns"
-                    )
-    if worst_ratio > max_error_ratio:
-        raise GraphError(
-            f"{path}: the transfer times are no products of sizes and bandwidths; off by up to "
-            f"{worst_ratio:.0%} of an edge's longest transfer, at most {max_error_ratio:.0%} is "
-            f"accepted. Worst: {worst}. Pass a larger max_error_ratio to import it all the same"
-        )
-    return round(largest)
-
-
-def _cluster(file: _File, slopes: _Matrix, unit: int, slack: int) -> Cluster:
-    names = [f"device{index}" for index in range(len(file.memories))]
+def _cluster(file: _File, links: list[Link], unit: int, slack: int) -> Cluster:
     memories = tuple(
-        Memory(f"{name}.memory", max(1, round(value * unit) + slack))
-        for name, value in zip(names, file.memories, strict=True)
+        Memory(f"device{index}.memory", max(1, round(value * unit) + slack))
+        for index, value in enumerate(file.memories)
     )
-    devices = tuple(Device(name, "cuda", "", i, i) for i, name in enumerate(names))
-    links = []
-    for src, row in enumerate(slopes):
-        for dst, slope in enumerate(row):
-            if src != dst:
-                name = f"{names[src]}-{names[dst]}"
-                bandwidth = round(1e9 / slope) if slope else _FREE_BYTES_PER_SECOND
-                links.append(Link(name, src, dst, bandwidth, 0, name))
+    devices = tuple(
+        Device(f"device{index}", "cuda", "", index, index) for index in range(len(memories))
+    )
     return Cluster(f"{file.name}-devices", memories, devices, tuple(links), None, congestion="port")
 
 

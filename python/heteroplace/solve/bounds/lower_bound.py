@@ -10,6 +10,7 @@ from heteroplace.native.bounds import lagrangian_bound
 from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.assignment import MAX_ASSIGNMENT_TASKS, assignment_bound
 from heteroplace.solve.bounds.bound import Bound
+from heteroplace.solve.bounds.chain import ChainBound, is_chain
 from heteroplace.solve.bounds.modules import find_modules, module_bound
 from heteroplace.solve.bounds.quick import best_of, is_bounded, quick_bound
 from heteroplace.solve.bounds.subproblem import spine
@@ -37,8 +38,8 @@ def lower_bound(
     ----------
     effort
         "quick": under half a second at 50,000 tasks, the same on every machine. "thorough": the LP
-        assignment, the Lagrangian bound until it stands still, and DiviML's recursion, as the time
-        allows.
+        assignment, the Lagrangian bound until it stands still, and DiviML's recursion or, for a
+        chain of modules, its exact stages, as the time allows.
     time_limit_s
         Of "thorough"; wall time, in seconds.
     target_ns
@@ -76,5 +77,9 @@ def lower_bound(
     )
     found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
     if path is not None and left() > 0:
-        found.append(Bound(module_bound(inner, path, left(), threads), "modules"))
+        if is_chain(inner.graph, path):
+            chain = ChainBound(inner, path).improve(left(), threads, target_ns)
+            found.append(Bound(chain, "chain of modules"))
+        else:
+            found.append(Bound(module_bound(inner, path, left(), threads), "modules"))
     return best_of(found)
