@@ -66,6 +66,8 @@ class Scheduler:
     now: int = 0
     went_back: bool = False
     """A task was placed before the start of the one placed last."""
+    filled_gap: bool = False
+    """A task was placed before something else of its device."""
 
     def __post_init__(self) -> None:
         graph, cluster = self.problem.graph, self.problem.cluster
@@ -288,6 +290,9 @@ def earliest(
                 best = first
         assert best is not None
         scheduler.went_back |= best[1].start < scheduler.now
+        units = problem.cluster.unit_ids[best[1].device]
+        ends = [end for unit in units for _, end in scheduler.busy.get(unit, [])]
+        scheduler.filled_gap |= best[1].start < max(ends, default=0)
         scheduler.now = best[1].start
         scheduler.commit(best[0][4], best[1])
         latest[best[1].device] = best[0][4]
