@@ -38,6 +38,7 @@ for _name, _module, _class_name in (
     ("search", "search", "SearchSolver"),
     ("cpsat", "cpsat", "CpSatSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
+    ("pipeline", "pipeline", "PipelineSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)
 
