@@ -38,7 +38,7 @@ from heteroplace.solve.divi.rules import (
     common_block,
 )
 
-MAX_SLOT_PAIRS = 60_000
+MAX_SLOT_PAIRS = 30_000
 """Pairs of batches on one device up to which the programme is built: HiGHS does nothing useful
 with more."""
 _NODES_PER_ITERATION = 1 / 200
