@@ -5,8 +5,8 @@ pipelined inference: the devices have an order in which no edge leads back. So a
 of one item before any of the next, several items are under way at once, one in each stage, and a
 plan repeated in its own order keeps the pace of its busiest resource. For that copies must not
 share what they occupy beyond a pair of memories (congestion "none", or "channel" with a channel per
-link). Small graphs are solved by the mixed-integer programme of `assignment.py`; larger ones are
-split along an order of tasks, and then tasks at the border of a stage are moved.
+link). The starts are cuts of an order of tasks (`stage_splits.py`), small graphs are solved by the
+mixed-integer programme of `assignment.py`, and last tasks at the border of a stage are moved.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from heteroplace.solve.assignment import MAX_COLUMNS, solve_assignment
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.heft import check_possible
 from heteroplace.solve.prices import price_bound
+from heteroplace.solve.stage_splits import stage_splits
 from heteroplace.solve.throughput import MAX_PRICE_EVALUATIONS, listed_plan
 
 _NODES_PER_ITERATION = 1 / 200
@@ -107,8 +108,9 @@ class _Run:
         """Splits along an order of the tasks, and all on one device."""
         native = self.problem.native
         count = len(self.problem.graph.tasks)
-        starts = contiguous_splits(native) if count else [np.zeros(0, dtype=np.int64)]
+        starts = contiguous_splits(native) + stage_splits(self.problem) if count else []
         for device in range(len(self.problem.cluster.devices)):
+            # Of a graph without tasks these are the only placements.
             if (native.run_ns[:, device] != IMPOSSIBLE).all():
                 starts.append(np.full(count, device, dtype=np.int64))
         return starts

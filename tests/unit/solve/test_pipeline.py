@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
+from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.pipeline import pipeline_plan, repeat_plan
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.assignment import solve_assignment
 from heteroplace.solve.pipeline import stage_order
+from heteroplace.solve.stage_splits import stage_splits
 from tests.instances import gpus, instance, problem_of
 from tests.reference.graphs import closure
 from tests.reference.placements import fits, is_allowed
@@ -168,6 +171,35 @@ def test_long_chain_is_split_near_its_bound() -> None:
     assert stage_order(problem_of(case), result.plan.placement(900)) is not None
     assert 0 < result.bound_ns <= result.objective_ns
     assert result.gap < 0.02
+
+
+@given(instances(max_tasks=7))
+@num_cases(60)
+def test_splits_are_stages_that_keep_labels_together(case: Instance) -> None:
+    problem = problem_of(case)
+    for placement in stage_splits(problem):
+        assert stage_order(problem, placement) is not None
+        assert is_allowed(case.graph, case.cluster, case.costs, placement.tolist())
+
+
+def test_a_chain_is_cut_best() -> None:
+    """Times 5, 1, 1, 5, 4 on two equal devices: 7 and 9; a device of half the speed takes one."""
+    times = (5, 1, 1, 5, 4)
+    names = [f"t{i}" for i in range(5)]
+    links = gpus({(0, 1): 100, (1, 0): 100}, 2)
+    equal = instance(
+        list(pairwise(names)), {n: (t, t) for n, t in zip(names, times, strict=True)}, links
+    )
+    (placement, *_) = stage_splits(problem_of(equal))
+    assert placement.tolist() in ([0, 0, 0, 1, 1], [1, 1, 1, 0, 0])
+    unlike = instance(
+        list(pairwise(names)), {n: (t, 2 * t) for n, t in zip(names, times, strict=True)}, links
+    )
+    assert solve(unlike).objective_ns == 11
+    loads = [
+        placement_loads(problem_of(unlike).native, p) for p in stage_splits(problem_of(unlike))
+    ]
+    assert min(load.item_ns for load in loads) == 11
 
 
 def test_co_located_ends_leave_one_stage() -> None:
