@@ -18,7 +18,6 @@ from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
 from heteroplace.native.batches import BatchRule, batch_compositions, schedule_batches
 from heteroplace.solve.base import (
-    OBJECTIVES,
     Problem,
     SolveOptions,
     SolveResult,
@@ -57,13 +56,11 @@ _HEURISTICS: tuple[tuple[str, BatchRule], ...] = (
 class DiviSolver:
     """The best plan for `SolveOptions.items` items, by DiviML's programme.
 
-    The makespan of all items is minimised whatever the objective. With "throughput" `objective_ns`
-    and `bound_ns` are divided by the items and rounded up: the batch throughput L / T of DiviML,
-    where one queue of items is served before the next one comes.
+    The makespan T of all L items is minimised. Their throughput in DiviML's sense, where a queue of
+    items is served before the next one comes, is L / T; `throughput_upper_bound` is its bound.
     """
 
     name = "divi"
-    objectives = OBJECTIVES
     takes_items = True
 
     def __init__(
@@ -113,7 +110,7 @@ class _Run:
         if self.best is None:
             raise self._nothing()
         self._report(DiviSolver.name)
-        result = make_result(
+        return make_result(
             problem,
             self._plan(self.best),
             self.bound_ns,
@@ -122,7 +119,6 @@ class _Run:
             was_interrupted=self._is_interrupted(),
             candidates=tuple(self.candidates),
         )
-        return result if self.options.objective == "latency" else _per_item(result, items)
 
     def _find_heuristics(self) -> None:
         """The list schedulers, whose plans keep our rule of memory but perhaps not DiviML's."""
@@ -232,10 +228,3 @@ def _slot_pairs(problem: Problem, items: int, rules: BatchRules) -> int:
         for other in range(one):
             pairs += slots[one] * slots[other] if units[one] & units[other] else 0
     return pairs
-
-
-def _per_item(result: SolveResult, items: int) -> SolveResult:
-    """The result with times per item, rounded up, which keeps the bound below the objective."""
-    objective_ns, bound_ns = -(-result.objective_ns // items), -(-result.bound_ns // items)
-    status = "optimal" if objective_ns == bound_ns else result.status
-    return replace(result, objective_ns=objective_ns, bound_ns=bound_ns, status=status)

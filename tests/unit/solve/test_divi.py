@@ -86,16 +86,6 @@ def test_one_op_is_split_best(batch_sizes: tuple[int, ...], items: int, expected
     assert (result.objective_ns, result.status) == (expected, "optimal")
 
 
-def test_throughput_is_items_over_makespan() -> None:
-    problem = free(one_op((1, 2, 4)))
-    options = SolveOptions(objective="throughput", items=4, time_limit_s=60)
-    result = get_solver("divi").solve(problem, options)
-    # 4 items in 5 ns.
-    assert (result.objective_ns, result.bound_ns, result.status) == (2, 2, "optimal")
-    timeline = simulate(problem.graph, problem.cluster, problem.costs, result.plan)
-    assert timeline.makespan_ns == 5
-
-
 def test_two_rounds_run_two_batches_on_a_device() -> None:
     """Four items in batches of two take 3 + 3 on the first device or 5 beside it."""
     run_ns: dict[str, tuple[dict[int, int], ...]] = {"op": ({2: 3}, {2: 9})}

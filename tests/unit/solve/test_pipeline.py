@@ -69,7 +69,9 @@ def test_a_device_does_not_run_the_first_and_the_last_stage() -> None:
     assert solve(case, "throughput").objective_ns == 6
     result = solve(case)
     # All on either device takes 26 or 46; b and c on the first 23, behind a on the second, 20.
-    assert (result.objective_ns, result.status) == (23, "optimal")
+    assert result.objective_ns == 23
+    assert result.candidates == (("stages", 23, "no stages take less than 23 ns per item"),)
+    assert result.bound_ns <= 6
     assert stage_order(problem_of(case), result.plan.placement(3)) in ((0, 1), (1, 0))
 
 
@@ -211,7 +213,8 @@ def test_co_located_ends_leave_one_stage() -> None:
     graph = replace(case.graph, tasks=tasks)
     costs = replace(case.costs, graph_digest=graph.digest())
     result = get_solver("pipeline").solve(Problem(graph, case.cluster, costs), OPTIONS)
-    assert (result.objective_ns, result.status) == (26, "optimal")
+    assert result.objective_ns == 26
+    assert result.candidates[0][2] == "no stages take less than 26 ns per item"
 
 
 def test_stages_that_fit_nowhere_are_infeasible() -> None:
