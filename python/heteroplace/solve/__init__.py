@@ -40,6 +40,7 @@ for _name, _module, _class_name in (
     ("moirai", "exact.moirai", "MoiraiSolver"),
     ("lns", "lns.solver", "LnsSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
+    ("pipeline", "pipeline", "PipelineSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)
 

@@ -8,12 +8,18 @@ memory; `from` a tensor comes to a memory from another one. As a copy comes from
     here[t, m] <= sum over homes s of from[t, s, m],   from[t, s, m] <= home[t, s]
 
 which is tight enough that HiGHS proves graphs of some hundred tasks in seconds.
+
+Contiguous: the devices have an order and no edge leads back in it, so that each runs one stage, a
+convex part of the graph. `before` says which of two devices comes first, and for each edge i -> j
+
+    x[i, d] + x[j, e] <= 1 + before[d, e]
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -41,7 +47,12 @@ class Assignment:
 
 
 def solve_assignment(
-    problem: Problem, reference_ns: int, time_limit_s: float, node_limit: int | None = None
+    problem: Problem,
+    reference_ns: int,
+    time_limit_s: float,
+    node_limit: int | None = None,
+    *,
+    is_contiguous: bool = False,
 ) -> Assignment:
     """Solve the programme for at most `time_limit_s` seconds and `node_limit` nodes.
 
@@ -49,8 +60,13 @@ def solve_assignment(
     ----------
     reference_ns
         A time per item of the right size: the tolerances of HiGHS are relative to it.
+    is_contiguous
+        Only placements are looked at where each device runs one stage.
     """
-    return _Model(problem, reference_ns).solve(time_limit_s, node_limit)
+    model = _Model(problem, reference_ns)
+    if is_contiguous:
+        model.add_stages()
+    return model.solve(time_limit_s, node_limit)
 
 
 class _Model:
@@ -76,6 +92,29 @@ class _Model:
         for tensor in range(len(self._graph.tensors)):
             self._add_tensor(tensor)
         self._add_limits()
+
+    def add_stages(self) -> None:
+        """Order the devices and forbid edges that lead back."""
+        devices = range(len(self._cluster.devices))
+        before: dict[tuple[int, int], Terms] = {}
+        constant: dict[tuple[int, int], float] = {}
+        for one, other in combinations(devices, 2):
+            column = self._column(is_integer=True)
+            before[one, other], constant[one, other] = [(column, 1.0)], 0.0
+            before[other, one], constant[other, one] = [(column, -1.0)], 1.0
+        for a, b, c in permutations(devices, 3):
+            if a < min(b, c):
+                cycle = (a, b), (b, c), (c, a)
+                terms = [term for pair in cycle for term in before[pair]]
+                self._row(terms, -math.inf, 2.0 - sum(constant[pair] for pair in cycle))
+        for reader, producers in enumerate(self._graph.predecessors):
+            for producer in producers:
+                for pair, terms in before.items():
+                    src, dst = self._place[producer].get(pair[0]), self._place[reader].get(pair[1])
+                    if src is not None and dst is not None:
+                        less = [(column, -value) for column, value in terms]
+                        limit = 1.0 + constant[pair]
+                        self._row([(src, 1.0), (dst, 1.0), *less], -math.inf, limit)
 
     def solve(self, time_limit_s: float, node_limit: int | None) -> Assignment:
         """See `solve_assignment`."""

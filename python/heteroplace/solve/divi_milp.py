@@ -18,7 +18,6 @@ from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
 from heteroplace.native.batches import BatchRule, batch_compositions, schedule_batches
 from heteroplace.solve.base import (
-    OBJECTIVES,
     Problem,
     SolveOptions,
     SolveResult,
@@ -35,13 +34,16 @@ from heteroplace.solve.divi.rules import (
     Measure,
     MemoryRule,
     batch_times,
+    common_block,
 )
 
-MAX_SLOT_PAIRS = 60_000
+MAX_SLOT_PAIRS = 30_000
 """Pairs of batches on one device up to which the programme is built: HiGHS does nothing useful
 with more."""
 _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
+_BLOCK_SHARE = 0.5
+"""Part of the time for the programme of blocks, which finds plans, at most."""
 _MILP_SHARE = 0.8
 """Part of the time for the programme, at most; the rest is for bounds of modules."""
 _HEURISTICS: tuple[tuple[str, BatchRule], ...] = (
@@ -54,13 +56,11 @@ _HEURISTICS: tuple[tuple[str, BatchRule], ...] = (
 class DiviSolver:
     """The best plan for `SolveOptions.items` items, by DiviML's programme.
 
-    The makespan of all items is minimised whatever the objective. With "throughput" `objective_ns`
-    and `bound_ns` are divided by the items and rounded up: the batch throughput L / T of DiviML,
-    where one queue of items is served before the next one comes.
+    The makespan T of all L items is minimised. Their throughput in DiviML's sense, where a queue of
+    items is served before the next one comes, is L / T; `throughput_upper_bound` is its bound.
     """
 
     name = "divi"
-    objectives = OBJECTIVES
     takes_items = True
 
     def __init__(
@@ -100,22 +100,25 @@ class _Run:
         self._find_heuristics()
         self._report("heuristics")
         if self.best_ns != self.bound_ns or not _is_ours(self.rules):
-            self._solve_milp()
+            block = common_block(problem, items)
+            if block > 1 and _is_ours(self.rules):
+                self._solve_milp(replace(self.rules, block=block), _BLOCK_SHARE)
+            if not self._is_interrupted():
+                self._solve_milp(self.rules, _MILP_SHARE)
         if self.best is not None and self.best_ns != self.bound_ns:
             self._raise_bound()
         if self.best is None:
             raise self._nothing()
         self._report(DiviSolver.name)
-        result = make_result(
+        return make_result(
             problem,
             self._plan(self.best),
             self.bound_ns,
             DiviSolver.name,
             time.perf_counter() - self.begin,
-            was_interrupted=self.end is not None and self.end.was_interrupted,
+            was_interrupted=self._is_interrupted(),
             candidates=tuple(self.candidates),
         )
-        return result if self.options.objective == "latency" else _per_item(result, items)
 
     def _find_heuristics(self) -> None:
         """The list schedulers, whose plans keep our rule of memory but perhaps not DiviML's."""
@@ -138,31 +141,36 @@ class _Run:
         if self.best_ns is None or makespan_ns < self.best_ns:
             self.best, self.best_ns = steps, makespan_ns
 
-    def _solve_milp(self) -> None:
-        pairs = _slot_pairs(self.problem, self.options.items, self.rules.rounds)
+    def _is_interrupted(self) -> bool:
+        return self.end is not None and self.end.was_interrupted
+
+    def _solve_milp(self, rules: BatchRules, share: float) -> None:
+        """Solve a form of the programme in a part of the time that is left."""
+        name = "milp" if rules.block == 1 else f"milp of blocks of {rules.block}"
+        pairs = _slot_pairs(self.problem, self.options.items, rules)
         if pairs > MAX_SLOT_PAIRS:
             note = f"not built: {pairs} pairs of batches, at most {MAX_SLOT_PAIRS}"
-            self.candidates.append(("milp", None, note))
+            self.candidates.append((name, None, note))
             return
         iterations = self.options.iterations
         left = self.options.time_limit_s - (time.perf_counter() - self.begin)
         end = solve_batched_milp(
             self.problem,
             self.options.items,
-            self.rules,
-            time_limit_s=max(0.1, left * _MILP_SHARE),
+            rules,
+            time_limit_s=max(0.1, left * share),
             node_limit=None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION),
             # Plans of the list schedulers need not keep the published conditions.
-            horizon_ns=self.best_ns if _is_ours(self.rules) else None,
+            horizon_ns=self.best_ns if _is_ours(rules) else None,
             bound_ns=self.bound_ns,
         )
         self.end = end
         note = (
-            f"condition 3 {self.rules.condition3}, {end.num_rows} rows, {end.num_columns} columns, "
+            f"condition 3 {rules.condition3}, {end.num_rows} rows, {end.num_columns} columns, "
             f"bound {end.bound_ns} ns{', ' if end.failure else ''}{end.failure}"
         )
-        self.candidates.append(("milp", end.value_ns, note))
-        if _is_ours(self.rules) and not end.is_infeasible:
+        self.candidates.append((name, end.value_ns, note))
+        if _is_ours(rules) and rules.block == 1 and not end.is_infeasible:
             self.bound_ns = max(self.bound_ns, end.bound_ns)
         if end.value_ns is not None:
             self._offer(*best_steps(self.problem, end.batches, self.options.items))
@@ -170,8 +178,7 @@ class _Run:
     def _raise_bound(self) -> None:
         """Solve modules with the time that is left; a budget in iterations has none for it."""
         left = self.options.time_limit_s - (time.perf_counter() - self.begin)
-        was_interrupted = self.end is not None and self.end.was_interrupted
-        if left <= 0 or self.options.iterations is not None or was_interrupted:
+        if left <= 0 or self.options.iterations is not None or self._is_interrupted():
             return
         found = batched_lower_bound(
             self.problem, self.options.items, rounds=self.rules.rounds, time_limit_s=left
@@ -208,23 +215,16 @@ def _is_ours(rules: BatchRules) -> bool:
     return rules.condition3 == "corrected" and rules.memory == "held"
 
 
-def _slot_pairs(problem: Problem, items: int, rounds: int) -> int:
+def _slot_pairs(problem: Problem, items: int, rules: BatchRules) -> int:
     """Number of pairs of batches that may be on one device, or on one that shares units."""
     counts = [
         sum(bool(row[d]) for row in batch_times(problem, items, False))
         for d in range(len(problem.cluster.devices))
     ]
-    slots = [count * min(rounds, items) for count in counts]
+    slots = [count * min(rules.rounds, items) for count in counts]
     units = [set(ids) for ids in problem.cluster.unit_ids]
     pairs = sum(count * (count - 1) // 2 for count in slots)
     for one in range(len(slots)):
         for other in range(one):
             pairs += slots[one] * slots[other] if units[one] & units[other] else 0
     return pairs
-
-
-def _per_item(result: SolveResult, items: int) -> SolveResult:
-    """The result with times per item, rounded up, which keeps the bound below the objective."""
-    objective_ns, bound_ns = -(-result.objective_ns // items), -(-result.bound_ns // items)
-    status = "optimal" if objective_ns == bound_ns else result.status
-    return replace(result, objective_ns=objective_ns, bound_ns=bound_ns, status=status)

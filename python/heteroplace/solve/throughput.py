@@ -220,14 +220,17 @@ class _Run:
         return SolveResult(plan, objective, self.bound_ns, status, ThroughputSolver.name, wall)
 
     def _plan(self, placement: IntArray) -> Plan:
-        """List-schedule the placement, longest way to the end first."""
-        problem = self.problem
-        count = len(problem.graph.tasks)
-        to_end = [0] * count
-        run = problem.native.run_ns[np.arange(count), placement].tolist() if count else []
-        for task in range(count - 1, -1, -1):
-            to_end[task] += run[task]
-            for before in problem.graph.predecessors[task]:
-                to_end[before] = max(to_end[before], to_end[task])
-        draft = problem.native.list_schedule(placement.tolist(), to_end)
-        return problem.native.plan(draft.steps, f"throughput seed {self.options.seed}")
+        return listed_plan(self.problem, placement, f"throughput seed {self.options.seed}")
+
+
+def listed_plan(problem: Problem, placement: IntArray, origin: str) -> Plan:
+    """Return the list schedule of a placement, longest way to the end first."""
+    count = len(problem.graph.tasks)
+    to_end = [0] * count
+    run = problem.native.run_ns[np.arange(count), placement].tolist() if count else []
+    for task in range(count - 1, -1, -1):
+        to_end[task] += run[task]
+        for before in problem.graph.predecessors[task]:
+            to_end[before] = max(to_end[before], to_end[task])
+    draft = problem.native.list_schedule(placement.tolist(), to_end)
+    return problem.native.plan(draft.steps, origin)

@@ -169,9 +169,9 @@ def test_solvers_for_throughput_and_for_several_items_run_where_that_is_asked() 
     assert {"search", "heft", "m-sct", "cpsat"} <= set(plain)
     assert not {"throughput", "bheft"} & set(plain)
     rates = place.default_solvers(place.PlaceOptions(objective="throughput"))
-    assert set(rates) - set(plain) == {"throughput"}
+    assert set(rates) - set(plain) == {"throughput", "pipeline"}
     several = place.default_solvers(place.PlaceOptions(items=2))
-    assert set(several) - set(plain) == {"bmet", "bgreedy", "bheft"}
+    assert set(several) - set(plain) == {"bmet", "bgreedy", "bheft", "divi"}
 
 
 def test_a_plan_for_one_item_is_judged_by_its_time_per_item() -> None:

@@ -18,7 +18,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched import batch_bound
 from heteroplace.solve.divi.milp import MilpEnd, build_model, solve_batched_milp
-from heteroplace.solve.divi.rules import BatchRules
+from heteroplace.solve.divi.rules import BatchRules, common_block
 from heteroplace.solve.divi.symmetry import exchanges
 from heteroplace.solve.divi_milp import DiviSolver
 from tests.instances import gpus, instance
@@ -86,16 +86,6 @@ def test_one_op_is_split_best(batch_sizes: tuple[int, ...], items: int, expected
     assert (result.objective_ns, result.status) == (expected, "optimal")
 
 
-def test_throughput_is_items_over_makespan() -> None:
-    problem = free(one_op((1, 2, 4)))
-    options = SolveOptions(objective="throughput", items=4, time_limit_s=60)
-    result = get_solver("divi").solve(problem, options)
-    # 4 items in 5 ns.
-    assert (result.objective_ns, result.bound_ns, result.status) == (2, 2, "optimal")
-    timeline = simulate(problem.graph, problem.cluster, problem.costs, result.plan)
-    assert timeline.makespan_ns == 5
-
-
 def test_two_rounds_run_two_batches_on_a_device() -> None:
     """Four items in batches of two take 3 + 3 on the first device or 5 beside it."""
     run_ns: dict[str, tuple[dict[int, int], ...]] = {"op": ({2: 3}, {2: 9})}
@@ -142,6 +132,36 @@ def test_items_that_do_not_fit_are_infeasible() -> None:
     assert solve(Problem(problem.graph, cluster, costs), 4).objective_ns == 5
     with pytest.raises(InfeasibleError, match="no plan exists for 5 items"):
         solve(Problem(problem.graph, cluster, costs), 5)
+
+
+def test_blocks_of_items_give_a_plan_of_all_items() -> None:
+    """Batches of two and four: items move in pairs, here as well as one by one."""
+    run_ns: dict[str, tuple[dict[int, int], ...]] = {
+        "a": ({2: 3, 4: 5}, {2: 4, 4: 7}),
+        "b": ({2: 4, 4: 6}, {2: 3, 4: 5}),
+    }
+    problem = free(batched([("a", "b")], run_ns, {(0, 1): 10, (1, 0): 10}, (2, 4)))
+    assert common_block(problem, 4) == 2
+    blocks, whole = milp(problem, 4, replace(CORRECTED, block=2)), milp(problem, 4)
+    assert blocks.num_columns < whole.num_columns
+    assert blocks.value_ns == whole.value_ns == brute_force(problem, 4)
+    assert {len(batch.items) for batch in blocks.batches} <= {2, 4}
+    assert solve(problem, 4).objective_ns == whole.value_ns
+
+
+@given(instances(max_tasks=3, is_memory_tight=True))
+@num_cases(30)
+def test_blocks_keep_the_memory(case: Instance) -> None:
+    """All devices take two items only: one block of two is as two items."""
+    devices = tuple(replace(device, batch_sizes=(2,)) for device in case.cluster.devices)
+    cluster = replace(case.cluster, devices=devices)
+    rows = case.costs.rows
+    costs = table_from_rows(case.graph.digest(), cluster, rows, {2: rows})
+    problem = free(Instance(case.graph, cluster, costs))
+    whole = milp_or_none(problem, 2, CORRECTED)
+    blocks = milp_or_none(problem, 2, replace(CORRECTED, block=2))
+    found = [end and (end.value_ns, end.is_infeasible) for end in (whole, blocks)]
+    assert found[0] == found[1]
 
 
 def test_wrong_choices_are_named() -> None:

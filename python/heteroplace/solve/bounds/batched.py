@@ -29,9 +29,14 @@ from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.batched_parts import BatchedParts
 from heteroplace.solve.bounds.bound import Bound
+from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.modules import find_modules
 from heteroplace.solve.bounds.quick import best_of
 from heteroplace.solve.divi.rules import batch_times
+
+_NEVER = 1 << 100
+_NEVER_NS = 1 << 62
+"""Times of all items together that are not smaller have no load bound: they do not fit an array."""
 
 BlockedItems = Literal["corrected", "published"]
 """How many items wait at one output: their number over that of the outputs, or all of them."""
@@ -98,21 +103,20 @@ def batched_module_bounds(
 
 
 def _direct_bounds(problem: Problem, items: int) -> list[Bound]:
-    """Critical path, each task in its shortest batch; and load: the least work of an item, its
-    share of a batch's time on all units of the device, summed and spread over all units.
-
-    Transfers and memory are ignored. Complexity: O(batches * tasks * devices + edges).
-    """
+    """Critical path, each task in its shortest batch; and load, each item with its share of the
+    batch in which that is least. Transfers and memory are ignored."""
     native, graph = problem.native, problem.graph
-    sizes = np.array(problem.costs.batches, dtype=object)[:, None, None]
-    run_ns = native.batch_run_ns.astype(object)
-    is_possible = (native.batch_run_ns != IMPOSSIBLE) & (sizes <= items).astype(bool)
-    units = np.array([len(ids) for ids in native.cluster.unit_ids], dtype=object)[None, None, :]
-    never = 1 << 100
-    shortest = np.where(is_possible, run_ns, never).min(axis=(0, 2))
-    # Rounded down for each task, so the sum stays below the true one.
-    work = np.where(is_possible, run_ns * units * items // sizes, never).min(axis=(0, 2))
-    load = -(-int(work.sum()) // len(native.cluster.units))
+    sizes = np.array(problem.costs.batches)
+    run_ns = native.batch_run_ns[sizes <= items].astype(object)
+    is_possible = run_ns != IMPOSSIBLE
+    shortest = np.where(is_possible, run_ns, _NEVER).min(axis=(0, 2))
+    # Rounded down for each task and device, so that the load stays below the true one.
+    shares = run_ns * items // sizes[sizes <= items].astype(object)[:, None, None]
+    least = np.where(is_possible, shares, _NEVER).min(axis=0)
+    least[~is_possible.any(axis=0)] = IMPOSSIBLE
+    load = 0
+    if least.max(initial=0) < _NEVER_NS:
+        load = Loads(native, least.astype(np.int64)).bound_ns(slice(None))
     finish = [0] * len(graph.tasks)
     for task, before in enumerate(graph.predecessors):
         finish[task] = max((finish[other] for other in before), default=0) + int(shortest[task])

@@ -15,6 +15,8 @@ from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.parts import Part
 from heteroplace.solve.bounds.subproblem import Key, part_key, subproblem
+from heteroplace.solve.divi.milp import solve_batched_milp
+from heteroplace.solve.divi.rules import BatchRules
 
 MAX_BATCHED_TASKS = 16
 """Larger parts are bounded by path and load only: the programme proves little about them."""
@@ -81,9 +83,6 @@ class BatchedParts:
         return self._keys[tasks]
 
     def _solved_ns(self, tasks: Part, items: int, quick_ns: int) -> int:
-        from heteroplace.solve.divi.milp import solve_batched_milp
-        from heteroplace.solve.divi.rules import BatchRules
-
         left = (self._deadline_s - time.perf_counter()) * _SHARE
         if left <= 0 or not tasks or len(tasks) > MAX_BATCHED_TASKS:
             return 0

@@ -28,14 +28,21 @@ _LARGEST = 1 << 62
 class Loads:
     """Load bounds of sets of tasks, every one of which has a device."""
 
-    def __init__(self, native: NativeProblem) -> None:
-        """Find the weights. O(num_tasks * num_devices * rounds), vectorised."""
-        run = native.run_ns
+    def __init__(self, native: NativeProblem, run_ns: IntArray | None = None) -> None:
+        """Find the weights. O(num_tasks * num_devices * rounds), vectorised.
+
+        Parameters
+        ----------
+        run_ns
+            [num_tasks, num_devices], other run times; IMPOSSIBLE where a task cannot be. None:
+            those of one item.
+        """
+        run = native.run_ns if run_ns is None else run_ns
         # Sums over all tasks of run time times weight must fit.
         largest = 2 * max(1, int(run.max(initial=0))) * max(1, len(run))
         scale = min(_LARGEST_SCALE, _LARGEST // largest)
         is_narrow = scale >= _LEAST_SCALE
-        weights = _unit_weights(native, scale if is_narrow else _LARGEST_SCALE)
+        weights = _unit_weights(native, run, scale if is_narrow else _LARGEST_SCALE)
         self._denominator = int(weights.sum())
         per_device = [int(weights[list(units)].sum()) for units in native.cluster.unit_ids]
         # Wide: Python's integers, which do not overflow.
@@ -54,13 +61,13 @@ def load_bound(native: NativeProblem) -> int:
     return Loads(native).bound_ns(slice(None))
 
 
-def _unit_weights(native: NativeProblem, scale: int) -> IntArray:
+def _unit_weights(native: NativeProblem, run_ns: IntArray, scale: int) -> IntArray:
     """Integer weights of the units that make the load bound large; they sum to about `scale`."""
     units = len(native.cluster.units)
     uses = np.zeros((len(native.cluster.devices), units))
     for device, ids in enumerate(native.cluster.unit_ids):
         uses[device, list(ids)] = 1.0
-    run = np.where(native.run_ns == IMPOSSIBLE, np.inf, native.run_ns.astype(np.float64))
+    run = np.where(run_ns == IMPOSSIBLE, np.inf, run_ns.astype(np.float64))
     weights = np.full(units, 1.0 / units)
     best, best_weights = -1.0, weights
     rows = np.arange(len(run))

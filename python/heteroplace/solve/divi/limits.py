@@ -15,6 +15,11 @@ def add_memory(model: BatchModel) -> None:
             _add_published(model, memory)
 
 
+def _items(model: BatchModel) -> int:
+    """Number of items, not of blocks."""
+    return model.num_items * model.rules.block
+
+
 def _slots(model: BatchModel, memory: int) -> list[Slot]:
     devices = model.problem.cluster.devices
     return [
@@ -32,11 +37,9 @@ def _kept(model: BatchModel, memory: int) -> frozenset[int]:
 def _largest_use(model: BatchModel, memory: int) -> int:
     """Bytes that no plan exceeds."""
     graph = model.problem.graph
-    tensors = sum(tensor.bytes for tensor in graph.tensors) * model.num_items
+    tensors = sum(tensor.bytes for tensor in graph.tensors) * _items(model)
     tasks = [graph.tasks[slot.task] for slot in _slots(model, memory)]
-    return tensors + sum(
-        task.weight_bytes + task.workspace_bytes * model.num_items for task in tasks
-    )
+    return tensors + sum(task.weight_bytes + task.workspace_bytes * _items(model) for task in tasks)
 
 
 def _add_held(model: BatchModel, memory: int) -> None:
@@ -55,7 +58,7 @@ def _add_held(model: BatchModel, memory: int) -> None:
             continue
         for item in range(model.num_items):
             here = program.continuous(0.0, 1.0)
-            used.append((here, tensor.bytes / size))
+            used.append((here, tensor.bytes * model.rules.block / size))
             if tensor.producer is not None:
                 made = model.in_memory(tensor.producer, memory, item)
                 program.add_row([*made, (here, -1.0)], 0.0)
@@ -63,7 +66,7 @@ def _add_held(model: BatchModel, memory: int) -> None:
                 read = model.in_memory(reader, memory, item)
                 if read:
                     program.add_row([*read, (here, -1.0)], 0.0)
-    kept_bytes = sum(graph.tensors[tensor].bytes for tensor in kept) * model.num_items
+    kept_bytes = sum(graph.tensors[tensor].bytes for tensor in kept) * _items(model)
     program.add_row(used, 1.0 - kept_bytes / size)
 
 
@@ -89,7 +92,8 @@ def _workspace(model: BatchModel, device: int, size: int) -> Terms:
                 continue
             if largest is None:
                 largest = model.program.continuous()
-            need = [(c, count * num_bytes / size) for count, c in slot.sizes.items()]
+            one = num_bytes * model.rules.block / size
+            need = [(c, count * one) for count, c in slot.sizes.items()]
             model.program.add_row([*need, (largest, -1.0)], 0.0)
     return [] if largest is None else [(largest, 1.0)]
 
@@ -102,6 +106,6 @@ def _add_published(model: BatchModel, memory: int) -> None:
     for slot in _slots(model, memory):
         tensors = (*graph.task_inputs[slot.task], *graph.task_outputs[slot.task])
         num_bytes = sum(graph.tensors[tensor].bytes for tensor in tensors)
-        used += [(column, num_bytes / size) for column in slot.items]
+        used += [(column, num_bytes * model.rules.block / size) for column in slot.items]
     if used:
         model.program.add_row(used, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
 
 from heteroplace.solve.base import Problem
@@ -73,8 +74,10 @@ def solve_batched_milp(
     """
     if not problem.graph.tasks:
         return MilpEnd(0, 0, (), False, False, 0, 0)
+    begin = time.perf_counter()
     model = build_model(problem, items, rules, horizon_ns=horizon_ns, bound_ns=bound_ns)
-    end = model.program.minimise(model.end, time_limit_s, node_limit)
+    left = time_limit_s - (time.perf_counter() - begin)
+    end = model.program.minimise(model.end, left, node_limit)
     step = model.divisor_ns
     proven = model.to_ns(end.bound) - _BOUND_SLACK * model.horizon_ns
     if math.isfinite(proven):

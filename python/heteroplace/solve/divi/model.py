@@ -74,10 +74,14 @@ class BatchModel:
             A makespan that no plan is below.
         """
         self.problem = problem
-        self.num_items = items
+        self.num_items = items // rules.block
+        """Number of blocks: with blocks of one item, of items."""
         self.rules = rules
         self.program = MixedProgram()
-        self.times = batch_times(problem, items, rules.is_padded)
+        self.times = tuple(
+            tuple({size // rules.block: ns for size, ns in cell.items()} for cell in row)
+            for row in batch_times(problem, items, rules.is_padded)
+        )
         if horizon_ns is None:
             horizon_ns = serial_horizon_ns(problem, self.times, items, rules.rounds)
         self.horizon_ns = max(1, horizon_ns)
@@ -130,7 +134,13 @@ class BatchModel:
         found = []
         for slots in self.slots:
             for slot in slots:
-                members = tuple(i for i, column in enumerate(slot.items) if values[column] > 0.5)
+                block = self.rules.block
+                members = tuple(
+                    first * block + offset
+                    for first, column in enumerate(slot.items)
+                    if values[column] > 0.5
+                    for offset in range(block)
+                )
                 if members:
                     found.append(
                         FoundBatch(slot.task, slot.device, members, float(values[slot.start]))

@@ -33,6 +33,9 @@ class BatchRules:
     """Batches of a task on one device at most; DiviML has 1."""
     reduces_pairs: bool = True
     """Pairs of batches that the edges order anyway need no row of their own."""
+    block: int = 1
+    """Items that stay together all the way, where all batch sizes are multiples of it: a smaller
+    programme whose plans are plans of the whole, but whose bound is not one."""
     is_padded: bool = False
     """A batch may be larger than the items in it. For bounds of some of the items of a plan."""
 
@@ -46,8 +49,18 @@ class BatchRules:
                 raise SolverError(
                     f"{name} is {getattr(self, name)!r}; there are: {', '.join(choices)}"
                 )
-        if self.rounds < 1:
-            raise SolverError(f"rounds must be >= 1, got {self.rounds}")
+        for name, number in (("rounds", self.rounds), ("block", self.block)):
+            if number < 1:
+                raise SolverError(f"{name} must be >= 1, got {number}")
+
+
+def common_block(problem: Problem, items: int) -> int:
+    """Return the largest block that all batch sizes in use, and the items, are multiples of."""
+    block = items
+    for position, size in enumerate(problem.costs.batches):
+        if size <= items and (problem.native.batch_run_ns[position] != IMPOSSIBLE).any():
+            block = math.gcd(block, size)
+    return block
 
 
 BatchTimes = tuple[tuple[dict[int, int], ...], ...]
