@@ -36,6 +36,7 @@ for _name, _module, _class_name in (
     ("bheft", "bheft", "BatchedHeftSolver"),
     ("search", "search", "SearchSolver"),
     ("cpsat", "cpsat", "CpSatSolver"),
+    ("split", "split.solver", "SplitSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
 ):
     SOLVERS.add(_name, f"heteroplace.solve.{_module}", _class_name)

@@ -15,6 +15,7 @@ from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.solve.base import Problem
+from heteroplace.solve.load_rows import load_rows
 
 Term = cp_model.LinearExpr | int
 """What a linear constraint is made of."""
@@ -44,6 +45,7 @@ class ScheduleModel:
         self._add_tasks()
         self._add_copies()
         self._add_memory()
+        self._add_load_rows()
         for intervals in (*self._on_unit, *self._on_link.values()):
             self.model.add_no_overlap(intervals)
         self.model.minimize(self._makespan)
@@ -219,6 +221,20 @@ class ScheduleModel:
                 if place.memory == memory_id:
                     terms.append(self._workspace[device_id])
             self.model.add(cp_model.LinearExpr.sum(terms) <= memory.bytes)
+
+    def _add_load_rows(self) -> None:
+        """Redundant, but without them little is proven; see `load_rows`."""
+        run_ns = self._native.run_ns.tolist()
+        for row in load_rows(self._graph):
+            begin = 0 if row.before is None else self._finish[row.before]
+            end = self._makespan if row.after is None else self._start[row.after]
+            terms: dict[int, list[Term]] = {}
+            for task in row.tasks:
+                for device, literal in self._on_device[task].items():
+                    for unit in self._cluster.unit_ids[device]:
+                        terms.setdefault(unit, []).append(run_ns[task][device] * literal)
+            for load in terms.values():
+                self.model.add(end >= begin + cp_model.LinearExpr.sum(load))
 
     def _add_hint(self, steps: Sequence[Step]) -> None:
         """A complete hint: CP-SAT silently drops one that leaves out a variable."""

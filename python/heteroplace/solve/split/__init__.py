@@ -1,0 +1,3 @@
+"""MILP-SPLIT of DiviML: modules solved exactly, put together by dynamic programming."""
+
+

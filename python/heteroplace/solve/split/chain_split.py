@@ -1,0 +1,173 @@
+"""The chain of stages solved stage by stage, until the shortest path by bounds is a plan.
+
+DiviML (section IV-D) solves every module for every pair of its ends. Here the programme over the
+ends decides what is worth solving. For each stage and pair of ends there are a plan and a bound.
+The ends get prices at which no stage alone can shorten the best plan, unless its solver finds a
+better one: a solve of a stage over all pairs at once, at these prices, gives either that plan or
+bounds for all its pairs, which together prove the whole. Equal stages share what is known.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from heteroplace.model.plan import Run, Step
+from heteroplace.solve.base import MAX_CPSAT_TASKS, Problem
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.split.chain import Stage
+from heteroplace.solve.split.exact import Effort, Proof, Stopper
+from heteroplace.solve.split.facts import StageFacts, StageJob
+from heteroplace.solve.split.programme import end_prices, shortest_path, value
+from heteroplace.solve.split.stage import NO_END, Key, Place, StageProblem
+
+_SHARE = 0.5
+"""Part of what is left of the budget that the open stages may use in one round."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to end; what of it a round may use is shared between the open stages."""
+
+    deadline: float
+    """A value of time.perf_counter()."""
+    deterministic_s: float | None
+    """Of CP-SAT, for all stages together; None: only the clock counts."""
+    seed: int
+    threads: int
+
+
+class ChainSplit:
+    """One problem and its stages; what is found stays. Not thread-safe."""
+
+    def __init__(self, problem: Problem, stages: Sequence[Stage], budget: Budget) -> None:
+        self._problem = problem
+        self._budget = budget
+        self._stopper = Stopper()
+        self._used_s = 0.0
+        by_key: dict[Key, StageFacts] = {}
+        self.places = [Place(problem, stage) for stage in stages]
+        self.facts = [by_key.setdefault(place.key, StageFacts(place)) for place in self.places]
+        self.classes = list(by_key.values())
+        """Distinct stages."""
+        self.was_interrupted = False
+
+    def start(self, plan: Sequence[Step]) -> None:
+        """Find first bounds and plans for all pairs, beginning from a plan of the whole."""
+        for place, facts in zip(self.places, self.facts, strict=True):
+            self._offer_part(place, facts, plan)
+        for facts in self.classes:
+            self._bound(facts)
+            for pair in facts.lower_ns:
+                if pair not in facts.upper and time.perf_counter() < self._budget.deadline:
+                    facts.try_pair(pair, self._budget.seed)
+
+    def bound_ns(self) -> int:
+        """Return what is proven about the whole."""
+        return value([facts.lower_ns for facts in self.facts]) or 0
+
+    def best_ns(self) -> int | None:
+        """Return the time of the best plan; None: there is none."""
+        return value([{p: u[0] for p, u in facts.upper.items()} for facts in self.facts])
+
+    def steps(self) -> tuple[Step, ...]:
+        """Return the best plan of the whole: that of each stage on the shortest path."""
+        times = [{p: u[0] for p, u in facts.upper.items()} for facts in self.facts]
+        steps: list[Step] = []
+        for place, facts, pair in zip(self.places, self.facts, shortest_path(times), strict=True):
+            steps.extend(place.steps(facts.upper[pair][1]))
+        return tuple(steps)
+
+    def improve(self) -> bool:
+        """Solve the stages that the bound depends on, one round; False: there is none, or no time.
+
+        Ctrl-C ends the round; `was_interrupted` says so.
+        """
+        times = [facts.times() for facts in self.facts]
+        prices = end_prices(times)
+        open_stages = self._open_stages(prices)
+        left = self._budget.deadline - time.perf_counter()
+        deterministic = self._budget.deterministic_s
+        if not open_stages or left <= 0.02 or self.was_interrupted:
+            return False
+        if deterministic is not None and self._used_s >= deterministic:
+            return False
+        count = len(open_stages)
+        rounds = -(-count // self._budget.threads)
+        effort = Effort(
+            max(0.05, left / rounds * (_SHARE if rounds > 1 else 1.0)),
+            None if deterministic is None else (deterministic - self._used_s) * _SHARE / count,
+            self._budget.seed,
+        )
+        jobs = [self._stage_job(index, prices) for index in open_stages]
+        proofs = self._run_all(jobs, effort)
+        for job, proof in zip(jobs, proofs, strict=True):
+            if proof is not None:
+                self._used_s += max(proof.deterministic_s, 1e-3)
+                job.learn(proof)
+        return True
+
+    def _open_stages(self, prices: Sequence[dict[int, int]]) -> list[int]:
+        """Stages with a pair that is not proven at these prices, one of equal ones; worst first."""
+        lacking: dict[int, tuple[int, int]] = {}
+        for index, facts in enumerate(self.facts):
+            if facts.is_too_large:
+                continue
+            lacks = -min(
+                prices[index][a] + bound - prices[index + 1][b]
+                for (a, b), bound in facts.lower_ns.items()
+                if a in prices[index] and b in prices[index + 1]
+            )
+            if lacks > 0 and lacks > lacking.get(id(facts), (0, 0))[0]:
+                lacking[id(facts)] = (lacks, index)
+        return [index for _, index in sorted(lacking.values(), key=lambda one: (-one[0], one[1]))]
+
+    def _stage_job(self, index: int, prices: Sequence[dict[int, int]]) -> StageJob:
+        """The stage over all pairs, with prices at its ends from 0."""
+        before, after = prices[index], prices[index + 1]
+        least, most = min(before.values()), max(after.values())
+        entry_ns = {end: ns - least for end, ns in before.items()}
+        exit_ns = {end: most - ns for end, ns in after.items()}
+        facts = self.facts[index]
+        return StageJob(facts, StageProblem(facts.place, entry_ns, exit_ns))
+
+    def _run_all(self, jobs: Sequence[StageJob], effort: Effort) -> list[Proof | None]:
+        """Run the jobs on all threads; what Ctrl-C left out is None."""
+        with ThreadPoolExecutor(self._budget.threads) as pool:
+            futures: list[Future[Proof]] = [
+                pool.submit(job.run, effort, self._stopper) for job in jobs
+            ]
+            waiting = set(futures)
+            try:
+                while waiting:
+                    waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED).not_done
+            except KeyboardInterrupt:
+                self.was_interrupted = True
+                self._stopper.stop()
+        return [None if future.cancelled() else future.result() for future in futures]
+
+    def _offer_part(self, place: Place, facts: StageFacts, plan: Sequence[Step]) -> None:
+        """Keep what a plan of the whole has for a stage."""
+        local = place.local_steps(plan)
+        devices = {step.task: step.device for step in plan if isinstance(step, Run)}
+        memory_of = [device.memory for device in self._problem.cluster.devices]
+        stage = place.stage
+        pair = (
+            NO_END if stage.entry is None else memory_of[devices[stage.entry]],
+            NO_END if stage.exit is None else memory_of[devices[stage.exit]],
+        )
+        stage_problem = StageProblem(facts.place, {pair[0]: 0}, {pair[1]: 0})
+        times = stage_problem.problem.native.simulate(stage_problem.with_ends(pair, local))
+        facts.offer(pair, local, times.makespan_ns)
+
+    def _bound(self, facts: StageFacts) -> None:
+        """First bounds: one for all pairs."""
+        place = facts.place
+        free = StageProblem(place, dict.fromkeys(place.entries, 0), dict.fromkeys(place.exits, 0))
+        bound = lower_bound(free.problem).ns
+        facts.is_too_large = len(free.problem.graph.tasks) > MAX_CPSAT_TASKS
+        facts.lower_ns = {(a, b): bound for a in place.entries for b in place.exits}
+        for pair in facts.upper:
+            facts.prove(pair, bound)
