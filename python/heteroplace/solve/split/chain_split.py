@@ -23,6 +23,9 @@ from heteroplace.solve.split.facts import StageFacts, StageJob
 from heteroplace.solve.split.programme import end_prices, shortest_path, value
 from heteroplace.solve.split.stage import NO_END, Key, Place, StageProblem
 
+_LEAST_S = 0.05
+_WORTH = 0.2
+"""A round leaves out stages that lack less than this part of what the worst one lacks."""
 _SHARE = 0.5
 """Part of what is left of the budget that the open stages may use in one round."""
 
@@ -60,9 +63,8 @@ class ChainSplit:
             self._offer_part(place, facts, plan)
         for facts in self.classes:
             self._bound(facts)
-            for pair in facts.lower_ns:
-                if pair not in facts.upper and time.perf_counter() < self._budget.deadline:
-                    facts.try_pair(pair, self._budget.seed)
+            if time.perf_counter() < self._budget.deadline:
+                facts.try_all_pairs(self._budget.seed)
 
     def bound_ns(self) -> int:
         """Return what is proven about the whole."""
@@ -94,15 +96,11 @@ class ChainSplit:
             return False
         if deterministic is not None and self._used_s >= deterministic:
             return False
-        count = len(open_stages)
-        rounds = -(-count // self._budget.threads)
-        effort = Effort(
-            max(0.05, left / rounds * (_SHARE if rounds > 1 else 1.0)),
-            None if deterministic is None else (deterministic - self._used_s) * _SHARE / count,
-            self._budget.seed,
-        )
+        share = None
+        if deterministic is not None:
+            share = (deterministic - self._used_s) * _SHARE / len(open_stages)
         jobs = [self._stage_job(index, prices) for index in open_stages]
-        proofs = self._run_all(jobs, effort)
+        proofs = self._run_all(jobs, share)
         for job, proof in zip(jobs, proofs, strict=True):
             if proof is not None:
                 self._used_s += max(proof.deterministic_s, 1e-3)
@@ -122,7 +120,9 @@ class ChainSplit:
             )
             if lacks > 0 and lacks > lacking.get(id(facts), (0, 0))[0]:
                 lacking[id(facts)] = (lacks, index)
-        return [index for _, index in sorted(lacking.values(), key=lambda one: (-one[0], one[1]))]
+        worst = max((lacks for lacks, _ in lacking.values()), default=0)
+        ranked = sorted(lacking.values(), key=lambda one: (-one[0], one[1]))
+        return [index for lacks, index in ranked if lacks >= _WORTH * worst]
 
     def _stage_job(self, index: int, prices: Sequence[dict[int, int]]) -> StageJob:
         """The stage over all pairs, with prices at its ends from 0."""
@@ -133,12 +133,22 @@ class ChainSplit:
         facts = self.facts[index]
         return StageJob(facts, StageProblem(facts.place, entry_ns, exit_ns))
 
-    def _run_all(self, jobs: Sequence[StageJob], effort: Effort) -> list[Proof | None]:
+    def _run_all(
+        self, jobs: Sequence[StageJob], deterministic_s: float | None
+    ) -> list[Proof | None]:
         """Run the jobs on all threads; what Ctrl-C left out is None."""
-        with ThreadPoolExecutor(self._budget.threads) as pool:
-            futures: list[Future[Proof]] = [
-                pool.submit(job.run, effort, self._stopper) for job in jobs
-            ]
+        budget = self._budget
+
+        def run(index: int) -> Proof:
+            # What earlier jobs left over is shared by those to come.
+            turns = -(-(len(jobs) - index) // budget.threads)
+            left = budget.deadline - time.perf_counter()
+            limit = left / turns * (_SHARE if len(jobs) > budget.threads else 1.0)
+            effort = Effort(max(_LEAST_S, limit), deterministic_s, budget.seed)
+            return jobs[index].run(effort, self._stopper)
+
+        with ThreadPoolExecutor(budget.threads) as pool:
+            futures: list[Future[Proof]] = [pool.submit(run, index) for index in range(len(jobs))]
             waiting = set(futures)
             try:
                 while waiting:

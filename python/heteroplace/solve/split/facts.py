@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.split.exact import Effort, Proof, Stopper, prove
 from heteroplace.solve.split.stage import LocalStep, Pair, Place, StageProblem
@@ -50,42 +49,49 @@ class StageFacts:
             bound_ns = min(bound_ns, self.upper[pair][0])
         self.lower_ns[pair] = max(self.lower_ns[pair], bound_ns)
 
-    def try_pair(self, pair: Pair, seed: int) -> None:
-        """Find a first plan for a pair: a known one with its exit moved, and a short search."""
-        stage = StageProblem(self.place, {pair[0]: 0}, {pair[1]: 0})
-        native = stage.problem.native
+    def try_all_pairs(self, seed: int) -> None:
+        """Find first plans for all pairs, from a known one if there is one."""
+        place = self.place
+        free = StageProblem(place, dict.fromkeys(place.entries, 0), dict.fromkeys(place.exits, 0))
+        native = free.problem.native
         starts = [native.heft(range(len(native.cluster.devices)))]
         if self.upper:
-            starts.append(self._moved(stage, pair))
-        found = native.search(
+            known = min(self.upper, key=lambda pair: (self.upper[pair][0], pair))
+            starts.append(native.draft_of(free.with_ends(known, self.upper[known][1])))
+        self.spread(free, self._search(free, starts, seed))
+        for pair in self.lower_ns:
+            pinned = StageProblem(place, {pair[0]: 0}, {pair[1]: 0})
+            if pair in self.upper:
+                steps = pinned.with_ends(pair, self.upper[pair][1])
+                starts = [pinned.problem.native.draft_of(steps)]
+            else:
+                starts = [pinned.problem.native.heft(range(len(native.cluster.devices)))]
+            self.spread(pinned, self._search(pinned, starts, seed))
+
+    def _search(self, stage: StageProblem, starts: list[Draft], seed: int) -> Draft:
+        found = stage.problem.native.search(
             starts,
             max_evaluations=_FIRST_EVALUATIONS_PER_TASK * len(self.place.stage.tasks),
             time_limit_s=_FIRST_TRY_S,
             seed=seed,
-            bound_ns=self.lower_ns[pair],
             finds_bound=False,
         )
-        if found.draft.violation == 0:
-            _, local = stage.without_ends(found.draft.steps)
-            self.offer(pair, local, native.makespan_ns(found.draft))
+        return found.draft
 
-    def _moved(self, stage: StageProblem, pair: Pair) -> Draft:
-        """The shortest known plan of any pair, with its ends where the pair wants them."""
-        source = min(self.upper, key=lambda known: (self.upper[known][0], known))
-        local = self.upper[source][1]
+    def spread(self, stage: StageProblem, draft: Draft) -> None:
+        """Keep a plan of a stage, and what it becomes if only its ends are moved."""
+        if draft.violation:
+            return
         native = stage.problem.native
-        steps = stage.with_ends((pair[0], source[1]), local)
-        devices = list(native.placement(steps))
-        for task, row in enumerate(native.run_ns.tolist()):
-            if row[devices[task]] == IMPOSSIBLE:
-                allowed = [(ns, device) for device, ns in enumerate(row) if ns != IMPOSSIBLE]
-                devices[task] = min(allowed)[1]
-        # All of a label go where its first task goes.
-        first: dict[int, int] = {}
-        for task, group in enumerate(native.task_group):
-            if group >= 0:
-                devices[task] = first.setdefault(int(group), devices[task])
-        return native.evaluate(devices, list(range(len(devices))))
+        pair, local = stage.without_ends(draft.steps)
+        self.offer(pair, local, native.makespan_ns(draft) - stage.price(pair))
+        devices = draft.devices(len(stage.problem.graph.tasks)).tolist()
+        for other in stage.pairs():
+            moved = native.evaluate(stage.move_ends(devices, other), draft.order)
+            time_ns = moved.makespan_ns - stage.price(other)
+            if moved.violation == 0 and time_ns < self.upper.get(other, (time_ns + 1,))[0]:
+                time_ns = native.makespan_ns(moved) - stage.price(other)
+                self.offer(other, stage.without_ends(moved.steps)[1], time_ns)
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,9 @@ class StageJob:
         stage = self.stage
         native = stage.problem.native
         known = min(
-            (ns + self._price(pair), pair)
+            (ns + self.stage.price(pair), pair)
             for pair, (ns, _) in self.facts.upper.items()
-            if self._has(pair)
+            if self.stage.has(pair)
         )[1]
         steps = stage.with_ends(known, self.facts.upper[known][1])
         bound = max(0, min(self._priced_bounds()))
@@ -125,19 +131,11 @@ class StageJob:
         """Keep what a solve found. Not thread-safe."""
         self.facts.num_solves += 1
         assert proof.steps is not None
-        pair, local = self.stage.without_ends(proof.steps)
-        total = self.stage.problem.native.simulate(proof.steps).makespan_ns
-        self.facts.offer(pair, local, total - self._price(pair))
+        self.facts.spread(self.stage, self.stage.problem.native.draft_of(proof.steps))
         for known in self.facts.lower_ns:
-            if self._has(known):
-                self.facts.prove(known, proof.bound_ns - self._price(known))
-
-    def _has(self, pair: Pair) -> bool:
-        return pair[0] in self.stage.entry_ns and pair[1] in self.stage.exit_ns
-
-    def _price(self, pair: Pair) -> int:
-        return self.stage.entry_ns[pair[0]] + self.stage.exit_ns[pair[1]]
+            if self.stage.has(known):
+                self.facts.prove(known, proof.bound_ns - self.stage.price(known))
 
     def _priced_bounds(self) -> list[int]:
         bounds = self.facts.lower_ns.items()
-        return [bound + self._price(pair) for pair, bound in bounds if self._has(pair)]
+        return [bound + self.stage.price(pair) for pair, bound in bounds if self.stage.has(pair)]

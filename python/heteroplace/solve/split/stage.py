@@ -200,6 +200,37 @@ class StageProblem:
             row.append(IMPOSSIBLE if is_left_out else prices.get(device.memory, IMPOSSIBLE))
         return row
 
+    def has(self, pair: Pair) -> bool:
+        """Say whether both ends have a price."""
+        return pair[0] in self.entry_ns and pair[1] in self.exit_ns
+
+    def price(self, pair: Pair) -> int:
+        """Return what the two ends add to the makespan."""
+        return self.entry_ns[pair[0]] + self.exit_ns[pair[1]]
+
+    def pairs(self) -> list[Pair]:
+        """Return all pairs that have a price."""
+        return [(a, b) for a in self.entry_ns for b in self.exit_ns]
+
+    def move_ends(self, devices: Sequence[int], pair: Pair) -> list[int]:
+        """Return a placement of this problem with its ends where the pair wants them."""
+        moved = list(devices)
+        if self._has_entry:
+            moved[0] = self._first_device[pair[0]]
+        if not self._has_exit or self._cluster.devices[moved[-1]].memory == pair[1]:
+            return moved
+        group = self.problem.native.task_group
+        members = [task for task in range(len(moved)) if group[task] == group[-1]]
+        run_ns = self.problem.native.run_ns[members]
+        device = min(
+            (int(run_ns[:, index].sum()), index)
+            for index, place in enumerate(self._cluster.devices)
+            if place.memory == pair[1] and (run_ns[:, index] != IMPOSSIBLE).all()
+        )[1]
+        for task in members:
+            moved[task] = device
+        return moved
+
     def with_ends(self, pair: Pair, local: Sequence[LocalStep]) -> tuple[Step, ...]:
         """Return local steps as a plan of this problem, with the two ends."""
         shift, steps = int(self._has_entry), []
