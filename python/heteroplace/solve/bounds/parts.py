@@ -62,6 +62,25 @@ class Parts:
         self._solve(part, facts, limit, threads)
         return True
 
+    def waiting(self, critical: tuple[Part, ...]) -> list[Part]:
+        """Return parts that a solve may improve, of equal ones one: the critical ones if there are
+        any, those with the fewest tries first."""
+        for parts in (critical, tuple(self._key)):
+            found: dict[Key, Part] = {}
+            for part in parts:
+                if not self._of(part).is_final and len(part) <= MAX_SOLVED_TASKS:
+                    found.setdefault(self._key[part], part)
+            if found:
+                return sorted(found.values(), key=lambda p: (self._of(p).tries, -len(p), p))
+        return []
+
+    def learn(self, tasks: Part, bound_ns: int, is_final: bool) -> None:
+        """Keep what a solve of a part proved."""
+        facts = self._of(tasks)
+        facts.bound_ns = max(facts.bound_ns, bound_ns)
+        facts.is_final = facts.is_final or is_final
+        facts.tries += 1
+
     def _of(self, tasks: Part) -> _Facts:
         if tasks not in self._key:
             self._key[tasks] = part_key(self._problem, tasks)

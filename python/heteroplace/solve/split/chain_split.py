@@ -9,53 +9,32 @@ bounds for all its pairs, which together prove the whole. Equal stages share wha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 from heteroplace.model.plan import Run, Step
 from heteroplace.solve.base import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.split.chain import Stage
-from heteroplace.solve.split.exact import Effort, Proof, Stopper
 from heteroplace.solve.split.facts import StageFacts, StageJob
+from heteroplace.solve.split.pool import Pool
 from heteroplace.solve.split.programme import end_prices, shortest_path, value
 from heteroplace.solve.split.stage import NO_END, Key, Place, StageProblem
 
-_LEAST_S = 0.05
 _WORTH = 0.2
 """A round leaves out stages that lack less than this part of what the worst one lacks."""
-_SHARE = 0.5
-"""Part of what is left of the budget that the open stages may use in one round."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """When to end; what of it a round may use is shared between the open stages."""
-
-    deadline: float
-    """A value of time.perf_counter()."""
-    deterministic_s: float | None
-    """Of CP-SAT, for all stages together; None: only the clock counts."""
-    seed: int
-    threads: int
 
 
 class ChainSplit:
     """One problem and its stages; what is found stays. Not thread-safe."""
 
-    def __init__(self, problem: Problem, stages: Sequence[Stage], budget: Budget) -> None:
+    def __init__(self, problem: Problem, stages: Sequence[Stage], pool: Pool) -> None:
         self._problem = problem
-        self._budget = budget
-        self._stopper = Stopper()
-        self._used_s = 0.0
+        self._pool = pool
         by_key: dict[Key, StageFacts] = {}
         self.places = [Place(problem, stage) for stage in stages]
         self.facts = [by_key.setdefault(place.key, StageFacts(place)) for place in self.places]
         self.classes = list(by_key.values())
         """Distinct stages."""
-        self.was_interrupted = False
 
     def start(self, plan: Sequence[Step]) -> None:
         """Find first bounds and plans for all pairs, beginning from a plan of the whole."""
@@ -63,8 +42,8 @@ class ChainSplit:
             self._offer_part(place, facts, plan)
         for facts in self.classes:
             self._bound(facts)
-            if time.perf_counter() < self._budget.deadline:
-                facts.try_all_pairs(self._budget.seed)
+            if not self._pool.is_over():
+                facts.try_all_pairs(self._pool.budget.seed)
 
     def bound_ns(self) -> int:
         """Return what is proven about the whole."""
@@ -83,28 +62,17 @@ class ChainSplit:
         return tuple(steps)
 
     def improve(self) -> bool:
-        """Solve the stages that the bound depends on, one round; False: there is none, or no time.
-
-        Ctrl-C ends the round; `was_interrupted` says so.
-        """
+        """Solve the stages that the bound depends on, one round; False: there is none, or no
+        budget."""
         times = [facts.times() for facts in self.facts]
         prices = end_prices(times)
         open_stages = self._open_stages(prices)
-        left = self._budget.deadline - time.perf_counter()
-        deterministic = self._budget.deterministic_s
-        if not open_stages or left <= 0.02 or self.was_interrupted:
+        if not open_stages or self._pool.is_over():
             return False
-        if deterministic is not None and self._used_s >= deterministic:
-            return False
-        share = None
-        if deterministic is not None:
-            share = (deterministic - self._used_s) * _SHARE / len(open_stages)
         jobs = [self._stage_job(index, prices) for index in open_stages]
-        proofs = self._run_all(jobs, share)
+        proofs = self._pool.run([job.run for job in jobs])
         for job, proof in zip(jobs, proofs, strict=True):
-            if proof is not None:
-                self._used_s += max(proof.deterministic_s, 1e-3)
-                job.learn(proof)
+            job.learn(proof)
         return True
 
     def _open_stages(self, prices: Sequence[dict[int, int]]) -> list[int]:
@@ -132,31 +100,6 @@ class ChainSplit:
         exit_ns = {end: most - ns for end, ns in after.items()}
         facts = self.facts[index]
         return StageJob(facts, StageProblem(facts.place, entry_ns, exit_ns))
-
-    def _run_all(
-        self, jobs: Sequence[StageJob], deterministic_s: float | None
-    ) -> list[Proof | None]:
-        """Run the jobs on all threads; what Ctrl-C left out is None."""
-        budget = self._budget
-
-        def run(index: int) -> Proof:
-            # What earlier jobs left over is shared by those to come.
-            turns = -(-(len(jobs) - index) // budget.threads)
-            left = budget.deadline - time.perf_counter()
-            limit = left / turns * (_SHARE if len(jobs) > budget.threads else 1.0)
-            effort = Effort(max(_LEAST_S, limit), deterministic_s, budget.seed)
-            return jobs[index].run(effort, self._stopper)
-
-        with ThreadPoolExecutor(budget.threads) as pool:
-            futures: list[Future[Proof]] = [pool.submit(run, index) for index in range(len(jobs))]
-            waiting = set(futures)
-            try:
-                while waiting:
-                    waiting = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED).not_done
-            except KeyboardInterrupt:
-                self.was_interrupted = True
-                self._stopper.stop()
-        return [None if future.cancelled() else future.result() for future in futures]
 
     def _offer_part(self, place: Place, facts: StageFacts, plan: Sequence[Step]) -> None:
         """Keep what a plan of the whole has for a stage."""

@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Step
+from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem
 from heteroplace.solve.cpsat_model import ScheduleModel
+
+_EVALUATIONS_PER_TASK = 5000
+"""Schedules that are tried before a part is solved exactly."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Proof:
     """What one solve found."""
 
     steps: tuple[Step, ...] | None
-    """A plan, if it found a shorter one than it was given."""
+    """The best plan; None: there is none that fits, or the solve did not begin."""
     bound_ns: int
     is_final: bool
     """More time gains nothing: the optimum is known."""
@@ -63,6 +67,32 @@ class Stopper:
             self._running.remove(solver)
 
 
+def search_and_prove(
+    problem: Problem, starts: Sequence[Draft], bound_ns: int, effort: Effort, stopper: Stopper
+) -> Proof:
+    """Improve plans by search, then prove the best one or find a shorter one. Any thread.
+
+    Parameters
+    ----------
+    bound_ns
+        What is proven already.
+    """
+    native = problem.native
+    found = native.search(
+        starts,
+        max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
+        time_limit_s=effort.time_limit_s / 4,
+        seed=effort.seed,
+        bound_ns=bound_ns,
+        finds_bound=False,
+    )
+    fitting = [draft for draft in (found.draft, *starts) if draft.violation == 0]
+    if not fitting:
+        return Proof(None, bound_ns, False, 0.0)
+    best = min(fitting, key=native.makespan_ns)
+    return prove(problem, best.steps, bound_ns, effort, stopper)
+
+
 def prove(
     problem: Problem, incumbent: Sequence[Step], bound_ns: int, effort: Effort, stopper: Stopper
 ) -> Proof:
@@ -77,7 +107,7 @@ def prove(
     """
     best_ns = problem.native.simulate(incumbent).makespan_ns
     if best_ns <= bound_ns:
-        return Proof(None, bound_ns, True, 0.0)
+        return Proof(tuple(incumbent), bound_ns, True, 0.0)
     model = ScheduleModel(problem, incumbent, bound_ns)
     solver = cp_model.CpSolver()
     solver.parameters.num_search_workers = 1
@@ -89,7 +119,7 @@ def prove(
         solver.parameters.max_deterministic_time = effort.deterministic_s
     try:
         if not stopper.enter(solver):
-            return Proof(None, bound_ns, False, 0.0)
+            return Proof(tuple(incumbent), bound_ns, False, 0.0)
         status = solver.solve(model.model)
     finally:
         stopper.leave(solver)
@@ -97,7 +127,7 @@ def prove(
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
         raise AssertionError(f"a model with a plan became {solver.status_name(status)}")
     bound_ns = max(bound_ns, round(solver.best_objective_bound))
-    steps = None
+    steps = tuple(incumbent)
     if status != cp_model.UNKNOWN:
         found = model.read_steps(solver)
         found_ns = problem.native.simulate(found).makespan_ns

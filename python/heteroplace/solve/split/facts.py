@@ -1,17 +1,15 @@
-"""What is known about a stage: plans and bounds for each pair of its ends, and how to learn more."""
+"""What is known about a stage: plans and bounds for each pair of ends, and how to learn more."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from heteroplace.native.schedule import Draft
-from heteroplace.solve.split.exact import Effort, Proof, Stopper, prove
+from heteroplace.solve.split.exact import Effort, Proof, Stopper, search_and_prove
 from heteroplace.solve.split.stage import LocalStep, Pair, Place, StageProblem
 
 _FIRST_EVALUATIONS_PER_TASK = 300
 """Schedules that are tried for each pair of ends at first."""
-_EVALUATIONS_PER_TASK = 5000
-"""Schedules that are tried before a stage is solved exactly."""
 _FIRST_TRY_S = 1.0
 
 
@@ -112,25 +110,13 @@ class StageJob:
         )[1]
         steps = stage.with_ends(known, self.facts.upper[known][1])
         bound = max(0, min(self._priced_bounds()))
-        found = native.search(
-            [native.draft_of(steps)],
-            max_evaluations=_EVALUATIONS_PER_TASK * len(self.facts.place.stage.tasks),
-            time_limit_s=effort.time_limit_s / 4,
-            seed=effort.seed,
-            bound_ns=bound,
-            finds_bound=False,
-        )
-        best = steps
-        if found.draft.violation == 0:
-            best = min(steps, found.draft.steps, key=lambda plan: native.simulate(plan).makespan_ns)
-        proof = prove(stage.problem, best, bound, effort, stopper)
-        shorter = best if proof.steps is None else proof.steps
-        return replace(proof, steps=shorter)
+        return search_and_prove(stage.problem, [native.draft_of(steps)], bound, effort, stopper)
 
     def learn(self, proof: Proof) -> None:
         """Keep what a solve found. Not thread-safe."""
         self.facts.num_solves += 1
-        assert proof.steps is not None
+        if proof.steps is None:
+            return
         self.facts.spread(self.stage, self.stage.problem.native.draft_of(proof.steps))
         for known in self.facts.lower_ns:
             if self.stage.has(known):

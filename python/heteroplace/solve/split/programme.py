@@ -68,7 +68,8 @@ def end_prices(times: Times) -> list[dict[int, int]]:
     """
     to, rest = forward(times), backward(times)
     whole = to[-1][NO_END]
-    return [
-        {end: (ns + whole - rest[index][end]) // 2 for end, ns in ends.items() if end in rest[index]}
-        for index, ends in enumerate(to)
-    ]
+    prices = []
+    for ends, ahead in zip(to, rest, strict=True):
+        shared = {end: ns for end, ns in ends.items() if end in ahead}
+        prices.append({end: (ns + whole - ahead[end]) // 2 for end, ns in shared.items()})
+    return prices

@@ -1,6 +1,12 @@
 """MILP-SPLIT: modules solved exactly, joined by dynamic programming, with the proven bound.
 
-DiviML, section IV.
+DiviML, section IV. A graph with bridges or articulation points is a chain of stages
+(`chain_split.py`), and what comes out is optimal if all that matters is solved in time. Other
+graphs are cut where a few channels cross (`channel_split.py`): there the plan is a start for the
+search, and the bound is recursive.
+
+Unlike DiviML it starts from the best plan of the search, which is never lost; and memory counts:
+every plan that is returned fits.
 """
 
 from __future__ import annotations
@@ -8,17 +14,26 @@ from __future__ import annotations
 import time
 
 from heteroplace.model.plan import Step
+from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.bounds.modules import find_modules
+from heteroplace.solve.bounds.subproblem import spine
 from heteroplace.solve.cpsat import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import MAX_TASKS_TO_BOUND, report_draft, run_search
-from heteroplace.solve.split.chain import find_chain
-from heteroplace.solve.split.chain_split import Budget, ChainSplit
+from heteroplace.solve.split.chain import Stage, find_chain
+from heteroplace.solve.split.chain_split import ChainSplit
+from heteroplace.solve.split.channel_split import ChannelSplit
+from heteroplace.solve.split.pool import Budget, Pool
 from heteroplace.solve.starts import Starts
 
-_SEARCH_SHARE = 0.1
-"""Part of the time for a search of the whole."""
+_START_SHARE = 0.1
+"""Part of the time for plans to begin with."""
+_CHAIN_SEARCH_SHARE = 0.05
+"""Part of the time for the search of the whole before a chain is solved stage by stage."""
+_CHANNEL_SEARCH_SHARE = 0.25
+"""The same before modules with several channels are solved; and again behind them."""
 
 
 class SplitSolver:
@@ -28,45 +43,146 @@ class SplitSolver:
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
-        begin = time.perf_counter()
+        return _Split(problem, options).run()
+
+
+class _Split:
+    """One solve: the best plan and bound so far, and the clock."""
+
+    def __init__(self, problem: Problem, options: SolveOptions) -> None:
+        self._problem = problem
+        self._options = options
+        self._begin = time.perf_counter()
+        self._was_interrupted = False
+        self._bound_ns = 0
+        self._best_ns: int | None = None
+        self._steps: tuple[Step, ...] = ()
+        self._notes: list[tuple[str, int | None, str]] = []
+
+    def run(self) -> SolveResult:
+        problem, options = self._problem, self._options
         check_possible(problem)
         starts = Starts(problem)
         name, draft = starts.first()
         if draft.violation == 0:
-            report_draft(problem, options, name, begin, draft)
-        bound = 0
+            report_draft(problem, options, name, self._begin, draft)
+            self._offer(name, draft.steps)
         if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
-            bound = lower_bound(problem).ns
-        drafts = [d for _, d in starts.drafts(_SEARCH_SHARE * options.time_limit_s)]
-        found = run_search(
-            problem, drafts or [draft], options, _SEARCH_SHARE * options.time_limit_s, bound
-        )
-        if found.draft.violation:
-            raise no_placement_error(problem)
-        best, bound = found.draft.steps, found.bound_ns
+            self._bound_ns = lower_bound(problem).ns
         stages = find_chain(problem)
-        budget = Budget(
-            begin + options.time_limit_s,
-            None
-            if options.iterations is None
-            else options.iterations / ITERATIONS_PER_DETERMINISTIC_SECOND,
-            options.seed,
-            options.threads,
-        )
-        split = ChainSplit(problem, stages, budget)
-        split.start(best)
-        while True:
-            bound = max(bound, split.bound_ns())
-            report(options, "split", begin, split.best_ns(), bound)
-            if not split.improve():
-                break
-        best = split.steps()
-        wall = time.perf_counter() - begin
+        drafts = [d for _, d in starts.drafts(_START_SHARE * options.time_limit_s)]
+        share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
+        self._search("search", drafts or [draft], share * options.time_limit_s)
+        if self._best_ns is None:
+            raise no_placement_error(problem)
+        try:
+            if not self._is_done():
+                self._solve_parts(stages)
+        except KeyboardInterrupt:
+            self._was_interrupted = True
         return make_result(
             problem,
-            problem.native.plan(best, f"split seed {options.seed}"),
-            bound,
-            self.name,
-            wall,
-            was_interrupted=split.was_interrupted,
+            problem.native.plan(self._steps, f"split seed {options.seed}"),
+            self._bound_ns,
+            SplitSolver.name,
+            time.perf_counter() - self._begin,
+            was_interrupted=self._was_interrupted,
+            candidates=tuple(self._notes),
         )
+
+    def _solve_parts(self, stages: tuple[Stage, ...]) -> None:
+        if len(stages) > 1:
+            self._solve_chain(stages)
+        else:
+            self._solve_channels()
+
+    def _is_done(self) -> bool:
+        return self._was_interrupted or self._best_ns == self._bound_ns
+
+    def _left_s(self) -> float:
+        return self._options.time_limit_s - (time.perf_counter() - self._begin)
+
+    def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> None:
+        """Keep a plan that fits if it is the best so far."""
+        time_ns = self._problem.native.simulate(steps).makespan_ns
+        self._notes.append((name, time_ns, note))
+        if self._best_ns is None or time_ns < self._best_ns:
+            self._best_ns, self._steps = time_ns, steps
+
+    def _report(self) -> None:
+        steps = self._steps
+        report(
+            self._options,
+            SplitSolver.name,
+            self._begin,
+            self._best_ns,
+            self._bound_ns,
+            lambda: self._problem.native.plan(steps, SplitSolver.name),
+        )
+
+    def _search(self, name: str, starts: list[Draft], time_limit_s: float) -> None:
+        end = run_search(
+            self._problem, starts, self._options, max(0.01, time_limit_s), self._bound_ns
+        )
+        self._was_interrupted |= end.was_interrupted
+        self._bound_ns = max(self._bound_ns, end.bound_ns)
+        if end.draft.violation == 0:
+            self._offer(name, end.draft.steps, f"{end.num_evaluations} schedules tried")
+
+    def _pool(self, time_limit_s: float) -> Pool:
+        options = self._options
+        limit = options.iterations
+        return Pool(
+            Budget(
+                time.perf_counter() + time_limit_s,
+                None if limit is None else limit / ITERATIONS_PER_DETERMINISTIC_SECOND,
+                options.seed,
+                options.threads,
+            )
+        )
+
+    def _solve_chain(self, stages: tuple[Stage, ...]) -> None:
+        pool = self._pool(self._left_s())
+        split = ChainSplit(self._problem, stages, pool)
+        split.start(self._steps)
+        while True:
+            self._bound_ns = max(self._bound_ns, split.bound_ns())
+            steps = split.steps()
+            if not self._problem.native.draft_of(steps).violation:
+                self._offer("stages", steps)
+            self._report()
+            if self._is_done() or not split.improve():
+                break
+        self._was_interrupted |= pool.was_interrupted
+        solves = sum(facts.num_solves for facts in split.classes)
+        note = f"{len(stages)} stages, {len(split.classes)} distinct, {solves} exact solves"
+        self._notes.append(("chain", split.best_ns(), note))
+
+    def _solve_channels(self) -> None:
+        inner = spine(self._problem)
+        path = find_modules(inner.graph)
+        if path is None or len(path.modules) < 2:
+            self._notes.append(("modules", None, "left out: the graph has no narrow cuts"))
+            self._search("search again", self._drafts(), self._left_s())
+            return
+        last = _CHANNEL_SEARCH_SHARE * self._options.time_limit_s
+        pool = self._pool(self._left_s() - last)
+        split = ChannelSplit(inner, path, pool)
+        while True:
+            self._bound_ns = max(self._bound_ns, split.bound_ns())
+            self._report()
+            if self._is_done() or not split.improve():
+                break
+        self._was_interrupted |= pool.was_interrupted
+        starts = self._drafts()
+        if len(inner.graph.tasks) == len(self._problem.graph.tasks):
+            split.add_plan(self._steps)
+            found = split.barrier_plan()
+            if found is not None:
+                self._notes.append(("barriers", found[0], f"{len(path.modules)} modules"))
+                starts.append(split.without_barriers(found[1]))
+        if not self._is_done():
+            self._search("without barriers", starts, self._left_s())
+
+    def _drafts(self) -> list[Draft]:
+        return [self._problem.native.draft_of(self._steps)]
