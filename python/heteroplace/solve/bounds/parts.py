@@ -62,17 +62,14 @@ class Parts:
         self._solve(part, facts, limit, threads)
         return True
 
-    def waiting(self, critical: tuple[Part, ...]) -> list[Part]:
-        """Return parts that a solve may improve, of equal ones one: the critical ones if there are
-        any, those with the fewest tries first."""
-        for parts in (critical, tuple(self._key)):
-            found: dict[Key, Part] = {}
-            for part in parts:
-                if not self._of(part).is_final and len(part) <= MAX_SOLVED_TASKS:
-                    found.setdefault(self._key[part], part)
-            if found:
-                return sorted(found.values(), key=lambda p: (self._of(p).tries, -len(p), p))
-        return []
+    def waiting(self, critical: tuple[Part, ...], max_tasks: int) -> list[Part]:
+        """Return critical parts that a solve may improve, of equal ones one, those with the fewest
+        tries first; larger ones are left out."""
+        found: dict[Key, Part] = {}
+        for part in critical:
+            if not self._of(part).is_final and len(part) <= max_tasks:
+                found.setdefault(self._key[part], part)
+        return sorted(found.values(), key=lambda p: (self._of(p).tries, -len(p), p))
 
     def learn(self, tasks: Part, bound_ns: int, is_final: bool) -> None:
         """Keep what a solve of a part proved."""

@@ -15,11 +15,14 @@ from heteroplace.model.plan import Run, Step
 from heteroplace.solve.base import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.split.chain import Stage
-from heteroplace.solve.split.facts import StageFacts, StageJob
+from heteroplace.solve.split.facts import LeanJob, StageFacts, StageJob
+from heteroplace.solve.split.memory import fitting_chain
 from heteroplace.solve.split.pool import Pool
 from heteroplace.solve.split.programme import end_prices, shortest_path, value
 from heteroplace.solve.split.stage import NO_END, Key, Place, StageProblem
 
+_LEAN_SHARES = (0.75, 0.5, 0.25)
+"""Parts of what the fastest plan of a stage uses that leaner ones may use."""
 _WORTH = 0.2
 """A round leaves out stages that lack less than this part of what the worst one lacks."""
 
@@ -74,6 +77,36 @@ class ChainSplit:
         for job, proof in zip(jobs, proofs, strict=True):
             job.learn(proof)
         return True
+
+    def make_lean(self, lacking: Sequence[int]) -> tuple[Step, ...] | None:
+        """Look for plans of stages that use less of the memories that the best plan overflows;
+        return the best chain that fits, None if none was found.
+
+        Parameters
+        ----------
+        lacking
+            For each memory the bytes that the best plan lacks there.
+        """
+        jobs = []
+        native = self._problem.native
+        for facts in self.classes:
+            pairs = sorted(facts.upper, key=lambda pair: (facts.upper[pair][0], pair))
+            for pair in pairs:
+                stage = StageProblem(facts.place, {pair[0]: 0}, {pair[1]: 0})
+                steps = stage.with_ends(pair, facts.upper[pair][1])
+                used = stage.problem.native.simulate(steps).used_bytes
+                for share in _LEAN_SHARES:
+                    limits = [
+                        int(num_bytes * share) if lacks else memory.bytes
+                        for num_bytes, lacks, memory in zip(
+                            used, lacking, native.cluster.memories, strict=True
+                        )
+                    ]
+                    jobs.append(LeanJob(facts, pair, tuple(limits)))
+        if not self._pool.is_over():
+            for job, proof in zip(jobs, self._pool.run([job.run for job in jobs]), strict=True):
+                job.learn(proof)
+        return fitting_chain(self._problem, self.places, self.facts)
 
     def _open_stages(self, prices: Sequence[dict[int, int]]) -> list[int]:
         """Stages with a pair that is not proven at these prices, one of equal ones; worst first."""

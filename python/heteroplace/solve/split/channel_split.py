@@ -18,15 +18,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from heteroplace.coarsen.modules import ModulePath
+from heteroplace.coarsen.modules import ModulePath, prefix_modules
+from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Run, Step
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem
-from heteroplace.solve.bounds.modules import ModuleRecursion
+from heteroplace.solve.bounds.modules import ModuleRecursion, find_modules
 from heteroplace.solve.bounds.parts import Part
 from heteroplace.solve.bounds.subproblem import subproblem
 from heteroplace.solve.split.exact import Proof, search_and_prove
 from heteroplace.solve.split.pool import Pool
+
+_MAX_PART_TASKS = 100
+"""Larger parts are not solved."""
+_OTHER_TARGETS = (24, 48, 64)
+"""Sizes of modules on the other paths, for the bound alone."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,21 @@ class Pattern:
     device: tuple[int, ...]
     """For each task of `order`."""
     time_ns: int
+
+
+def find_paths(graph: TaskGraph) -> list[ModulePath]:
+    """Return paths of modules, none if there are no narrow cuts.
+
+    The first is the one for plans. Which cuts prove most is not known before: others follow, of
+    smaller modules and of larger ones, over as many channels.
+    """
+    first = find_modules(graph)
+    if first is None or len(first.modules) < 2:
+        return []
+    channels = max(len(boundary.channels) for boundary in first.boundaries)
+    others = [prefix_modules(graph, channels, target) for target in _OTHER_TARGETS]
+    found = {path.modules: path for path in (first, *others) if len(path.modules) > 1}
+    return list(found.values())
 
 
 class ChannelSplit:
@@ -57,7 +78,7 @@ class ChannelSplit:
     def improve(self) -> bool:
         """Solve the parts that the bound depends on, one round; False: there is none, or no
         budget."""
-        waiting = self._recursion.parts.waiting(self._recursion.bound()[1])
+        waiting = self._recursion.parts.waiting(self._recursion.bound()[1], _MAX_PART_TASKS)
         if not waiting or self._pool.is_over():
             return False
         jobs = []
@@ -87,7 +108,9 @@ class ChannelSplit:
         if not all(self.patterns):
             return None
         # The best chain that ends in each pattern, by (time, choices so far).
-        chains = [(pattern.time_ns, (i,)) for i, pattern in enumerate(self.patterns[0])]
+        chains: list[tuple[int, tuple[int, ...]]] = [
+            (pattern.time_ns, (i,)) for i, pattern in enumerate(self.patterns[0])
+        ]
         for index in range(1, len(self.patterns)):
             longer = []
             for i, pattern in enumerate(self.patterns[index]):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
+from heteroplace.native import baselines
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.split.exact import Effort, Proof, Stopper, search_and_prove
 from heteroplace.solve.split.stage import LocalStep, Pair, Place, StageProblem
@@ -22,6 +24,8 @@ class StageFacts:
     """A bound for each pair of ends."""
     upper: dict[Pair, tuple[int, tuple[LocalStep, ...]]] = field(default_factory=dict)
     """The best plan for a pair, and its time."""
+    plans: dict[Pair, dict[tuple[LocalStep, ...], int]] = field(default_factory=dict)
+    """All plans that were kept, with their times: slower ones may need less memory."""
     num_solves: int = 0
     """By the exact solver."""
     is_too_large: bool = False
@@ -35,7 +39,8 @@ class StageFacts:
         }
 
     def offer(self, pair: Pair, local: tuple[LocalStep, ...], time_ns: int) -> bool:
-        """Keep a plan if it is the best for its pair."""
+        """Keep a plan; tell whether it is the best for its pair."""
+        self.plans.setdefault(pair, {})[local] = time_ns
         if pair in self.upper and self.upper[pair][0] <= time_ns:
             return False
         self.upper[pair] = (time_ns, local)
@@ -74,6 +79,8 @@ class StageFacts:
             seed=seed,
             finds_bound=False,
         )
+        if found.was_interrupted:
+            raise KeyboardInterrupt
         return found.draft
 
     def spread(self, stage: StageProblem, draft: Draft) -> None:
@@ -125,3 +132,40 @@ class StageJob:
     def _priced_bounds(self) -> list[int]:
         bounds = self.facts.lower_ns.items()
         return [bound + self.stage.price(pair) for pair, bound in bounds if self.stage.has(pair)]
+
+
+@dataclass(frozen=True)
+class LeanJob:
+    """One solve of a stage for one pair of ends within less memory than there is."""
+
+    facts: StageFacts
+    pair: Pair
+    memory_bytes: tuple[int, ...]
+    """What the stage may use in each memory."""
+
+    def run(self, effort: Effort, stopper: Stopper) -> Proof:
+        """Search, then prove. Any thread."""
+        return search_and_prove(
+            self.stage.problem, self._starts(), self.facts.lower_ns[self.pair], effort, stopper
+        )
+
+    def learn(self, proof: Proof) -> None:
+        """Keep the plan; the bound is none without the limit. Not thread-safe."""
+        if proof.steps is not None:
+            local = self.stage.without_ends(proof.steps)[1]
+            time_ns = self.stage.problem.native.simulate(proof.steps).makespan_ns
+            self.facts.offer(self.pair, local, time_ns)
+
+    @cached_property
+    def stage(self) -> StageProblem:
+        """The problem with smaller memories."""
+        entry_ns, exit_ns = {self.pair[0]: 0}, {self.pair[1]: 0}
+        return StageProblem(self.facts.place, entry_ns, exit_ns, self.memory_bytes)
+
+    def _starts(self) -> list[Draft]:
+        native = self.stage.problem.native
+        order = baselines.critical_path_order(native)
+        return [
+            native.heft(range(len(native.cluster.devices))),
+            baselines.order_place(native, order),
+        ]

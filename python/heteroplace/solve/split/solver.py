@@ -12,19 +12,28 @@ every plan that is returned fits.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from heteroplace.model.plan import Step
 from heteroplace.native.schedule import Draft
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
+from heteroplace.solve.base import (
+    MAX_CPSAT_TASKS,
+    Problem,
+    SolveOptions,
+    SolveResult,
+    make_result,
+    report,
+)
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.bounds.modules import find_modules
 from heteroplace.solve.bounds.subproblem import spine
 from heteroplace.solve.cpsat import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import MAX_TASKS_TO_BOUND, report_draft, run_search
 from heteroplace.solve.split.chain import Stage, find_chain
 from heteroplace.solve.split.chain_split import ChainSplit
-from heteroplace.solve.split.channel_split import ChannelSplit
+from heteroplace.solve.split.channel_split import ChannelSplit, find_paths
+from heteroplace.solve.split.exact import search_and_prove
+from heteroplace.solve.split.memory import overflow
 from heteroplace.solve.split.pool import Budget, Pool
 from heteroplace.solve.starts import Starts
 
@@ -147,9 +156,9 @@ class _Split:
         split.start(self._steps)
         while True:
             self._bound_ns = max(self._bound_ns, split.bound_ns())
-            steps = split.steps()
-            if not self._problem.native.draft_of(steps).violation:
-                self._offer("stages", steps)
+            lacking = overflow(self._problem, split.steps())
+            if not any(lacking):
+                self._offer("stages", split.steps())
             self._report()
             if self._is_done() or not split.improve():
                 break
@@ -157,30 +166,62 @@ class _Split:
         solves = sum(facts.num_solves for facts in split.classes)
         note = f"{len(stages)} stages, {len(split.classes)} distinct, {solves} exact solves"
         self._notes.append(("chain", split.best_ns(), note))
+        if any(lacking) and not self._is_done():
+            self._mend_memory(split, lacking)
+
+    def _mend_memory(self, split: ChainSplit, lacking: tuple[int, ...]) -> None:
+        """Each stage fits, all together do not: leaner plans of stages, then the whole again."""
+        steps = split.make_lean(lacking)
+        names = [memory.name for memory in self._problem.cluster.memories]
+        short = ", ".join(f"{n} {b} bytes" for n, b in zip(names, lacking, strict=True) if b)
+        note = f"the best chain lacks {short}; leaner stages"
+        if steps is None:
+            self._notes.append(("lean stages", None, f"{note}: no chain was found to fit"))
+        else:
+            self._offer("lean stages", steps, note)
+        self._solve_whole()
+
+    def _solve_whole(self) -> None:
+        """The whole at once: exactly if it is small, else by search."""
+        if len(self._problem.graph.tasks) > MAX_CPSAT_TASKS:
+            self._search("search again", self._drafts(), self._left_s())
+            return
+        pool = self._pool(self._left_s())
+        if pool.is_over():
+            return
+        job = partial(search_and_prove, self._problem, self._drafts(), self._bound_ns)
+        proof = pool.run([job])[0]
+        self._was_interrupted |= pool.was_interrupted
+        self._bound_ns = max(self._bound_ns, proof.bound_ns)
+        if proof.steps is not None:
+            self._offer("whole", proof.steps)
+        self._report()
 
     def _solve_channels(self) -> None:
         inner = spine(self._problem)
-        path = find_modules(inner.graph)
-        if path is None or len(path.modules) < 2:
+        paths = find_paths(inner.graph)
+        if not paths:
             self._notes.append(("modules", None, "left out: the graph has no narrow cuts"))
-            self._search("search again", self._drafts(), self._left_s())
+            self._solve_whole()
             return
         last = _CHANNEL_SEARCH_SHARE * self._options.time_limit_s
         pool = self._pool(self._left_s() - last)
-        split = ChannelSplit(inner, path, pool)
-        while True:
-            self._bound_ns = max(self._bound_ns, split.bound_ns())
-            self._report()
-            if self._is_done() or not split.improve():
-                break
-        self._was_interrupted |= pool.was_interrupted
         starts = self._drafts()
-        if len(inner.graph.tasks) == len(self._problem.graph.tasks):
-            split.add_plan(self._steps)
-            found = split.barrier_plan()
-            if found is not None:
-                self._notes.append(("barriers", found[0], f"{len(path.modules)} modules"))
-                starts.append(split.without_barriers(found[1]))
+        for path in paths:
+            split = ChannelSplit(inner, path, pool)
+            while not self._is_done():
+                self._bound_ns = max(self._bound_ns, split.bound_ns())
+                self._report()
+                if not split.improve():
+                    break
+                self._was_interrupted |= pool.was_interrupted
+            self._notes.append(("modules", None, f"{len(path.modules)}: bound {split.bound_ns()}"))
+            if path is paths[0] and len(inner.graph.tasks) == len(self._problem.graph.tasks):
+                split.add_plan(self._steps)
+                found = split.barrier_plan()
+                if found is not None:
+                    self._notes.append(("barriers", found[0], f"{len(path.modules)} modules"))
+                    starts.append(split.without_barriers(found[1]))
         if not self._is_done():
             self._search("without barriers", starts, self._left_s())
 

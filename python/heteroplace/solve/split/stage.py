@@ -125,7 +125,14 @@ class Place:
 class StageProblem:
     """The problem of one stage with prices at its ends."""
 
-    def __init__(self, place: Place, entry_ns: Prices, exit_ns: Prices) -> None:
+    def __init__(
+        self,
+        place: Place,
+        entry_ns: Prices,
+        exit_ns: Prices,
+        memory_bytes: Sequence[int] | None = None,
+    ) -> None:
+        """`memory_bytes`: what the stage may use in each memory; None: as much as there is."""
         self.place = place
         self.entry_ns = entry_ns
         self.exit_ns = exit_ns
@@ -135,6 +142,10 @@ class StageProblem:
         whole = place.problem
         is_end = not (self._has_entry and self._has_exit)
         self._cluster = whole.cluster if is_end else replace(whole.cluster, host=None)
+        if memory_bytes is not None:
+            pairs = zip(self._cluster.memories, memory_bytes, strict=True)
+            memories = tuple(replace(memory, bytes=max(1, size)) for memory, size in pairs)
+            self._cluster = replace(self._cluster, memories=memories)
         self.problem = Problem(graph, self._cluster, self._costs(graph))
         self._first_device = {
             device.memory: index for index, device in reversed([*enumerate(whole.cluster.devices)])
@@ -233,7 +244,8 @@ class StageProblem:
 
     def with_ends(self, pair: Pair, local: Sequence[LocalStep]) -> tuple[Step, ...]:
         """Return local steps as a plan of this problem, with the two ends."""
-        shift, steps = int(self._has_entry), []
+        shift = int(self._has_entry)
+        steps: list[Step] = []
         if self._has_entry:
             steps.append(Run(0, self._first_device[pair[0]]))
         exit_device = -1
