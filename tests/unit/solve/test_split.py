@@ -23,7 +23,7 @@ from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit, Pattern
 from heteroplace.solve.split.pool import Budget, Pool
 from heteroplace.solve.split.programme import end_prices, shortest_path, value
-from heteroplace.solve.split.stage import NO_END, Place, StageProblem
+from heteroplace.solve.split.stage import NO_END, Place, StageProblem, split_steps
 from tests.instances import given_costs, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.strategies import Instance, num_cases
@@ -220,9 +220,10 @@ def test_stage_plans_are_translated_there_and_back() -> None:
     problem = get_instance("rwnn/er10x5").build()
     steps = get_solver("heft").solve(problem, QUICK).plan.steps
     found = []
-    for stage in find_chain(problem):
+    stages = find_chain(problem)
+    for stage, share in zip(stages, split_steps(problem, stages, steps), strict=True):
         place = Place(problem, stage)
-        local = place.local_steps(steps)
+        local = place.local_steps(share)
         found.extend(place.steps(local))
         entry, exit_ = dict.fromkeys(place.entries, 3), dict.fromkeys(place.exits, 5)
         part = StageProblem(place, entry, exit_)

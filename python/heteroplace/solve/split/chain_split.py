@@ -19,7 +19,7 @@ from heteroplace.solve.split.facts import LeanJob, StageFacts, StageJob
 from heteroplace.solve.split.memory import fitting_chain
 from heteroplace.solve.split.pool import Pool
 from heteroplace.solve.split.programme import end_prices, shortest_path, value
-from heteroplace.solve.split.stage import NO_END, Key, Place, StageProblem
+from heteroplace.solve.split.stage import NO_END, Key, Pair, Place, StageProblem, split_steps
 
 _LEAN_SHARES = (0.75, 0.5, 0.25)
 """Parts of what the fastest plan of a stage uses that leaner ones may use."""
@@ -41,8 +41,7 @@ class ChainSplit:
 
     def start(self, plan: Sequence[Step]) -> None:
         """Find first bounds and plans for all pairs, beginning from a plan of the whole."""
-        for place, facts in zip(self.places, self.facts, strict=True):
-            self._offer_part(place, facts, plan)
+        self._offer_parts(plan)
         for facts in self.classes:
             self._bound(facts)
             if not self._pool.is_over():
@@ -134,26 +133,32 @@ class ChainSplit:
         facts = self.facts[index]
         return StageJob(facts, StageProblem(facts.place, entry_ns, exit_ns))
 
-    def _offer_part(self, place: Place, facts: StageFacts, plan: Sequence[Step]) -> None:
-        """Keep what a plan of the whole has for a stage."""
-        local = place.local_steps(plan)
-        devices = {step.task: step.device for step in plan if isinstance(step, Run)}
+    def _offer_parts(self, plan: Sequence[Step]) -> None:
+        """Keep what a plan of the whole has for each stage."""
         memory_of = [device.memory for device in self._problem.cluster.devices]
-        stage = place.stage
-        pair = (
-            NO_END if stage.entry is None else memory_of[devices[stage.entry]],
-            NO_END if stage.exit is None else memory_of[devices[stage.exit]],
-        )
-        stage_problem = StageProblem(facts.place, {pair[0]: 0}, {pair[1]: 0})
-        times = stage_problem.problem.native.simulate(stage_problem.with_ends(pair, local))
-        facts.offer(pair, local, times.makespan_ns)
+        home = {step.task: memory_of[step.device] for step in plan if isinstance(step, Run)}
+        parts: dict[tuple[int, Pair], StageProblem] = {}
+        shares = split_steps(self._problem, [place.stage for place in self.places], plan)
+        for place, facts, steps in zip(self.places, self.facts, shares, strict=True):
+            stage = place.stage
+            pair = (
+                NO_END if stage.entry is None else home[stage.entry],
+                NO_END if stage.exit is None else home[stage.exit],
+            )
+            key = (id(facts), pair)
+            if key not in parts:
+                parts[key] = StageProblem(facts.place, {pair[0]: 0}, {pair[1]: 0})
+            local = place.local_steps(steps)
+            times = parts[key].problem.native.simulate(parts[key].with_ends(pair, local))
+            facts.offer(pair, local, times.makespan_ns)
 
     def _bound(self, facts: StageFacts) -> None:
         """First bounds: one for all pairs."""
-        place = facts.place
-        free = StageProblem(place, dict.fromkeys(place.entries, 0), dict.fromkeys(place.exits, 0))
-        bound = lower_bound(free.problem).ns
-        facts.is_too_large = len(free.problem.graph.tasks) > MAX_CPSAT_TASKS
-        facts.lower_ns = {(a, b): bound for a in place.entries for b in place.exits}
-        for pair in facts.upper:
+        place, bound = facts.place, 0
+        facts.is_too_large = len(place.stage.tasks) + 2 > MAX_CPSAT_TASKS
+        if not self._pool.is_over():
+            entry_ns, exit_ns = dict.fromkeys(place.entries, 0), dict.fromkeys(place.exits, 0)
+            bound = lower_bound(StageProblem(place, entry_ns, exit_ns).problem).ns
+        facts.lower_ns = {(a, b): 0 for a in place.entries for b in place.exits}
+        for pair in facts.lower_ns:
             facts.prove(pair, bound)

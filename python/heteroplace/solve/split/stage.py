@@ -29,7 +29,6 @@ LocalStep = tuple[int, int, int, int]
 """(0, task, device, -1) or (1, tensor, destination, source); tasks and tensors by their positions
 in the stage, so that equal stages share plans."""
 Key = tuple[object, ...]
-_EXIT_LABEL = "exit of the stage"
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,7 @@ class Place:
     def key(self) -> Key:
         """Equal for stages that are the same problem under other names."""
         graph, native = self.problem.graph, self.problem.native
-        task_of = {task: index for index, task in enumerate(self.stage.tasks)}
-        tensor_of = {tensor: index for index, tensor in enumerate(self.tensors)}
+        task_of, tensor_of = self._task_of, self._tensor_of
         outputs = set() if self.problem.cluster.host is None else set(graph.outputs)
         groups: dict[int, int] = {}
         tensors = tuple(
@@ -105,21 +103,44 @@ class Place:
             for kind, subject, place, src in local
         ]
 
-    def local_steps(self, steps: Sequence[Step]) -> tuple[LocalStep, ...]:
-        """Return those of a plan of the whole that belong to this stage."""
-        task_of = {task: index for index, task in enumerate(self.stage.tasks)}
-        tensor_of = {tensor: index for index, tensor in enumerate(self.tensors)}
-        inside: list[LocalStep] = []
-        for step in steps:
-            if isinstance(step, Run):
-                if step.task in task_of:
-                    inside.append((0, task_of[step.task], step.device, -1))
-            elif step.tensor in tensor_of:
-                made = self.problem.graph.tensors[step.tensor].producer
-                # What the exit makes is copied in the next stage.
-                if made is None or made != self.stage.exit:
-                    inside.append((1, tensor_of[step.tensor], step.dst, step.src))
-        return tuple(inside)
+    def local_steps(self, steps: Iterable[Step]) -> tuple[LocalStep, ...]:
+        """Return steps of this stage in its own terms."""
+        task_of, tensor_of = self._task_of, self._tensor_of
+        return tuple(
+            (0, task_of[step.task], step.device, -1)
+            if isinstance(step, Run)
+            else (1, tensor_of[step.tensor], step.dst, step.src)
+            for step in steps
+        )
+
+    @cached_property
+    def _task_of(self) -> dict[int, int]:
+        return {task: index for index, task in enumerate(self.stage.tasks)}
+
+    @cached_property
+    def _tensor_of(self) -> dict[int, int]:
+        return {tensor: index for index, tensor in enumerate(self.tensors)}
+
+
+def split_steps(
+    problem: Problem, stages: Sequence[Stage], steps: Iterable[Step]
+) -> list[list[Step]]:
+    """Return the steps of each stage: its runs, and the copies of what it makes or reads first.
+
+    What an exit makes is copied in the stage behind it.
+    """
+    stage_of = {task: index for index, stage in enumerate(stages) for task in stage.tasks}
+    exits = {stage.exit for stage in stages}
+    found: list[list[Step]] = [[] for _ in stages]
+    for step in steps:
+        if isinstance(step, Run):
+            index = stage_of[step.task]
+        else:
+            made = problem.graph.tensors[step.tensor].producer
+            # Inputs are only copied where there is a host, and then all in the first stage.
+            index = 0 if made is None else stage_of[made] + (made in exits)
+        found[index].append(step)
+    return found
 
 
 class StageProblem:
@@ -155,6 +176,7 @@ class StageProblem:
         place, graph = self.place, self.place.problem.graph
         builder = TaskGraphBuilder(f"{graph.name}, {len(place.stage.tasks)} tasks")
         names = {tensor: f"v{index}" for index, tensor in enumerate(place.tensors)}
+        exit_label = self._exit_label()
         if self._has_entry:
             builder.add_task(Task("entry", "entry"), [])
         for index, tensor in enumerate(place.tensors):
@@ -166,8 +188,8 @@ class StageProblem:
         for task in place.stage.tasks:
             original = graph.tasks[task]
             label = original.together
-            if task == place.stage.exit and label is None:
-                label = _EXIT_LABEL
+            if task == place.stage.exit:
+                label = exit_label
             part = Task(
                 f"t{task}",
                 original.op,
@@ -181,11 +203,22 @@ class StageProblem:
                 builder.add_tensor(part.name, num_bytes=size, name=names[tensor])
         if self._has_exit:
             assert place.stage.exit is not None
-            label = graph.tasks[place.stage.exit].together or _EXIT_LABEL
             reads = [names[tensor] for tensor in graph.task_outputs[place.stage.exit]]
-            builder.add_task(Task("exit", "exit", together=label), reads)
+            builder.add_task(Task("exit", "exit", together=exit_label), reads)
         outputs = [names[tensor] for tensor in graph.outputs if tensor in names]
         return builder.finalize(outputs)
+
+    def _exit_label(self) -> str:
+        """The label of the exit, or one that no task has."""
+        place, tasks = self.place, self.place.problem.graph.tasks
+        label = None if place.stage.exit is None else tasks[place.stage.exit].together
+        if label is not None:
+            return label
+        others = {tasks[task].together for task in place.stage.tasks}
+        label = "exit"
+        while label in others:
+            label += "'"
+        return label
 
     def _costs(self, graph: TaskGraph) -> CostTable:
         whole = self.place.problem
