@@ -20,7 +20,7 @@ from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.base import ProgressReport
 from heteroplace.solve.split.chain import find_chain
 from heteroplace.solve.split.chain_split import ChainSplit
-from heteroplace.solve.split.channel_split import ChannelSplit, Pattern
+from heteroplace.solve.split.channel_split import ChannelSplit
 from heteroplace.solve.split.pool import Budget, Pool
 from heteroplace.solve.split.programme import end_prices, shortest_path, value
 from heteroplace.solve.split.stage import NO_END, Place, StageProblem, split_steps
@@ -133,17 +133,10 @@ def test_two_channels_take_14_behind_a_barrier_and_10_without() -> None:
     problem = problem_of(two_channels())
     path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),), 0, 5)
     split = ChannelSplit(problem, path, pool())
-    # Both tasks of 6 on one device, so that no copy passes the barrier.
-    split.patterns = [
-        [Pattern((0, 2, 1), (0, 0, 1), 0), Pattern((0, 1, 2), (1, 1, 0), 0)],
-        [Pattern((3, 4, 5), (1, 0, 1), 0), Pattern((3, 4, 5), (0, 1, 0), 0)],
-    ]
-    times = [[], []]
-    for index, found in enumerate(split.patterns):
-        split.patterns[index] = []
-        for pattern in found:
-            split._add(index, pattern.order, pattern.device)
-        times[index] = [pattern.time_ns for pattern in split.patterns[index]]
+    # Each module as short as it can be, and its channels on the same devices on both sides.
+    for devices in ((0, 0, 1), (1, 1, 0)):
+        split.add_pattern(0, (0, 2, 1), (devices[0], devices[2], devices[1]))
+        split.add_pattern(1, (3, 4, 5), (devices[1], devices[2], devices[0]))
     while split.improve():
         pass
     assert split.bound_ns() == 9

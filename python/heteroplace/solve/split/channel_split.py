@@ -101,7 +101,7 @@ class ChannelSplit:
         for index, tasks in enumerate(self._path.modules):
             inside = set(tasks)
             runs = [s for s in steps if isinstance(s, Run) and s.task in inside]
-            self._add(index, [s.task for s in runs], [s.device for s in runs])
+            self.add_pattern(index, [s.task for s in runs], [s.device for s in runs])
 
     def barrier_plan(self) -> tuple[int, list[Pattern]] | None:
         """Return the best chain of patterns and its time; None: a module has no pattern."""
@@ -143,9 +143,10 @@ class ChannelSplit:
             return
         tasks = self._path.modules[index]
         runs = [step for step in proof.steps if isinstance(step, Run)]
-        self._add(index, [tasks[step.task] for step in runs], [step.device for step in runs])
+        self.add_pattern(index, [tasks[step.task] for step in runs], [step.device for step in runs])
 
-    def _add(self, index: int, order: Sequence[int], devices: Sequence[int]) -> None:
+    def add_pattern(self, index: int, order: Sequence[int], devices: Sequence[int]) -> None:
+        """Take a pattern of a module: its tasks in an order, and the device of each of those."""
         tasks = self._path.modules[index]
         local = {task: position for position, task in enumerate(tasks)}
         placement = [0] * len(tasks)
