@@ -62,11 +62,11 @@ class Parts:
         self._solve(part, facts, limit, threads)
         return True
 
-    def waiting(self, critical: tuple[Part, ...], max_tasks: int) -> list[Part]:
-        """Return critical parts that a solve may improve, of equal ones one, those with the fewest
-        tries first; larger ones are left out."""
+    def waiting(self, critical: tuple[Part, ...] | None, max_tasks: int) -> list[Part]:
+        """Return those of some parts (None: of all) that a solve may improve, of equal ones one,
+        those with the fewest tries first; larger ones are left out."""
         found: dict[Key, Part] = {}
-        for part in critical:
+        for part in tuple(self._key) if critical is None else critical:
             if not self._of(part).is_final and len(part) <= max_tasks:
                 found.setdefault(self._key[part], part)
         return sorted(found.values(), key=lambda p: (self._of(p).tries, -len(p), p))

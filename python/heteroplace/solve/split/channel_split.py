@@ -75,10 +75,11 @@ class ChannelSplit:
         """Return what is proven about the whole."""
         return self._recursion.bound()[0]
 
-    def improve(self) -> bool:
-        """Solve the parts that the bound depends on, one round; False: there is none, or no
-        budget."""
-        waiting = self._recursion.parts.waiting(self._recursion.bound()[1], _MAX_PART_TASKS)
+    def improve(self, *, is_thorough: bool = False) -> bool:
+        """Solve the parts that the bound is a sum of, one round; False: there is none, or no
+        budget. `is_thorough`: all parts, one of which may be in a larger sum."""
+        critical = None if is_thorough else self._recursion.bound()[1]
+        waiting = self._recursion.parts.waiting(critical, _MAX_PART_TASKS)
         if not waiting or self._pool.is_over():
             return False
         jobs = []

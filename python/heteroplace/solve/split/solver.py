@@ -206,24 +206,31 @@ class _Split:
             return
         last = _CHANNEL_SEARCH_SHARE * self._options.time_limit_s
         pool = self._pool(self._left_s() - last)
+        splits = [ChannelSplit(inner, path, pool) for path in paths]
+        for is_thorough in (False, True):
+            for split in splits:
+                self._prove_parts(split, pool, is_thorough)
+        for split in splits:
+            note = f"bound {split.bound_ns()} ns over {len(split.patterns)} modules"
+            self._notes.append(("modules", None, note))
         starts = self._drafts()
-        for path in paths:
-            split = ChannelSplit(inner, path, pool)
-            while not self._is_done():
-                self._bound_ns = max(self._bound_ns, split.bound_ns())
-                self._report()
-                if not split.improve():
-                    break
-                self._was_interrupted |= pool.was_interrupted
-            self._notes.append(("modules", None, f"{len(path.modules)}: bound {split.bound_ns()}"))
-            if path is paths[0] and len(inner.graph.tasks) == len(self._problem.graph.tasks):
-                split.add_plan(self._steps)
-                found = split.barrier_plan()
-                if found is not None:
-                    self._notes.append(("barriers", found[0], f"{len(path.modules)} modules"))
-                    starts.append(split.without_barriers(found[1]))
+        if len(inner.graph.tasks) == len(self._problem.graph.tasks):
+            splits[0].add_plan(self._steps)
+            found = splits[0].barrier_plan()
+            if found is not None:
+                self._notes.append(("barriers", found[0], f"{len(found[1])} modules"))
+                starts.append(splits[0].without_barriers(found[1]))
         if not self._is_done():
             self._search("without barriers", starts, self._left_s())
+
+    def _prove_parts(self, split: ChannelSplit, pool: Pool, is_thorough: bool) -> None:
+        """Solve parts as long as there are any and the budget allows."""
+        while not self._is_done():
+            self._bound_ns = max(self._bound_ns, split.bound_ns())
+            self._report()
+            if not split.improve(is_thorough=is_thorough):
+                break
+            self._was_interrupted |= pool.was_interrupted
 
     def _drafts(self) -> list[Draft]:
         return [self._problem.native.draft_of(self._steps)]
