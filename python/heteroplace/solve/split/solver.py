@@ -26,7 +26,7 @@ from heteroplace.solve.base import (
 )
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.bounds.subproblem import spine
-from heteroplace.solve.cpsat import ITERATIONS_PER_DETERMINISTIC_SECOND
+from heteroplace.solve.cpsat import ITERATIONS_PER_DETERMINISTIC_SECOND, run_cpsat
 from heteroplace.solve.heft import check_possible, no_placement_error
 from heteroplace.solve.search import MAX_TASKS_TO_BOUND, report_draft, run_search
 from heteroplace.solve.split.chain import Stage, find_chain
@@ -83,7 +83,7 @@ class _Split:
         share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", drafts or [draft], share * options.time_limit_s)
         if self._best_ns is None:
-            raise no_placement_error(problem)
+            self._find_any_plan()
         try:
             if not self._is_done():
                 self._solve_parts(stages)
@@ -98,6 +98,17 @@ class _Split:
             was_interrupted=self._was_interrupted,
             candidates=tuple(self._notes),
         )
+
+    def _find_any_plan(self) -> None:
+        """No heuristic plan fits: only the exact model of a small whole may find one."""
+        problem, options = self._problem, self._options
+        if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
+            raise no_placement_error(problem)
+        end = run_cpsat(problem, None, options, max(0.1, self._left_s()), self._bound_ns)
+        if end.steps is None:
+            raise no_placement_error(problem, is_proven=end.is_infeasible)
+        self._bound_ns = max(self._bound_ns, end.bound_ns)
+        self._offer("whole", end.steps, "no heuristic plan fits")
 
     def _solve_parts(self, stages: tuple[Stage, ...]) -> None:
         if len(stages) > 1:
