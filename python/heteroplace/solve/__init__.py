@@ -39,6 +39,7 @@ for _name, _module, _class_name in (
     ("cpsat", "exact.cpsat", "CpSatSolver"),
     ("moirai", "exact.moirai", "MoiraiSolver"),
     ("lns", "lns.solver", "LnsSolver"),
+    ("split", "split.solver", "SplitSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
     ("pipeline", "pipeline", "PipelineSolver"),
 ):

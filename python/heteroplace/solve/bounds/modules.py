@@ -116,19 +116,20 @@ class ModuleRecursion:
         whole = self._opt(self._path.modules[last])
         for module in range(last - 1, -1, -1):
             tasks = self._path.modules[module]
-            whole = max(
+            whole = self._at_least_load(
+                tasks,
                 self._opt(tasks) + self._rest(module, tasks, memo),
                 whole + self._least_before(module, tasks),
-                self._load_from(tasks),
-                key=_ns,
             )
         return whole.ns, whole.parts
 
     def _opt(self, tasks: Part) -> _Value:
         return _Value(self.parts.bound_ns(tasks), (tasks,)) if tasks else _ZERO
 
-    def _load_from(self, tasks: Part) -> _Value:
-        """Load of some tasks and of all that comes after them, in all modules."""
+    def _at_least_load(self, tasks: Part, *sums: _Value) -> _Value:
+        """The largest of some sums, and no less than the load of some tasks and of all that comes
+        after them, in all modules. The load is of no part: those of the sum could still beat it."""
+        best = max(sums, key=_ns)
         if tasks not in self._load:
             waiting, seen = list(tasks), set(tasks)
             while waiting:
@@ -137,7 +138,7 @@ class ModuleRecursion:
                         seen.add(other)
                         waiting.append(other)
             self._load[tasks] = self.parts.load_ns(tuple(sorted(seen)))
-        return _Value(self._load[tasks])
+        return _Value(max(best.ns, self._load[tasks]), best.parts)
 
     def _rest(self, module: int, tasks: Part, memo: dict[tuple[int, Part], _Value]) -> _Value:
         """Least over the outputs in `tasks` of what comes after one, in all later modules."""
@@ -163,11 +164,10 @@ class ModuleRecursion:
             inside = set(tasks)
             inputs = [dst for src, dst in self._path.boundaries[module].channels if src in inside]
             deepest = max((self._from(module + 1, dst, memo) for dst in inputs), key=_ns)
-            memo[module, tasks] = max(
+            memo[module, tasks] = self._at_least_load(
+                tasks,
                 self._opt(tasks) + self._rest(module, tasks, memo),
                 deepest + self._least_before(module, tasks),
-                self._load_from(tasks),
-                key=_ns,
             )
         return memo[module, tasks]
 

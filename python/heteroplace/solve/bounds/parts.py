@@ -62,6 +62,22 @@ class Parts:
         self._solve(part, facts, limit, threads)
         return True
 
+    def waiting(self, critical: tuple[Part, ...] | None, max_tasks: int) -> list[Part]:
+        """Return those of some parts (None: of all) that a solve may improve, of equal ones one,
+        those with the fewest tries first; larger ones are left out."""
+        found: dict[Key, Part] = {}
+        for part in tuple(self._key) if critical is None else critical:
+            if not self._of(part).is_final and len(part) <= max_tasks:
+                found.setdefault(self._key[part], part)
+        return sorted(found.values(), key=lambda p: (self._of(p).tries, -len(p), p))
+
+    def learn(self, tasks: Part, bound_ns: int, is_final: bool) -> None:
+        """Keep what a solve of a part proved."""
+        facts = self._of(tasks)
+        facts.bound_ns = max(facts.bound_ns, bound_ns)
+        facts.is_final = facts.is_final or is_final
+        facts.tries += 1
+
     def _of(self, tasks: Part) -> _Facts:
         if tasks not in self._key:
             self._key[tasks] = part_key(self._problem, tasks)

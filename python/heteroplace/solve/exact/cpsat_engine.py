@@ -17,6 +17,7 @@ from heteroplace.errors import SolverError
 from heteroplace.solve.base import ProgressReport, SolveOptions
 from heteroplace.solve.exact.formulation import Formulation, Sum
 from heteroplace.solve.exact.incumbent import EngineEnd
+from heteroplace.solve.exact.load_rows import load_rows
 from heteroplace.solve.exact.schedule import NOT_TAKEN, Schedule
 
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
@@ -36,7 +37,7 @@ def solve_by_cpsat(
     SolverError
         Times or sizes are too large for CP-SAT.
     """
-    model = _Model(formulation, incumbent)
+    model = CpSatModel(formulation, incumbent)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = time_limit_s
     solver.parameters.num_search_workers = options.threads
@@ -62,7 +63,7 @@ def solve_by_cpsat(
     return EngineEnd(None, formulation.bound_ns, status == cp_model.INFEASIBLE)
 
 
-class _Model:
+class CpSatModel:
     """The model and its variables, with the hint."""
 
     def __init__(self, formulation: Formulation, incumbent: Schedule | None) -> None:
@@ -88,6 +89,7 @@ class _Model:
         self._add_task_rules()
         self._add_transfer_rules()
         self._add_memory()
+        self._add_load_rows()
         self.model.minimize(self._makespan)
         if incumbent is not None:
             self._add_hint(incumbent)
@@ -192,6 +194,23 @@ class _Model:
                 self._largest.append((largest, sizes))
                 terms.append(largest)
             model.add(cp_model.LinearExpr.sum(terms) <= row.room_bytes)
+
+    def _add_load_rows(self) -> None:
+        """Redundant, but without them little is proven; see `load_rows`."""
+        formulation = self._formulation
+        for row in load_rows(formulation.problem.graph):
+            begin = 0 if row.before is None else self._finish[row.before]
+            end = self._makespan if row.after is None else self._start[row.after]
+            loads: dict[int, list[cp_model.LinearExpr]] = {}
+            for task in row.tasks:
+                for index in formulation.of_activity[task]:
+                    choice = formulation.choices[index]
+                    for unit in choice.resources:
+                        loads.setdefault(unit, []).append(
+                            choice.duration_ns * self._literals[index]
+                        )
+            for load in loads.values():
+                self.model.add(end >= begin + cp_model.LinearExpr.sum(load))
 
     def _add_hint(self, schedule: Schedule) -> None:
         """A complete hint: CP-SAT silently drops one that leaves out a variable."""

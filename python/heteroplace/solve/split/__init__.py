@@ -1,0 +1,1 @@
+"""MILP-SPLIT of DiviML: modules solved exactly, put together by dynamic programming."""

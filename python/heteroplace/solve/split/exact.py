@@ -1,0 +1,139 @@
+"""One stage, or any small problem, to the optimum: CP-SAT on one thread that others can stop."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+from heteroplace.model.plan import Step
+from heteroplace.native.schedule import Draft
+from heteroplace.solve.base import Problem
+from heteroplace.solve.exact.cpsat_engine import CpSatModel
+from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
+
+_EVALUATIONS_PER_TASK = 5000
+"""Schedules that are tried before a part is solved exactly."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long one solve may take."""
+
+    time_limit_s: float
+    deterministic_s: float | None
+    """CP-SAT's deterministic seconds; None: only the wall time counts."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What one solve found."""
+
+    steps: tuple[Step, ...] | None
+    """The best plan; None: there is none that fits, or the solve did not begin."""
+    bound_ns: int
+    is_final: bool
+    """More time gains nothing: the optimum is known."""
+    deterministic_s: float
+    """What it took."""
+
+
+class Stopper:
+    """Ends all solves that run, and those to come. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_set = False  # guarded by _lock, as is _running
+        self._running: list[cp_model.CpSolver] = []
+
+    def stop(self) -> None:
+        """End all solves."""
+        with self._lock:
+            self._is_set = True
+            for solver in self._running:
+                solver.stop_search()
+
+    def enter(self, solver: cp_model.CpSolver) -> bool:
+        """Note a solve that begins; False if it must not."""
+        with self._lock:
+            self._running.append(solver)
+            return not self._is_set
+
+    def leave(self, solver: cp_model.CpSolver) -> None:
+        """Note the end of a solve."""
+        with self._lock:
+            self._running.remove(solver)
+
+
+def search_and_prove(
+    problem: Problem, starts: Sequence[Draft], bound_ns: int, effort: Effort, stopper: Stopper
+) -> Proof:
+    """Improve plans by search, then prove the best one or find a shorter one. Any thread.
+
+    Parameters
+    ----------
+    bound_ns
+        What is proven already.
+    """
+    native = problem.native
+    found = native.search(
+        starts,
+        max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
+        time_limit_s=effort.time_limit_s / 4,
+        seed=effort.seed,
+        bound_ns=bound_ns,
+        finds_bound=False,
+    )
+    fitting = [draft for draft in (found.draft, *starts) if draft.violation == 0]
+    if not fitting:
+        return Proof(None, bound_ns, False, 0.0)
+    best = min(fitting, key=native.makespan_ns)
+    return prove(problem, best.steps, bound_ns, effort, stopper)
+
+
+def prove(
+    problem: Problem, incumbent: Sequence[Step], bound_ns: int, effort: Effort, stopper: Stopper
+) -> Proof:
+    """Look for a plan shorter than `incumbent`, or prove that there is none.
+
+    Parameters
+    ----------
+    incumbent
+        A plan that fits.
+    bound_ns
+        What is proven already.
+    """
+    best_ns = problem.native.simulate(incumbent).makespan_ns
+    if best_ns <= bound_ns:
+        return Proof(tuple(incumbent), bound_ns, True, 0.0)
+    formulation = formulate(problem, bound_ns)
+    model = CpSatModel(formulation, schedule_of_steps(formulation, incumbent))
+    solver = cp_model.CpSolver()
+    solver.parameters.num_search_workers = 1
+    solver.parameters.random_seed = effort.seed
+    solver.parameters.max_time_in_seconds = max(0.01, effort.time_limit_s)
+    # Signals belong to the caller's thread: see Stopper.
+    solver.parameters.catch_sigint_signal = False
+    if effort.deterministic_s is not None:
+        solver.parameters.max_deterministic_time = effort.deterministic_s
+    try:
+        if not stopper.enter(solver):
+            return Proof(tuple(incumbent), bound_ns, False, 0.0)
+        status = solver.solve(model.model)
+    finally:
+        stopper.leave(solver)
+    used = solver.response_proto.deterministic_time
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
+        raise AssertionError(f"a model with a plan became {solver.status_name(status)}")
+    bound_ns = max(bound_ns, round(solver.best_objective_bound))
+    steps = tuple(incumbent)
+    if status != cp_model.UNKNOWN:
+        found = steps_of_schedule(formulation, model.read(solver))
+        found_ns = problem.native.simulate(found).makespan_ns
+        if found_ns < best_ns:
+            steps, best_ns = found, found_ns
+    return Proof(steps, min(bound_ns, best_ns), bound_ns >= best_ns, used)

@@ -1,0 +1,248 @@
+"""MILP-SPLIT: modules solved exactly, joined by dynamic programming, with the proven bound.
+
+DiviML, section IV. A graph with bridges or articulation points is a chain of stages
+(`chain_split.py`), and what comes out is optimal if all that matters is solved in time. Other
+graphs are cut where a few channels cross (`channel_split.py`): there the plan is a start for the
+search, and the bound is recursive.
+
+Unlike DiviML it starts from the best plan of the search, which is never lost; and memory counts:
+every plan that is returned fits.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from heteroplace.model.plan import Step
+from heteroplace.native.schedule import Draft
+from heteroplace.solve.base import (
+    MAX_CPSAT_TASKS,
+    Problem,
+    SolveOptions,
+    SolveResult,
+    make_result,
+    report,
+)
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.bounds.subproblem import spine
+from heteroplace.solve.exact.cpsat import run_cpsat
+from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
+from heteroplace.solve.heft import check_possible, no_placement_error
+from heteroplace.solve.search import MAX_TASKS_TO_BOUND, report_draft, run_search
+from heteroplace.solve.split.chain import Stage, find_chain
+from heteroplace.solve.split.chain_split import ChainSplit
+from heteroplace.solve.split.channel_split import ChannelSplit, find_paths
+from heteroplace.solve.split.exact import search_and_prove
+from heteroplace.solve.split.memory import overflow
+from heteroplace.solve.split.pool import Budget, Pool
+from heteroplace.solve.starts import Starts
+
+_START_SHARE = 0.1
+"""Part of the time for plans to begin with."""
+_CHAIN_SEARCH_SHARE = 0.05
+"""Part of the time for the search of the whole before a chain is solved stage by stage."""
+_CHANNEL_SEARCH_SHARE = 0.25
+"""The same before modules with several channels are solved; and again behind them."""
+
+
+class SplitSolver:
+    """Divide and conquer with exact parts."""
+
+    name = "split"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`."""
+        return _Split(problem, options).run()
+
+
+class _Split:
+    """One solve: the best plan and bound so far, and the clock."""
+
+    def __init__(self, problem: Problem, options: SolveOptions) -> None:
+        self._problem = problem
+        self._options = options
+        self._begin = time.perf_counter()
+        self._was_interrupted = False
+        self._bound_ns = 0
+        self._best_ns: int | None = None
+        self._steps: tuple[Step, ...] = ()
+        self._notes: list[tuple[str, int | None, str]] = []
+
+    def run(self) -> SolveResult:
+        problem, options = self._problem, self._options
+        check_possible(problem)
+        starts = Starts(problem)
+        name, draft = starts.first()
+        if draft.violation == 0:
+            report_draft(problem, options, name, self._begin, draft)
+            self._offer(name, draft.steps)
+        if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
+            self._bound_ns = lower_bound(problem).ns
+        stages = find_chain(problem)
+        drafts = [d for _, d in starts.drafts(_START_SHARE * options.time_limit_s)]
+        share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
+        self._search("search", drafts or [draft], share * options.time_limit_s)
+        if self._best_ns is None:
+            self._find_any_plan()
+        try:
+            if not self._is_done():
+                self._solve_parts(stages)
+        except KeyboardInterrupt:
+            self._was_interrupted = True
+        return make_result(
+            problem,
+            problem.native.plan(self._steps, f"split seed {options.seed}"),
+            self._bound_ns,
+            SplitSolver.name,
+            time.perf_counter() - self._begin,
+            was_interrupted=self._was_interrupted,
+            candidates=tuple(self._notes),
+        )
+
+    def _find_any_plan(self) -> None:
+        """No heuristic plan fits: only the exact model of a small whole may find one."""
+        problem, options = self._problem, self._options
+        if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
+            raise no_placement_error(problem)
+        end = run_cpsat(problem, None, options, max(0.1, self._left_s()), self._bound_ns)
+        if end.steps is None:
+            raise no_placement_error(problem, is_proven=end.is_infeasible)
+        self._bound_ns = max(self._bound_ns, end.bound_ns)
+        self._offer("whole", end.steps, "no heuristic plan fits")
+
+    def _solve_parts(self, stages: tuple[Stage, ...]) -> None:
+        if len(stages) > 1:
+            self._solve_chain(stages)
+        else:
+            self._solve_channels()
+
+    def _is_done(self) -> bool:
+        return self._was_interrupted or self._best_ns == self._bound_ns
+
+    def _left_s(self) -> float:
+        return self._options.time_limit_s - (time.perf_counter() - self._begin)
+
+    def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> None:
+        """Keep a plan that fits if it is the best so far."""
+        time_ns = self._problem.native.simulate(steps).makespan_ns
+        self._notes.append((name, time_ns, note))
+        if self._best_ns is None or time_ns < self._best_ns:
+            self._best_ns, self._steps = time_ns, steps
+
+    def _report(self) -> None:
+        steps = self._steps
+        report(
+            self._options,
+            SplitSolver.name,
+            self._begin,
+            self._best_ns,
+            self._bound_ns,
+            lambda: self._problem.native.plan(steps, SplitSolver.name),
+        )
+
+    def _search(self, name: str, starts: list[Draft], time_limit_s: float) -> None:
+        end = run_search(
+            self._problem, starts, self._options, max(0.01, time_limit_s), self._bound_ns
+        )
+        self._was_interrupted |= end.was_interrupted
+        self._bound_ns = max(self._bound_ns, end.bound_ns)
+        if end.draft.violation == 0:
+            self._offer(name, end.draft.steps, f"{end.num_evaluations} schedules tried")
+
+    def _pool(self, time_limit_s: float) -> Pool:
+        options = self._options
+        limit = options.iterations
+        return Pool(
+            Budget(
+                time.perf_counter() + time_limit_s,
+                None if limit is None else limit / ITERATIONS_PER_DETERMINISTIC_SECOND,
+                options.seed,
+                options.threads,
+            )
+        )
+
+    def _solve_chain(self, stages: tuple[Stage, ...]) -> None:
+        pool = self._pool(self._left_s())
+        split = ChainSplit(self._problem, stages, pool)
+        split.start(self._steps)
+        while True:
+            self._bound_ns = max(self._bound_ns, split.bound_ns())
+            lacking = overflow(self._problem, split.steps())
+            if not any(lacking):
+                self._offer("stages", split.steps())
+            self._report()
+            if self._is_done() or not split.improve():
+                break
+        self._was_interrupted |= pool.was_interrupted
+        solves = sum(facts.num_solves for facts in split.classes)
+        note = f"{len(stages)} stages, {len(split.classes)} distinct, {solves} exact solves"
+        self._notes.append(("chain", split.best_ns(), note))
+        if any(lacking) and not self._is_done():
+            self._mend_memory(split, lacking)
+
+    def _mend_memory(self, split: ChainSplit, lacking: tuple[int, ...]) -> None:
+        """Each stage fits, all together do not: leaner plans of stages, then the whole again."""
+        steps = split.make_lean(lacking)
+        names = [memory.name for memory in self._problem.cluster.memories]
+        short = ", ".join(f"{n} {b} bytes" for n, b in zip(names, lacking, strict=True) if b)
+        note = f"the best chain lacks {short}; leaner stages"
+        if steps is None:
+            self._notes.append(("lean stages", None, f"{note}: no chain was found to fit"))
+        else:
+            self._offer("lean stages", steps, note)
+        self._solve_whole()
+
+    def _solve_whole(self) -> None:
+        """The whole at once: exactly if it is small, else by search."""
+        if len(self._problem.graph.tasks) > MAX_CPSAT_TASKS:
+            self._search("search again", self._drafts(), self._left_s())
+            return
+        pool = self._pool(self._left_s())
+        if pool.is_over():
+            return
+        job = partial(search_and_prove, self._problem, self._drafts(), self._bound_ns)
+        proof = pool.run([job])[0]
+        self._was_interrupted |= pool.was_interrupted
+        self._bound_ns = max(self._bound_ns, proof.bound_ns)
+        if proof.steps is not None:
+            self._offer("whole", proof.steps)
+        self._report()
+
+    def _solve_channels(self) -> None:
+        inner = spine(self._problem)
+        paths = find_paths(inner.graph)
+        if not paths:
+            self._notes.append(("modules", None, "left out: the graph has no narrow cuts"))
+            self._solve_whole()
+            return
+        last = _CHANNEL_SEARCH_SHARE * self._options.time_limit_s
+        pool = self._pool(self._left_s() - last)
+        splits = [ChannelSplit(inner, path, pool) for path in paths]
+        for is_thorough in (False, True):
+            for split in splits:
+                self._prove_parts(split, pool, is_thorough)
+        for split in splits:
+            note = f"bound {split.bound_ns()} ns over {len(split.patterns)} modules"
+            self._notes.append(("modules", None, note))
+        starts = self._drafts()
+        if len(inner.graph.tasks) == len(self._problem.graph.tasks):
+            splits[0].add_plan(self._steps)
+            found = splits[0].barrier_plan()
+            if found is not None:
+                self._notes.append(("barriers", found[0], f"{len(found[1])} modules"))
+                starts.append(splits[0].without_barriers(found[1]))
+        if not self._is_done():
+            self._search("without barriers", starts, self._left_s())
+
+    def _prove_parts(self, split: ChannelSplit, pool: Pool, is_thorough: bool) -> None:
+        """Solve parts as long as there are any and the budget allows."""
+        while not self._is_done():
+            self._bound_ns = max(self._bound_ns, split.bound_ns())
+            self._report()
+            if not split.improve(is_thorough=is_thorough):
+                break
+            self._was_interrupted |= pool.was_interrupted
+
+    def _drafts(self) -> list[Draft]:
+        return [self._problem.native.draft_of(self._steps)]
