@@ -45,13 +45,17 @@ def instance(
     cluster: Cluster,
     num_bytes: int = 10,
     weight_bytes: int = 0,
+    tensor_bytes: Mapping[str, int] | None = None,
 ) -> Instance:
-    """Tasks with one output each; every sink's output is returned; costs are given."""
+    """Tasks with one output each; every sink's output is returned; costs are given.
+
+    An output has `num_bytes`, or what `tensor_bytes` has for its task.
+    """
     builder = TaskGraphBuilder("worked")
     for name in run_ns:
         reads = [f"{src}.0" for src, dst in edges if dst == name]
         builder.add_task(Task(name, "op", weight_bytes=weight_bytes), reads)
-        builder.add_tensor(name, num_bytes=num_bytes)
+        builder.add_tensor(name, num_bytes=(tensor_bytes or {}).get(name, num_bytes))
     sources = {src for src, _ in edges}
     graph = builder.finalize([f"{name}.0" for name in run_ns if name not in sources])
     return Instance(graph, cluster, given_costs(graph, cluster, run_ns))

@@ -55,6 +55,10 @@ class SolverError(HeteroPlaceError):
     """A solver was asked for something that it cannot do, or an option is out of range."""
 
 
+class SolverLicenceError(SolverError):
+    """A solver's licence is missing, or too small for the model."""
+
+
 class PlanError(HeteroPlaceError):
     """A plan breaks a rule of the execution model, or belongs to another graph or cluster."""
 

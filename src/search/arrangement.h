@@ -30,7 +30,11 @@ class Arrangement {
   /*! \brief Lowest and highest position where a task may stand, others staying. */
   std::pair<int, int> Range(int task) const;
 
-  /*! \brief Puts tasks on devices at the positions of the order from `first` on, for good. */
+  /*!
+   * \brief Puts tasks on devices at the positions of the order from `first` on, for good.
+   * \param tasks Those that are at these positions, in their new order, which must be topological.
+   * \param devices For each of them; one for all of a group.
+   */
   void Replace(int first, std::span<const int> tasks, std::span<const int> devices);
 
   /*! \brief Makes the changes since the latest Keep or Undo final. */

@@ -13,6 +13,17 @@ struct Node {
   int id;
 };
 
+/*! \brief Latest first; of what starts at once what was decided last, a task after its copies. */
+void SortFromTheEnd(std::vector<Node>& nodes, int num_tasks) {
+  std::sort(nodes.begin(), nodes.end(), [num_tasks](const Node& left, const Node& right) {
+    if (left.start_ns != right.start_ns) return left.start_ns > right.start_ns;
+    if (left.position != right.position) return left.position > right.position;
+    const bool is_left_copy = left.id >= num_tasks, is_right_copy = right.id >= num_tasks;
+    if (is_left_copy != is_right_copy) return is_right_copy;
+    return left.id > right.id;
+  });
+}
+
 }  // namespace
 
 void Tails::Find(std::span<const int64_t> finish_ns, std::span<const ScheduledCopy> copies,
@@ -28,90 +39,109 @@ void Tails::Find(std::span<const int64_t> finish_ns, std::span<const ScheduledCo
     nodes.push_back(
         {copies[copy].start_ns, copy_position[copy], num_tasks + static_cast<int>(copy)});
   }
-  // Latest first; of what starts at once first what was decided last, and a task after its copies.
-  std::sort(nodes.begin(), nodes.end(), [num_tasks](const Node& left, const Node& right) {
-    if (left.start_ns != right.start_ns) return left.start_ns > right.start_ns;
-    if (left.position != right.position) return left.position > right.position;
-    const bool is_left_copy = left.id >= num_tasks, is_right_copy = right.id >= num_tasks;
-    if (is_left_copy != is_right_copy) return is_right_copy;
-    return left.id > right.id;
-  });
+  SortFromTheEnd(nodes, num_tasks);
+  const size_t num_slots = static_cast<size_t>(piece_.num_tensors) * piece_.num_memories;
   task_tail_ns_.assign(static_cast<size_t>(num_tasks), 0);
+  copy_tail_.assign(num_slots, CopyTail());
   uses_.assign(static_cast<size_t>(problem_.num_resources), {});
-  std::vector<int64_t> next_ns(static_cast<size_t>(problem_.num_resources), 0);
-  std::vector<int64_t> read_ns(static_cast<size_t>(piece_.num_tensors) * piece_.num_memories, 0);
+  std::vector<int64_t> read_ns(num_slots, 0);  // behind the arrival of a tensor in a memory
   std::vector<int64_t> copied_ns(static_cast<size_t>(piece_.num_tensors), 0);
-  const auto slot = [this](int tensor, int memory) {
-    return static_cast<size_t>(tensor) * piece_.num_memories + static_cast<size_t>(memory);
-  };
-  const auto use = [&](std::span<const int> resources, const Node& node, int64_t finish,
-                       int64_t behind) {
-    for (int resource : resources) behind = std::max(behind, next_ns[resource]);
-    const int64_t tail = finish - node.start_ns + behind;
-    for (int resource : resources) {
-      next_ns[resource] = tail;
-      uses_[resource].push_back({node.start_ns, finish, node.position, tail});
-    }
-    return tail;
-  };
   for (const Node& node : nodes) {
-    if (node.id < num_tasks) {
-      const int task = node.id;
-      const int device = arrangement_.device()[task];
-      const int memory = problem_.device_memory[device];
-      int64_t behind = 0;
-      for (int tensor : piece_.makes[task]) {
-        behind = std::max({behind, read_ns[slot(tensor, memory)], copied_ns[tensor]});
-      }
-      const int64_t tail = use(problem_.device_units[device], node, finish_ns[task], behind);
-      task_tail_ns_[task] = tail;
-      for (int tensor : piece_.reads[task]) {
-        int64_t& read = read_ns[slot(tensor, memory)];
-        read = std::max(read, tail);
-      }
-    } else {
-      const ScheduledCopy& copy = copies[static_cast<size_t>(node.id - num_tasks)];
-      const int64_t tail = use(problem_.route_resources[problem_.Pair(copy.src, copy.dst)], node,
-                               copy.finish_ns, read_ns[slot(copy.tensor, copy.dst)]);
+    if (node.id >= num_tasks) {
+      const size_t index = static_cast<size_t>(node.id - num_tasks);
+      const ScheduledCopy& copy = copies[index];
+      const size_t slot = Slot(copy.tensor, copy.dst);
+      const int64_t tail = AddUse(problem_.route_resources[problem_.Pair(copy.src, copy.dst)],
+                                  {copy.start_ns, copy.finish_ns, node.position, read_ns[slot]});
+      copy_tail_[slot] = {copy.src, node.position, tail};
       copied_ns[copy.tensor] = std::max(copied_ns[copy.tensor], tail);
+      continue;
+    }
+    const int task = node.id;
+    const int device = arrangement_.device()[task];
+    const int home = problem_.device_memory[device];
+    int64_t behind = 0;
+    for (int tensor : piece_.makes[task]) {
+      behind = std::max(behind, copied_ns[tensor]);
+      for (int memory = 0; memory < problem_.num_memories; ++memory) {
+        if (!NeedsNoCopy(tensor, home, memory)) continue;
+        behind = std::max(behind, read_ns[Slot(tensor, memory)]);
+      }
+    }
+    const int64_t tail = AddUse(problem_.device_units[device],
+                                {node.start_ns, finish_ns[task], node.position, behind});
+    task_tail_ns_[task] = tail;
+    for (int tensor : piece_.reads[task]) {
+      int64_t& read = read_ns[Slot(tensor, home)];
+      read = std::max(read, tail);
     }
   }
+}
+
+/*!
+ * \brief Adds the use of resources, before all of those added so far; returns the time behind its
+ * start.
+ * \param use With the time behind its finish, but for later uses of the resources, as tail_ns.
+ */
+int64_t Tails::AddUse(std::span<const int> resources, const Use& use) {
+  Use added = use;
+  for (int resource : resources) {
+    const std::vector<Use>& uses = uses_[resource];
+    // One of no length that starts at the same time does not wait for this one.
+    const auto next = std::find_if(uses.rbegin(), uses.rend(), [&](const Use& later) {
+      return later.start_ns >= use.finish_ns;
+    });
+    if (next != uses.rend()) added.tail_ns = std::max(added.tail_ns, next->tail_ns);
+  }
+  added.tail_ns += use.finish_ns - use.start_ns;
+  for (int resource : resources) uses_[resource].push_back(added);
+  return added.tail_ns;
+}
+
+/*! \brief Time behind the end of all uses of a resource that were decided before a position. */
+int64_t Tails::ResourceTail(const std::vector<Use>& uses, int position) const {
+  int64_t end = 0;
+  for (const Use& use : uses) {
+    if (use.position < position) end = std::max(end, use.finish_ns);
+  }
+  int64_t tail = Horizon::kUnused;
+  for (const Use& use : uses) {
+    if (use.start_ns < end) break;
+    if (use.position >= position) tail = std::max(tail, use.tail_ns);
+  }
+  return tail;
 }
 
 Horizon Tails::At(int position) const {
   Horizon horizon;
   horizon.position = position;
   for (const std::vector<Use>& uses : uses_) {
-    // What comes behind all that was decided before the position.
-    int64_t end = 0;
-    for (const Use& use : uses) {
-      if (use.position < position) end = std::max(end, use.finish_ns);
-    }
-    int64_t tail = Horizon::kUnused;
-    for (const Use& use : uses) {
-      if (use.start_ns < end) break;
-      if (use.position >= position) tail = use.tail_ns;
-    }
-    horizon.resource_tail_ns.push_back(tail);
+    horizon.resource_tail_ns.push_back(ResourceTail(uses, position));
   }
-  std::vector<int64_t> tail_ns(piece_.num_memories, Horizon::kUnused);
+  std::vector<uint8_t> is_sent(static_cast<size_t>(piece_.num_tensors), 0);
+  for (int tensor : piece_.host_outputs) is_sent[tensor] = 1;
+  std::vector<int64_t> tail_ns(piece_.num_memories);
   for (int tensor = 0; tensor < piece_.num_tensors; ++tensor) {
     const int producer = piece_.producer[tensor];
-    if (producer < 0 || arrangement_.position()[producer] >= position) continue;
+    const bool is_later = producer >= 0 && arrangement_.position()[producer] >= position;
     std::fill(tail_ns.begin(), tail_ns.end(), Horizon::kUnused);
     for (int reader : piece_.readers[tensor]) {
       if (arrangement_.position()[reader] < position) continue;
       int64_t& tail = tail_ns[problem_.device_memory[arrangement_.device()[reader]]];
       tail = std::max(tail, task_tail_ns_[reader]);
     }
-    for (size_t memory = 0; memory < tail_ns.size(); ++memory) {
+    if (is_sent[tensor] != 0) tail_ns[problem_.host] = std::max<int64_t>(tail_ns[problem_.host], 0);
+    for (int memory = 0; memory < problem_.num_memories; ++memory) {
       if (tail_ns[memory] == Horizon::kUnused) continue;
-      horizon.waiting.push_back({tensor, static_cast<int>(memory), tail_ns[memory]});
-    }
-  }
-  for (int tensor : piece_.host_outputs) {
-    if (arrangement_.position()[piece_.producer[tensor]] < position) {
-      horizon.waiting.push_back({tensor, problem_.host, 0});
+      if (is_later) {
+        const int home = arrangement_.Home(tensor);
+        if (home != memory && NeedsNoCopy(tensor, home, memory)) ++horizon.num_unreachable;
+        continue;
+      }
+      const CopyTail& copy = copy_tail_[Slot(tensor, memory)];
+      const bool is_copied = copy.src != Horizon::kNoCopy && copy.position >= position;
+      horizon.waiting.push_back(
+          {tensor, memory, tail_ns[memory], is_copied ? copy.src : Horizon::kNoCopy, copy.tail_ns});
     }
   }
   return horizon;

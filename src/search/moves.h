@@ -15,7 +15,10 @@ class Moves {
   Moves(const Problem& problem, const Piece& piece, const Branches& branches,
         Arrangement& arrangement, Random& random);
 
-  /*! \brief From now on moves only tasks at positions in [first, last), and no groups. */
+  /*!
+   * \brief From now on moves only tasks at positions in [first, last) of the order, within them;
+   * branches, and groups to other devices, only if that is everything.
+   */
   void StayWithin(int first, int last);
   /*! \brief Makes a random move; false if it changed nothing. */
   bool Propose();

@@ -88,10 +88,12 @@ int64_t PieceEvaluator::Replay(int begin, Mode mode) {
       ++index;
       if (IsEnd(index, position, mode)) {
         end_checkpoint_ = index;
-        const int64_t behind =
-            horizon_ == nullptr ? suffix_makespan_[index] : MakespanBehind(*horizon_);
-        trial_makespan_ns_ = std::max(trial_makespan_ns_, behind);
-        trial_unreachable_ += all_unreachable_ - checkpoints_[index].num_unreachable;
+        if (horizon_ != nullptr) {
+          RunBehind(*horizon_);
+        } else {
+          trial_makespan_ns_ = std::max(trial_makespan_ns_, suffix_makespan_[index]);
+          trial_unreachable_ += num_unreachable_ - checkpoints_[index].num_unreachable;
+        }
         return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : kNever;
       }
       if (mode != Mode::kTrial) Save(trial_checkpoints_[index]);
@@ -111,60 +113,6 @@ bool PieceEvaluator::IsEnd(int index, int position, Mode mode) const {
   if (mode == Mode::kAgain) return index == end_checkpoint_;
   return may_converge_ && position > arrangement_.last_changed() && dirty_until_ < position &&
          HasConverged(index);
-}
-
-/*! \brief The makespan if all behind the horizon stays as it is. */
-int64_t PieceEvaluator::MakespanBehind(const Horizon& horizon) const {
-  int64_t makespan = 0;
-  for (int resource = 0; resource < problem_.num_resources; ++resource) {
-    const int64_t tail = horizon.resource_tail_ns[resource];
-    if (tail == Horizon::kUnused) continue;
-    const int64_t free = resource < problem_.num_units
-                             ? unit_free_ns_[resource]
-                             : lanes_[static_cast<size_t>(resource - problem_.num_units)].end_ns();
-    makespan = std::max(makespan, free + tail);
-  }
-  for (const Horizon::Waiting& waiting : horizon.waiting) {
-    const int home = arrangement_.Home(waiting.tensor);
-    const size_t slot = static_cast<size_t>(waiting.tensor) * piece_.num_memories +
-                        static_cast<size_t>(waiting.memory);
-    const Arrival& arrival = arrivals_[slot];
-    int64_t arrives = finish_ns_[piece_.producer[waiting.tensor]];
-    if (home != waiting.memory) {
-      const bool is_there = arrival.evaluation == evaluation_ || arrival.position < begin_;
-      const int64_t duration = piece_.Transfer(waiting.tensor, home, waiting.memory);
-      if (duration == kImpossible) return kNever - 1;
-      arrives = is_there ? arrival.time_ns : arrives + duration;
-    }
-    makespan = std::max(makespan, arrives + waiting.tail_ns);
-  }
-  return makespan;
-}
-
-void PieceEvaluator::Look(int first, const Horizon* horizon) {
-  const bool is_fresh = horizon_ == nullptr;
-  const size_t end =
-      horizon == nullptr ? checkpoints_.size() : static_cast<size_t>(horizon->position / spacing_);
-  horizon_ = horizon;
-  if (is_fresh) {
-    if (horizon == nullptr) return;
-    behind_made_.assign(made_.begin() + static_cast<std::ptrdiff_t>(checkpoints_[end].num_made),
-                        made_.end());
-    std::reverse(behind_made_.begin(), behind_made_.end());
-    made_.resize(checkpoints_[end].num_made);
-    return;
-  }
-  // What was copied behind the last horizon must be copied again, or it is not there.
-  while (!behind_made_.empty() &&
-         (horizon == nullptr || arrivals_[behind_made_.back().slot].position < horizon->position)) {
-    made_.push_back(behind_made_.back());
-    behind_made_.pop_back();
-  }
-  end_checkpoint_ = static_cast<int>(end);
-  limit_ns_ = kNever;
-  Restore(checkpoints_[first / spacing_]);
-  Replay(first / spacing_ * spacing_, Mode::kAgain);
-  KeepReplay();
 }
 
 bool PieceEvaluator::IsLate() const {
@@ -209,8 +157,7 @@ int64_t PieceEvaluator::Arrive(int tensor, int memory, int position) {
   const int producer = piece_.producer[tensor];
   const int64_t made = producer < 0 ? 0 : finish_ns_[producer];
   if (home < 0 || home == memory) return made;
-  const size_t slot =
-      static_cast<size_t>(tensor) * piece_.num_memories + static_cast<size_t>(memory);
+  const size_t slot = Slot(tensor, memory);
   const Arrival& arrival = arrivals_[slot];
   if (arrival.evaluation == evaluation_ || arrival.position < begin_) return arrival.time_ns;
   const int64_t time = MakeCopy(tensor, slot, home, memory, made);
@@ -339,7 +286,6 @@ void PieceEvaluator::KeepReplay() {
       static_cast<int64_t>(trial_made_.size()) - static_cast<int64_t>(made_end - made_begin);
   KeepCopies(made_begin, made_end);
   if (horizon_ != nullptr) return;
-  all_unreachable_ = num_unreachable_;
   // Where the replay met the kept state again, units had run other tasks for other times.
   std::vector<int64_t>& more_load_ns = load_ns_;
   for (size_t unit = 0; unit < more_load_ns.size() && !is_to_end; ++unit) {
@@ -395,17 +341,6 @@ void PieceEvaluator::Reject() {
   }
   finish_undo_.clear();
   arrival_undo_.clear();
-}
-
-void PieceEvaluator::FindTails(Tails& tails) {
-  const std::vector<ScheduledCopy> copies = Copies();
-  std::vector<int> position;
-  for (const ScheduledCopy& copy : copies) {
-    const size_t slot =
-        static_cast<size_t>(copy.tensor) * piece_.num_memories + static_cast<size_t>(copy.dst);
-    position.push_back(arrivals_[slot].position);
-  }
-  tails.Find(finish_ns_, copies, position);
 }
 
 std::vector<ScheduledCopy> PieceEvaluator::Copies() {

@@ -40,11 +40,14 @@ class PieceEvaluator {
   void Reject();
 
   /*!
-   * \brief Evaluates from a position on, where the arrangement may have changed for good, up to a
-   * horizon, which must be what is kept from the latest Evaluate. Changes are then tried up to
-   * there, and the makespan is what the horizon says; nullptr: up to the end. Horizons and
-   * positions must not go back until then.
-   * \param horizon At a multiple of spacing(); must outlive its use.
+   * \brief Evaluates again from a position on, where the arrangement may have changed for good, up
+   * to a horizon, or to the end for nullptr; keeps the result.
+   *
+   * Changes may then be tried before the horizon only, and the makespan and what is unreachable are
+   * what the horizon says. Up to the next Look to the end the horizons must be of one FindTails and
+   * must not go back, and behind them the arrangement must stay as it was then.
+   * \param first Before the horizon; nothing before it has changed since the latest Look.
+   * \param horizon At a multiple of spacing(), before the last task; must outlive its use.
    */
   void Look(int first, const Horizon* horizon);
   /*! \brief Tasks between checkpoints. */
@@ -94,6 +97,9 @@ class PieceEvaluator {
   void KeepReplay();
   /*! \brief Busy time of a resource that is no unit. */
   Lane& LaneOf(int resource) { return lanes_[static_cast<size_t>(resource - problem_.num_units)]; }
+  size_t Slot(int tensor, int memory) const {
+    return static_cast<size_t>(tensor) * piece_.num_memories + static_cast<size_t>(memory);
+  }
   int64_t Arrive(int tensor, int memory, int position);
   int64_t MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready);
   void CopyOutputs();
@@ -101,7 +107,7 @@ class PieceEvaluator {
   void Restore(const Checkpoint& checkpoint);
   bool IsEnd(int index, int position, Mode mode) const;
   bool HasConverged(int index) const;
-  int64_t MakespanBehind(const Horizon& horizon) const;
+  void RunBehind(const Horizon& horizon);
   void NoteChange(int tensor, int memory);
   void KeepCopies(size_t made_begin, size_t made_end);
   void KeepSuffixes();
@@ -123,8 +129,6 @@ class PieceEvaluator {
   std::vector<int64_t> block_makespan_;   // [num_checkpoints], of the tasks up to the next one
   int64_t makespan_ns_ = 0;
   int64_t num_unreachable_ = 0;
-  int64_t all_unreachable_ = 0;        // the same in the latest result up to the end
-  std::vector<MadeCopy> behind_made_;  // copies behind the horizon then, latest first
   // The replay under way.
   std::vector<int64_t> unit_free_ns_;  // [num_units]
   std::vector<int64_t> load_ns_;       // [num_units], of the tasks so far

@@ -16,6 +16,8 @@ namespace {
 constexpr double kLastHeat = 0.00005;  // temperature at the end, as a part of the time
 constexpr double kPriceGain = 0.15;    // relative change of a price per share taken too much
 constexpr double kMostGain = 0.5;      // logarithm of the largest change
+constexpr double kMostPrice = 1e4;     // makespans per room; beyond, times are lost in rounding
+constexpr double kMostLimit = 9e18;    // ns, less than the largest int64_t
 constexpr int kLookAhead = 1;          // checkpoints behind a stretch that are evaluated with it
 constexpr int64_t kStopInterval = 64;  // evaluations between two looks at `stop`
 
@@ -59,19 +61,21 @@ class Annealer {
 
   /*!
    * \brief Makes memories dearer of which a stretch took more than its share, and others cheaper.
-   * \param used_before [num_memories], bytes in use before the stretch.
+   * \param used_before [num_memories], bytes in use before the stretch was annealed.
    */
   void AdjustPrices(std::span<const int64_t> used_before, int first, int last) {
     const double step = static_cast<double>(last - first);
+    const double time = std::max(1.0, static_cast<double>(evaluator_.makespan_ns()));
     const double left = static_cast<double>(piece_.num_tasks - first) / step;  // such stretches
     for (size_t memory = 0; memory < price_.size(); ++memory) {
       const double before = static_cast<double>(used_before[memory]);
       const double share = (static_cast<double>(options_.target_bytes[memory]) - before) / left;
       const double taken = static_cast<double>(arrangement_.used()[memory]) - before;
-      const double even = static_cast<double>(std::max<int64_t>(1, goal_.limit_bytes[memory])) *
-                          step / piece_.num_tasks;
+      const double room = static_cast<double>(std::max<int64_t>(1, goal_.limit_bytes[memory]));
+      const double even = room * step / piece_.num_tasks;
       price_[memory] *=
           std::exp(std::clamp(kPriceGain * (taken - share) / even, -kMostGain, kMostGain));
+      price_[memory] = std::min(price_[memory], kMostPrice * time / room);
     }
   }
 
@@ -179,7 +183,8 @@ class Annealer {
     const int64_t over = value_.violation % kUnreachablePenalty;
     if (violation > over || price > limit) return false;
     const bool is_relief = violation < over || value_.violation >= kUnreachablePenalty;
-    const int64_t limit_ns = is_relief ? kNever : static_cast<int64_t>(limit - price);
+    const int64_t limit_ns =
+        is_relief ? kNever : static_cast<int64_t>(std::min(limit - price, kMostLimit));
     const int64_t time = evaluator_.Try(limit_ns);
     // Of what is unreachable the last evaluation tells.
     if (time == kNever) {

@@ -41,8 +41,8 @@ struct AnnealOptions {
   uint64_t seed = 0;
   double first_heat = 0.01;  // temperature at the beginning, as a part of the time of the piece
   // Stretches of the order annealed one after the other, with prices of their own.
-  int stretch = 0;                    // tasks of one; 0: all tasks together
-  std::vector<int64_t> target_bytes;  // [num_memories], that prices aim at
+  int stretch = 0;                    // tasks of one, at least 2; 0: all tasks together
+  std::vector<int64_t> target_bytes;  // [num_memories], use at the end that prices aim at
   std::vector<double> price;          // [num_memories], ns per byte to begin with
 };
 
@@ -52,7 +52,7 @@ struct AnnealOutcome {
   PieceValue value;
   int64_t time_ns = 0;
   int64_t evaluations = 0;
-  std::vector<double> price;  // [num_memories], of the last stretch
+  std::vector<double> price;  // [num_memories], ns per byte after the last stretch; else empty
 };
 
 /*!
@@ -60,7 +60,9 @@ struct AnnealOutcome {
  *
  * Moves: a task, a branch or a part of one, a chain or a window of the order to another device; two
  * tasks' or branches' devices exchanged; a task or a branch shifted in the order. The same seed and
- * number of evaluations give the same result, unless `stop` becomes true.
+ * number of evaluations give the same result, unless `stop` becomes true. Stretch by stretch, all
+ * behind the next checkpoints is a horizon (see Horizon), single tasks are moved, not branches or
+ * groups, and the result is the end of the walk if that is better than the start.
  *
  * \param branches As found by FindBranches.
  */

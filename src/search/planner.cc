@@ -18,7 +18,7 @@ constexpr int kMaxDoublings = 6;            // of the length of a job, if there 
 constexpr int kSmallPiece = 256;            // tasks; larger ones are searched stretch by stretch
 constexpr std::array<int, 3> kStretches = {256, 512, 1024};  // tasks of a stretch, by round
 constexpr double kFill = 0.98;                               // of the room that prices aim at
-constexpr double kStretchHeat = 0.003;
+constexpr double kStretchHeat = 0.003;   // temperature, as a part of the time of the stretch
 constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of stretches
 constexpr int64_t kMostOfRun = 300'000;  // evaluations of a run, unless the first has more
 constexpr std::array<double, 2> kFirstPrices = {0.5, 1.0};  // by run, makespans per room
@@ -125,14 +125,6 @@ std::vector<Job> JobPlanner::StretchJobs(const Pattern& best, int round) const {
   return jobs;
 }
 
-void JobPlanner::UsePrices(const std::vector<Job>& jobs) {
-  if (jobs.empty() || jobs.front().options.stretch == 0) return;
-  const auto best = std::min_element(
-      jobs.begin(), jobs.end(),
-      [](const Job& left, const Job& right) { return left.outcome.value < right.outcome.value; });
-  stretch_price_ = best->outcome.price;
-}
-
 std::vector<Job> JobPlanner::ChainJobs(std::span<const double> price, int round) {
   const std::vector<double> slack = selector_.Slack(price);
   const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
@@ -196,6 +188,14 @@ void JobPlanner::AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const
     if (problem_.device_memory[device] != exit) job.goal.exit_ns[device] = Patterns::kNoCost;
   }
   jobs.push_back(std::move(job));
+}
+
+void JobPlanner::UsePrices(const std::vector<Job>& jobs) {
+  if (jobs.empty() || jobs.front().options.stretch == 0) return;
+  const auto best = std::min_element(
+      jobs.begin(), jobs.end(),
+      [](const Job& left, const Job& right) { return left.outcome.value < right.outcome.value; });
+  stretch_price_ = best->outcome.price;
 }
 
 }  // namespace heteroplace

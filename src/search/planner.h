@@ -29,7 +29,10 @@ class JobPlanner {
   JobPlanner(const Problem& problem, const Chain& chain, const Patterns& patterns,
              const Selector& selector, uint64_t seed);
 
-  /*! \brief Independent runs over a graph of one piece, from the best plan and from the starts. */
+  /*!
+   * \brief Independent runs over a graph of one piece: from the best plan and from the starts, or
+   * stretch by stretch from the best plan if it is large.
+   */
   std::vector<Job> OnePieceJobs(const std::vector<SearchStart>& starts, int best_pattern,
                                 int round);
   /*!
@@ -37,8 +40,9 @@ class JobPlanner {
    * pieces, time and nearness to the best path, and the less it was searched so far.
    * \param price [num_memories], ns per byte
    */
-  void UsePrices(const std::vector<Job>& jobs);
   std::vector<Job> ChainJobs(std::span<const double> price, int round);
+  /*! \brief Takes the prices that the best of some stretch jobs ended with, for the next round. */
+  void UsePrices(const std::vector<Job>& jobs);
 
  private:
   int64_t LeastLength(int piece_class) const;
@@ -54,10 +58,10 @@ class JobPlanner {
   const Selector& selector_;
   uint64_t seed_;
   Random random_;
-  std::vector<int64_t> spent_;  // [num_classes][num_memories^2], evaluations of jobs
-  std::vector<double> stretch_price_;
-  int64_t steps_ = 0;            // tasks times evaluations of all jobs
-  std::vector<int> num_pieces_;  // [num_classes]
+  std::vector<int64_t> spent_;         // [num_classes][num_memories^2], evaluations of jobs
+  std::vector<double> stretch_price_;  // [num_memories], ns per byte; empty before the first round
+  int64_t steps_ = 0;                  // tasks times evaluations of all jobs
+  std::vector<int> num_pieces_;        // [num_classes]
 };
 
 }  // namespace heteroplace

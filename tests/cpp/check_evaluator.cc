@@ -21,24 +21,6 @@ int64_t num_converged = 0, num_converged_with_changes = 0;
 /*! \brief Tries that a limit cut short, and those that kept it. */
 int64_t num_late = 0, num_in_time = 0;
 
-/*! \brief A random placement and order of one piece of a problem. */
-struct Start {
-  std::vector<int> device, order;
-  int entry = 0;
-};
-
-Start MakeStart(const Problem& problem, const Chain& chain, int index, Random& random) {
-  Start start;
-  const int begin = chain.first_task[index], end = chain.first_task[index + 1];
-  const std::vector<int> device = RandomDevices(problem, random);
-  start.device.assign(device.begin() + begin, device.begin() + end);
-  for (int task : RandomOrder(problem, random)) {
-    if (task >= begin && task < end) start.order.push_back(task - begin);
-  }
-  start.entry = random.Below(problem.num_memories);
-  return start;
-}
-
 /*! \brief Memory by the static rule and load, by looking at all tasks and tensors. */
 void CheckSums(const Problem& problem, const Piece& piece, const Arrangement& arrangement) {
   std::vector<int64_t> used(piece.num_memories, 0), load(problem.num_units, 0);
@@ -174,7 +156,7 @@ void TryOne(const Problem& problem, const Piece& piece, Arrangement& arrangement
 void Walk(const Problem& problem, const Chain& chain, int index, int steps, Random& random) {
   const Piece& piece = chain.classes[chain.piece_class[index]];
   const Branches branches = FindBranches(piece);
-  const Start start = MakeStart(problem, chain, index, random);
+  const PieceStart start = RandomStart(problem, chain, index, random);
   Arrangement arrangement(problem, piece);
   arrangement.Load(start.device, start.order, start.entry);
   PieceEvaluator evaluator(problem, piece, arrangement);
@@ -225,14 +207,7 @@ void WalkOverLargePiece(Random& random) {
   shape.output_percent = random.Below(2) == 0 ? 1 : 50;
   const Problem problem = MakeProblem(shape, random);
   const Chain chain = Decompose(problem);
-  int largest = 0;
-  for (int index = 1; index < chain.num_pieces(); ++index) {
-    const auto size = [&](int piece) {
-      return chain.first_task[piece + 1] - chain.first_task[piece];
-    };
-    if (size(index) > size(largest)) largest = index;
-  }
-  Walk(problem, chain, largest, 40, random);
+  Walk(problem, chain, LargestPiece(chain), 40, random);
 }
 
 }  // namespace

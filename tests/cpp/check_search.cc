@@ -102,6 +102,38 @@ void SameForAnyThreads(Random& random) {
   }
 }
 
+/*!
+ * \brief Pieces that are searched stretch by stretch: sound, never worse than the starts, the same
+ * for any number of threads; also where nothing can fit and prices of many bytes only rise.
+ */
+void LargePieces(Random& random) {
+  Shape shape;
+  shape.min_tasks = 260;
+  shape.max_tasks = 320;
+  shape.reach = 300;
+  shape.has_empty_tensors = false;
+  Problem problem = MakeProblem(shape, random);
+  const bool can_fit = random.Below(3) > 0;
+  if (can_fit) {
+    Tighten(problem, RandomDevices(problem, random), 30, random);
+  } else {
+    std::fill(problem.memory_bytes.begin(), problem.memory_bytes.end(), 0);
+    for (int64_t& bytes : problem.weight_bytes) bytes *= 10'000'000;
+    for (int64_t& time : problem.run_ns) time *= time == kImpossible ? 1 : 1'000'000;
+  }
+  const std::vector<SearchStart> starts = MakeStarts(problem, random);
+  SearchOptions options = MakeOptions(random.Next(), 4000);
+  options.threads = 3;
+  options.finds_bound = false;
+  const SearchOutcome found = Search(problem, starts, options, nullptr);
+  CheckSchedule(problem, found.schedule);
+  const Value value{found.schedule.makespan_ns, found.schedule.violation};
+  CHECK(!(BestOf(problem, starts) < value));
+  CHECK(can_fit || value.violation > 0);
+  options.threads = 1;
+  CheckSame(found, Search(problem, starts, options, nullptr));
+}
+
 /*! \brief A search without other limits ends when its hook says so, with a sound plan. */
 void StoppedByItsHook(Random& random) {
   Shape shape;
@@ -152,6 +184,7 @@ int main(int count, char** arguments) {
   const bool is_short = count > 1 && std::string(arguments[1]) == "threads";
   if (!is_short) ForSeeds("never worse", 150, NeverWorseThanItsStarts);
   ForSeeds("same for any threads", is_short ? 8 : 24, SameForAnyThreads);
+  ForSeeds("large pieces", is_short ? 3 : 10, LargePieces);
   ForSeeds("stopped", 12, StoppedByItsHook);
   ForSeeds("not below the bound", is_short ? 10 : 150, NotBelowTheBound);
   return 0;

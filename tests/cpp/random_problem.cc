@@ -241,6 +241,29 @@ std::vector<int> RandomOrder(const Problem& problem, Random& random) {
   return order;
 }
 
+PieceStart RandomStart(const Problem& problem, const Chain& chain, int index, Random& random) {
+  PieceStart start;
+  const int begin = chain.first_task[index], end = chain.first_task[index + 1];
+  const std::vector<int> device = RandomDevices(problem, random);
+  start.device.assign(device.begin() + begin, device.begin() + end);
+  for (int task : RandomOrder(problem, random)) {
+    if (task >= begin && task < end) start.order.push_back(task - begin);
+  }
+  start.entry = random.Below(problem.num_memories);
+  return start;
+}
+
+int LargestPiece(const Chain& chain) {
+  int largest = 0;
+  for (int index = 1; index < chain.num_pieces(); ++index) {
+    const auto size = [&](int piece) {
+      return chain.first_task[piece + 1] - chain.first_task[piece];
+    };
+    if (size(index) > size(largest)) largest = index;
+  }
+  return largest;
+}
+
 void Tighten(Problem& problem, const std::vector<int>& device, int percent, Random& random) {
   Evaluator evaluate(problem);
   std::vector<int> order(static_cast<size_t>(problem.num_tasks));

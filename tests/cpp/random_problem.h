@@ -6,6 +6,7 @@
 
 #include "model/problem.h"
 #include "sched/random.h"
+#include "search/piece.h"
 
 namespace heteroplace::test {
 
@@ -36,6 +37,19 @@ std::vector<int> RandomDevices(const Problem& problem, Random& random);
 
 /*! \brief A random topological order. */
 std::vector<int> RandomOrder(const Problem& problem, Random& random);
+
+/*! \brief A placement and an order of one piece of a problem, by local ids. */
+struct PieceStart {
+  std::vector<int> device;  // [num_tasks], allowed devices, one for each group
+  std::vector<int> order;   // [num_tasks], topological
+  int entry = 0;            // memory of the cut before the piece
+};
+
+/*! \brief A random start of the piece at a position of the chain. */
+PieceStart RandomStart(const Problem& problem, const Chain& chain, int index, Random& random);
+
+/*! \brief Position in the chain of the piece with the most tasks. */
+int LargestPiece(const Chain& chain);
 
 /*! \brief Sets the memories to what a placement needs, and up to `percent` more. */
 void Tighten(Problem& problem, const std::vector<int>& device, int percent, Random& random);

@@ -18,17 +18,29 @@ Split = tuple[int, ...]
 
 
 def optimal_batch_makespan(
-    graph: TaskGraph, cluster: Cluster, costs: CostTable, items: int
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    items: int,
+    *,
+    has_memory: bool = False,
+    is_barrier: bool = False,
 ) -> int | None:
     """Least makespan of all items, one batch of each task on each device at most; None if nothing
-    is feasible. For two or three tasks, devices and items only."""
+    is feasible. For two or three tasks, devices and items only.
+
+    `has_memory`: the memories are limited. `is_barrier`: a task waits for all batches of those that
+    it reads from (DiviML's condition 3 as published).
+    """
     choices = [
         list(_splits(graph, cluster, costs, task, items)) for task in range(len(graph.tasks))
     ]
     best: int | None = None
     for splits in itertools.product(*choices):
+        if has_memory and not _fits(graph, cluster, splits):
+            continue
         if _are_together(graph, splits):
-            found = _best_order(graph, cluster, costs, splits, best)
+            found = _best_order(graph, cluster, costs, splits, best, is_barrier)
             best = found if found is not None else best
     return best
 
@@ -51,6 +63,33 @@ def _are_together(graph: TaskGraph, splits: tuple[Split, ...]) -> bool:
     return all(label is None or seen.setdefault(label, split) == split for label, split in labels)
 
 
+def _fits(graph: TaskGraph, cluster: Cluster, splits: tuple[Split, ...]) -> bool:
+    """Weights per device, the largest workspace per device, tensors per memory and item."""
+    memory_of = [device.memory for device in cluster.devices]
+    kept = {*graph.inputs, *graph.outputs} if cluster.host is not None else set()
+    used = [0] * len(cluster.memories)
+    for tensor in kept:
+        assert cluster.host is not None
+        used[cluster.host] += graph.tensors[tensor].bytes * len(splits[0])
+    for device, memory in enumerate(memory_of):
+        counts = [split.count(device) for split in splits]
+        sizes = zip(graph.tasks, counts, strict=True)
+        used[memory] += max((task.workspace_bytes * count for task, count in sizes), default=0)
+        sizes = zip(graph.tasks, counts, strict=True)
+        used[memory] += sum(task.weight_bytes for task, count in sizes if count)
+    for tensor, value in enumerate(graph.tensors):
+        for item in range(len(splits[0])):
+            places = {memory_of[splits[task][item]] for task in value.consumers}
+            if value.producer is not None:
+                places.add(memory_of[splits[value.producer][item]])
+            elif cluster.host is None:
+                continue
+            for memory in places:
+                if memory != cluster.host or tensor not in kept:
+                    used[memory] += value.bytes
+    return all(use <= memory.bytes for use, memory in zip(used, cluster.memories, strict=True))
+
+
 def _transfer(cluster: Cluster, num_bytes: int, src: int, dst: int) -> int | None:
     if src == dst:
         return 0
@@ -65,6 +104,7 @@ def _best_order(
     costs: CostTable,
     splits: tuple[Split, ...],
     limit: int | None,
+    is_barrier: bool,
 ) -> int | None:
     """The least makespan of this split if it is below `limit`, else None."""
     batches = [(task, device) for task, split in enumerate(splits) for device in sorted(set(split))]
@@ -74,6 +114,11 @@ def _best_order(
     def ready(task: int, device: int, finish: dict[tuple[int, int], int]) -> int | None:
         """When all tensors are there; None: a producer has not run yet, or there is no way."""
         latest = 0
+        if is_barrier:
+            before = [(other, d) for other in graph.predecessors[task] for d in splits[other]]
+            if not all(batch in finish for batch in before):
+                return None
+            latest = max((finish[batch] for batch in before), default=0)
         for item, place in enumerate(splits[task]):
             if place != device:
                 continue

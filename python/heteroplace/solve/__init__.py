@@ -34,8 +34,10 @@ for _name, _module, _class_name in (
     ("bmet", "bmet", "BatchedMetSolver"),
     ("bgreedy", "bgreedy", "BatchedGreedySolver"),
     ("bheft", "bheft", "BatchedHeftSolver"),
+    ("divi", "divi_milp", "DiviSolver"),
     ("search", "search", "SearchSolver"),
-    ("cpsat", "cpsat", "CpSatSolver"),
+    ("cpsat", "exact.cpsat", "CpSatSolver"),
+    ("moirai", "exact.moirai", "MoiraiSolver"),
     ("lns", "lns.solver", "LnsSolver"),
     ("throughput", "throughput", "ThroughputSolver"),
 ):

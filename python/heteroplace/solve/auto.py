@@ -34,7 +34,7 @@ from heteroplace.solve.search import (
 from heteroplace.solve.single import single_plan
 from heteroplace.solve.starts import Starts
 
-_CPSAT = "heteroplace.solve.cpsat"
+_CPSAT = "heteroplace.solve.exact.cpsat"
 _SEARCH_SHARE = 0.6
 """Part of the time that the search may use when CP-SAT follows it."""
 _START_SHARE = 0.1

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.batches import BatchRule, batch_compositions, schedule_batches
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.bounds.batched import batched_lower_bound
 
 _MAX_NAMED = 5
 """Tasks that an error message names."""
@@ -84,25 +83,5 @@ def _sizes_of(problem: Problem, task: int, device: int) -> list[int]:
 
 
 def batch_bound(problem: Problem, items: int) -> int:
-    """Return a makespan in ns that no plan for so many items is below.
-
-    The larger of the critical path, each task in its shortest batch, and the load: the least work
-    of an item, its share of a batch's time on all units of the device, summed and spread over all
-    units. Transfers and memory are ignored. Complexity: O(batches * tasks * devices + edges).
-    """
-    native, graph = problem.native, problem.graph
-    if not graph.tasks:
-        return 0
-    sizes = np.array(problem.costs.batches, dtype=object)[:, None, None]
-    run_ns = native.batch_run_ns.astype(object)
-    is_possible = (native.batch_run_ns != IMPOSSIBLE) & (sizes <= items).astype(bool)
-    units = np.array([len(ids) for ids in native.cluster.unit_ids], dtype=object)[None, None, :]
-    never = 1 << 100
-    shortest = np.where(is_possible, run_ns, never).min(axis=(0, 2))
-    # Rounded down for each task, so the sum stays below the true one.
-    work = np.where(is_possible, run_ns * units * items // sizes, never).min(axis=(0, 2))
-    load = -(-int(work.sum()) // len(native.cluster.units))
-    finish = [0] * len(graph.tasks)
-    for task, before in enumerate(graph.predecessors):
-        finish[task] = max((finish[other] for other in before), default=0) + int(shortest[task])
-    return max(load, *finish)
+    """Return a makespan in ns that no plan for so many items is below, found without a solver."""
+    return batched_lower_bound(problem, items).ns

@@ -25,16 +25,16 @@ def solve(instance: Instance, name: str) -> SolveResult:
 
 
 def check_all_solvers(instance: Instance) -> None:
-    """cpsat and auto find the optimum of brute force; no other solver is below it."""
+    """cpsat, moirai and auto find the optimum of brute force; no other solver is below it."""
     optimum = optimal_makespan(instance.graph, instance.cluster, instance.costs)
     problem = Problem(instance.graph, instance.cluster, instance.costs)
     if optimum is None:
-        for name in ("single", "heft", "search", "cpsat", "auto"):
+        for name in ("single", "heft", "search", "cpsat", "moirai", "auto"):
             with pytest.raises(InfeasibleError):
                 solve(instance, name)
         return
     assert lower_bound(problem).ns <= optimum
-    for name in ("cpsat", "auto"):
+    for name in ("cpsat", "moirai", "auto"):
         result = solve(instance, name)
         assert result.objective_ns == optimum
         assert result.status == "optimal"

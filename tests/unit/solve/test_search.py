@@ -9,7 +9,8 @@ import sys
 import pytest
 from hypothesis import given
 
-from heteroplace.bench.suites.catalogue import select
+from heteroplace.bench.suites import catalogue
+from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
@@ -30,6 +31,11 @@ def solve(problem: Problem, options: SolveOptions = SMALL) -> SolveResult:
     assert result.bound_ns <= result.objective_ns
     assert result.objective_ns == problem.native.simulate(result.plan.steps).makespan_ns
     return result
+
+
+def large(seed: int = 0) -> Problem:
+    """A graph without cuts, to be searched stretch by stretch; its optimum is out of reach."""
+    return catalogue.layered(Layered(600, seed=seed))
 
 
 def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
@@ -102,7 +108,7 @@ def test_tiny_plans_do_not_depend_on_the_number_of_threads(case: Instance) -> No
 
 @pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep2", "rwnn/er32x1"])
 def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -> None:
-    built = select(f"^{name}$")[0].build()
+    built = catalogue.select(f"^{name}$")[0].build()
     problem = Problem(built.graph, built.cluster, built.costs)
     options = [
         SolveOptions(iterations=20_000, seed=7, threads=threads, time_limit_s=120)
@@ -113,6 +119,30 @@ def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -
     assert len({result.bound_ns for result in results}) == 1
 
 
+def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads() -> None:
+    problem = large()
+    starts = [
+        problem.native.makespan_ns(draft)
+        for _, draft in Starts(problem).drafts(9)
+        if draft.violation == 0
+    ]
+    assert starts
+    results = [
+        solve(problem, SolveOptions(iterations=12_000, seed=3, threads=threads, time_limit_s=120))
+        for threads in (1, 2, 3)
+    ]
+    assert len({result.plan.steps for result in results}) == 1
+    assert results[0].objective_ns < min(starts)
+
+
+@pytest.mark.parametrize("iterations", [1, 599, 3001])
+def test_large_piece_is_searched_with_any_budget(iterations: int) -> None:
+    # Fewer moves than tasks, or than stretches: some stretches get none.
+    problem = large(seed=1)
+    options = SolveOptions(iterations=iterations, time_limit_s=120)
+    assert solve(problem, options).plan.steps == solve(problem, options).plan.steps
+
+
 def test_other_seeds_may_find_other_plans_but_each_is_repeated() -> None:
     problem = problem_of(layered())
     for seed in (0, 1):
@@ -121,7 +151,7 @@ def test_other_seeds_may_find_other_plans_but_each_is_repeated() -> None:
 
 
 def test_interrupt_inside_the_progress_function_ends_the_search_with_its_best_plan() -> None:
-    problem = problem_of(layered(30))
+    problem = large()
     calls: list[ProgressReport] = []
 
     def progress(report: ProgressReport) -> None:
@@ -150,11 +180,10 @@ _CHILD = """
 import signal
 from heteroplace.model.check import check_plan
 from heteroplace.solve import SolveOptions, get_solver
-from tests.instances import problem_of
-from tests.unit.solve.test_determinism import layered
+from tests.unit.solve.test_search import large
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-problem = problem_of(layered(30))
+problem = large()
 has_begun = False
 
 def progress(report):

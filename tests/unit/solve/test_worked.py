@@ -25,13 +25,13 @@ def solve(case: Instance, name: str, options: SolveOptions = OPTIONS) -> SolveRe
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("single", 12), ("heft", 10), ("search", 10), ("cpsat", 10), ("auto", 10)],
+    [("single", 12), ("heft", 10), ("search", 10), ("cpsat", 10), ("moirai", 10), ("auto", 10)],
 )
 def test_diamond(name: str, expected: int) -> None:
     assert solve(diamond(), name).objective_ns == expected
 
 
-@pytest.mark.parametrize("name", ["cpsat", "auto", "search"])
+@pytest.mark.parametrize("name", ["cpsat", "moirai", "auto", "search"])
 def test_diamond_with_two_tasks_per_memory_takes_11(name: str) -> None:
     assert solve(diamond(2100, 1000), name).objective_ns == 11
 
@@ -54,14 +54,14 @@ def test_route_of_two_hops_has_the_smaller_bandwidth() -> None:
     assert solve(case, "auto").objective_ns == 20
 
 
-@pytest.mark.parametrize("name", ["heft", "search", "cpsat", "auto"])
+@pytest.mark.parametrize("name", ["heft", "search", "cpsat", "moirai", "auto"])
 def test_transfers_on_two_channels_do_not_wait_for_each_other(name: str) -> None:
     run_ns = {"r": (1, None, None), "x": (None, 5, None), "y": (None, None, 5)}
     case = instance([("r", "x"), ("r", "y")], run_ns, gpus({(0, 1): 5, (0, 2): 5}, 3))
     assert solve(case, name).objective_ns == 8
 
 
-@pytest.mark.parametrize("name", ["search", "cpsat", "auto"])
+@pytest.mark.parametrize("name", ["search", "cpsat", "moirai", "auto"])
 def test_threads_are_chosen_per_task(name: str) -> None:
     # The wide middle runs on single cores, the ends on all: 6 + 10 + 6, against 6 + 4 * 6 + 6 on
     # all cores and 10 + 2 * 10 - 10 + 10 on single ones.
@@ -125,7 +125,7 @@ def many_outputs() -> TaskGraph:
 
 @pytest.mark.parametrize("make", [empty_graph, one_task, zero_sizes, disconnected, many_outputs])
 @pytest.mark.parametrize("run_ns", [0, 7])
-@pytest.mark.parametrize("name", sorted(["auto", "single", "heft", "search", "cpsat"]))
+@pytest.mark.parametrize("name", sorted(["auto", "single", "heft", "search", "cpsat", "moirai"]))
 def test_edge_cases(make, run_ns: int, name: str) -> None:  # type: ignore[no-untyped-def]
     graph = make()
     for cluster in (cpu(), gpus({(0, 1): 1, (1, 0): 1}, 2, host=0), gpus({}, 1)):
@@ -139,28 +139,28 @@ def test_edge_cases(make, run_ns: int, name: str) -> None:  # type: ignore[no-un
         assert all(explained.reasons)
 
 
-@pytest.mark.parametrize("name", ["heft", "search", "cpsat", "auto"])
+@pytest.mark.parametrize("name", ["heft", "search", "cpsat", "moirai", "auto"])
 def test_devices_without_links_get_whole_components(name: str) -> None:
     run_ns = {"a": (5, 5), "b": (5, 5), "c": (5, 5), "d": (5, 5)}
     case = instance([("a", "b"), ("c", "d")], run_ns, gpus({}, 2))
     assert solve(case, name).objective_ns == 10
 
 
-@pytest.mark.parametrize("name", ["auto", "heft", "search", "cpsat"])
+@pytest.mark.parametrize("name", ["auto", "heft", "search", "cpsat", "moirai"])
 def test_task_allowed_nowhere_is_named_with_reasons(name: str) -> None:
     case = instance([], {"a": (5, 5), "b": (None, None)}, gpus({(0, 1): 1, (1, 0): 1}, 2))
     with pytest.raises(InfeasibleError, match="task 'b' can run on no device: gpu0: forced else"):
         solve(case, name)
 
 
-@pytest.mark.parametrize("name", ["auto", "heft", "search", "cpsat"])
+@pytest.mark.parametrize("name", ["auto", "heft", "search", "cpsat", "moirai"])
 def test_task_too_large_for_every_memory_is_named_with_sizes(name: str) -> None:
     case = instance([], {"a": (5, 5)}, gpus({}, 2, 2048), weight_bytes=4096)
     with pytest.raises(InfeasibleError, match=r"'a' needs 4\.0 KiB \(weights 4\.0 KiB, outputs 10"):
         solve(case, name)
 
 
-@pytest.mark.parametrize("name", ["auto", "heft", "search", "cpsat"])
+@pytest.mark.parametrize("name", ["auto", "heft", "search", "cpsat", "moirai"])
 def test_tasks_too_large_together_are_an_error_with_totals(name: str) -> None:
     case = instance([], {"a": (5, 5), "b": (5, 5), "c": (5, 5)}, gpus({}, 2, 150), weight_bytes=100)
     with pytest.raises(InfeasibleError, match="It needs 300 B of weights and 30 B of tensors"):

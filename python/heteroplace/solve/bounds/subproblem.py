@@ -77,14 +77,15 @@ def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
 
 def _costs(problem: Problem, tasks: Sequence[int], part: TaskGraph) -> CostTable:
     # The rows of the core: pinned devices and those out of the host's reach are IMPOSSIBLE there.
-    rows = problem.native.run_ns[list(tasks)].tolist()
+    rows = problem.native.batch_run_ns[:, list(tasks)].tolist()
+    batches = problem.costs.batches
     cluster = replace(problem.cluster, host=None)
 
-    def cost(task: int, device: int) -> Cost:
-        time_ns = rows[task][device]
+    def cost(task: int, device: int, batch: int = 1) -> Cost:
+        time_ns = rows[batches.index(batch)][task][device]
         return Cost.unsupported("not allowed") if time_ns == IMPOSSIBLE else Cost.given(time_ns)
 
-    return build_table(part, cluster, cost)
+    return build_table(part, cluster, cost, batches)
 
 
 def part_key(problem: Problem, tasks: Sequence[int]) -> Key:

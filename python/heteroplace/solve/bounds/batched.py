@@ -1,0 +1,220 @@
+"""Bounds of the makespan of several items in batches, after DiviML's throughput bound (IV-E).
+
+For modules M and G joined by channels, and any b of the L items: before b items have left M at
+least OPT_b(M) has passed, and of the other items, each blocked until then at one of the outputs of
+M, some output blocks at least their number over the number of outputs, rounded up. So
+
+    T >= OPT_b(M) + min over outputs O of OPT_n(what of G comes after O),  n = ceil((L - b + 1) / c)
+
+and mirrored in time. Here M is all modules up to one, itself bounded in the same way. Transfers on
+the channels count 0. Throughput is at most L over the bound.
+
+Unlike DiviML: n is as above, where the paper takes L - b + 1, which is wrong as soon as items are
+blocked at different outputs (`BlockedItems`); and OPT_b allows batches that are larger than the
+items in them, since those of the whole plan may be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from heteroplace.coarsen.modules import Boundary, ModulePath
+from heteroplace.errors import SolverError
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.solve.base import Problem
+from heteroplace.solve.bounds.batched_parts import BatchedParts
+from heteroplace.solve.bounds.bound import Bound
+from heteroplace.solve.bounds.modules import find_modules
+from heteroplace.solve.bounds.quick import best_of
+from heteroplace.solve.divi.rules import batch_times
+
+BlockedItems = Literal["corrected", "published"]
+"""How many items wait at one output: their number over that of the outputs, or all of them."""
+
+
+def batched_lower_bound(
+    problem: Problem,
+    items: int,
+    *,
+    rounds: int = 1,
+    time_limit_s: float = 0.0,
+    path: ModulePath | None = None,
+    blocked: BlockedItems = "corrected",
+) -> Bound:
+    """Return a makespan of `items` items that no plan is below.
+
+    Parameters
+    ----------
+    rounds
+        Batches of a task on one device at most, for the modules that are solved.
+    time_limit_s
+        For solving modules; 0: critical paths and loads alone, the same on every machine.
+    path
+        The modules; None: they are found, and if there are none the whole is one.
+    blocked
+        "published" is not valid where modules have several outputs: only for comparison.
+    """
+    if blocked not in ("corrected", "published"):
+        raise SolverError(f"blocked is {blocked!r}; there are: corrected, published")
+    if not problem.graph.tasks or not all(any(row) for row in batch_times(problem, items, False)):
+        return Bound(0, "none")
+    found = _direct_bounds(problem, items)
+    path = find_modules(problem.graph) if path is None else path
+    if path is not None and len(path.modules) > 1:
+        forward, mirrored, largest = batched_module_bounds(
+            problem, items, path, rounds=rounds, time_limit_s=time_limit_s, blocked=blocked
+        )
+        found += [
+            Bound(forward, "modules"),
+            Bound(mirrored, "modules, mirrored"),
+            Bound(largest, "largest module"),
+        ]
+    return best_of(found)
+
+
+def batched_module_bounds(
+    problem: Problem,
+    items: int,
+    path: ModulePath,
+    *,
+    rounds: int = 1,
+    time_limit_s: float = 0.0,
+    blocked: BlockedItems = "corrected",
+) -> tuple[int, int, int]:
+    """Return bounds in ns: the recursion from the first module on, mirrored, the largest module.
+
+    Every task needs a device. Parameters as `batched_lower_bound`.
+    """
+    parts = BatchedParts(problem, rounds, time.perf_counter() + time_limit_s)
+    forward = _Side(problem, path, parts, blocked, is_mirrored=False)
+    backward = _Side(problem, path, parts, blocked, is_mirrored=True)
+    largest = max(parts.bound_ns(module, items) for module in path.modules)
+    return forward.bound_ns(items), backward.bound_ns(items), largest
+
+
+def _direct_bounds(problem: Problem, items: int) -> list[Bound]:
+    """Critical path, each task in its shortest batch; and load: the least work of an item, its
+    share of a batch's time on all units of the device, summed and spread over all units.
+
+    Transfers and memory are ignored. Complexity: O(batches * tasks * devices + edges).
+    """
+    native, graph = problem.native, problem.graph
+    sizes = np.array(problem.costs.batches, dtype=object)[:, None, None]
+    run_ns = native.batch_run_ns.astype(object)
+    is_possible = (native.batch_run_ns != IMPOSSIBLE) & (sizes <= items).astype(bool)
+    units = np.array([len(ids) for ids in native.cluster.unit_ids], dtype=object)[None, None, :]
+    never = 1 << 100
+    shortest = np.where(is_possible, run_ns, never).min(axis=(0, 2))
+    # Rounded down for each task, so the sum stays below the true one.
+    work = np.where(is_possible, run_ns * units * items // sizes, never).min(axis=(0, 2))
+    load = -(-int(work.sum()) // len(native.cluster.units))
+    finish = [0] * len(graph.tasks)
+    for task, before in enumerate(graph.predecessors):
+        finish[task] = max((finish[other] for other in before), default=0) + int(shortest[task])
+    return [Bound(max(finish), "critical path"), Bound(load, "load")]
+
+
+def throughput_upper_bound(items: int, bound_ns: int) -> float:
+    """Return the items per second that no plan exceeds which serves `items` at once."""
+    return items * 1e9 / bound_ns if bound_ns else float("inf")
+
+
+@dataclass
+class _Side:
+    """The recursion from the first module on, or mirrored from the last one back."""
+
+    problem: Problem
+    path: ModulePath
+    parts: BatchedParts
+    blocked: BlockedItems
+    is_mirrored: bool
+
+    def __post_init__(self) -> None:
+        order = range(len(self.path.modules))
+        self._order = list(reversed(order)) if self.is_mirrored else list(order)
+        self._memo: dict[tuple[int, int], int] = {}
+        graph = self.problem.graph
+        self._ahead: Sequence[Sequence[int]] = (
+            graph.predecessors if self.is_mirrored else graph.successors
+        )
+        self._back: Sequence[Sequence[int]] = (
+            graph.successors if self.is_mirrored else graph.predecessors
+        )
+        self._waiting = [self._waiting_parts(step) for step in range(len(self._order) - 1)]
+
+    def bound_ns(self, items: int) -> int:
+        """Return the recursive bound for all modules."""
+        return self._sum(len(self._order) - 1, items)
+
+    def _first(self, step: int, items: int) -> int:
+        """Least time for the modules up to a step of the order."""
+        if (step, items) not in self._memo:
+            alone = self.parts.bound_ns(self.path.modules[self._order[step]], items)
+            before = max(self._sum(step, items), self._first(step - 1, items)) if step else 0
+            self._memo[step, items] = max(alone, before)
+        return self._memo[step, items]
+
+    def _sum(self, step: int, items: int) -> int:
+        """Time up to the module before, and of what then still waits at its outputs."""
+        return max(
+            self._first(step - 1, left) + self._rest(step - 1, items - left + 1)
+            for left in range(1, items + 1)
+        )
+
+    def _rest(self, step: int, items: int) -> int:
+        """Least time for so many items behind the outputs of a module, at the next one."""
+        parts = self._waiting[step]
+        if not parts:
+            return 0
+        if self.blocked == "corrected":
+            items = -(-items // len(parts))
+        return min(self.parts.bound_ns(part, items) if part else 0 for part in parts)
+
+    def _waiting_parts(self, step: int) -> list[tuple[int, ...]]:
+        """For each output of a module what waits for it in the next; none: no bound from here."""
+        here, there = self._order[step], self._order[step + 1]
+        boundary = self.path.boundaries[min(here, there)]
+        ends = self._channels(boundary)
+        if any(one is None or other is None for one, other in ends):
+            return []
+        outputs = sorted({one for one, _ in ends if one is not None})
+        inside = set(self.path.modules[here])
+        # What the argument needs: the last of an item's tasks here is one of the outputs.
+        if self._closure(outputs, self._back, inside) != inside:
+            return []
+        next_tasks = set(self.path.modules[there])
+        found = []
+        for output in outputs:
+            inputs = [other for one, other in ends if one == output and other is not None]
+            if boundary.split is not None:
+                inputs = [task for task in self._ahead[output] if task in next_tasks]
+            part = self._closure(inputs, self._ahead, next_tasks)
+            found.append(tuple(sorted(part)))
+        return found
+
+    def _channels(self, boundary: Boundary) -> list[tuple[int | None, int | None]]:
+        if boundary.split is not None and self.is_mirrored:
+            # The split task is an output of the module before: mirrored, its readers are.
+            reads = set(self.path.modules[self.path.boundaries.index(boundary) + 1])
+            readers = self.problem.graph.successors[boundary.split]
+            return [(task, boundary.split) for task in readers if task in reads]
+        pairs = boundary.channels
+        return [(dst, src) if self.is_mirrored else (src, dst) for src, dst in pairs]
+
+    def _closure(
+        self, begin: Sequence[int], ahead: Sequence[Sequence[int]], inside: set[int]
+    ) -> set[int]:
+        """Tasks of a module reached from some of its tasks, these included."""
+        seen = {task for task in begin if task in inside}
+        waiting = list(seen)
+        while waiting:
+            for other in ahead[waiting.pop()]:
+                if other in inside and other not in seen:
+                    seen.add(other)
+                    waiting.append(other)
+        return seen

@@ -1,0 +1,1 @@
+"""One placement-and-schedule model as plain data, and the engines that solve it."""

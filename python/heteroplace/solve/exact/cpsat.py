@@ -1,0 +1,87 @@
+"""Solve the exact model by OR-Tools CP-SAT.
+
+The heuristics' best plan bounds the horizon and is given as a complete hint; it is kept outside the
+solver, which may take long before it repeats a hint.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heteroplace.errors import SolverError
+from heteroplace.model.plan import Step
+from heteroplace.solve.base import (
+    MAX_CPSAT_TASKS,
+    Problem,
+    SolveOptions,
+    SolveResult,
+    make_result,
+)
+from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
+from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.incumbent import find_incumbent, seconds_left
+from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
+from heteroplace.solve.heft import check_possible, no_placement_error
+
+
+class CpSatSolver:
+    """Exact solver for up to MAX_CPSAT_TASKS tasks."""
+
+    name = "cpsat"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`. SolverError above MAX_CPSAT_TASKS tasks."""
+        begin = time.perf_counter()
+        if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
+            raise SolverError(
+                f"cpsat takes at most {MAX_CPSAT_TASKS} tasks, graph {problem.graph.name!r} has "
+                f"{len(problem.graph.tasks)}; use 'search' or 'auto', or coarsen the graph"
+            )
+        check_possible(problem)
+        known = find_incumbent(problem, options)
+        end = CpSatEnd(known.steps, known.bound_ns, False)
+        if not known.was_interrupted:
+            left = seconds_left(options, begin)
+            end = run_cpsat(problem, known.steps, options, left, known.bound_ns)
+        if end.steps is None:
+            raise no_placement_error(problem, is_proven=end.is_infeasible)
+        plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
+        wall = time.perf_counter() - begin
+        return make_result(
+            problem, plan, end.bound_ns, self.name, wall, was_interrupted=known.was_interrupted
+        )
+
+
+@dataclass(frozen=True)
+class CpSatEnd:
+    """How a run of CP-SAT ended."""
+
+    steps: tuple[Step, ...] | None
+    """The shorter of its plan and the incumbent; None: there is neither."""
+    bound_ns: int
+    is_infeasible: bool
+    """It is proven that no placement exists."""
+
+
+def run_cpsat(
+    problem: Problem,
+    incumbent: Sequence[Step] | None,
+    options: SolveOptions,
+    time_limit_s: float,
+    bound_ns: int,
+) -> CpSatEnd:
+    """Solve the exact model, starting from `incumbent` if there is one."""
+    best = None if incumbent is None else tuple(incumbent)
+    if not problem.graph.tasks:
+        return CpSatEnd(best or (), 0, False)
+    formulation = formulate(problem, bound_ns)
+    known = None if best is None else schedule_of_steps(formulation, best)
+    end = solve_by_cpsat(formulation, known, options, time_limit_s)
+    if end.schedule is not None:
+        found = steps_of_schedule(formulation, end.schedule)
+        native = problem.native
+        if best is None or native.simulate(found).makespan_ns < native.simulate(best).makespan_ns:
+            best = found
+    return CpSatEnd(best, end.bound_ns, end.is_infeasible and best is None)

@@ -1,0 +1,259 @@
+"""Formulation -> OR-Tools CP-SAT: optional intervals and no-overlap instead of big-M rows.
+
+Each choice is a literal with an optional interval on its resources. A schedule that is known bounds
+the horizon and is given as a complete hint; whoever calls keeps it, since CP-SAT may take long
+before it repeats a hint.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+from ortools.sat.python import cp_model
+
+from heteroplace.errors import SolverError
+from heteroplace.solve.base import ProgressReport, SolveOptions
+from heteroplace.solve.exact.formulation import Formulation, Sum
+from heteroplace.solve.exact.incumbent import EngineEnd
+from heteroplace.solve.exact.schedule import NOT_TAKEN, Schedule
+
+ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
+"""What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""
+
+
+def solve_by_cpsat(
+    formulation: Formulation,
+    incumbent: Schedule | None,
+    options: SolveOptions,
+    time_limit_s: float,
+) -> EngineEnd:
+    """Solve by CP-SAT within the time, and within `options.iterations` if they are given.
+
+    Raises
+    ------
+    SolverError
+        Times or sizes are too large for CP-SAT.
+    """
+    model = _Model(formulation, incumbent)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.num_search_workers = options.threads
+    solver.parameters.random_seed = options.seed
+    if options.iterations is not None:
+        solver.parameters.max_deterministic_time = (
+            options.iterations / ITERATIONS_PER_DETERMINISTIC_SECOND
+        )
+        # Workers take turns in a fixed order; without it their exchange depends on the clock.
+        solver.parameters.interleave_search = True
+    begin = time.perf_counter()
+    report = None if options.progress is None else _Report(options, begin)
+    status = _solve_keeping_signals(solver, model.model, report)
+    if status == cp_model.MODEL_INVALID:
+        raise SolverError(
+            f"cpsat cannot hold graph {formulation.problem.graph.name!r}: "
+            f"{model.model.validate()}; times or sizes are too large, use 'search'"
+        )
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        # The bound is an integer in exact arithmetic; the solver reports it as a float.
+        bound = max(formulation.bound_ns, round(solver.best_objective_bound))
+        return EngineEnd(model.read(solver), bound, False)
+    return EngineEnd(None, formulation.bound_ns, status == cp_model.INFEASIBLE)
+
+
+class _Model:
+    """The model and its variables, with the hint."""
+
+    def __init__(self, formulation: Formulation, incumbent: Schedule | None) -> None:
+        self._formulation = formulation
+        self.model = cp_model.CpModel()
+        horizon = formulation.longest_ns if incumbent is None else incumbent.makespan_ns
+        self._horizon = horizon
+        self._literals = [
+            self.model.new_bool_var(f"choice{index}") for index in range(len(formulation.choices))
+        ]
+        self._taken: dict[int, cp_model.IntVar] = {}
+        """For each transfer whether it is needed."""
+        self._start: list[cp_model.IntVar] = []
+        self._finish: list[cp_model.IntVar] = []
+        self._largest: list[tuple[cp_model.IntVar, tuple[tuple[int, int], ...]]] = []
+        """Workspaces: (variable, (choice, bytes) that it is no less than)."""
+        self._charged: list[tuple[cp_model.IntVar, tuple[tuple[int, ...], ...]]] = []
+        """Arrivals by several transfers: (variable, choices of each)."""
+        # Where no plan fits the memories the bound may lie beyond the horizon.
+        least = min(formulation.bound_ns, horizon)
+        self._makespan = self.model.new_int_var(least, horizon, "makespan")
+        self._add_activities()
+        self._add_task_rules()
+        self._add_transfer_rules()
+        self._add_memory()
+        self.model.minimize(self._makespan)
+        if incumbent is not None:
+            self._add_hint(incumbent)
+
+    def _value(self, terms: Sum) -> cp_model.LinearExpr | int:
+        if not terms.choices:
+            return terms.constant
+        return cp_model.LinearExpr.sum([self._literals[c] for c in terms.choices]) + terms.constant
+
+    def _add_activities(self) -> None:
+        """Times, and an interval for each choice on all that it occupies."""
+        model, formulation = self.model, self._formulation
+        occupied: dict[int, list[cp_model.IntervalVar]] = {}
+        for activity, ids in enumerate(formulation.of_activity):
+            start = model.new_int_var(0, self._horizon, f"start{activity}")
+            finish = model.new_int_var(0, self._horizon, f"finish{activity}")
+            self._start.append(start)
+            self._finish.append(finish)
+            durations = []
+            for index in ids:
+                choice, literal = formulation.choices[index], self._literals[index]
+                interval = model.new_optional_fixed_size_interval_var(
+                    start, choice.duration_ns, literal, f"interval{index}"
+                )
+                durations.append(choice.duration_ns * literal)
+                for resource in choice.resources:
+                    occupied.setdefault(resource, []).append(interval)
+            model.add(finish == start + cp_model.LinearExpr.sum(durations))
+            model.add(self._makespan >= finish)
+        for resource in sorted(occupied):
+            model.add_no_overlap(occupied[resource])
+
+    def _add_task_rules(self) -> None:
+        """One device each, after all producers, with the rest of the label."""
+        model, formulation = self.model, self._formulation
+        for task, before in enumerate(formulation.problem.graph.predecessors):
+            model.add_exactly_one([self._literals[c] for c in formulation.of_activity[task]])
+            for other in before:
+                model.add(self._start[task] >= self._finish[other])
+        for first, other in formulation.together:
+            # Both may run on the same devices, in the same order of choices.
+            pairs = zip(formulation.of_activity[first], formulation.of_activity[other], strict=True)
+            for one, two in pairs:
+                model.add(self._literals[one] == self._literals[two])
+        for exclusion in formulation.exclusions:
+            model.add(self._value(Sum(exclusion.choices)) <= exclusion.limit)
+
+    def _add_transfer_rules(self) -> None:
+        """Taken exactly if the tensor is made in the source and read in the destination."""
+        model, formulation = self.model, self._formulation
+        for activity, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):
+            for index in formulation.of_activity[activity]:
+                choice, literal = formulation.choices[index], self._literals[index]
+                home = self._value(formulation.homes.home(transfer, choice.src))
+                reads = formulation.homes.reads(transfer, choice.place)
+                model.add(literal <= home)
+                model.add(literal <= cp_model.LinearExpr.sum([self._value(r) for r in reads]))
+                for read in reads:
+                    model.add(literal >= home + self._value(read) - 1)
+            self._order_transfer(activity)
+
+    def _order_transfer(self, activity: int) -> None:
+        """After its producer, before the readers that it serves."""
+        model, formulation = self.model, self._formulation
+        transfer = formulation.transfers[activity - formulation.num_tasks]
+        ids = formulation.of_activity[activity]
+        taken = model.new_bool_var(f"taken{activity}")
+        model.add(taken == cp_model.LinearExpr.sum([self._literals[c] for c in ids]))
+        self._taken[activity] = taken
+        if transfer.producer is not None:
+            model.add(self._start[activity] >= self._finish[transfer.producer]).only_enforce_if(
+                taken
+            )
+        for dst in dict.fromkeys(formulation.choices[c].place for c in ids):
+            for task in transfer.readers:
+                for choice in formulation.homes.in_memory(task, dst).choices:
+                    model.add(self._start[task] >= self._finish[activity]).only_enforce_if(
+                        [taken, self._literals[choice]]
+                    )
+
+    def _add_memory(self) -> None:
+        model = self.model
+        for row in self._formulation.memory_rows:
+            terms: list[cp_model.LinearExpr | int] = []
+            for choice, num_bytes in row.runs:
+                terms.append(num_bytes * self._literals[choice])
+            for arrival in row.arrivals:
+                sums = [self._value(Sum(ids)) for ids in arrival.transfers]
+                charged: cp_model.LinearExpr | int = sums[0]
+                if len(sums) > 1:
+                    literal = model.new_bool_var(f"in{row.memory}_{len(self._charged)}")
+                    for value in sums:
+                        model.add(literal >= value)
+                    self._charged.append((literal, arrival.transfers))
+                    charged = literal
+                terms.append(arrival.bytes * charged)
+            for sizes in row.workspaces:
+                most = max(num_bytes for _, num_bytes in sizes)
+                largest = model.new_int_var(0, most, f"workspace{len(self._largest)}")
+                for choice, num_bytes in sizes:
+                    model.add(largest >= num_bytes * self._literals[choice])
+                self._largest.append((largest, sizes))
+                terms.append(largest)
+            model.add(cp_model.LinearExpr.sum(terms) <= row.room_bytes)
+
+    def _add_hint(self, schedule: Schedule) -> None:
+        """A complete hint: CP-SAT silently drops one that leaves out a variable."""
+        model = self.model
+        taken = {choice for choice in schedule.chosen if choice != NOT_TAKEN}
+        for index, literal in enumerate(self._literals):
+            model.add_hint(literal, int(index in taken))
+        for activity, choice in enumerate(schedule.chosen):
+            model.add_hint(self._start[activity], schedule.start_ns[activity])
+            model.add_hint(self._finish[activity], schedule.finish_ns[activity])
+            if activity in self._taken:
+                model.add_hint(self._taken[activity], int(choice != NOT_TAKEN))
+        for literal, transfers in self._charged:
+            model.add_hint(literal, int(any(not taken.isdisjoint(ids) for ids in transfers)))
+        for largest, sizes in self._largest:
+            used = [num_bytes for choice, num_bytes in sizes if choice in taken]
+            model.add_hint(largest, max(used, default=0))
+        model.add_hint(self._makespan, schedule.makespan_ns)
+
+    def read(self, solver: cp_model.CpSolver) -> Schedule:
+        """Return the solution; its times are those of the solver."""
+        chosen = tuple(
+            next((c for c in ids if solver.boolean_value(self._literals[c])), NOT_TAKEN)
+            for ids in self._formulation.of_activity
+        )
+        starts, finishes = [], []
+        for activity, choice in enumerate(chosen):
+            is_taken = choice != NOT_TAKEN
+            starts.append(solver.value(self._start[activity]) if is_taken else 0)
+            finishes.append(solver.value(self._finish[activity]) if is_taken else 0)
+        return Schedule(chosen, tuple(starts), tuple(finishes), max(finishes, default=0))
+
+
+def _solve_keeping_signals(
+    solver: cp_model.CpSolver, model: cp_model.CpModel, report: _Report | None
+) -> cp_model.CpSolverStatus:
+    """Solve; Ctrl-C ends it early with its best plan.
+
+    OR-Tools takes over SIGINT and afterwards leaves the system's default, which would end the whole
+    process at the next Ctrl-C: Python's handler is put back. Only the main thread may do that, so
+    in other threads OR-Tools must not touch the signal.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    solver.parameters.catch_sigint_signal = is_main
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        return solver.solve(model, report)
+    finally:
+        if is_main and handler is not None:
+            signal.signal(signal.SIGINT, handler)
+
+
+class _Report(cp_model.CpSolverSolutionCallback):
+    """Passes each better plan on to the caller's progress function."""
+
+    def __init__(self, options: SolveOptions, begin: float) -> None:
+        super().__init__()
+        self._options = options
+        self._begin = begin
+
+    def on_solution_callback(self) -> None:
+        if self._options.progress is not None:
+            elapsed = time.perf_counter() - self._begin
+            best, bound = round(self.objective_value), round(self.best_objective_bound)
+            self._options.progress(ProgressReport("cpsat", elapsed, best, bound))

@@ -1,0 +1,90 @@
+"""What an exact engine returns, and what one starts from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from heteroplace.model.plan import Step
+from heteroplace.solve.base import Problem, SolveOptions
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.exact.schedule import Schedule
+from heteroplace.solve.search import run_search
+from heteroplace.solve.starts import Starts
+
+START_EVALUATIONS = 50_000
+"""Schedules tried by the search that makes the incumbent."""
+_SHARE = 0.25
+"""Part of the time for the list schedulers, the same again for the search."""
+_BOUND_SHARE = 0.45
+"""Part of the time for thorough bounds; they need less where the graph falls into modules."""
+
+
+@dataclass(frozen=True)
+class EngineEnd:
+    """How a run of an exact engine ended."""
+
+    schedule: Schedule | None
+    """The best it found itself; None: nothing."""
+    bound_ns: int
+    is_infeasible: bool
+    """It is proven that no schedule is within the horizon."""
+    was_interrupted: bool = False
+    """Ctrl-C ended it."""
+    note: str = ""
+    """How it went, for people."""
+
+
+@dataclass(frozen=True)
+class Incumbent:
+    """The heuristics' best plan: horizon and hint of an exact engine, and its fallback."""
+
+    steps: tuple[Step, ...] | None
+    """None: they found none that fits."""
+    bound_ns: int
+    """A proven bound on the makespan."""
+    was_interrupted: bool = False
+    """Ctrl-C ended the search; the plan is the result then."""
+
+
+def find_incumbent(
+    problem: Problem, options: SolveOptions, num_evaluations: int = START_EVALUATIONS
+) -> Incumbent:
+    """Run the list schedulers and a short search, in half of the time at most.
+
+    Parameters
+    ----------
+    num_evaluations
+        Schedules that the search tries.
+    """
+    bound = lower_bound(problem).ns
+    limit = options.time_limit_s * _SHARE
+    starts = [draft for _, draft in Starts(problem).drafts(limit)]
+    if not starts:
+        return Incumbent(None, bound)
+    short = SolveOptions(seed=options.seed, iterations=num_evaluations)
+    found = run_search(problem, starts, short, limit, bound)
+    steps = found.draft.steps if found.draft.violation == 0 else None
+    return Incumbent(steps, max(bound, found.bound_ns), found.was_interrupted)
+
+
+def with_thorough_bound(problem: Problem, options: SolveOptions, known: Incumbent) -> Incumbent:
+    """Return the incumbent with all bounds that a part of the time allows.
+
+    Not where a deterministic budget is given: these bounds end by the clock.
+    """
+    if options.iterations is not None or known.steps is None:
+        return known
+    makespan = problem.native.simulate(known.steps).makespan_ns
+    if makespan <= known.bound_ns:
+        return known
+    limit = options.time_limit_s * _BOUND_SHARE
+    found = lower_bound(
+        problem, "thorough", time_limit_s=limit, threads=options.threads, target_ns=makespan
+    )
+    return replace(known, bound_ns=max(known.bound_ns, found.ns))
+
+
+def seconds_left(options: SolveOptions, begin: float) -> float:
+    """Return what is left of the time limit, but enough to try."""
+    return max(0.1, options.time_limit_s - (time.perf_counter() - begin))

@@ -1,0 +1,130 @@
+"""Moirai (section III-D): the placement and the schedule as one mixed-integer linear programme.
+
+By Gurobi where its full licence is found, else by HiGHS. Unlike the paper its order rows are made
+lazily, the large numbers are windows, a tensor is moved once to each memory, and the heuristics'
+best plan bounds the horizon and is returned if the programme gives nothing better.
+"""
+
+from __future__ import annotations
+
+import time
+
+from heteroplace.errors import SolverError, SolverLicenceError
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
+from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.formulation import Formulation
+from heteroplace.solve.exact.gurobi_engine import GurobiEngine, why_no_gurobi
+from heteroplace.solve.exact.highs_engine import HighsEngine
+from heteroplace.solve.exact.incumbent import (
+    START_EVALUATIONS,
+    EngineEnd,
+    find_incumbent,
+    seconds_left,
+    with_thorough_bound,
+)
+from heteroplace.solve.exact.lazy_rows import solve_lazily
+from heteroplace.solve.exact.mip_program import MipEngine
+from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps, steps_of_schedule
+from heteroplace.solve.heft import check_possible, no_placement_error
+
+MAX_MOIRAI_TASKS = 500
+"""Above this the first relaxation alone takes longer than the search to do better."""
+_EVALUATIONS_PER_TASK = 5_000
+"""Of the search that makes the incumbent: a programme seldom finds better ones."""
+_MAX_SIMPLE_TASKS = 20
+"""Up to here the programme proves more than other bounds, in less time."""
+
+_Row = tuple[str, int | None, str]
+"""Of `SolveResult.candidates`."""
+
+
+class MoiraiSolver:
+    """Moirai's programme for up to MAX_MOIRAI_TASKS tasks."""
+
+    name = "moirai"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`. `candidates` says which engine was used and why.
+
+        SolverError above MAX_MOIRAI_TASKS tasks.
+        """
+        begin = time.perf_counter()
+        num_tasks = len(problem.graph.tasks)
+        if num_tasks > MAX_MOIRAI_TASKS:
+            raise SolverError(
+                f"moirai takes at most {MAX_MOIRAI_TASKS} tasks, graph {problem.graph.name!r} has "
+                f"{num_tasks}; use 'search' or 'auto', or coarsen the graph"
+            )
+        check_possible(problem)
+        if not num_tasks:
+            plan = problem.native.plan((), self.name)
+            return make_result(problem, plan, 0, self.name, time.perf_counter() - begin)
+        evaluations = max(START_EVALUATIONS, _EVALUATIONS_PER_TASK * num_tasks)
+        known = find_incumbent(problem, options, evaluations)
+        tried: list[_Row] = []
+        if known.steps is not None:
+            found = problem.native.plan(known.steps, f"search seed {options.seed}")
+            makespan = problem.native.simulate(found.steps).makespan_ns
+            tried.append(("search", makespan, "where the programme starts"))
+            report(options, "search", begin, makespan, known.bound_ns, lambda: found)
+        if num_tasks > _MAX_SIMPLE_TASKS and not known.was_interrupted:
+            known = with_thorough_bound(problem, options, known)
+        formulation = formulate(problem, known.bound_ns)
+        start = None if known.steps is None else schedule_of_steps(formulation, known.steps)
+        steps, end = known.steps, EngineEnd(None, known.bound_ns, False)
+        is_proven = start is not None and start.makespan_ns <= known.bound_ns
+        if not is_proven and not known.was_interrupted:
+            end = _solve(formulation, start, options, seconds_left(options, begin), tried)
+        if end.schedule is not None:
+            steps = steps_of_schedule(formulation, end.schedule)
+        if steps is None:
+            raise no_placement_error(problem, is_proven=end.is_infeasible)
+        return make_result(
+            problem,
+            problem.native.plan(steps, f"moirai seed {options.seed}"),
+            end.bound_ns,
+            self.name,
+            time.perf_counter() - begin,
+            was_interrupted=end.was_interrupted or known.was_interrupted,
+            candidates=tuple(tried),
+        )
+
+
+def _solve(
+    formulation: Formulation,
+    start: Schedule | None,
+    options: SolveOptions,
+    time_limit_s: float,
+    tried: list[_Row],
+) -> EngineEnd:
+    """Solve by the first engine whose licence takes the model."""
+    *others, last = _engines(options, tried)
+    for engine in others:
+        try:
+            return _solve_by(engine, formulation, start, options, time_limit_s, tried)
+        except SolverLicenceError as err:
+            tried.append((engine.name, None, str(err)))
+    return _solve_by(last, formulation, start, options, time_limit_s, tried)
+
+
+def _solve_by(
+    engine: MipEngine,
+    formulation: Formulation,
+    start: Schedule | None,
+    options: SolveOptions,
+    time_limit_s: float,
+    tried: list[_Row],
+) -> EngineEnd:
+    end = solve_lazily(formulation, engine, start, options, time_limit_s)
+    found = None if end.schedule is None else end.schedule.makespan_ns
+    tried.append((engine.name, found, f"{end.note}; bound {end.bound_ns} ns"))
+    return end
+
+
+def _engines(options: SolveOptions, tried: list[_Row]) -> list[MipEngine]:
+    """The engines in the order in which they are tried, noting what is left out."""
+    reason = why_no_gurobi()
+    if reason is not None:
+        tried.append((GurobiEngine.name, None, f"left out: {reason}"))
+        return [HighsEngine()]
+    return [GurobiEngine(options.threads, options.seed), HighsEngine()]
