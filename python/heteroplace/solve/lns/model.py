@@ -1,9 +1,10 @@
 """Sub-problem -> CP-SAT model -> a shorter stretch, or the proof that there is none.
 
-The model is that of `heteroplace.solve.exact.cpsat_engine` (optional intervals, one copy per tensor and
-memory, the static rule of memory), with times when things are free at the begin and due times at
-the end. Its objective is by how much everything that is due comes too late; below 0 the whole plan
-gets shorter by as much, unless what lies beside the stretch is just as long.
+The model is that of `heteroplace.solve.exact` (optional intervals, one copy per tensor and memory,
+the static rule of memory), with times when things are free at the begin and due times at the end.
+Its objective is by how much everything that is due comes too late; below 0 the whole plan gets
+shorter by as much, unless what lies beside the stretch is just as long. At prices of memory it is
+that time and the value of the bytes.
 """
 
 from __future__ import annotations
