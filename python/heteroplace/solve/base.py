@@ -91,7 +91,7 @@ class SolveOptions:
     seed: int = 0
     """Seed of every random choice; >= 0."""
     threads: int = 2
-    """Threads of `search`, `throughput`, `auto` and CP-SAT; the other solvers use one."""
+    """Threads of `search`, `lns`, `throughput`, `auto` and CP-SAT; the other solvers use one."""
     min_gain_ratio: float = 0.02
     """`auto` uses several devices only if that is shorter than the best single device by more than
     this part; a smaller predicted gain is within what measured costs can be wrong by."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from heteroplace.native.schedule import Draft
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
 from heteroplace.solve.lns.apply import Likeness, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, run_lns
-from heteroplace.solve.lns.model import SubModel, SubSolution
+from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
 from heteroplace.solve.lns.window import Cut, Stretch, cut_out
 from tests.instances import gpus, instance, problem_of
@@ -100,7 +102,8 @@ def stretches(draw: st.DrawFn) -> tuple[Problem, Schedule, Stretch]:
     first = draw(st.integers(0, len(schedule) - 1))
     last = draw(st.integers(first + 1, len(schedule)))
     devices = draw(st.sets(st.sampled_from(range(schedule.facts.num_devices)), min_size=1))
-    return problem, schedule, Stretch(first, last, tuple(sorted(devices)))
+    is_greedy = draw(st.booleans())
+    return problem, schedule, Stretch(first, last, tuple(sorted(devices)), is_greedy)
 
 
 @given(stretches())
@@ -122,6 +125,29 @@ def test_solution_of_any_stretch_keeps_what_the_model_promises(
         growth = growth_bytes(facts, cut, solution)
         grown = tuple(used + more for used, more in zip(schedule.used_bytes, growth, strict=True))
         assert found.used_bytes == grown
+
+
+@given(stretches(), st.data())
+@num_cases(100)
+def test_time_is_lost_only_for_memory_that_is_worth_it(
+    drawn: tuple[Problem, Schedule, Stretch], data: st.DataObject
+) -> None:
+    _, schedule, stretch = drawn
+    facts = schedule.facts
+    price = st.sampled_from([0, FS_PER_NS // 10, FS_PER_NS])
+    prices = tuple(data.draw(price) for _ in facts.limits)
+    cut = cut_out(schedule, replace(stretch, prices_fs=prices))
+    solution = solve_cut(facts, cut)
+    assert solution is not None
+    found = merged(schedule, [(cut, solution)], 2**62)
+    if found is None:  # It need not fit.
+        return
+    assert found.makespan_ns <= max(schedule.makespan_ns, schedule.makespan_ns - solution.gain_ns)
+    saved = sum(
+        price * (before - after)
+        for price, before, after in zip(prices, schedule.used_bytes, found.used_bytes, strict=True)
+    )
+    assert FS_PER_NS * solution.gain_ns + saved >= 0
 
 
 @given(stretches())

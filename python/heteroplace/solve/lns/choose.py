@@ -52,10 +52,6 @@ class Chooser:
         overlaps = any(best.first < other.last and other.first < best.last for other in taken)
         return None if overlaps else best
 
-    def whole(self) -> Stretch:
-        """Return everything."""
-        return Stretch(0, len(self._schedule), self._all)
-
     def _one(self, size: int) -> Stretch:
         schedule, rng = self._schedule, self._rng
         runs = schedule.run_positions
@@ -108,6 +104,11 @@ class Chooser:
                 busy_ns += schedule.finish_ns[position] - schedule.start_ns[position]
         span_ns = end_ns - schedule.start_ns[stretch.first]
         return 1 - busy_ns / (span_ns * len(self._used)) if span_ns else 0.0
+
+
+def whole(schedule: Schedule) -> Stretch:
+    """Return the stretch that is all of a schedule, with nothing kept."""
+    return Stretch(0, len(schedule), tuple(range(schedule.facts.num_devices)))
 
 
 def byte_values_fs(schedule: Schedule) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, report
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.lns.apply import Change, Likeness, improve, task_classes
-from heteroplace.solve.lns.choose import Chooser, byte_values_fs
+from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule
 from heteroplace.solve.lns.window import Cut, SubProblem, cut_out
@@ -210,7 +210,7 @@ class _Engine:
         """Stretches apart from each other that were not tried as long as they would be now."""
         chooser = Chooser(self._best, self._rng, self._values_fs)
         if len(self._best.run_positions) <= self._size:
-            cut = cut_out(self._best, chooser.whole())
+            cut = cut_out(self._best, whole(self._best))
             return [] if self._was_tried(cut) else [cut]
         cuts: list[Cut] = []
         for _ in range(_PER_ROUND):
@@ -234,7 +234,7 @@ class _Engine:
             num_open += not one.is_proven
             if one.solution is None:
                 self._tried[one.cut.problem] = float("inf") if one.is_proven else limit
-                is_all = one.cut.problem.num_free == self._facts.num_tasks
+                is_all = one.cut.stretch == whole(self._best)
                 self._is_optimal |= one.is_proven and is_all and self._least_ns == 1
         if 2 * num_open > len(outcomes):
             self._size = max(_MIN_SIZE, self._size / _GROWTH)

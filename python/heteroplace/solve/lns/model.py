@@ -1,9 +1,10 @@
 """Sub-problem -> CP-SAT model -> a shorter stretch, or the proof that there is none.
 
-The model is that of `heteroplace.solve.exact` (optional intervals, one copy per tensor and
-memory, the static rule of memory), with times when things are free at the begin and due times at
-the end. Its objective is by how much everything that is due comes too late; below 0 the whole plan
-gets shorter by as much, unless what lies beside the stretch is just as long.
+The model is that of `heteroplace.solve.exact` (optional intervals, one copy per tensor and memory,
+the static rule of memory), with times when things are free at the begin and due times at the end.
+Its objective is by how much everything that is due comes too late; below 0 the whole plan gets
+shorter by as much, unless what lies beside the stretch is just as long. At prices of memory it is
+that time and the value of the bytes.
 """
 
 from __future__ import annotations
@@ -269,12 +270,12 @@ class SubModel:
         made = self._either(list(chosen.values()))
         times, free, due = [], [], []
         old = {dst: (start_ns, position) for dst, start_ns, position in tensor.copies}
+        floor, ceiling = self._problem.floor_ns, self._problem.ceiling_ns
         for src, literal in chosen.items():
             way = self._facts.ways[src][memory] or ()
             ns = self._facts.bytes_ns(tensor.num_bytes, src, memory)
             times.append(ns * literal)
-            free.append(max((self._problem.free_ns[r] for r in way), default=0) * literal)
-            ceiling = self._problem.ceiling_ns
+            free.append(max((self._problem.free_ns[r] for r in way), default=floor) * literal)
             # Relative to the ceiling, which a copy that is not made has to keep.
             due.append(
                 (min((self._problem.due_ns[r] for r in way), default=ceiling) - ceiling) * literal
@@ -282,9 +283,8 @@ class SubModel:
             interval = model.new_optional_fixed_size_interval_var(start, ns, literal, "")
             self._occupy(way, interval)
         finish = start + _sum(times)
-        floor = self._problem.floor_ns
         model.add(start >= _sum(free) + floor * (1 - made))
-        model.add(finish <= self._late + self._problem.ceiling_ns + _sum(due))
+        model.add(finish <= self._late + ceiling + _sum(due))
         model.add_hint(start, old[memory][0] if memory in old else floor)
         made_at = self._made_at(tensor)
         model.add(start >= made_at).only_enforce_if(made)

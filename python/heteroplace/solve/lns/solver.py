@@ -12,8 +12,10 @@ from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.search import MAX_TASKS_TO_BOUND, PLAN_S_PER_TASK, run_search
 from heteroplace.solve.starts import Starts
 
-_SEARCH_SHARE = 0.5
+_SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
 """Part of the budget for the plan to begin with."""
+_LARGE = 1000
+"""Tasks of a graph that the search goes on improving for long."""
 _START_SHARE = 0.1
 """Part of the time for what that search begins with."""
 
@@ -33,12 +35,12 @@ class LnsSolver:
         drafts = starts.drafts(_START_SHARE * options.time_limit_s)
         spare = PLAN_S_PER_TASK * num_tasks
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
-        search_options = _with_iterations(options, _SEARCH_SHARE)
+        share = _SEARCH_SHARE if num_tasks <= _LARGE else _LARGE_SEARCH_SHARE
         end = run_search(
             problem,
             [draft for _, draft in drafts] or [starts.first()[1]],
-            search_options,
-            left * _SEARCH_SHARE,
+            _with_iterations(options, share),
+            left * share,
             bound,
         )
         if end.draft.violation:
@@ -49,7 +51,7 @@ class LnsSolver:
         draft, bound, interrupted = end.draft, end.bound_ns, end.was_interrupted
         if not interrupted and end.makespan_ns > bound:
             left = options.time_limit_s - spare - (time.perf_counter() - begin)
-            rest = _with_iterations(options, 1 - _SEARCH_SHARE)
+            rest = _with_iterations(options, 1 - share)
             found = run_lns(problem, draft, rest, left, bound, end.prices)
             tried.append(("lns", found.makespan_ns, found.note))
             draft, interrupted = found.draft, found.was_interrupted

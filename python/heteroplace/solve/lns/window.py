@@ -100,11 +100,6 @@ class SubProblem:
     ceiling_ns: int
     """Nor what lies behind."""
 
-    @property
-    def num_free(self) -> int:
-        """How many tasks may move."""
-        return sum(not task.is_kept for task in self.tasks)
-
 
 @dataclass(frozen=True)
 class Cut:
