@@ -24,10 +24,9 @@ from heteroplace.solve.base import (
     make_result,
     report,
 )
-from heteroplace.solve.bounds import find_chain, lower_bound
-from heteroplace.solve.bounds.chain import ChainBound
-from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
+from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
+from heteroplace.solve.route import choose_route
 from heteroplace.solve.search import (
     MAX_TASKS_TO_BOUND,
     PLAN_S_PER_TASK,
@@ -37,16 +36,10 @@ from heteroplace.solve.search import (
 from heteroplace.solve.single import single_plan
 from heteroplace.solve.starts import Starts
 
-_CPSAT = "heteroplace.solve.exact.cpsat"
-_SEARCH_SHARE = 0.6
-"""Part of the time that the search may use when CP-SAT follows it."""
-_CHAIN_SEARCH_SHARE = 0.45
-"""The same where a chain of modules is bounded, which takes longer."""
-_CHAIN_SHARE = 0.9
-"""Part of the time left for a bound over a chain of modules; a proof of all at once gets the
-rest."""
 _START_SHARE = 0.1
 """Part of the time for plans to begin with."""
+_LEAST_S = 0.05
+"""Less is not worth starting an exact solver for."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +84,7 @@ class _Auto:
         self._tried: list[tuple[str, int | None, str]] = []
         self._was_interrupted = False
         self._bound_ns = 0
+        self._prices: tuple[float, ...] = ()
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
@@ -107,9 +101,11 @@ class _Auto:
         for name, draft in drafts:
             self._add(name, draft)
         if not self._is_proven():
-            self._search([draft for _, draft in drafts])
-        if not self._is_proven() and not self._was_interrupted:
-            self._prove()
+            route = choose_route(problem)
+            self._tried.append((f"route: {route.finisher}", None, route.reason))
+            self._search([draft for _, draft in drafts], route.search_share)
+            if not self._is_proven() and not self._was_interrupted:
+                self._finish(route.finisher)
         if not self._candidates:
             raise no_placement_error(problem)
         chosen, note = self._choose()
@@ -160,57 +156,69 @@ class _Auto:
         best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
         return best is not None and best <= self._bound_ns
 
-    def _search(self, starts: list[Draft]) -> None:
+    def _search(self, starts: list[Draft], share: float) -> None:
         problem, options = self._problem, self._options
         if not starts:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
             return
-        is_small = len(problem.graph.tasks) <= MAX_CPSAT_TASKS
-        share = _SEARCH_SHARE if self._chain is None else _CHAIN_SEARCH_SHARE
-        limit = max(0.01, self._left_s() * (share if is_small else 1.0))
+        limit = max(0.01, self._left_s() * share)
         end = run_search(problem, starts, options, limit, self._bound_ns)
         self._was_interrupted = end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
+        self._prices = end.prices
         self._add("search", end.draft, f"{end.num_evaluations} schedules tried")
 
-    def _prove(self) -> None:
-        problem, options = self._problem, self._options
+    def _finish(self, finisher: str) -> None:
+        """Let the exact solvers have the rest of the time."""
+        left = self._left_s()
+        best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
+        if left < _LEAST_S and best is not None:
+            self._tried.append((finisher, None, "left out: the time is up"))
+            return
+        if best is None or finisher == "cpsat":
+            self._prove_whole(best, max(left, _LEAST_S))
+        elif finisher == "split":
+            self._split(best, left)
+        else:
+            self._improve_stretches(best, left)
+
+    # OR-Tools takes 0.2 s to load, and what is proven by bounds never needs it.
+
+    def _prove_whole(self, best: _Candidate | None, limit: float) -> None:
+        problem = self._problem
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
-        left = self._left_s()
-        if left < 0.05 and self._candidates:
-            self._tried.append(("cpsat", None, "left out: the time is up"))
-            return
-        best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
-        if best is not None and self._chain is not None:
-            self._bound_by_chain(self._chain, best.makespan_ns)
-            if self._is_proven():
-                return
-            left = self._left_s()
-        incumbent = None if best is None else best.draft.steps
-        # OR-Tools takes 0.2 s to load, and large graphs never need it.
-        end = importlib.import_module(_CPSAT).run_cpsat(
-            problem, incumbent, options, max(left, 0.05), self._bound_ns
+        end = importlib.import_module("heteroplace.solve.exact.cpsat").run_cpsat(
+            problem,
+            None if best is None else best.draft.steps,
+            self._options,
+            limit,
+            self._bound_ns,
         )
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._add("cpsat", problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
 
-    @cached_property
-    def _chain(self) -> ChainBound | None:
-        """For graphs that CP-SAT takes but rarely proves at once."""
-        if MAX_SOLVED_TASKS < len(self._problem.graph.tasks) <= MAX_CPSAT_TASKS:
-            return find_chain(self._problem)
-        return None
+    def _split(self, best: _Candidate, limit: float) -> None:
+        end = importlib.import_module("heteroplace.solve.split.solver").run_split(
+            self._problem, best.draft.steps, self._options, limit, self._bound_ns
+        )
+        self._was_interrupted |= end.was_interrupted
+        self._bound_ns = max(self._bound_ns, end.bound_ns)
+        self._tried += [(f"split: {name}", makespan, note) for name, makespan, note in end.notes]
+        self._add("split", self._problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
 
-    def _bound_by_chain(self, chain: ChainBound, best_ns: int) -> None:
-        limit = max(0.0, _CHAIN_SHARE * self._left_s())
-        bound_ns = chain.improve(limit, self._options.threads, best_ns)
-        self._tried.append(("chain of modules", None, f"bound {bound_ns} ns"))
-        self._bound_ns = max(self._bound_ns, bound_ns)
+    def _improve_stretches(self, best: _Candidate, limit: float) -> None:
+        end = importlib.import_module("heteroplace.solve.lns.engine").run_lns(
+            self._problem, best.draft, self._options, limit, self._bound_ns, self._prices
+        )
+        self._was_interrupted |= end.was_interrupted
+        if end.is_optimal:
+            self._bound_ns = max(self._bound_ns, end.makespan_ns)
+        self._add("lns", end.draft, end.note)
 
     def _choose(self) -> tuple[_Candidate, str]:
         """The best candidate, unless the best single device is almost as short."""

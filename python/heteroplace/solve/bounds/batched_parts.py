@@ -17,8 +17,6 @@ from heteroplace.solve.bounds.parts import Part
 from heteroplace.solve.bounds.subproblem import Key, part_key, subproblem
 from heteroplace.solve.divi.milp import solve_batched_milp
 from heteroplace.solve.divi.rules import BatchRules
-from heteroplace.solve.divi.milp import solve_batched_milp
-from heteroplace.solve.divi.rules import BatchRules
 
 MAX_BATCHED_TASKS = 16
 """Larger parts are bounded by path and load only: the programme proves little about them."""

@@ -12,6 +12,7 @@ every plan that is returned fits.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, replace
 from functools import partial
 
 from heteroplace.model.plan import Step
@@ -56,6 +57,30 @@ class SplitSolver:
         return _Split(problem, options).run()
 
 
+@dataclass(frozen=True)
+class SplitEnd:
+    """What the exact parts made of a plan."""
+
+    steps: tuple[Step, ...]
+    """The shorter of theirs and the one given."""
+    bound_ns: int
+    was_interrupted: bool
+    notes: tuple[tuple[str, int | None, str], ...]
+    """(name, makespan in ns or None, note) of what was done."""
+
+
+def run_split(
+    problem: Problem,
+    incumbent: tuple[Step, ...],
+    options: SolveOptions,
+    time_limit_s: float,
+    bound_ns: int,
+) -> SplitEnd:
+    """Improve a plan that fits by exact solutions of modules, and prove what can be proven."""
+    split = _Split(problem, replace(options, time_limit_s=time_limit_s))
+    return split.improve(incumbent, bound_ns)
+
+
 class _Split:
     """One solve: the best plan and bound so far, and the clock."""
 
@@ -85,11 +110,7 @@ class _Split:
         self._search("search", drafts or [draft], share * options.time_limit_s)
         if self._best_ns is None:
             self._find_any_plan()
-        try:
-            if not self._is_done():
-                self._solve_parts(stages)
-        except KeyboardInterrupt:
-            self._was_interrupted = True
+        self._solve_parts(stages)
         return make_result(
             problem,
             problem.native.plan(self._steps, f"split seed {options.seed}"),
@@ -99,6 +120,14 @@ class _Split:
             was_interrupted=self._was_interrupted,
             candidates=tuple(self._notes),
         )
+
+    def improve(self, incumbent: tuple[Step, ...], bound_ns: int) -> SplitEnd:
+        """See `run_split`."""
+        self._bound_ns = bound_ns
+        self._best_ns = self._problem.native.simulate(incumbent).makespan_ns
+        self._steps = incumbent
+        self._solve_parts(find_chain(self._problem))
+        return SplitEnd(self._steps, self._bound_ns, self._was_interrupted, tuple(self._notes))
 
     def _find_any_plan(self) -> None:
         """No heuristic plan fits: only the exact model of a small whole may find one."""
@@ -112,10 +141,15 @@ class _Split:
         self._offer("whole", end.steps, "no heuristic plan fits")
 
     def _solve_parts(self, stages: tuple[Stage, ...]) -> None:
-        if len(stages) > 1:
-            self._solve_chain(stages)
-        else:
-            self._solve_channels()
+        if self._is_done():
+            return
+        try:
+            if len(stages) > 1:
+                self._solve_chain(stages)
+            else:
+                self._solve_channels()
+        except KeyboardInterrupt:
+            self._was_interrupted = True
 
     def _is_done(self) -> bool:
         return self._was_interrupted or self._best_ns == self._bound_ns
