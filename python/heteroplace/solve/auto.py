@@ -36,6 +36,9 @@ from heteroplace.solve.search import (
 from heteroplace.solve.single import single_plan
 from heteroplace.solve.starts import Starts
 
+_CPSAT = "heteroplace.solve.exact.cpsat"
+_SPLIT = "heteroplace.solve.split.solver"
+_LNS = "heteroplace.solve.lns.engine"
 _START_SHARE = 0.1
 """Part of the time for plans to begin with."""
 _LEAST_S = 0.05
@@ -190,7 +193,7 @@ class _Auto:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
-        end = importlib.import_module("heteroplace.solve.exact.cpsat").run_cpsat(
+        end = importlib.import_module(_CPSAT).run_cpsat(
             problem,
             None if best is None else best.draft.steps,
             self._options,
@@ -203,7 +206,7 @@ class _Auto:
         self._add("cpsat", problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
 
     def _split(self, best: _Candidate, limit: float) -> None:
-        end = importlib.import_module("heteroplace.solve.split.solver").run_split(
+        end = importlib.import_module(_SPLIT).run_split(
             self._problem, best.draft.steps, self._options, limit, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
@@ -212,7 +215,7 @@ class _Auto:
         self._add("split", self._problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
 
     def _improve_stretches(self, best: _Candidate, limit: float) -> None:
-        end = importlib.import_module("heteroplace.solve.lns.engine").run_lns(
+        end = importlib.import_module(_LNS).run_lns(
             self._problem, best.draft, self._options, limit, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted

@@ -6,7 +6,6 @@ from hypothesis import given
 
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.coarsen.modules import Boundary, ModulePath, single_channel_modules
-from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.bounds.chain import ChainBound, find_chain, is_chain
 from heteroplace.solve.bounds.subproblem import spine
@@ -61,10 +60,3 @@ def test_a_stack_of_modules_is_proven_by_its_chain() -> None:
     problem = get_instance("rwnn/er10x5").build()
     assert find_chain(problem) is not None
     assert lower_bound(problem, "thorough", time_limit_s=5.0).source == "chain of modules"
-
-
-def test_auto_bounds_by_the_chain_what_is_too_large_to_prove_at_once() -> None:
-    problem = get_instance("rwnn/er10x5").build()
-    result = get_solver("auto").solve(problem, SolveOptions(time_limit_s=6.0))
-    assert "chain of modules" in [name for name, _, _ in result.candidates]
-    assert lower_bound(problem).ns < result.bound_ns <= result.objective_ns

@@ -1,0 +1,51 @@
+"""What `auto` does after the list schedulers, and why: by the size and the structure of the graph.
+
+Whatever the route, the search comes first and its plan is never lost; what follows has the rest of
+the time and may prove it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heteroplace.solve.base import MAX_CPSAT_TASKS, Problem
+from heteroplace.solve.bounds.modules import find_modules
+from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
+from heteroplace.solve.split.chain import find_chain
+
+MAX_SPLIT_TASKS = 2_000
+"""Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are
+solved once by the search as well."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """How `auto` goes on."""
+
+    finisher: str
+    """What follows the search: "cpsat", "split" or "lns"."""
+    search_share: float
+    """Part of the time that is left which the search may use."""
+    reason: str
+    """Why, for people."""
+
+
+def choose_route(problem: Problem) -> Route:
+    """Return the route for a problem. O(n log n + m)."""
+    count = len(problem.graph.tasks)
+    if count <= MAX_SOLVED_TASKS:
+        return Route("cpsat", 0.3, f"{count} tasks: one exact model")
+    if count <= MAX_SPLIT_TASKS:
+        stages = find_chain(problem)
+        largest = max(len(stage.tasks) for stage in stages)
+        if len(stages) > 1 and largest <= MAX_CPSAT_TASKS:
+            reason = f"a chain of {len(stages)} modules of up to {largest} tasks: each exactly"
+            return Route("split", 0.1, reason)
+        path = find_modules(problem.graph)
+        if path is not None and len(path.modules) > 1:
+            channels = max(len(boundary.channels) for boundary in path.boundaries)
+            reason = f"{len(path.modules)} modules, up to {channels} channels between them"
+            return Route("split", 0.4, reason)
+    if count <= MAX_CPSAT_TASKS:
+        return Route("cpsat", 0.6, f"{count} tasks without narrow cuts: one exact model")
+    return Route("lns", 0.8, f"{count} tasks: search, then stretches of its plan exactly")

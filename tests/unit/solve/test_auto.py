@@ -1,0 +1,53 @@
+"""auto: its routes, what it says of them, and that it is never behind its parts."""
+
+import pytest
+
+from heteroplace.bench.suites.catalogue import get_instance, layered
+from heteroplace.bench.suites.layered import Layered
+from heteroplace.solve import SolveOptions, get_solver
+from heteroplace.solve.base import Problem
+from heteroplace.solve.route import choose_route
+
+
+def wide(num_tasks: int) -> Problem:
+    """A graph without narrow cuts, memories ample."""
+    return layered(Layered(num_tasks), fill=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "finisher", "reason"),
+    [
+        ("rwnn/er10x1", "cpsat", "one exact model"),
+        ("rwnn/er10x10", "split", "a chain of"),
+        ("rwnn/er10x5-sdep2", "split", "channels between them"),
+    ],
+)
+def test_route_follows_the_structure(name: str, finisher: str, reason: str) -> None:
+    route = choose_route(get_instance(name).build())
+    assert route.finisher == finisher
+    assert reason in route.reason
+
+
+@pytest.mark.parametrize(("num_tasks", "finisher"), [(120, "cpsat"), (300, "lns")])
+def test_route_of_graphs_without_cuts_follows_the_size(num_tasks: int, finisher: str) -> None:
+    route = choose_route(wide(num_tasks))
+    assert route.finisher == finisher
+    assert str(num_tasks) in route.reason
+
+
+@pytest.mark.parametrize("name", ["rwnn/er10x1", "rwnn/er10x5"])
+def test_small_and_modular_graphs_are_proven_and_the_route_is_told(name: str) -> None:
+    problem = get_instance(name).build()
+    result = get_solver("auto").solve(problem, SolveOptions(time_limit_s=60))
+    assert result.status == "optimal"
+    assert any(name.startswith("route: ") and note for name, _, note in result.candidates)
+    assert result.candidates[-1][0].startswith("chosen: ")
+
+
+def test_graph_without_cuts_is_no_longer_than_by_the_search_it_began_with() -> None:
+    result = get_solver("auto").solve(wide(300), SolveOptions(time_limit_s=3))
+    times = {name: makespan for name, makespan, _ in result.candidates}
+    assert "lns" in times
+    assert times["search"] is not None
+    assert result.objective_ns <= times["search"]
+    assert result.bound_ns <= result.objective_ns
