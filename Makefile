@@ -50,6 +50,7 @@ bench: setup
 	$(BIN)/python -m heteroplace.bench compile
 	$(BIN)/python -m heteroplace.bench run
 	$(BIN)/python -m heteroplace.bench place
+	$(BIN)/python -m heteroplace.bench exact
 
 lint: setup
 	$(BIN)/python -m ruff check .

@@ -31,7 +31,7 @@ constexpr int kBoundIterations = 120;          // of each of its stages
 constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
 constexpr int64_t kLaterWork = 700'000'000;
 constexpr int64_t kOnePieceWork = 10'000'000;  // where a bound gives no placements
-constexpr int kSamples = 2;                     // placements taken from a bound
+constexpr int kSamples = 2;                    // placements taken from a bound
 
 using Clock = std::chrono::steady_clock;
 
