@@ -267,7 +267,20 @@ class _Split:
                 self._notes.append(("barriers", found[0], f"{len(found[1])} modules"))
                 starts.append(splits[0].without_barriers(found[1]))
         if not self._is_done():
-            self._search("without barriers", starts, self._left_s())
+            is_small = len(self._problem.graph.tasks) <= MAX_CPSAT_TASKS
+            self._search("without barriers", starts, last if is_small else self._left_s())
+        self._prove_small()
+
+    def _prove_small(self) -> None:
+        """What the time is left for: modules lose at their boundaries, the whole does not."""
+        left = self._left_s()
+        if self._is_done() or left <= 0 or len(self._problem.graph.tasks) > MAX_CPSAT_TASKS:
+            return
+        end = run_cpsat(self._problem, self._steps, self._options, left, self._bound_ns)
+        self._bound_ns = max(self._bound_ns, end.bound_ns)
+        if end.steps is not None:
+            self._offer("whole", end.steps)
+        self._report()
 
     def _prove_parts(self, split: ChannelSplit, pool: Pool, is_thorough: bool) -> None:
         """Solve parts as long as there are any and the budget allows."""
