@@ -1,7 +1,6 @@
 """Problem -> a time that no plan beats, and which argument proves it."""
 
 from heteroplace.solve.bounds.bound import Bound
-from heteroplace.solve.bounds.chain import find_chain
 from heteroplace.solve.bounds.lower_bound import EFFORTS, Effort, lower_bound
 
-__all__ = ["EFFORTS", "Bound", "Effort", "find_chain", "lower_bound"]
+__all__ = ["EFFORTS", "Bound", "Effort", "lower_bound"]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace.coarsen.modules import ModulePath, single_channel_modules
+from heteroplace.coarsen.modules import ModulePath
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
@@ -28,7 +28,7 @@ from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
 from heteroplace.solve.bounds.bound import rounded_bound
 from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
-from heteroplace.solve.bounds.subproblem import Key, part_key, spine, subproblem
+from heteroplace.solve.bounds.subproblem import Key, part_key, subproblem
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -138,16 +138,6 @@ class ChainBound:
         else:
             fact.bound_ns = max(fact.bound_ns, float(result.bound_ns))
             fact.is_final = result.status == "optimal"
-
-
-def find_chain(problem: Problem) -> ChainBound | None:
-    """Return the bound of a problem that is a chain of modules; None for others.
-
-    Every task needs a device.
-    """
-    inner = spine(problem)
-    path = single_channel_modules(inner.graph, max_tasks=MAX_SOLVED_TASKS)
-    return ChainBound(inner, path) if is_chain(inner.graph, path) else None
 
 
 def is_chain(graph: TaskGraph, path: ModulePath) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from heteroplace.solve.divi.model import BatchModel, Slot
-from heteroplace.solve.divi.program import Terms
+from heteroplace.solve.mip.program import Terms
 
 
 def add_memory(model: BatchModel) -> None:
@@ -57,17 +59,17 @@ def _add_held(model: BatchModel, memory: int) -> None:
         if tensor.producer is None and model.problem.cluster.host is None:
             continue
         for item in range(model.num_items):
-            here = program.continuous(0.0, 1.0)
+            here = program.add_column(0.0, 1.0)
             used.append((here, tensor.bytes * model.rules.block / size))
             if tensor.producer is not None:
                 made = model.in_memory(tensor.producer, memory, item)
-                program.add_row([*made, (here, -1.0)], 0.0)
+                program.add_row([*made, (here, -1.0)], -math.inf, 0.0)
             for reader in tensor.consumers:
                 read = model.in_memory(reader, memory, item)
                 if read:
-                    program.add_row([*read, (here, -1.0)], 0.0)
+                    program.add_row([*read, (here, -1.0)], -math.inf, 0.0)
     kept_bytes = sum(graph.tensors[tensor].bytes for tensor in kept) * _items(model)
-    program.add_row(used, 1.0 - kept_bytes / size)
+    program.add_row(used, -math.inf, 1.0 - kept_bytes / size)
 
 
 def _weights(model: BatchModel, memory: int) -> Terms:
@@ -91,10 +93,10 @@ def _workspace(model: BatchModel, device: int, size: int) -> Terms:
             if slot.device != device or not num_bytes:
                 continue
             if largest is None:
-                largest = model.program.continuous()
+                largest = model.program.add_column(0.0, math.inf)
             one = num_bytes * model.rules.block / size
             need = [(c, count * one) for count, c in slot.sizes.items()]
-            model.program.add_row([*need, (largest, -1.0)], 0.0)
+            model.program.add_row([*need, (largest, -1.0)], -math.inf, 0.0)
     return [] if largest is None else [(largest, 1.0)]
 
 
@@ -108,4 +110,4 @@ def _add_published(model: BatchModel, memory: int) -> None:
         num_bytes = sum(graph.tensors[tensor].bytes for tensor in tensors)
         used += [(column, num_bytes * model.rules.block / size) for column in slot.items]
     if used:
-        model.program.add_row(used, 1.0)
+        model.program.add_row(used, -math.inf, 1.0)

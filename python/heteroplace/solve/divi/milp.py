@@ -6,12 +6,15 @@ import math
 import time
 from dataclasses import dataclass
 
+from heteroplace.errors import SolverError
 from heteroplace.solve.base import Problem
 from heteroplace.solve.divi.limits import add_memory
 from heteroplace.solve.divi.model import BatchModel, FoundBatch
 from heteroplace.solve.divi.order import add_order
 from heteroplace.solve.divi.rules import BatchRules
 from heteroplace.solve.divi.symmetry import add_symmetry
+from heteroplace.solve.mip.highs import HighsEngine
+from heteroplace.solve.mip.program import INFEASIBLE, INTERRUPTED, LIMIT, MipAnswer, MipLimits
 
 _BOUND_SLACK = 2e-6
 """Error of HiGHS' bound that is allowed for, as a part of the horizon: big-M times its tolerance
@@ -77,7 +80,12 @@ def solve_batched_milp(
     begin = time.perf_counter()
     model = build_model(problem, items, rules, horizon_ns=horizon_ns, bound_ns=bound_ns)
     left = time_limit_s - (time.perf_counter() - begin)
-    end = model.program.minimise(model.end, left, node_limit)
+    model.program.goal = model.end
+    failure = ""
+    try:
+        end = HighsEngine().solve(model.program, MipLimits(left, 0.0, node_limit))
+    except SolverError as err:
+        end, failure = MipAnswer(None, -math.inf, LIMIT), str(err)
     step = model.divisor_ns
     proven = model.to_ns(end.bound) - _BOUND_SLACK * model.horizon_ns
     if math.isfinite(proven):
@@ -93,9 +101,9 @@ def solve_batched_milp(
         value,
         bound_ns,
         batches,
-        end.is_infeasible,
-        end.was_interrupted,
+        end.status == INFEASIBLE,
+        end.status == INTERRUPTED,
         model.program.num_rows,
         model.program.num_columns,
-        end.failure,
+        failure,
     )

@@ -13,10 +13,10 @@ Transfers never wait for each other (congestion "none"); in other modes the opti
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from heteroplace.solve.base import Problem
-from heteroplace.solve.divi.program import FloatArray, MixedProgram, Terms
 from heteroplace.solve.divi.rules import (
     BatchRules,
     batch_times,
@@ -25,6 +25,8 @@ from heteroplace.solve.divi.rules import (
     serial_horizon_ns,
     transfer_ns,
 )
+from heteroplace.solve.linear_program import FloatArray
+from heteroplace.solve.mip.program import MixedProgram, Terms
 
 _LARGEST_HORIZON = 1000
 """In units of the programme: tolerances of HiGHS are 1e-6 of a unit."""
@@ -92,7 +94,7 @@ class BatchModel:
             self._unit_ns *= 2
         self._find_windows()
         least = self.unit(min(bound_ns, self.horizon_ns))
-        self.end = self.program.continuous(least, self.unit(self.horizon_ns))
+        self.end = self.program.add_column(least, self.unit(self.horizon_ns))
         self.slots: list[list[Slot]] = []
         self.has_one_start = items == 1 and rules.condition3 == "corrected"
         for task in range(len(problem.graph.tasks)):
@@ -194,33 +196,33 @@ class BatchModel:
         for slot in slots:
             for size, ns in slot.times.items():
                 if self.head[task] + ns + self.tail[task] > self.horizon_ns:
-                    self.program.add_row([(slot.sizes[size], 1.0)], 0.0)
+                    self.program.add_row([(slot.sizes[size], 1.0)], -math.inf, 0.0)
         if first != task:
             return
         for item in range(self.num_items):
-            self.program.add_equation([(slot.items[item], 1.0) for slot in slots], 1.0)
+            self.program.add_row([(slot.items[item], 1.0) for slot in slots], 1.0, 1.0)
         if self.num_items > 1:
             served = [(c, float(size)) for slot in slots for size, c in slot.sizes.items()]
-            self.program.add_equation(served, float(self.num_items))
+            self.program.add_row(served, float(self.num_items), float(self.num_items))
 
     def _start_column(self, task: int, shortest: int) -> int:
         head = self.unit(self.head[task])
-        return self.program.continuous(head, max(head, self.latest(task) - self.unit(shortest)))
+        return self.program.add_column(head, max(head, self.latest(task) - self.unit(shortest)))
 
     def _new_batch(self, cell: dict[int, int]) -> tuple[tuple[int, ...], dict[int, int]]:
         """Columns of a batch, with condition 5: its size is the number of its items."""
-        items = tuple(self.program.binary() for _ in range(self.num_items))
+        items = tuple(self.program.add_binary() for _ in range(self.num_items))
         if self.num_items == 1:
             return items, dict.fromkeys(cell, items[0])
-        sizes = {size: self.program.binary() for size in cell}
+        sizes = {size: self.program.add_binary() for size in cell}
         members = [(column, 1.0) for column in items]
         sized = [(column, -float(size)) for size, column in sizes.items()]
-        self.program.add_equation([*members, *sized], 0.0)
+        self.program.add_row([*members, *sized], 0.0, 0.0)
         if len(sizes) > 1:
-            self.program.add_row([(column, 1.0) for column in sizes.values()], 1.0)
+            self.program.add_row([(column, 1.0) for column in sizes.values()], -math.inf, 1.0)
         for column in items:
             held = [(size_column, -1.0) for size_column in sizes.values()]
-            self.program.add_row([(column, 1.0), *held], 0.0)
+            self.program.add_row([(column, 1.0), *held], -math.inf, 0.0)
         return items, sizes
 
     def _add_corrected_edges(self) -> None:
@@ -232,10 +234,12 @@ class BatchModel:
         for task, before in enumerate(self.problem.graph.predecessors):
             for item in range(self.num_items):
                 tail = self.unit(self.tail[task])
-                self.program.add_row([*finish[task][item], (self.end, -1.0)], -tail)
+                self.program.add_row([*finish[task][item], (self.end, -1.0)], -math.inf, -tail)
                 back = self._output_transfer(task, item)
                 if back:
-                    self.program.add_row([*finish[task][item], *back, (self.end, -1.0)], 0.0)
+                    self.program.add_row(
+                        [*finish[task][item], *back, (self.end, -1.0)], -math.inf, 0.0
+                    )
                 for other in before:
                     self._add_wait(other, task, item, finish)
 
@@ -245,11 +249,11 @@ class BatchModel:
         if self.has_one_start:
             return [(slots[0].start, 1.0), *(t for slot in slots for t in self.duration(slot))]
         least = self.unit(self.head[task] + self._shortest[task])
-        column = self.program.continuous(least, max(least, self.latest(task)))
+        column = self.program.add_column(least, max(least, self.latest(task)))
         room = max(0.0, self.latest(task) - least)
         for slot in slots:
             terms = [(slot.start, 1.0), *self.duration(slot), (column, -1.0)]
-            self.program.add_row([*terms, (slot.items[item], room)], room)
+            self.program.add_row([*terms, (slot.items[item], room)], -math.inf, room)
         return [(column, 1.0)]
 
     def _add_wait(self, src: int, dst: int, item: int, finish: list[list[Terms]]) -> None:
@@ -265,19 +269,19 @@ class BatchModel:
                 if time_ns is None:
                     on_home = self.in_memory(src, home, item)
                     if on_home:
-                        self.program.add_row([*on_home, (slot.items[item], 1.0)], 1.0)
+                        self.program.add_row([*on_home, (slot.items[item], 1.0)], -math.inf, 1.0)
                 elif time_ns:
                     moved += self.in_memory(src, home, item, self.unit(time_ns))
                     longest = max(longest, self.unit(time_ns))
             room = self.latest(src) + longest - self.unit(self.head[dst])
             terms = [*finish[src][item], *moved, (slot.start, -1.0), (slot.items[item], room)]
-            self.program.add_row(terms, room)
+            self.program.add_row(terms, -math.inf, room)
         # Without big-M: the run itself lies between the two finishes.
         run = [(slot.items[item], self.unit(min(slot.times.values()))) for slot in self.slots[dst]]
         if self.has_one_start:
             run = [term for slot in self.slots[dst] for term in self.duration(slot)]
         later = [(column, -factor) for column, factor in finish[dst][item]]
-        self.program.add_row([*finish[src][item], *run, *later], 0.0)
+        self.program.add_row([*finish[src][item], *run, *later], -math.inf, 0.0)
 
     def _add_published_edges(self) -> None:
         """Conditions 2 and 3 as published, with the transfer 0 in one memory."""
@@ -286,7 +290,7 @@ class BatchModel:
             for slot in self.slots[task]:
                 done = [(slot.start, 1.0), *self.duration(slot), (self.end, -1.0)]
                 back = self._output_ns(task, cluster.devices[slot.device].memory)
-                self.program.add_row([*done, *self.exists(slot, self.unit(back))], 0.0)
+                self.program.add_row([*done, *self.exists(slot, self.unit(back))], -math.inf, 0.0)
                 for other in before:
                     for source in self.slots[other]:
                         self._add_published_wait(source, slot)
@@ -297,10 +301,10 @@ class BatchModel:
         time_ns = edge_transfer_ns(self.problem, src.task, dst.task, *homes)
         for one, other in zip(src.items, dst.items, strict=True):
             if time_ns is None:
-                self.program.add_row([(one, 1.0), (other, 1.0)], 1.0)
+                self.program.add_row([(one, 1.0), (other, 1.0)], -math.inf, 1.0)
             wait = self.unit(time_ns or 0)
             terms = [(src.start, 1.0), *self.duration(src), (dst.start, -1.0)]
-            self.program.add_row([*terms, (one, wait), (other, wait)], wait)
+            self.program.add_row([*terms, (one, wait), (other, wait)], -math.inf, wait)
 
     def _add_inputs(self) -> None:
         """Model inputs come from the host."""
@@ -316,7 +320,7 @@ class BatchModel:
                     assert time_ns is not None, "devices out of the host's reach have no times"
                     if time_ns:
                         here = self.exists(slot, self.unit(time_ns))
-                        self.program.add_row([*here, (slot.start, -1.0)], 0.0)
+                        self.program.add_row([*here, (slot.start, -1.0)], -math.inf, 0.0)
 
     def _output_ns(self, task: int, memory: int) -> int:
         """Longest copy of a model output to the host."""
@@ -350,4 +354,4 @@ class BatchModel:
                 for term in self.duration(slot)
             ]
             if busy:
-                self.program.add_row([*busy, (self.end, -1.0)], 0.0)
+                self.program.add_row([*busy, (self.end, -1.0)], -math.inf, 0.0)

@@ -7,6 +7,7 @@ with several items a pair is left out only if the two batches have an item in co
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 from heteroplace.solve.divi.model import BatchModel, Slot
@@ -47,7 +48,7 @@ class _Order:
         if (one.task, one.device) == (other.task, other.device):
             self._add_before(one, other, None)
             filled = [*self._model.exists(other), *self._model.exists(one, -1.0)]
-            self._model.program.add_row(filled, 0.0)
+            self._model.program.add_row(filled, -math.inf, 0.0)
             return
         if self._can_precede(one, other) and self._can_precede(other, one):
             column = self._order_column(one, other)
@@ -58,7 +59,9 @@ class _Order:
         elif self._can_precede(other, one):
             self._add_before(other, one, None)
         else:
-            self._model.program.add_row([*self._model.exists(one), *self._model.exists(other)], 1.0)
+            self._model.program.add_row(
+                [*self._model.exists(one), *self._model.exists(other)], -math.inf, 1.0
+            )
 
     def _can_precede(self, one: Slot, other: Slot) -> bool:
         runs = min(one.times.values()) + min(other.times.values())
@@ -67,10 +70,10 @@ class _Order:
 
     def _order_column(self, one: Slot, other: Slot) -> int:
         if not self._model.has_one_start:
-            return self._model.program.binary()
+            return self._model.program.add_binary()
         pair = (one.task, other.task)
         if pair not in self._first_of:
-            self._first_of[pair] = self._model.program.binary()
+            self._first_of[pair] = self._model.program.add_binary()
         return self._first_of[pair]
 
     def _add_before(self, one: Slot, other: Slot, choice: tuple[int, float] | None) -> None:
@@ -85,4 +88,4 @@ class _Order:
             column, value = choice
             terms.append((column, room if value else -room))
             limit += room if value else 0.0
-        self._model.program.add_row(terms, limit)
+        self._model.program.add_row(terms, -math.inf, limit)

@@ -10,12 +10,13 @@ units. An order on devices that differ a little would cut off optima.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 from heteroplace.solve.base import Problem
 from heteroplace.solve.divi.model import BatchModel
-from heteroplace.solve.divi.program import Terms
+from heteroplace.solve.mip.program import Terms
 
 Exchange = tuple[tuple[int, ...], tuple[int, ...]]
 """Devices that take the place of others, one by one, and the others."""
@@ -30,7 +31,7 @@ def add_symmetry(model: BatchModel) -> None:
         more = [term for device in second for term in _measure(model, device)]
         if less or more:
             row = [*less, *((column, -factor) for column, factor in more)]
-            model.program.add_row(row, 0.0)
+            model.program.add_row(row, -math.inf, 0.0)
     if model.slots:
         _order_items(model)
 
@@ -57,7 +58,7 @@ def _order_items(model: BatchModel) -> None:
         row: Terms = []
         for slot in model.slots[0]:
             row += [(slot.items[item - 1], slot.device), (slot.items[item], -slot.device)]
-        model.program.add_row(row, 0.0)
+        model.program.add_row(row, -math.inf, 0.0)
 
 
 def exchanges(problem: Problem) -> list[Exchange]:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
-from heteroplace.solve.exact.mip_program import (
+from heteroplace.solve.linear_program import FloatArray
+from heteroplace.solve.mip.program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,
@@ -19,7 +20,6 @@ from heteroplace.solve.exact.mip_program import (
     MipLimits,
     MixedProgram,
 )
-from heteroplace.solve.linear_program import FloatArray
 
 _TOO_LARGE, _NO_LICENCE = 10010, 10009
 """Numbers of gurobipy's errors."""

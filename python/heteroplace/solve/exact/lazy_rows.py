@@ -14,7 +14,9 @@ from heteroplace.model.plan import Step
 from heteroplace.solve.base import SolveOptions, report
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.incumbent import EngineEnd
-from heteroplace.solve.exact.mip_program import (
+from heteroplace.solve.exact.mip_rows import MipRows
+from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
+from heteroplace.solve.mip.program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,
@@ -22,8 +24,6 @@ from heteroplace.solve.exact.mip_program import (
     MipEngine,
     MipLimits,
 )
-from heteroplace.solve.exact.mip_rows import MipRows
-from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
 
 NODES_PER_ITERATION = 1 / 10
 """Nodes of all programmes together for one iteration of a deterministic budget."""

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from heteroplace.solve.exact.formulation import Choice, Formulation, MemoryRow, Sum, Transfer
-from heteroplace.solve.exact.mip_program import MixedProgram, Terms
 from heteroplace.solve.exact.schedule import (
     NOT_TAKEN,
     Schedule,
@@ -34,6 +33,7 @@ from heteroplace.solve.exact.schedule import (
     timed,
 )
 from heteroplace.solve.linear_program import FloatArray
+from heteroplace.solve.mip.program import MixedProgram, Terms
 
 HORIZON = 1000.0
 """Scaled makespan of the known plan. Rows hold to 1e-6, as the engines have it by default."""

@@ -14,7 +14,6 @@ from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_resu
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.gurobi_engine import GurobiEngine, why_no_gurobi
-from heteroplace.solve.exact.highs_engine import HighsEngine
 from heteroplace.solve.exact.incumbent import (
     START_EVALUATIONS,
     EngineEnd,
@@ -23,9 +22,10 @@ from heteroplace.solve.exact.incumbent import (
     with_thorough_bound,
 )
 from heteroplace.solve.exact.lazy_rows import solve_lazily
-from heteroplace.solve.exact.mip_program import MipEngine
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps, steps_of_schedule
 from heteroplace.solve.heft import check_possible, no_placement_error
+from heteroplace.solve.mip.highs import HighsEngine
+from heteroplace.solve.mip.program import MipEngine
 
 MAX_MOIRAI_TASKS = 500
 """Above this the first relaxation alone takes longer than the search to do better."""

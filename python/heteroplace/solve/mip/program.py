@@ -11,7 +11,7 @@ import numpy as np
 from heteroplace.solve.linear_program import FloatArray
 
 Terms = list[tuple[int, float]]
-"""(column, coefficient); those of one column are added up."""
+"""(column, coefficient) of each term of a sum; those of one column are added up."""
 
 OPTIMAL, INFEASIBLE, LIMIT, INTERRUPTED = "optimal", "infeasible", "limit", "interrupted"
 """`MipAnswer.status`: within the gap that was asked for; proven empty; out of time or nodes; ended
@@ -19,7 +19,10 @@ by Ctrl-C."""
 
 
 class MixedProgram:
-    """Minimise one column under bounds and rows, which may be added between two solves."""
+    """Minimise one column under bounds and rows, which may be added between two solves.
+
+    Scale it so that values are near 1: the tolerances of engines are absolute.
+    """
 
     def __init__(self) -> None:
         self.goal = 0
@@ -49,6 +52,10 @@ class MixedProgram:
         self.upper.append(upper)
         self.is_integer.append(is_integer)
         return len(self.lower) - 1
+
+    def add_binary(self) -> int:
+        """Add a variable that is 0 or 1 and return its id."""
+        return self.add_column(0.0, 1.0, is_integer=True)
 
     def add_row(
         self, terms: Iterable[tuple[int, float]], lower: float = 0.0, upper: float = np.inf

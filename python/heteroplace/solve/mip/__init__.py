@@ -1,0 +1,1 @@
+"""Mixed-integer linear programmes as data, and HiGHS to solve them."""
