@@ -23,15 +23,24 @@ from itertools import combinations, permutations
 
 import numpy as np
 
+from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.base import Problem
+from heteroplace.solve.mip.highs import HighsEngine
+from heteroplace.solve.mip.program import (
+    INFEASIBLE,
+    INTERRUPTED,
+    LIMIT,
+    MipAnswer,
+    MipLimits,
+    MixedProgram,
+    Terms,
+)
 
 MAX_COLUMNS = 2000
 """Tasks times devices up to which the programme is solved."""
 _BOUND_SLACK = 1e-6
 """Error of HiGHS' bound that is allowed for, in units of the reference: its tolerance of rows."""
-
-Terms = list[tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -77,13 +86,9 @@ class _Model:
         self._native = problem.native
         self._cluster = problem.cluster
         self._graph = problem.graph
-        self._integers: list[int] = []
-        self._upper: list[float] = []
-        self._rows: list[Terms] = []
-        self._lower_row: list[float] = []
-        self._upper_row: list[float] = []
+        self._program = MixedProgram()
         self._scale = float(max(1, reference_ns))
-        self._item = self._column(is_integer=False, upper=math.inf)
+        self._item = self._program.goal = self._program.add_column(0.0, math.inf)
         self._busy: list[Terms] = [[] for _ in self._native.cluster.resources]
         self._used: list[Terms] = [[] for _ in self._cluster.memories]
         self._place: list[dict[int, int]] = []
@@ -99,14 +104,14 @@ class _Model:
         before: dict[tuple[int, int], Terms] = {}
         constant: dict[tuple[int, int], float] = {}
         for one, other in combinations(devices, 2):
-            column = self._column(is_integer=True)
+            column = self._program.add_binary()
             before[one, other], constant[one, other] = [(column, 1.0)], 0.0
             before[other, one], constant[other, one] = [(column, -1.0)], 1.0
         for a, b, c in permutations(devices, 3):
             if a < min(b, c):
                 cycle = (a, b), (b, c), (c, a)
                 terms = [term for pair in cycle for term in before[pair]]
-                self._row(terms, -math.inf, 2.0 - sum(constant[pair] for pair in cycle))
+                self._program.add_row(terms, -math.inf, 2.0 - sum(constant[pair] for pair in cycle))
         for reader, producers in enumerate(self._graph.predecessors):
             for producer in producers:
                 for pair, terms in before.items():
@@ -114,38 +119,23 @@ class _Model:
                     if src is not None and dst is not None:
                         less = [(column, -value) for column, value in terms]
                         limit = 1.0 + constant[pair]
-                        self._row([(src, 1.0), (dst, 1.0), *less], -math.inf, limit)
+                        self._program.add_row([(src, 1.0), (dst, 1.0), *less], -math.inf, limit)
 
     def solve(self, time_limit_s: float, node_limit: int | None) -> Assignment:
         """See `solve_assignment`."""
-        from scipy.optimize import Bounds, LinearConstraint, milp
-        from scipy.sparse import coo_array
-
-        entries = [(r, c, value) for r, row in enumerate(self._rows) for c, value in row]
-        rows, columns, values = zip(*entries, strict=True)
-        size = len(self._upper)
-        matrix = coo_array((values, (rows, columns)), shape=(len(self._rows), size))
-        goal = np.zeros(size)
-        goal[self._item] = 1.0
-        options: dict[str, float] = {"time_limit": max(0.01, time_limit_s), "mip_rel_gap": 0.0}
-        if node_limit is not None:
-            options["node_limit"] = node_limit
-        integrality = np.zeros(size)
-        integrality[self._integers] = 1
-        found = milp(
-            goal,
-            integrality=integrality,
-            bounds=Bounds(0.0, np.array(self._upper)),
-            constraints=LinearConstraint(matrix.tocsr(), self._lower_row, self._upper_row),
-            options=options,
-        )
-        bound = found.mip_dual_bound
+        limits = MipLimits(time_limit_s, 0.0, node_limit)
+        try:
+            found = HighsEngine().solve(self._program, limits)
+        except SolverError:  # HiGHS gave up: nothing is known.
+            found = MipAnswer(None, -math.inf, LIMIT)
+        if found.status == INTERRUPTED:
+            raise KeyboardInterrupt
         bound_ns = 0
-        if bound is not None and math.isfinite(bound):
+        if math.isfinite(found.bound):
             # Loads are integers, so half a nanosecond more is taken off without loss.
-            bound_ns = max(0, math.ceil((bound - _BOUND_SLACK) * self._scale - 0.5))
-        placement = None if found.x is None else self._placement(found.x)
-        return Assignment(bound_ns, placement, found.status == 2)
+            bound_ns = max(0, math.ceil((found.bound - _BOUND_SLACK) * self._scale - 0.5))
+        placement = None if found.values is None else self._placement(found.values)
+        return Assignment(bound_ns, placement, found.status == INFEASIBLE)
 
     def _placement(self, values: np.ndarray) -> IntArray:
         return np.array(
@@ -153,28 +143,13 @@ class _Model:
             dtype=np.int64,
         )
 
-    def _column(self, *, is_integer: bool, upper: float = 1.0) -> int:
-        if is_integer:
-            self._integers.append(len(self._upper))
-        self._upper.append(upper)
-        return len(self._upper) - 1
-
-    def _row(self, terms: Terms, lower: float, upper: float) -> None:
-        """Add a row; terms of one column are added up, as HiGHS demands."""
-        sums: dict[int, float] = {}
-        for column, value in terms:
-            sums[column] = sums.get(column, 0.0) + value
-        self._rows.append(list(sums.items()))
-        self._lower_row.append(lower)
-        self._upper_row.append(upper)
-
     def _add_tasks(self) -> None:
         columns: dict[int, dict[int, int]] = {}
         for task, group in enumerate(self._native.task_group):
             if group < 0 or group not in columns:
                 devices = np.flatnonzero(self._native.run_ns[task] != IMPOSSIBLE).tolist()
-                places = {device: self._column(is_integer=True) for device in devices}
-                self._row([(column, 1.0) for column in places.values()], 1.0, 1.0)
+                places = {device: self._program.add_binary() for device in devices}
+                self._program.add_row([(column, 1.0) for column in places.values()], 1.0, 1.0)
                 if group >= 0:
                     columns[group] = places
             self._place.append(columns[group] if group >= 0 else places)
@@ -193,12 +168,12 @@ class _Model:
         """The largest workspace of the tasks on each device."""
         for device_id, device in enumerate(self._cluster.devices):
             size = self._cluster.memories[device.memory].bytes
-            largest = self._column(is_integer=False, upper=math.inf)
+            largest = self._program.add_column(0.0, math.inf)
             self._used[device.memory].append((largest, 1.0))
             for task, places in enumerate(self._place):
                 need = self._graph.tasks[task].workspace_bytes
                 if need and device_id in places:
-                    self._row([(largest, 1.0), (places[device_id], -need / size)], 0.0, math.inf)
+                    self._program.add_row([(largest, 1.0), (places[device_id], -need / size)])
 
     def _in_memory(self, task: int, memory: int) -> Terms:
         """Terms that are 1 if the task runs on a device of the memory."""
@@ -225,9 +200,9 @@ class _Model:
                 if column is not None:
                     comes.append((column, 1.0))
             for terms in readers:
-                self._row([*comes, *((c, -v) for c, v in terms)], 0.0, math.inf)
+                self._program.add_row([*comes, *((c, -v) for c, v in terms)], 0.0, math.inf)
             if is_output:
-                self._row(comes, 1.0, math.inf)
+                self._program.add_row(comes, 1.0, math.inf)
 
     def _home(self, tensor: int, memory: int) -> Terms | None:
         """Terms that are 1 if the tensor is made in the memory; None: never."""
@@ -241,12 +216,12 @@ class _Model:
         home = self._home(tensor, src)
         if home is None or (src != dst and not self._cluster.is_reachable(src, dst)):
             return None
-        column = self._column(is_integer=False)
+        column = self._program.add_column(0.0, 1.0)
         num_bytes = self._graph.tensors[tensor].bytes
         if home:
             # Where it is made it is, read or not.
             lower = 0.0 if src == dst else -math.inf
-            self._row([(column, 1.0), *((c, -v) for c, v in home)], lower, 0.0)
+            self._program.add_row([(column, 1.0), *((c, -v) for c, v in home)], lower, 0.0)
         if not is_free:
             self._charge(dst, column, num_bytes)
         if src != dst:
@@ -260,7 +235,7 @@ class _Model:
 
     def _add_limits(self) -> None:
         for terms in self._busy:
-            self._row([(self._item, 1.0), *((c, -v) for c, v in terms)], 0.0, math.inf)
+            self._program.add_row([(self._item, 1.0), *((c, -v) for c, v in terms)], 0.0, math.inf)
         kept = 0
         if self._cluster.host is not None:
             kept = sum(
@@ -271,4 +246,4 @@ class _Model:
             base = (
                 kept / self._cluster.memories[memory].bytes if memory == self._cluster.host else 0
             )
-            self._row(terms, -math.inf, 1.0 - base)
+            self._program.add_row(terms, -math.inf, 1.0 - base)
