@@ -24,23 +24,20 @@ from heteroplace.solve.base import (
     make_result,
     report,
 )
-from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.heft import check_possible, no_placement_error
+from heteroplace.solve.heft import no_placement_error
 from heteroplace.solve.route import choose_route
 from heteroplace.solve.search import (
     MAX_TASKS_TO_BOUND,
     PLAN_S_PER_TASK,
-    report_draft,
+    begin_solve,
     run_search,
 )
 from heteroplace.solve.single import single_plan
-from heteroplace.solve.starts import Starts
+from heteroplace.solve.starts import START_SHARE
 
 _CPSAT = "heteroplace.solve.exact.cpsat"
 _SPLIT = "heteroplace.solve.split.solver"
 _LNS = "heteroplace.solve.lns.engine"
-_START_SHARE = 0.1
-"""Part of the time for plans to begin with."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
 
@@ -91,15 +88,8 @@ class _Auto:
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
-        check_possible(problem)
-        # First of all a plan: everything else takes longer on a large graph.
-        starts = Starts(problem)
-        name, draft = starts.first()
-        if draft.violation == 0:
-            report_draft(problem, options, name, self._begin, draft)
-        if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
-            self._bound_ns = lower_bound(problem).ns
-        drafts = starts.drafts(_START_SHARE * options.time_limit_s)
+        starts, self._bound_ns = begin_solve(problem, options, self._begin)
+        drafts = starts.drafts(START_SHARE * options.time_limit_s)
         self._note_singles({name for name, _ in drafts})
         for name, draft in drafts:
             self._add(name, draft)

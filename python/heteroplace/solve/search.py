@@ -15,7 +15,7 @@ from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.heft import check_possible, no_placement_error
-from heteroplace.solve.starts import Starts
+from heteroplace.solve.starts import START_SHARE, Starts
 
 PATIENCE_PER_TASK = 20_000
 """`auto` ends the search after so many evaluations per task without a gain of 0.05 %; it has better
@@ -24,8 +24,6 @@ _LONG_PATIENCE = 10
 """The solver `search` itself has so many times as much: late gains are rare, not impossible."""
 MAX_TASKS_TO_BOUND = 10_000
 """Above, the search's own bounds have to do: others would take as long as its first rounds."""
-_START_SHARE = 0.1
-"""Part of the time for plans to begin with."""
 PLAN_S_PER_TASK = 4e-6
 """What turning the result into a plan takes."""
 
@@ -54,19 +52,12 @@ class SearchSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
         begin = time.perf_counter()
-        check_possible(problem)
-        starts = Starts(problem)
-        name, draft = starts.first()
-        if draft.violation == 0:
-            report_draft(problem, options, name, begin, draft)
-        bound = 0
-        if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
-            bound = lower_bound(problem).ns
-        drafts = [draft for _, draft in starts.drafts(_START_SHARE * options.time_limit_s)]
+        starts, bound = begin_solve(problem, options, begin)
+        drafts = [draft for _, draft in starts.drafts(START_SHARE * options.time_limit_s)]
         spare = PLAN_S_PER_TASK * len(problem.graph.tasks)
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         patience = _LONG_PATIENCE * PATIENCE_PER_TASK
-        end = run_search(problem, drafts or [draft], options, left, bound, patience)
+        end = run_search(problem, drafts or [starts.first()[1]], options, left, bound, patience)
         if end.draft.violation:
             raise no_placement_error(problem)
         plan = problem.native.plan(end.draft.steps, f"search seed {options.seed}")
@@ -76,17 +67,37 @@ class SearchSolver:
         )
 
 
-def report_draft(
-    problem: Problem, options: SolveOptions, name: str, begin: float, draft: Draft
-) -> None:
-    """Tell `options.progress` of a draft that fits."""
-    report(
-        options,
-        name,
-        begin,
-        draft.makespan_ns,
-        plan=lambda: problem.native.plan(draft.steps, name),
-    )
+def begin_solve(problem: Problem, options: SolveOptions, begin: float) -> tuple[Starts, int]:
+    """Report a plan at once, since all else takes longer on a large graph, then find a bound.
+
+    Parameters
+    ----------
+    begin
+        When the solve began.
+
+    Returns
+    -------
+    starts, bound_ns
+        Plans to go on from, and a proven bound; 0 above MAX_TASKS_TO_BOUND.
+
+    Raises
+    ------
+    InfeasibleError
+        Some task may run nowhere.
+    """
+    check_possible(problem)
+    starts = Starts(problem)
+    name, draft = starts.first()
+    if draft.violation == 0:
+        report(
+            options,
+            name,
+            begin,
+            draft.makespan_ns,
+            plan=lambda: problem.native.plan(draft.steps, name),
+        )
+    is_bounded = len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND
+    return starts, lower_bound(problem).ns if is_bounded else 0
 
 
 def run_search(

@@ -17,6 +17,9 @@ from heteroplace.solve.base import Problem
 from heteroplace.solve.heft import device_sets
 from heteroplace.solve.single import single_draft
 
+START_SHARE = 0.1
+"""Part of the time of a solve for plans to begin with."""
+
 
 class Starts:
     """The starts for one problem; what several of its methods need is made once."""

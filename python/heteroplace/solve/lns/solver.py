@@ -6,18 +6,15 @@ import time
 from dataclasses import replace
 
 from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
-from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.heft import check_possible, no_placement_error
+from heteroplace.solve.heft import no_placement_error
 from heteroplace.solve.lns.engine import run_lns
-from heteroplace.solve.search import MAX_TASKS_TO_BOUND, PLAN_S_PER_TASK, run_search
-from heteroplace.solve.starts import Starts
+from heteroplace.solve.search import PLAN_S_PER_TASK, begin_solve, run_search
+from heteroplace.solve.starts import START_SHARE
 
 _SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
 """Part of the budget for the plan to begin with."""
 _LARGE = 1000
 """Tasks of a graph that the search goes on improving for long."""
-_START_SHARE = 0.1
-"""Part of the time for what that search begins with."""
 
 
 class LnsSolver:
@@ -28,11 +25,9 @@ class LnsSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`; `candidates` of the result say what each part achieved."""
         begin = time.perf_counter()
-        check_possible(problem)
+        starts, bound = begin_solve(problem, options, begin)
         num_tasks = len(problem.graph.tasks)
-        bound = lower_bound(problem).ns if num_tasks <= MAX_TASKS_TO_BOUND else 0
-        starts = Starts(problem)
-        drafts = starts.drafts(_START_SHARE * options.time_limit_s)
+        drafts = starts.drafts(START_SHARE * options.time_limit_s)
         spare = PLAN_S_PER_TASK * num_tasks
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         share = _SEARCH_SHARE if num_tasks <= _LARGE else _LARGE_SEARCH_SHARE

@@ -25,22 +25,19 @@ from heteroplace.solve.base import (
     make_result,
     report,
 )
-from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.bounds.subproblem import spine
 from heteroplace.solve.exact.cpsat import run_cpsat
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
-from heteroplace.solve.heft import check_possible, no_placement_error
-from heteroplace.solve.search import MAX_TASKS_TO_BOUND, report_draft, run_search
+from heteroplace.solve.heft import no_placement_error
+from heteroplace.solve.search import begin_solve, run_search
 from heteroplace.solve.split.chain import Stage, find_chain
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit, find_paths
 from heteroplace.solve.split.exact import search_and_prove
 from heteroplace.solve.split.memory import overflow
 from heteroplace.solve.split.pool import Budget, Pool
-from heteroplace.solve.starts import Starts
+from heteroplace.solve.starts import START_SHARE
 
-_START_SHARE = 0.1
-"""Part of the time for plans to begin with."""
 _CHAIN_SEARCH_SHARE = 0.05
 """Part of the time for the search of the whole before a chain is solved stage by stage."""
 _CHANNEL_SEARCH_SHARE = 0.25
@@ -96,16 +93,12 @@ class _Split:
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
-        check_possible(problem)
-        starts = Starts(problem)
+        starts, self._bound_ns = begin_solve(problem, options, self._begin)
         name, draft = starts.first()
         if draft.violation == 0:
-            report_draft(problem, options, name, self._begin, draft)
             self._offer(name, draft.steps)
-        if len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
-            self._bound_ns = lower_bound(problem).ns
         stages = find_chain(problem)
-        drafts = [d for _, d in starts.drafts(_START_SHARE * options.time_limit_s)]
+        drafts = [d for _, d in starts.drafts(START_SHARE * options.time_limit_s)]
         share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", drafts or [draft], share * options.time_limit_s)
         if self._best_ns is None:
