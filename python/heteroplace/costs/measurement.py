@@ -1,0 +1,67 @@
+"""One measured kernel: what was measured, where and how, and what came out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MODES = ("hot", "cold", "in place")
+"""Alone, over and over, its data in the caches; alone, with the caches emptied before; as one call
+among the others of a network that runs on one device."""
+
+
+@dataclass(frozen=True, order=True)
+class KernelKey:
+    """What makes two measurements comparable; one row of the store."""
+
+    kernel: str
+    """Structural hash of the lowered kernel, in hex. Shapes and types are part of it."""
+    target: str
+    """TVM target string that it was compiled for."""
+    device: str
+    """Fingerprint of the processor (`heteroplace.costs.fingerprint`)."""
+    threads: int
+    """Number of cores that it ran on; 1 on a GPU."""
+    batch: int
+    """Items that the network's inputs hold."""
+    mode: str
+    """One of MODES."""
+    network: str = ""
+    """In place: digest of the network around it. Else ""."""
+    site: int = -1
+    """In place: position of the call among the network's kernel calls. Else -1."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The state of the machine during a measurement."""
+
+    measured_at: str
+    """Date and time in UTC, ISO 8601, to the second."""
+    tvm: str
+    """Version of TVM."""
+    hop_ns: int | None = None
+    """Time of a cache line from one core to the other (`Executor.core_hop_ns`); None: unknown."""
+    others_cores: float = 0.0
+    """How many cores other programs used meanwhile."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of one kernel."""
+
+    wall_ns: int
+    """Median over the samples."""
+    spread_ns: int
+    """Half of the interquartile range of the wall times."""
+    cpu_ns: int
+    """Median processor time of a call, all its threads together."""
+    num_samples: int
+    op: str
+    """What it computes, e.g. "nn.conv2d+add+nn.relu"."""
+    shapes: str
+    """Its arguments, e.g. "float32[1,64,56,56] float32[64,64,3,3] -> float32[1,64,56,56]"."""
+    flops: int
+    """Floating-point operations of a call; 0: none or unknown."""
+    bytes: int
+    """Bytes of all arguments, each once."""
+    conditions: Conditions

@@ -1,0 +1,260 @@
+"""What the system says of its processors and memory -> values: sockets, cores, nodes, limits.
+
+Everything is read from files of Linux below a root folder, so that the files of another machine
+can be read too. Nothing is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heteroplace.errors import ClusterError
+
+_NO_LIMIT_BYTES = 1 << 60
+"""Version 1 of control groups writes "no limit" as a huge number."""
+_ANSWERS = ("model name", "Hardware", "cpu model", "cpu")
+"""Keys under which /proc/cpuinfo names the processor: x86, older ARM, MIPS, POWER."""
+
+
+@dataclass(frozen=True)
+class HardwareThread:
+    """One logical processor, which the system numbers and a cluster file calls a core."""
+
+    number: int
+    socket: int
+    node: int
+    """NUMA node whose memory is near."""
+    siblings: tuple[int, ...]
+    """The logical processors of its physical core, itself among them, ascending."""
+
+
+@dataclass(frozen=True)
+class NumaNode:
+    """A memory and the processors that are near it."""
+
+    number: int
+    bytes: int
+    """Built in."""
+    threads: tuple[int, ...]
+    """Its logical processors that may be used, ascending; not empty."""
+
+
+@dataclass(frozen=True)
+class CpuInfo:
+    """The processors that this process may use."""
+
+    model: str
+    """As the processor names itself; "" if it does not."""
+    threads: tuple[HardwareThread, ...]
+    """Ascending by number."""
+    nodes: tuple[NumaNode, ...]
+    """Those with usable processors, ascending by number."""
+    memory_bytes: int
+    """Of all nodes, or what the container is limited to."""
+    is_limited: bool
+    """`memory_bytes` is a container's limit."""
+    quota_cores: float | None
+    """How many cores the container's processor time suffices for; None: no limit."""
+    governor: str
+    """Frequency governor of the first processor; "" if there is none (most virtual machines)."""
+
+    @property
+    def num_sockets(self) -> int:
+        """Number of sockets with usable processors."""
+        return len({thread.socket for thread in self.threads})
+
+    @property
+    def first_threads(self) -> tuple[int, ...]:
+        """One logical processor of each physical core: the first that may be used."""
+        usable = {thread.number for thread in self.threads}
+        chosen = {min(usable.intersection(thread.siblings)) for thread in self.threads}
+        return tuple(sorted(chosen))
+
+    def warnings(self) -> list[str]:
+        """Say what makes plans for these processors slower, or less predictable."""
+        texts = []
+        if self.quota_cores is not None and self.quota_cores < len(self.first_threads):
+            texts.append(
+                f"the container may use {self.quota_cores:g} cores' worth of time, and has "
+                f"{len(self.first_threads)} cores: runs on more at once are throttled. Name fewer "
+                f"(--cores), or raise the limit"
+            )
+        if self.governor == "powersave":
+            texts.append("the frequency governor is 'powersave': clocks vary, and so do times")
+        return texts
+
+
+def read_cpus(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> CpuInfo:
+    """Read what processors and memory there are.
+
+    Parameters
+    ----------
+    root : path
+        Folder that holds `proc` and `sys`.
+    allowed : iterable of int, optional
+        The logical processors that may be used; by default those of this process.
+
+    Raises
+    ------
+    ClusterError
+        None of `allowed` is online, or the memory's size is not told.
+    """
+    wanted = os.sched_getaffinity(0) if allowed is None else set(allowed)
+    cpu_folder = root / "sys/devices/system/cpu"
+    online = parse_list(_text(cpu_folder / "online")) or sorted(wanted)
+    numbers = [number for number in online if number in wanted]
+    if not numbers:
+        raise ClusterError(
+            f"none of the cores {sorted(wanted)} is online; {cpu_folder / 'online'} says {online}"
+        )
+    nodes, node_of = _read_nodes(root, numbers)
+    threads = tuple(_read_thread(cpu_folder, number, node_of) for number in numbers)
+    limit = _least(root, "memory", {"memory.max": _limit_v2, "memory.limit_in_bytes": _limit_v1})
+    built_in = sum(node.bytes for node in nodes)
+    return CpuInfo(
+        model=cpu_model(_text(root / "proc/cpuinfo")),
+        threads=threads,
+        nodes=nodes,
+        memory_bytes=built_in if limit is None else min(built_in, int(limit)),
+        is_limited=limit is not None and limit < built_in,
+        quota_cores=_least(root, "cpu", {"cpu.max": _quota_v2, "cpu.cfs_quota_us": _quota_v1}),
+        governor=_text(cpu_folder / f"cpu{numbers[0]}/cpufreq/scaling_governor"),
+    )
+
+
+def cpu_model(cpuinfo: str) -> str:
+    """Return the name of the processor in the text of /proc/cpuinfo; "" if it has none.
+
+    >>> cpu_model("processor : 0\\nmodel name : AMD EPYC 7763\\n")
+    'AMD EPYC 7763'
+    """
+    fields = first_fields(cpuinfo)
+    return next((fields[key] for key in _ANSWERS if fields.get(key)), "")
+
+
+def first_fields(cpuinfo: str) -> dict[str, str]:
+    """Return each key of /proc/cpuinfo with its first value.
+
+    >>> first_fields("processor : 0\\nflags : a b\\n\\nprocessor : 1\\n")
+    {'processor': '0', 'flags': 'a b'}
+    """
+    fields: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(key.strip(), " ".join(value.split()))
+    return fields
+
+
+def parse_list(text: str) -> list[int]:
+    """Return the numbers in a list of the kernel's form.
+
+    >>> parse_list("0-2,8")
+    [0, 1, 2, 8]
+    """
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def _read_thread(cpu_folder: Path, number: int, node_of: dict[int, int]) -> HardwareThread:
+    topology = cpu_folder / f"cpu{number}/topology"
+    siblings = parse_list(_text(topology / "thread_siblings_list")) or [number]
+    # -1 is what some ARM and virtual machines say of the only socket.
+    socket = max(0, int(_text(topology / "physical_package_id") or 0))
+    return HardwareThread(number, socket, node_of[number], tuple(sorted(siblings)))
+
+
+def _read_nodes(root: Path, numbers: Sequence[int]) -> tuple[tuple[NumaNode, ...], dict[int, int]]:
+    """The nodes that have some of the processors `numbers`, and the node of each processor."""
+    found = []
+    for folder in sorted((root / "sys/devices/system/node").glob("node[0-9]*")):
+        near = [number for number in parse_list(_text(folder / "cpulist")) if number in numbers]
+        if near:
+            size = _kib(_text(folder / "meminfo"), "MemTotal") or 0
+            found.append(NumaNode(int(folder.name[4:]), size, tuple(sorted(near))))
+    found = sorted(found, key=lambda node: node.number)
+    if len(found) < 2 or any(node.bytes == 0 for node in found):
+        # One memory: its size is that of the whole machine. A node's own figure leaves out memory
+        # that was added while the machine ran.
+        total = _kib(_text(root / "proc/meminfo"), "MemTotal")
+        if not total:
+            raise ClusterError(f"{root / 'proc/meminfo'} does not tell the memory's size")
+        number = found[0].number if found else 0
+        found = [NumaNode(number, total, tuple(sorted(numbers)))]
+    return tuple(found), {number: node.number for node in found for number in node.threads}
+
+
+def _kib(text: str, key: str) -> int | None:
+    match = re.search(rf"\b{key}:\s+(\d+) kB", text)
+    return None if match is None else 1024 * int(match[1])
+
+
+def _least(
+    root: Path, controller: str, readers: dict[str, Callable[[Path], float | None]]
+) -> float | None:
+    """The tightest limit of this process's control group and of those around it; None: none."""
+    limits = []
+    for folder in _group_folders(root, controller):
+        for name, read in readers.items():
+            limit = read(folder / name) if (folder / name).is_file() else None
+            if limit is not None:
+                limits.append(limit)
+    return min(limits, default=None)
+
+
+def _group_folders(root: Path, controller: str) -> list[Path]:
+    """Folders of the process's control group and of all around it, of either version.
+
+    In a container the path in /proc may be one of the host that is not visible here; then only the
+    folders above it that exist are left, at last the container's own.
+    """
+    mount = root / "sys/fs/cgroup"
+    folders: list[Path] = []
+    for line in _text(root / "proc/self/cgroup").splitlines() or ["0::/"]:
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if number == "0" and not controllers:
+            bases = [mount, mount / "unified"]
+        elif controller in controllers.split(","):
+            bases = [mount / controllers, mount / controller]
+        else:
+            continue
+        inner = Path(path.strip("/"))
+        for base in bases:
+            folders += [base / inner, *(base / above for above in inner.parents)]
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def _limit_v2(path: Path) -> float | None:
+    text = _text(path)
+    return None if text == "max" else int(text)
+
+
+def _limit_v1(path: Path) -> float | None:
+    limit = int(_text(path))
+    return None if limit >= _NO_LIMIT_BYTES else limit
+
+
+def _quota_v2(path: Path) -> float | None:
+    quota, period = _text(path).split()
+    return None if quota == "max" else int(quota) / int(period)
+
+
+def _quota_v1(path: Path) -> float | None:
+    quota = int(_text(path))
+    period = _text(path.with_name("cpu.cfs_period_us"))
+    return None if quota < 0 else quota / int(period or 100_000)
+
+
+def _text(path: Path) -> str:
+    """The stripped text of a file; "" where there is none, or it may not be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

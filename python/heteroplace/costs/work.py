@@ -1,0 +1,47 @@
+"""How much a task computes and moves: what all predictions of its time start from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from heteroplace.model.graph import TaskGraph
+
+ALL_OPS = ""
+"""The type that stands for every op."""
+
+
+class Work(NamedTuple):
+    """What one run of a task does."""
+
+    flops: int
+    """Floating-point operations."""
+    bytes: int
+    """Weights, inputs and outputs, each moved once."""
+
+
+def task_work(graph: TaskGraph, task_id: int, batch: int = 1) -> Work:
+    """Return the work of `batch` items run together: weights are read once for all of them."""
+    task = graph.tasks[task_id]
+    touched = (*graph.task_inputs[task_id], *graph.task_outputs[task_id])
+    moved = sum(graph.tensors[tensor].bytes for tensor in touched)
+    return Work(task.flops * batch, task.weight_bytes + moved * batch)
+
+
+def main_dtype(graph: TaskGraph) -> str:
+    """Return "float16" if the half-precision tensors of `graph` hold most bytes, else "float32".
+
+    Half precision has peak speeds of its own.
+    """
+    half = sum(tensor.bytes for tensor in graph.tensors if tensor.dtype in ("float16", "bfloat16"))
+    return "float16" if 2 * half > sum(tensor.bytes for tensor in graph.tensors) else "float32"
+
+
+def op_types(op: str) -> tuple[str, ...]:
+    """Return the types that a task's op belongs to: itself, those that begin alike, ALL_OPS.
+
+    The first of the ops inside a task names what it mainly does.
+
+    >>> op_types("nn.conv2d+add+nn.relu")
+    ('nn.conv2d+add+nn.relu', 'nn.conv2d+...', '')
+    """
+    return tuple(dict.fromkeys((op, f"{op.split('+', 1)[0]}+...", ALL_OPS)))

@@ -1,0 +1,150 @@
+"""GPUs as the driver describes them. No GPU is here: the answers are those of an A100-SXM4 machine
+and of a desktop card, by their data sheets, given at the border to the driver's library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tests.unit.costs.machines import A100, DESKTOP, DESKTOP_CARD, write_machine
+
+from heteroplace.costs.probe import machine_cluster
+from heteroplace.costs.probe_cpu import read_cpus
+from heteroplace.costs.probe_gpu import GpuInfo, cuda_bus_ids, has_nvidia_driver, read_gpus
+from heteroplace.errors import ClusterError
+from heteroplace.model.cluster_file import load_cluster, save_cluster
+
+
+class AnswerError(Exception):
+    """What the driver's library raises."""
+
+
+class NotSupportedError(AnswerError):
+    """The card does not have it."""
+
+
+@dataclass
+class Answers:
+    """Answers as `pynvml` does, from values; `gpus` are in the order of the bus."""
+
+    gpus: tuple[GpuInfo, ...]
+    is_running: bool = True
+    num_open: int = 0
+
+    NVMLError = AnswerError
+    NVMLError_NotSupported = NotSupportedError
+    NVMLError_InvalidArgument = NotSupportedError
+    NVML_CLOCK_SM = 1
+    NVML_CLOCK_MEM = 2
+    NVML_NVLINK_MAX_LINKS = 18
+    NVML_FEATURE_ENABLED = 1
+    NVML_P2P_CAPS_INDEX_NVLINK = 2
+    NVML_P2P_STATUS_OK = 0
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if not self.is_running:
+            raise AnswerError("Driver/library version mismatch")
+        self.num_open += 1
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        self.num_open -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:  # noqa: N802
+        return self.gpus[0].driver.encode()
+
+    def nvmlDeviceGetHandleByPciBusId(self, bus_id: bytes) -> GpuInfo:  # noqa: N802
+        return next(gpu for gpu in self.gpus if gpu.bus_id == bus_id.decode())
+
+    def nvmlDeviceGetName(self, gpu: GpuInfo) -> str:  # noqa: N802
+        return gpu.name
+
+    def nvmlDeviceGetPciInfo(self, gpu: GpuInfo) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(busId=gpu.bus_id.encode())
+
+    def nvmlDeviceGetMemoryInfo(self, gpu: GpuInfo) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(total=gpu.memory_bytes)
+
+    def nvmlDeviceGetCudaComputeCapability(self, gpu: GpuInfo) -> tuple[int, int]:  # noqa: N802
+        return gpu.capability
+
+    def nvmlDeviceGetNumGpuCores(self, gpu: GpuInfo) -> int:  # noqa: N802
+        return gpu.num_cores
+
+    def nvmlDeviceGetMaxClockInfo(self, gpu: GpuInfo, clock: int) -> int:  # noqa: N802
+        return {1: gpu.max_clock_mhz, 2: gpu.max_memory_clock_mhz}[clock]
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, gpu: GpuInfo) -> int:  # noqa: N802
+        return gpu.pcie_generation
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, gpu: GpuInfo) -> int:  # noqa: N802
+        return gpu.pcie_width
+
+    def nvmlDeviceGetNvLinkState(self, gpu: GpuInfo, link: int) -> int:  # noqa: N802
+        if link >= gpu.num_nvlinks:
+            raise NotSupportedError("Not Supported")
+        return 1
+
+    def nvmlDeviceGetNvLinkVersion(self, gpu: GpuInfo, _link: int) -> int:  # noqa: N802
+        return gpu.nvlink_version
+
+    def nvmlDeviceGetP2PStatus(self, one: GpuInfo, two: GpuInfo, caps: int) -> int:  # noqa: N802
+        assert caps == self.NVML_P2P_CAPS_INDEX_NVLINK
+        if not one.nvlink_peers:
+            raise NotSupportedError("Not Supported")
+        return 0 if two.nvlink_peers else 1
+
+
+def second(gpu: GpuInfo) -> GpuInfo:
+    return replace(gpu, index=1, bus_id="00000000:0F:00.0", nvlink_peers=(0,))
+
+
+def test_gpus_come_in_the_order_of_cuda() -> None:
+    answers = Answers((DESKTOP_CARD, A100, second(A100)))
+    ids = [A100.bus_id, second(A100).bus_id, DESKTOP_CARD.bus_id]
+    found = read_gpus(answers, ids)
+    assert found == (A100, second(A100), replace(DESKTOP_CARD, index=2))
+    assert answers.num_open == 0
+
+
+def test_a_gpu_that_cuda_does_not_see_is_left_out() -> None:
+    answers = Answers((DESKTOP_CARD, A100))
+    assert [gpu.name for gpu in read_gpus(answers, [A100.bus_id])] == [A100.name]
+    assert read_gpus(answers, []) == ()
+
+
+def test_a_driver_that_does_not_answer_is_an_error() -> None:
+    with pytest.raises(ClusterError, match=r"does not answer .*mismatch.*--cpu-only"):
+        read_gpus(Answers((), is_running=False), [])
+
+
+def test_a_gpu_is_a_memory_and_a_device(tmp_path: Path) -> None:
+    cpu = read_cpus(write_machine(tmp_path, DESKTOP), range(4))
+    card = replace(DESKTOP_CARD, index=2)
+    cluster = machine_cluster(cpu, (A100, second(A100), card), "llvm")
+    gpus = cluster.devices[-3:]
+    assert [(gpu.name, gpu.kind, gpu.index, gpu.target) for gpu in gpus] == [
+        ("gpu0", "cuda", 0, "cuda -arch=sm_80"),
+        ("gpu1", "cuda", 1, "cuda -arch=sm_80"),
+        ("gpu2", "cuda", 2, "cuda -arch=sm_86"),
+    ]
+    assert [memory.name for memory in cluster.memories] == ["ram", "gpu0", "gpu1", "gpu2"]
+    speed = {link.name: link.bytes_per_second for link in cluster.links}
+    assert speed["gpu0->gpu1"] == 12 * 25 * 10**9
+    assert speed["ram->gpu0"] == speed["gpu2->gpu1"] == 16 * 1_969_000_000
+    save_cluster(cluster, tmp_path / "machine.json")
+    assert load_cluster(tmp_path / "machine.json") == cluster
+
+
+def test_the_speed_of_an_unknown_slot_is_an_error() -> None:
+    with pytest.raises(ClusterError, match="PCI Express of generation 9, whose speed is not known"):
+        _ = replace(A100, pcie_generation=9).pcie_bytes_per_second
+    with pytest.raises(ClusterError, match="version number 99, whose speed is not known"):
+        _ = replace(A100, nvlink_version=99).nvlink_bytes_per_second
+
+
+@pytest.mark.skipif(has_nvidia_driver(), reason="this machine has GPUs")
+def test_without_a_driver_there_are_no_gpus() -> None:
+    assert read_gpus() == ()
+    assert cuda_bus_ids() == ()

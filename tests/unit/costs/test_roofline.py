@@ -1,0 +1,114 @@
+"""Roofline: worked numbers, calibration, and what is missing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heteroplace.costs.roofline import (
+    Calibration,
+    RatioSums,
+    Speeds,
+    device_speeds,
+    estimate_costs,
+    roofline_ns,
+)
+from heteroplace.costs.work import ALL_OPS, Work, main_dtype, task_work
+from heteroplace.errors import MissingCostError
+from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.model.graph import Task, TaskGraphBuilder
+
+
+@pytest.fixture
+def graph():
+    """One product: 2000 flops, 600 bytes of weights, 400 in, 1000 out."""
+    builder = TaskGraphBuilder("one")
+    x = builder.add_input("x", (100,), "float32")
+    builder.add_task(Task("a", "nn.dense", flops=2000, weight_bytes=600), [x])
+    return builder.finalize([builder.add_tensor("a", (250,), "float32")])
+
+
+def cluster_of(**values):
+    return Cluster("box", (Memory("ram", 10**9),), (Device("d", "cpu", "llvm", 0, 0, **values),))
+
+
+def test_bytes_are_weights_inputs_and_outputs(graph):
+    assert task_work(graph, 0) == Work(2000, 2000)
+    assert task_work(graph, 0, batch=3) == Work(6000, 600 + 3 * 1400)
+
+
+def test_the_larger_of_computing_and_moving_plus_the_launch(graph):
+    compute = cluster_of(flops_per_second=10**9, memory_bytes_per_second=10**10, launch_ns=5)
+    assert estimate_costs(graph, compute).rows[0][0].ns == 2005
+    memory = cluster_of(flops_per_second=10**10, memory_bytes_per_second=3 * 10**9)
+    cost = estimate_costs(graph, memory).rows[0][0]
+    assert (cost.ns, cost.source, cost.error) == (667, "roofline", None)
+
+
+def test_a_known_model_gives_the_peaks(graph):
+    speeds = device_speeds(cluster_of(model="Tesla T4").devices[0])
+    assert speeds == Speeds(8_100_000_000_000, 320_000_000_000, 0)
+    assert estimate_costs(graph, cluster_of(model="Tesla T4")).rows[0][0].ns == 7
+
+
+def test_unknown_peaks_are_named(graph):
+    with pytest.raises(MissingCostError, match="cannot estimate costs on d: flops_per_second and"):
+        estimate_costs(graph, cluster_of(flops_per_second=1))
+
+
+def test_half_precision_is_seen_by_bytes(graph):
+    assert main_dtype(graph) == "float32"
+    builder = TaskGraphBuilder("half")
+    builder.add_input("x", (100,), "float16")
+    builder.add_input("y", (10,), "float32")
+    assert main_dtype(builder.finalize([])) == "float16"
+
+
+@given(
+    st.integers(0, 10**12),
+    st.integers(0, 10**9),
+    st.integers(1, 10**13),
+    st.integers(1, 10**12),
+    st.integers(1, 10**12),
+)
+def test_more_bandwidth_is_never_slower(flops, num_bytes, peak, bandwidth, more):
+    work = Work(flops, num_bytes)
+    before = roofline_ns(work, Speeds(peak, bandwidth, 7))
+    assert roofline_ns(work, Speeds(peak, bandwidth + more, 7)) <= before
+
+
+def calibration_of(*samples):
+    """Of (op, roofline / time)."""
+    calibration = Calibration()
+    for op, ratio in samples:
+        calibration.add(op, sums_of(ratio))
+    return calibration
+
+
+def sums_of(*ratios):
+    return RatioSums(sum(ratios), sum(ratio**2 for ratio in ratios), len(ratios))
+
+
+def test_the_factor_minimises_the_relative_error():
+    # Rooflines 100, 100 and times 200, 400: a = 1/2, 1/4; f = (3/4) / (5/16) = 2.4.
+    factor = calibration_of(("conv", 0.5), ("conv", 0.25)).factor("conv")
+    assert factor == (pytest.approx(2.4), 2, "conv")
+
+    def loss(f):
+        return (f * 0.5 - 1) ** 2 + (f * 0.25 - 1) ** 2
+
+    assert loss(2.4) < min(loss(2.39), loss(2.41))
+
+
+def test_factors_fall_back_from_the_op_to_its_first_part_to_all():
+    calibration = calibration_of(("conv+relu", 0.5), ("conv+add", 0.5), ("dense", 0.1))
+    assert calibration.factor("conv+relu") == (2.0, 1, "conv+relu")
+    assert calibration.factor("conv+tanh") == (2.0, 2, "conv+...")
+    assert calibration.factor("softmax") == (pytest.approx(1.1 / 0.51), 3, ALL_OPS)
+    assert Calibration().factor("conv") is None
+
+
+def test_what_is_left_out_does_not_count():
+    calibration = calibration_of(("conv", 0.5), ("conv", 0.25), ("dense", 0.2))
+    assert calibration.factor("conv", sums_of(0.5)) == (pytest.approx(4.0), 1, "conv")
+    assert calibration.factor("conv", sums_of(0.5, 0.25)) == (pytest.approx(5.0), 1, ALL_OPS)
+    assert calibration_of(("conv", 0.5)).factor("conv", sums_of(0.5)) is None

@@ -1,0 +1,173 @@
+"""The stop rule and the handling of outliers, on made-up streams of samples."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from math import comb
+
+import pytest
+
+from heteroplace.costs.sampling import (
+    Sample,
+    Sampling,
+    SamplingOptions,
+    Summary,
+    interval_rank,
+    median_interval,
+    middle,
+    quantile,
+    undisturbed,
+)
+from heteroplace.errors import MissingCostError
+
+
+def steady(true_ns: int = 10_000, seed: int = 0, noise: float = 0.01) -> Iterator[Sample]:
+    """A kernel that nothing disturbs: its processor time is its wall time."""
+    stream = random.Random(seed)
+    while True:
+        wall_ns = round(true_ns * (1 + noise * abs(stream.gauss())))
+        yield Sample(wall_ns, wall_ns)
+
+
+def preempted(share: float, true_ns: int = 10_000, seed: int = 0) -> Iterator[Sample]:
+    """As `steady`, but in a share of the samples another program had the core for a while."""
+    stream = random.Random(seed + 1)
+    for sample in steady(true_ns, seed):
+        lost_ns = round(stream.uniform(0.3, 5.0) * true_ns) if stream.random() < share else 0
+        yield Sample(sample.wall_ns + lost_ns, sample.cpu_ns)
+
+
+def sample_all(
+    stream: Iterable[Sample], options: SamplingOptions | None = None, num_calls: int = 1
+) -> Summary:
+    """Sample one by one until the rule ends it."""
+    sampling = Sampling(num_calls, options or SamplingOptions())
+    iterator = iter(stream)
+    while sampling.ended_by() is None:
+        sampling.add([next(iterator)])
+    return sampling.summary()
+
+
+def test_a_steady_kernel_needs_the_least_number_of_samples() -> None:
+    found = sample_all(steady(noise=0.001))
+    assert found.num_samples == SamplingOptions().min_samples
+    assert found.ended_by == "precision"
+    assert abs(found.wall_ns - 10_000) <= 20
+    assert found.low_ns <= found.wall_ns <= found.high_ns
+
+
+def test_a_noisy_kernel_is_sampled_until_the_interval_is_narrow() -> None:
+    noisy = sample_all(steady(noise=0.1))
+    assert noisy.ended_by == "precision"
+    assert noisy.num_samples > SamplingOptions().min_samples
+    assert (noisy.high_ns - noisy.low_ns) / 2 <= 0.02 * noisy.wall_ns + 1
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.45])
+def test_samples_that_lost_their_core_do_not_count(share: float) -> None:
+    found = sample_all(preempted(share), SamplingOptions(precision_ratio=0.0, max_samples=100))
+    assert found.num_dropped > 0
+    assert found.num_samples + found.num_dropped == 100
+    assert abs(found.wall_ns - 10_000) <= 200
+
+
+def test_without_dropping_the_same_stream_would_be_slower() -> None:
+    samples = list(islice(preempted(0.45), 100))
+    kept = undisturbed(samples, 0.1)
+    spread = quantile(sorted(s.wall_ns for s in samples), 3, 4)
+    assert spread > 1.2 * quantile(sorted(s.wall_ns for s in kept), 3, 4)
+
+
+def test_half_of_the_samples_count_even_if_all_were_disturbed() -> None:
+    samples = [Sample(10_000 + 1_000 * lost, 10_000) for lost in range(21)]
+    kept = undisturbed(samples, 0.0)
+    assert kept == samples[:11]
+
+
+def test_a_kernel_of_several_threads_is_judged_by_its_own_share() -> None:
+    both = [Sample(10_000, 19_000)] * 10
+    one_was_away = [Sample(15_000, 19_500)] * 3
+    assert undisturbed(both + one_was_away, 0.1) == both
+
+
+def test_work_elsewhere_has_no_processor_time_and_is_kept_whole() -> None:
+    samples = [Sample(100, 0), Sample(300, 0), Sample(200, 0)]
+    assert undisturbed(samples, 0.1) == samples
+
+
+def test_two_speeds_are_told_by_spread_and_interval() -> None:
+    stream = (Sample(10_000 + 10_000 * (i % 2), 10_000 + 10_000 * (i % 2)) for i in range(10**6))
+    found = sample_all(stream, SamplingOptions(max_samples=60))
+    assert found.ended_by == "samples"
+    assert found.spread_ns == 5_000
+    assert (found.low_ns, found.high_ns) == (10_000, 20_000)
+
+
+def test_a_drift_widens_the_interval_until_a_limit() -> None:
+    stream = (Sample(10_000 + 200 * i, 10_000 + 200 * i) for i in range(10**6))
+    found = sample_all(stream, SamplingOptions(max_samples=50))
+    assert found.ended_by == "samples"
+    assert found.wall_ns == 10_000 + 200 * 49 // 2
+    assert found.high_ns - found.low_ns > 0.04 * found.wall_ns
+
+
+def test_long_kernels_end_by_time_but_not_before_the_least_number() -> None:
+    found = sample_all(
+        (Sample(10**9 * (1 + i % 3), 10**9 * (1 + i % 3)) for i in range(10**6)),
+        SamplingOptions(max_ns=1),
+    )
+    assert found.ended_by == "time"
+    assert found.num_samples == SamplingOptions().min_samples
+
+
+def test_times_are_of_one_call() -> None:
+    found = sample_all((Sample(1_000, 900) for _ in range(100)), num_calls=10)
+    assert (found.wall_ns, found.cpu_ns, found.spread_ns) == (100, 90, 0)
+
+
+def test_a_kernel_without_samples_has_no_summary() -> None:
+    with pytest.raises(MissingCostError, match="never sampled"):
+        Sampling(1).summary()
+
+
+@pytest.mark.parametrize("num_samples", [6, 7, 20, 101])
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])
+def test_the_interval_has_the_confidence_and_none_narrower_has(
+    num_samples: int, confidence: float
+) -> None:
+    def covers(rank: int) -> float:
+        return 1 - 2 * sum(comb(num_samples, k) for k in range(rank)) / 2**num_samples
+
+    rank = interval_rank(num_samples, confidence)
+    assert covers(rank) >= confidence
+    assert rank == num_samples // 2 or covers(rank + 1) < confidence
+
+
+def test_too_few_samples_have_no_interval() -> None:
+    assert median_interval([1, 2, 3, 4, 5], 0.95) is None
+    assert median_interval([], 0.95) is None
+
+
+def test_the_interval_of_many_samples_is_safe() -> None:
+    assert interval_rank(4000, 0.95) <= 4 * interval_rank(1000, 0.95)
+    assert interval_rank(4000, 0.95) > 1800
+
+
+def test_the_interval_holds_the_true_median_as_often_as_promised() -> None:
+    stream = random.Random(5)
+    hits = 0
+    for _ in range(400):
+        samples = sorted(round(1000 * stream.expovariate(1)) for _ in range(25))
+        interval = median_interval(samples, 0.95)
+        assert interval is not None
+        hits += interval[0] <= 693 <= interval[1]
+    assert hits >= 0.93 * 400
+
+
+def test_medians_and_quantiles() -> None:
+    assert middle([1, 2, 4]) == 2
+    assert middle([1, 2, 4, 9]) == 3
+    assert quantile([1, 2, 3, 4], 1, 4) == 1.75
+    assert quantile([7], 3, 4) == 7
