@@ -162,12 +162,12 @@ void BindExec(nanobind::module_& module) {
       .def(
           "profile",
           [](Executor& executor, int64_t num_runs) {
-            std::vector<int64_t> medians;
+            std::vector<int64_t> durations;
             {
               nb::gil_scoped_release released;
-              medians = executor.Profile(num_runs);
+              durations = executor.Profile(num_runs);
             }
-            return MakeNsArray(std::move(medians));
+            return MakeNsArray(std::move(durations));
           },
           nb::arg("num_runs"))
       .def(
@@ -181,6 +181,31 @@ void BindExec(nanobind::module_& module) {
             return MakeNsArray(std::move(walls));
           },
           nb::arg("num_runs"))
+      .def(
+          "profile_cpu",
+          [](Executor& executor, int64_t num_runs) {
+            std::vector<int64_t> medians;
+            {
+              nb::gil_scoped_release released;
+              medians = executor.ProfileCpu(num_runs);
+            }
+            return MakeNsArray(std::move(medians));
+          },
+          nb::arg("num_runs"))
+      .def(
+          "sample",
+          [](Executor& executor, int64_t num_samples, int64_t num_calls, bool is_cold) {
+            std::vector<int64_t> walls, cpus;
+            {
+              nb::gil_scoped_release released;
+              for (const KernelSample& found : executor.Sample(num_samples, num_calls, is_cold)) {
+                walls.push_back(found.wall_ns);
+                cpus.push_back(found.cpu_ns);
+              }
+            }
+            return std::make_pair(MakeNsArray(std::move(walls)), MakeNsArray(std::move(cpus)));
+          },
+          nb::arg("num_samples"), nb::arg("num_calls"), nb::arg("is_cold"))
       .def("hop_ns", &Executor::HopNs, release())
       .def("inputs",
            [](const Executor& executor) {
@@ -197,12 +222,14 @@ void BindExec(nanobind::module_& module) {
              for (const Queue& queue : executor.program().queues) names.push_back(queue.name);
              return names;
            })
-      .def("arena_bytes", [](const Executor& executor) {
-        std::vector<std::pair<std::string, int64_t>> spaces;
-        for (const Space& space : executor.program().spaces) {
-          spaces.emplace_back(space.name, space.arena_bytes);
+      .def("memory_bytes", [](Executor& executor) {
+        std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
+        const std::vector<SpaceBytes> bytes = executor.MemoryBytes();
+        for (size_t s = 0; s < bytes.size(); ++s) {
+          rows.emplace_back(executor.program().spaces[s].name, bytes[s].arena, bytes[s].weights,
+                            bytes[s].workspace);
         }
-        return spaces;
+        return rows;
       });
 }
 

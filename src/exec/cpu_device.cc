@@ -15,22 +15,21 @@ constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
 constexpr int64_t kPageBytes = 4096;
 
-/*! \brief Size of the pages for a block; a small block in huge pages would waste memory. */
-int64_t PageBytes(int64_t bytes) { return bytes < kHugePageBytes ? kPageBytes : kHugePageBytes; }
+/*! \brief Where a block may begin; a small block at a huge page would waste addresses. */
+int64_t Alignment(int64_t bytes) { return bytes < kHugePageBytes ? kPageBytes : kHugePageBytes; }
 
-/*! \brief Bytes of a block in whole pages. */
+/*! \brief Bytes of a block in whole small pages: the rest of a huge one would be wasted. */
 size_t MappedBytes(int64_t bytes) {
-  const int64_t page = PageBytes(bytes);
-  return static_cast<size_t>((bytes + page - 1) / page * page);
+  return static_cast<size_t>((bytes + kPageBytes - 1) / kPageBytes * kPageBytes);
 }
 
 class CpuDevice : public Device {
  public:
   void* Allocate(int64_t bytes) override {
     if (bytes == 0) return nullptr;
-    // One page more than needed; what lies outside the aligned part is given back.
+    // More than needed; what lies outside the aligned part is given back.
     const size_t size = MappedBytes(bytes);
-    const size_t slack = static_cast<size_t>(PageBytes(bytes));
+    const size_t slack = static_cast<size_t>(Alignment(bytes));
     void* raw =
         mmap(nullptr, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (raw == MAP_FAILED) {
@@ -52,6 +51,10 @@ class CpuDevice : public Device {
 
   void Free(void* data, int64_t bytes) override {
     if (data != nullptr) munmap(data, MappedBytes(bytes));
+  }
+
+  int64_t HeldBytes(int64_t bytes) const override {
+    return static_cast<int64_t>(MappedBytes(bytes));
   }
 
   void Upload(void* dst, const void* src, int64_t bytes) override { Copy(dst, src, bytes); }

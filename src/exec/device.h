@@ -90,6 +90,8 @@ class Device {
   /*! \brief Allocates memory, aligned for kernels and vectors; freed by Free. */
   virtual void* Allocate(int64_t bytes) = 0;
   virtual void Free(void* data, int64_t bytes) = 0;
+  /*! \brief What a block of `bytes` really takes: whole pages of a host. */
+  virtual int64_t HeldBytes(int64_t bytes) const { return bytes; }
 
   /*! \brief Copies host memory to the device, and back; blocks. */
   virtual void Upload(void* dst, const void* src, int64_t bytes) = 0;

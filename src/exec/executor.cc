@@ -110,15 +110,28 @@ std::vector<Span> Executor::RunTimed() {
 std::vector<int64_t> Executor::Profile(int64_t num_runs) {
   std::unique_lock lock = Occupy();
   RunMany(/*is_timed=*/true, num_runs);
-  std::vector<int64_t> medians;
-  for (std::vector<int64_t>& durations : durations_ns_) medians.push_back(Median(durations));
-  return medians;
+  std::vector<int64_t> all;
+  for (const std::vector<int64_t>& durations : durations_ns_) {
+    all.insert(all.end(), durations.begin(), durations.end());
+  }
+  return all;
 }
 
 std::vector<int64_t> Executor::Benchmark(int64_t num_runs) {
   std::unique_lock lock = Occupy();
   RunMany(/*is_timed=*/false, num_runs);
   return wall_ns_;
+}
+
+std::vector<SpaceBytes> Executor::MemoryBytes() {
+  std::unique_lock lock = Occupy();
+  std::vector<SpaceBytes> spaces = store_->space_bytes();
+  for (const std::unique_ptr<Worker>& worker : workers_) {
+    const int32_t space = worker->queue().space;
+    if (space >= 0)
+      spaces[static_cast<size_t>(space)].workspace += worker->workspace().touched_bytes();
+  }
+  return spaces;
 }
 
 std::optional<int64_t> Executor::HopNs() {
@@ -139,7 +152,7 @@ void Executor::RunMany(bool is_timed, int64_t num_runs) {
   CheckInputs();
   for (std::vector<int64_t>& durations : durations_ns_) durations.clear();
   has_outputs_ = false;
-  library_->InstallLaunch();
+  library_->InstallRuntime();
   Command(Order::kRun, is_timed, num_runs);
   if (state_.is_cancelled.load()) throw Error(ErrorKind::kExecution, state_.failure);
   has_outputs_ = true;
@@ -149,6 +162,7 @@ void Executor::Command(Order order, bool is_timed, int64_t num_runs) {
   order_ = order;
   is_timed_ = is_timed;
   runs_left_ = num_runs;
+  is_repeating_.store(num_runs > 1);
   wall_ns_.clear();
   wall_ns_.reserve(static_cast<size_t>(num_runs));
   state_.is_cancelled.store(false);
@@ -187,6 +201,7 @@ void Executor::FinishOne() {
       }
     }
     if (--runs_left_ > 0) {
+      if (runs_left_ == 1) is_repeating_.store(false);
       BeginOne();
       return;
     }
@@ -208,11 +223,14 @@ void Executor::WorkerMain(size_t queue) {
     carried_out_bell_.Ring();
   }
   for (;;) {
-    epoch_bell_.WaitUntil([&] { return epoch_.load() != seen; });
+    epoch_bell_.WaitUntil([&] { return epoch_.load() != seen; },
+                          is_repeating_.load() ? state_.run_spins : kSpins);
     ++seen;
     if (order_ == Order::kStop) return;
     if (order_ == Order::kRun) {
-      workers_[queue]->Run(is_timed_);
+      is_cpu_timed_ ? workers_[queue]->RunCpuTimed() : workers_[queue]->Run(is_timed_);
+    } else if (order_ == Order::kSample) {
+      workers_[queue]->Sample(&sample_order_);
     } else if (workers_[queue]->queue().kind == QueueKind::kCpu) {
       size_t earlier = 0;
       for (size_t q = 0; q < queue; ++q) {

@@ -12,6 +12,7 @@
 
 #include "exec/kernel_library.h"
 #include "exec/program.h"
+#include "exec/sampling.h"
 #include "exec/tensor_store.h"
 #include "exec/worker.h"
 
@@ -69,7 +70,7 @@ class Executor {
   /*! \brief Runs once and measures every instruction; queue by queue. [num_instructions] */
   std::vector<Span> RunTimed();
 
-  /*! \brief Median ns of every instruction over timed runs; order as RunTimed. */
+  /*! \brief ns of every instruction in each timed run. [num_instructions][num_runs] as RunTimed. */
   std::vector<int64_t> Profile(int64_t num_runs);
 
   /*!
@@ -80,11 +81,30 @@ class Executor {
    */
   std::vector<int64_t> Benchmark(int64_t num_runs);
 
+  /*! \brief As Profile, but processor ns of the worker. Without asynchronous queues only. */
+  std::vector<int64_t> ProfileCpu(int64_t num_runs);
+
+  /*!
+   * \brief Measures the only kernel call of the program; all else is done once, before it.
+   * \param num_calls that one sample consists of.
+   * \param is_cold whether the arguments are dropped from all caches before every call.
+   * \return [num_samples]
+   */
+  std::vector<KernelSample> Sample(int64_t num_samples, int64_t num_calls, bool is_cold);
+
+  /*!
+   * \brief Bytes held for each space, after the runs so far. [num_spaces]
+   *
+   * Scratch memory is that of the cores' workers, which grows in the first run. What kernels of a
+   * GPU take from TVM's pool of its memory is not known.
+   */
+  std::vector<SpaceBytes> MemoryBytes();
+
   /*! \brief ns for a cache line to go between the first two CPU queues; none with fewer. */
   std::optional<int64_t> HopNs();
 
  private:
-  enum class Order { kRun, kHop, kStop };
+  enum class Order { kRun, kHop, kSample, kStop };
 
   void Load(const ExecutorSource& source);
   std::string ProgramText(const ExecutorSource& source) const;
@@ -116,7 +136,11 @@ class Executor {
   // The order to the workers: written before `epoch_` is raised, or by the last worker of a run.
   Order order_ = Order::kRun;
   bool is_timed_ = false;
+  bool is_cpu_timed_ = false;  // times of `is_timed_` are processor times
+  SampleOrder sample_order_;
   int64_t runs_left_ = 0;
+  /*! \brief Whether another run follows the present one, for which workers stay awake. */
+  std::atomic<bool> is_repeating_{false};
   std::vector<int64_t> wall_ns_;                    // of the runs of this order
   std::vector<std::vector<int64_t>> durations_ns_;  // [num_instructions][timed runs]
   std::vector<int64_t> hop_rounds_ns_;

@@ -80,8 +80,12 @@ void Executor::Load(const ExecutorSource& source) {
                                          source.blob.data != nullptr ? source.blob : LibraryBlob());
   std::vector<KernelFunction> kernels;
   for (const std::string& symbol : program_.kernels) kernels.push_back(library_->Function(symbol));
+  Device* host = store_->DeviceOf({kDLCPU, 0});
+  // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
+  const bool all_have_cores = program_.queues.size() <= std::thread::hardware_concurrency();
+  state_.run_spins = all_have_cores ? kRunSpins : kSpins;
   for (size_t q = 0; q < program_.queues.size(); ++q) {
-    workers_.push_back(std::make_unique<Worker>(&abi_, program_, q, &state_));
+    workers_.push_back(std::make_unique<Worker>(&abi_, program_, q, &state_, host));
     state_.workers.push_back(workers_.back().get());
     workers_.back()->MakeStream(store_.get());
   }

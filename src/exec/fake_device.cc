@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "exec/device.h"
+#include "exec/workspace.h"
 #include "support/error.h"
 
 namespace heteroplace {
@@ -65,8 +66,8 @@ class FakeEvent : public Event {
 
 class FakeStream : public Stream {
  public:
-  FakeStream(const TvmAbi* abi, int64_t delay_ns)
-      : abi_(abi), delay_(delay_ns), thread_([this] { Work(); }) {}
+  FakeStream(const TvmAbi* abi, int64_t delay_ns, Device* host)
+      : abi_(abi), delay_(delay_ns), workspace_(host), thread_([this] { Work(); }) {}
 
   ~FakeStream() override {
     Issue(nullptr);
@@ -78,7 +79,10 @@ class FakeStream : public Stream {
   void Launch(const KernelCall& call) override {
     Issue([this, call] {
       if (!error_.empty()) return;  // as a CUDA stream: nothing runs after a fault
-      if (CallKernel(*abi_, call) != 0) error_ = abi_->LastErrorLine();
+      if (CallKernel(*abi_, call) != 0) {
+        error_ = abi_->LastErrorLine();
+        workspace_.Clear();
+      }
       std::this_thread::sleep_for(delay_);
     });
   }
@@ -123,6 +127,7 @@ class FakeStream : public Stream {
 
   /*! \brief Body of the thread: does the work in order; an empty function ends it. */
   void Work() {
+    SetWorkspacePool(abi_, &workspace_);
     for (;;) {
       std::unique_lock lock(mutex_);
       is_busy_ = false;
@@ -146,6 +151,8 @@ class FakeStream : public Stream {
   bool is_busy_ = false;                    // guarded by mutex_
   /*! \brief First fault; of the thread while it is busy, else guarded by mutex_. */
   std::string error_;
+  /*! \brief Scratch memory of the kernels; of the thread. */
+  WorkspacePool workspace_;
   std::thread thread_;  // last: it uses all of the above
 };
 
@@ -164,7 +171,7 @@ class FakeDevice : public Device {
     memory_->Download(dst, src, bytes);
   }
   std::unique_ptr<Stream> MakeStream() override {
-    return std::make_unique<FakeStream>(abi_, delay_ns_);
+    return std::make_unique<FakeStream>(abi_, delay_ns_, memory_.get());
   }
 
  private:

@@ -13,7 +13,8 @@ namespace heteroplace {
  * \brief A loaded module and the functions taken from it. Two executors may use one file.
  *
  * A module in memory (from a compiler in this process) hides its launch pointer, so its parallel
- * loops run serially on each worker; only a library file has teams.
+ * loops run serially on each worker, and its scratch memory is TVM's; only a library file has teams
+ * and our pools.
  */
 class KernelLibrary {
  public:
@@ -41,20 +42,26 @@ class KernelLibrary {
   bool IsInMemory() const { return library_ == nullptr && module_ != nullptr; }
 
   /*!
-   * \brief Points the library's parallel loops to our workers.
+   * \brief Points the library's parallel loops and scratch memory to our workers.
    *
-   * Repeated before every run: whoever loads the same file anew resets the pointer to TVM's pool.
+   * Repeated before every run: whoever loads the same file by TVM resets the pointers to TVM's
+   * pools. Nobody may do that during a run (executors do not: they share what is loaded).
    */
-  void InstallLaunch();
+  void InstallRuntime();
 
  private:
+  void LoadFile();
+  void UnloadFile();
+
   const TvmAbi* abi_;
   std::string path_;
   TVMModuleHandle module_ = nullptr;
   /*! \brief The file's handle of dlopen, or null. */
   void* library_ = nullptr;
-  /*! \brief Address of the file's `__TVMBackendParallelLaunch`; null if no kernel is parallel. */
+  /*! \brief Addresses of the file's pointers to the runtime; null where no kernel uses one. */
   void** launch_ = nullptr;
+  void** alloc_workspace_ = nullptr;
+  void** free_workspace_ = nullptr;
   bool has_teams_ = false;
   std::vector<TVMFunctionHandle> functions_;
 };

@@ -100,6 +100,8 @@ struct Queue {
   int32_t core;
   /*! \brief Fake queues: what every instruction lasts at least. */
   int64_t delay_ns;
+  /*! \brief Scratch memory that its kernels will need; 0: not known, it grows when they run. */
+  int64_t workspace_bytes = 0;
   std::vector<Instruction> instructions;
 
   /*! \brief Whether an instruction is only issued by the worker, and finishes later by itself. */

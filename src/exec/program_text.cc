@@ -52,14 +52,16 @@ class Parser : private LineReader {
       ParsePort(word == "input");
     } else if (word == "queue") {
       ParseQueue();
+    } else if (word == "workspace") {
+      ParseWorkspace();
     } else if (word == "space") {
       ParseSpace();
     } else if (word == "end") {
       ExpectFields(1, "end");
       return true;
     } else {
-      Fail("unknown word '" + word + "'; expected space, queue, constant, tensor, input, " +
-           "output, kernel, call, join, copy or end");
+      Fail("unknown word '" + word + "'; expected space, queue, workspace, constant, tensor, " +
+           "input, output, kernel, call, join, copy or end");
     }
     return false;
   }
@@ -158,6 +160,15 @@ class Parser : private LineReader {
       Fail("queue '" + queue.name + "' is on " + DeviceName(queue.device) + ", its space '" +
            space.name + "' on " + DeviceName(space.device));
     }
+  }
+
+  void ParseWorkspace() {
+    ExpectFields(3, "workspace <queue> <bytes>");
+    Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
+    if (queue.kind != QueueKind::kCpu) {
+      Fail("queue '" + queue.name + "' runs no kernels on a core; only those have workspace");
+    }
+    queue.workspace_bytes = Number(2, "bytes", 0, kMaxBytes);
   }
 
   void ParseConstant() {

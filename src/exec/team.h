@@ -50,11 +50,11 @@ class Team {
   /*! \brief Leader: the call is over; wakes the joiners. Its progress must be published before. */
   void End();
 
-  /*! \brief Joiner: does chunks until `is_over()`. */
+  /*! \brief Joiner: does chunks until `is_over()`; spins so often before it sleeps. */
   template <typename IsOver>
-  void Help(TeamRole role, IsOver is_over) {
+  void Help(TeamRole role, IsOver is_over, int spins) {
     while (!is_over()) {
-      bell_.WaitUntil([&] { return HasChunk(shares_[role.rank]) || is_over(); });
+      bell_.WaitUntil([&] { return HasChunk(shares_[role.rank]) || is_over(); }, spins);
       Work(role);
     }
   }

@@ -36,6 +36,7 @@ void CheckBlob(const Program& program, const Blob& blob) {
 TensorStore::TensorStore(const TvmAbi* abi, const Program& program, Blob blob)
     : abi_(abi),
       program_(program),
+      space_bytes_(program.spaces.size()),
       arenas_(program.spaces.size()),
       constants_(program.constants.size()),
       externals_(program.tensors.size()),
@@ -75,17 +76,22 @@ void TensorStore::AllocateSpace(int32_t space) {
   const Space& info = program_.spaces[static_cast<size_t>(space)];
   Device* device = DeviceOf(info.device);
   int64_t external_bytes = 0;
+  bool has_external = false;
   for (const Tensor& tensor : program_.tensors) {
     if (tensor.space == space && tensor.storage == Storage::kExternal) {
       external_bytes += AlignUp(tensor.bytes);
+      has_external = true;
     }
   }
-  // At least one byte each: a tensor of no elements still has an address.
-  const int64_t arena_bytes = std::max<int64_t>(info.arena_bytes, 1);
-  blocks_.emplace_back(device, arena_bytes);
+  // A tensor of no elements has an address too: one byte at least where there is any tensor.
+  const size_t first_block = blocks_.size();
+  blocks_.emplace_back(device, std::max<int64_t>(info.arena_bytes, 1));
   arenas_[static_cast<size_t>(space)] = blocks_.back().data();
-  blocks_.emplace_back(device, std::max<int64_t>(external_bytes, 1));
+  if (has_external) blocks_.emplace_back(device, std::max<int64_t>(external_bytes, 1));
   char* next = blocks_.back().data();
+  for (size_t b = first_block; b < blocks_.size(); ++b) {
+    space_bytes_[static_cast<size_t>(space)].arena += blocks_[b].held_bytes();
+  }
   for (size_t t = 0; t < program_.tensors.size(); ++t) {
     const Tensor& tensor = program_.tensors[t];
     if (tensor.space == space && tensor.storage == Storage::kExternal) {
@@ -96,7 +102,7 @@ void TensorStore::AllocateSpace(int32_t space) {
   const bool has_cuda = devices_.rbegin()->first.first == kDLCUDA;
   if (IsHost(info.device) && has_cuda) {
     // Copies between pageable memory and a GPU are not asynchronous.
-    for (size_t b = blocks_.size() - 2; b < blocks_.size(); ++b) {
+    for (size_t b = first_block; b < blocks_.size(); ++b) {
       pinned_.push_back(
           std::make_unique<PinnedMemory>(abi_, blocks_[b].data(), blocks_[b].bytes()));
     }
@@ -117,12 +123,13 @@ void TensorStore::PlaceConstants(Blob blob) {
   }
   for (size_t s = 0; s < program_.spaces.size(); ++s) {
     const bool is_host = IsHost(program_.spaces[s].device);
-    int64_t bytes = 1;
+    int64_t bytes = 0;
     for (const Constant& constant : program_.constants) {
       if (static_cast<size_t>(constant.space) == s) bytes += AlignUp(constant.bytes);
     }
+    space_bytes_[s].weights = bytes;
     Device* device = DeviceOf(program_.spaces[s].device);
-    if (!is_host) blocks_.emplace_back(device, bytes);
+    if (!is_host) blocks_.emplace_back(device, std::max<int64_t>(bytes, 1));
     char* next = is_host ? nullptr : blocks_.back().data();
     for (size_t c = 0; c < program_.constants.size(); ++c) {
       const Constant& constant = program_.constants[c];

@@ -19,6 +19,16 @@ struct Blob {
   int64_t bytes = 0;
 };
 
+/*! \brief Bytes of one space that an executor holds. */
+struct SpaceBytes {
+  /*! \brief Values, inputs and outputs. */
+  int64_t arena = 0;
+  /*! \brief Constants, where they lie. */
+  int64_t weights = 0;
+  /*! \brief Scratch memory of kernels. */
+  int64_t workspace = 0;
+};
+
 /*! \brief Memory of a device, freed with the object. */
 class Block {
  public:
@@ -33,6 +43,7 @@ class Block {
 
   char* data() const { return static_cast<char*>(data_); }
   int64_t bytes() const { return bytes_; }
+  int64_t held_bytes() const { return device_->HeldBytes(bytes_); }
 
  private:
   Device* device_;
@@ -65,6 +76,9 @@ class TensorStore {
   void Write(int32_t tensor, const void* data);
   void Read(int32_t tensor, void* data);
 
+  /*! \brief What arenas and constants take; no workspace. [num_spaces] */
+  const std::vector<SpaceBytes>& space_bytes() const { return space_bytes_; }
+
   /*! \brief Writes zeros to a host arena: its pages then belong to the caller's memory node. */
   void TouchArena(int32_t space);
 
@@ -78,6 +92,7 @@ class TensorStore {
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Device>> devices_;
   std::vector<Block> blocks_;  // after devices_, which free them
   std::vector<std::unique_ptr<PinnedMemory>> pinned_;
+  std::vector<SpaceBytes> space_bytes_;
   std::vector<char*> arenas_;      // [num_spaces]
   std::vector<char*> constants_;   // [num_constants]
   std::vector<char*> externals_;   // [num_tensors], null if the tensor is not external

@@ -90,6 +90,8 @@ TvmAbi LoadTvmAbi(const std::string& path) {
   Find(library, path, "TVMStreamCreate", &abi.StreamCreate);
   Find(library, path, "TVMStreamFree", &abi.StreamFree);
   Find(library, path, "TVMSetStream", &abi.SetStream);
+  Find(library, path, "TVMBackendAllocWorkspace", &abi.AllocWorkspace);
+  Find(library, path, "TVMBackendFreeWorkspace", &abi.FreeWorkspace);
   // A C++ function: it bounds the calling thread's pool before that pool is ever made.
   abi.SetMaxConcurrency = reinterpret_cast<void (*)(int)>(
       dlsym(library, "_ZN3tvm7runtime9threading17SetMaxConcurrencyEi"));

@@ -113,6 +113,10 @@ struct TvmAbi {
   int (*StreamCreate)(int device_type, int device_id, TVMStreamHandle* out);
   int (*StreamFree)(int device_type, int device_id, TVMStreamHandle stream);
   int (*SetStream)(int device_type, int device_id, TVMStreamHandle stream);
+  /*! \brief Scratch memory of kernels, from a pool that TVM keeps for the calling thread. */
+  void* (*AllocWorkspace)(int device_type, int device_id, uint64_t bytes, int type_code,
+                          int type_bits);
+  int (*FreeWorkspace)(int device_type, int device_id, void* data);
   /*! \brief Bounds the pool of the calling thread; null where this TVM does not export it. */
   void (*SetMaxConcurrency)(int num_threads);
   /*! \brief Handle of dlopen; its dependencies (libcudart) are searched through it too. */

@@ -55,14 +55,16 @@ void RunState::Fail(const std::string& text) {
   }
 }
 
-Worker::Worker(const TvmAbi* abi, const Program& program, size_t queue, RunState* state)
+Worker::Worker(const TvmAbi* abi, const Program& program, size_t queue, RunState* state,
+               Device* host)
     : abi_(abi),
       program_(program),
       queue_(program.queues[queue]),
       state_(state),
       instructions_(queue_.instructions.size()),
       spans_(queue_.instructions.size()),
-      team_(abi, MaxThreads(queue_)) {}
+      team_(abi, MaxThreads(queue_)),
+      workspace_(host) {}
 
 void Worker::MakeStream(TensorStore* store) {
   if (!queue_.IsAsync()) return;
@@ -121,10 +123,13 @@ void Worker::Attach() {
   if (queue_.core >= 0) PinToCore(queue_);
   // Kernels that do not come through our launch must not make a pool of threads on this core.
   if (abi_->SetMaxConcurrency != nullptr) abi_->SetMaxConcurrency(1);
+  if (queue_.workspace_bytes != 0) workspace_.Reserve(queue_.workspace_bytes);
+  SetWorkspacePool(abi_, &workspace_);
   if (stream_ != nullptr) stream_->Attach();
 }
 
 void Worker::Run(bool is_timed) {
+  workspace_.Clear();
   try {
     if (stream_ != nullptr) {
       if (is_timed) MakeTimers();
@@ -190,10 +195,13 @@ void Worker::RunStream() {
 
 /*! \brief Waits for all waits of an instruction; false if the run was cancelled meanwhile. */
 bool Worker::Await(const BoundInstruction& instruction) {
+  // A worker without a core of its own would spin on one that computes.
+  const int spins = queue_.core >= 0 ? state_->run_spins : kSpins;
   for (const BoundWait& wait : instruction.waits) {
     if (wait.progress->done.load(std::memory_order_acquire) < wait.count) {
       wait.progress->bell.WaitUntil(
-          [&] { return wait.progress->done.load() >= wait.count || state_->is_cancelled.load(); });
+          [&] { return wait.progress->done.load() >= wait.count || state_->is_cancelled.load(); },
+          spins);
       if (wait.progress->done.load() < wait.count) return false;
     }
     // The counter of an asynchronous queue says only that the event was recorded in this run.
@@ -210,10 +218,13 @@ bool Worker::Execute(const BoundInstruction& instruction) {
     case Opcode::kCall:
       return Call(instruction);
     case Opcode::kJoin:
-      instruction.team->Help(instruction.role, [&] {
-        return instruction.leader->done.load() >= instruction.leader_count ||
-               state_->is_cancelled.load();
-      });
+      instruction.team->Help(
+          instruction.role,
+          [&] {
+            return instruction.leader->done.load() >= instruction.leader_count ||
+                   state_->is_cancelled.load();
+          },
+          state_->run_spins);
       return true;
     case Opcode::kCopy:
       if (instruction.bytes != 0) {

@@ -13,9 +13,11 @@
 #include "exec/device.h"
 #include "exec/kernel_library.h"
 #include "exec/program.h"
+#include "exec/sampling.h"
 #include "exec/sync.h"
 #include "exec/team.h"
 #include "exec/tensor_store.h"
+#include "exec/workspace.h"
 
 namespace heteroplace {
 
@@ -38,6 +40,8 @@ struct RunState {
   std::string failure;  // guarded by mutex
   /*! \brief NowNs at the start of the run; written before the workers start. */
   int64_t start_ns = 0;
+  /*! \brief Spins of a worker with a core of its own before it sleeps. Constant after load. */
+  int run_spins = kSpins;
   /*! \brief All workers, whose waits a failure must wake. Constant after load. */
   std::vector<Worker*> workers;
 
@@ -75,7 +79,8 @@ struct BoundInstruction {
 /*! \brief The state of one queue. Bind is called by the loader, all else by the worker's thread. */
 class Worker {
  public:
-  Worker(const TvmAbi* abi, const Program& program, size_t queue, RunState* state);
+  /*! \param host gives scratch memory; must outlive the worker. */
+  Worker(const TvmAbi* abi, const Program& program, size_t queue, RunState* state, Device* host);
 
   /*! \brief Makes the stream and the events of an asynchronous queue. First, for all workers. */
   void MakeStream(TensorStore* store);
@@ -85,15 +90,23 @@ class Worker {
             const std::vector<KernelFunction>& kernels,
             const std::vector<std::unique_ptr<Worker>>& workers);
 
-  /*! \brief Prepares the calling thread: core, TVM's thread bound, stream. Throws Error. */
+  /*! \brief Prepares the calling thread: core, TVM's pools, stream. Throws Error. */
   void Attach();
 
   /*! \brief Does all instructions once. Never throws; a failure goes to the RunState. */
   void Run(bool is_timed);
 
+  /*! \brief As Run on a host queue, timed by this thread's processor time. */
+  void RunCpuTimed();
+
+  /*! \brief Does all instructions once, but its kernel calls as `order` says. Never throws. */
+  void Sample(SampleOrder* order);
+
   const Queue& queue() const { return queue_; }
   Progress& progress() { return progress_; }
   Team& team() { return team_; }
+  /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */
+  const WorkspacePool& workspace() const { return workspace_; }
   /*! \brief Times of the last timed run. [num_instructions] */
   const std::vector<Span>& spans() const { return spans_; }
 
@@ -102,6 +115,9 @@ class Worker {
   void RunHost();
   template <bool kTimed>
   void RunStream();
+  void SampleHost(SampleOrder* order);
+  void SampleStream(SampleOrder* order);
+  bool SampleCall(const BoundInstruction& instruction, SampleOrder* order);
   bool Await(const BoundInstruction& instruction);
   bool Execute(const BoundInstruction& instruction);
   bool Call(const BoundInstruction& instruction);
@@ -128,6 +144,7 @@ class Worker {
   size_t current_ = 0;
   Progress progress_;
   Team team_;
+  WorkspacePool workspace_;
 };
 
 }  // namespace heteroplace

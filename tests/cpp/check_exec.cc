@@ -209,6 +209,9 @@ void EqualsProgramOrder(Random& random) {
       has_failed = error.kind() == ErrorKind::kExecution;
     }
     CHECK_EQ(has_failed, fails);
+    // One vector for `twice` itself and two for a part of its loop, on each of two threads at most.
+    const int64_t scratch = executor.MemoryBytes()[0].workspace;
+    CHECK(scratch <= 2 * 4096);
     for (int slot = 0; slot < kSlots && !fails; ++slot) {
       Vector out(kExtent);
       executor.GetOutput("y" + std::to_string(slot), out.data());

@@ -1,12 +1,35 @@
 // Kernels in the form that TVM compiles them to: a library for the executor's test. Compiled with
 // the sanitizer of the test, so that races between kernels are seen too.
+#include <algorithm>
+
 #include "exec/tvm_abi.h"
 
 using namespace heteroplace;
 
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+/*! \brief Set by TVM when it loads the library, then by the executor. */
+EXPORT void* __TVMBackendParallelLaunch;
+void* __TVMBackendParallelLaunch = nullptr;
+EXPORT void* __TVMBackendAllocWorkspace;
+void* __TVMBackendAllocWorkspace = nullptr;
+EXPORT void* __TVMBackendFreeWorkspace;
+void* __TVMBackendFreeWorkspace = nullptr;
+
 namespace {
 
 using Launch = int (*)(FTVMParallelLambda lambda, void* cdata, int num_task);
+
+float* Alloc(int64_t count) {
+  const auto alloc = reinterpret_cast<decltype(TvmAbi::AllocWorkspace)>(__TVMBackendAllocWorkspace);
+  const auto bytes = static_cast<uint64_t>(count) * sizeof(float);
+  return static_cast<float*>(alloc(kDLCPU, 0, bytes, kDLFloat, 32));
+}
+
+int Free(float* data) {
+  return reinterpret_cast<decltype(TvmAbi::FreeWorkspace)>(__TVMBackendFreeWorkspace)(kDLCPU, 0,
+                                                                                      data);
+}
 
 struct Twice {
   const float* from;
@@ -16,11 +39,16 @@ struct Twice {
 
 int TwicePart(int part, TVMParallelGroupEnv* env, void* closure) {
   const auto* data = static_cast<Twice*>(closure);
-  const int64_t end = data->count * (part + 1) / env->num_task;
-  for (int64_t index = data->count * part / env->num_task; index < end; ++index) {
-    data->to[index] = data->from[index] * 2.0F + 1.0F;
-  }
-  return 0;
+  const int64_t begin = data->count * part / env->num_task;
+  const int64_t count = data->count * (part + 1) / env->num_task - begin;
+  // Scratch memory in the body of the loop: each thread has its own.
+  float* in = Alloc(count);
+  float* out = Alloc(count);
+  if (in == nullptr || out == nullptr) return -1;
+  std::copy_n(data->from + begin, count, in);
+  for (int64_t index = 0; index < count; ++index) out[index] = in[index] * 2.0F + 1.0F;
+  std::copy_n(out, count, data->to + begin);
+  return Free(out) + Free(in);
 }
 
 DLTensor* Argument(TVMValue* arguments, int index) {
@@ -34,12 +62,6 @@ float* Data(TVMValue* arguments, int index) {
 
 }  // namespace
 
-#define EXPORT extern "C" __attribute__((visibility("default")))
-
-/*! \brief Set by TVM when it loads the library, then by the executor. */
-EXPORT void* __TVMBackendParallelLaunch;
-void* __TVMBackendParallelLaunch = nullptr;
-
 /*! \brief to = left + right. */
 EXPORT int add(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
   const float* left = Data(arguments, 0);
@@ -49,17 +71,25 @@ EXPORT int add(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
   return 0;
 }
 
-/*! \brief to = 2 from + 1, as a parallel loop. */
+/*! \brief to = 2 from + 1, as a parallel loop over a copy of what is read. */
 EXPORT int twice(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
-  Twice data{Data(arguments, 0), Data(arguments, 1), Argument(arguments, 1)->shape[0]};
-  return reinterpret_cast<Launch>(__TVMBackendParallelLaunch)(TwicePart, &data, 0);
+  const int64_t count = Argument(arguments, 1)->shape[0];
+  float* from = Alloc(count);
+  if (from == nullptr) return -1;
+  std::copy_n(Data(arguments, 0), count, from);
+  Twice data{from, Data(arguments, 1), count};
+  const int code = reinterpret_cast<Launch>(__TVMBackendParallelLaunch)(TwicePart, &data, 0);
+  return code == 0 ? Free(from) : code;
 }
 
-/*! \brief to = from; fails if the first number is negative. */
+/*! \brief to = from; fails if the first number is negative, and then leaves its scratch behind. */
 EXPORT int keep_positive(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
   const float* from = Data(arguments, 0);
   float* to = Data(arguments, 1);
-  if (from[0] < 0) return -1;
-  for (int64_t i = 0; i < Argument(arguments, 1)->shape[0]; ++i) to[i] = from[i];
-  return 0;
+  const int64_t count = Argument(arguments, 1)->shape[0];
+  float* scratch = Alloc(count);
+  if (scratch == nullptr || from[0] < 0) return -1;
+  std::copy_n(from, count, scratch);
+  std::copy_n(scratch, count, to);
+  return Free(scratch);
 }

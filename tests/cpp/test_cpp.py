@@ -32,6 +32,7 @@ THREADED = {
     "check_exec": [],
     "check_jobs": [],
     "check_search": ["threads"],
+    "check_workspace": [],
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
 

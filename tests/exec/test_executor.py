@@ -21,6 +21,7 @@ from executor_programs import (
 from tvm import te
 
 from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.model.memory import MemoryUse
 from heteroplace.native.execute import Executor
 
 pytestmark = pytest.mark.timeout(60)
@@ -458,8 +459,13 @@ def test_hop_is_measured_between_two_cpu_queues(library: str) -> None:
 def test_getters_describe_the_program(library: str) -> None:
     executor = make_executor(library, write_program(("cpu", "fake:0"), [], outputs=(3,)))
     assert executor.queues == ("q0", "q1")
-    assert executor.arena_bytes == {"ram": 8 * VECTOR_BYTES}
     assert executor.outputs == (("y0", "float32", (EXTENT,)),)
+
+
+def test_memory_is_told_in_whole_pages_and_by_purpose(library: str) -> None:
+    executor = make_executor(library, write_program(("cpu",), [], num_slots=5))
+    # Five vectors of 1 KiB in the arena; the input lies in a block of its own.
+    assert executor.memory_bytes() == {"ram": MemoryUse(0, 8192 + 4096, 0)}
 
 
 def test_executor_that_is_dropped_while_idle_takes_its_threads_along(library: str) -> None:

@@ -29,6 +29,8 @@ CALL = "call 0 1 1 1 8,0 -"
         ("queue 0 q0 cpu 1 0 0 0", "queue 0 q0 cpu 1 0 1 0", "space of a queue: got 1"),
         ("queue 0 q0 cpu 1 0 0 0", "queue 0 q0 copy 1 0 -1 0", "copy queue 'q0' runs no kernels"),
         ("queue 0 q0 cpu 1 0 0 0", "queue 0 q0 cuda 1 0 0 0", "of kind cuda is on cpu:0"),
+        ("tensor 0 0 arena", "workspace 1 64\ntensor 0 0 arena", "queue: .*1"),
+        ("tensor 0 0 arena", "workspace 0 -1\ntensor 0 0 arena", "bytes: got -1"),
         ("tensor 0 0 arena 0", "tensor 0 0 arena 32", "no multiple of 64"),
         ("tensor 0 0 arena 0", "tensor 0 0 heap 0", "storage 'heap'"),
         ("tensor 0 0 arena 0", "tensor 0 0 constant 0", "none is declared before this line"),

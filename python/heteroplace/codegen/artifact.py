@@ -25,9 +25,10 @@ from heteroplace.codegen.library import KernelLibrary, link
 from heteroplace.codegen.lower import Lowered
 from heteroplace.codegen.program import ALIGNMENT_BYTES
 from heteroplace.errors import ArtifactError
+from heteroplace.model.memory import MemoryUse
 from heteroplace.model.placement import Placement
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 """Version of manifest and footer."""
 
 _MAGIC = b"HETEROPLACE\0"
@@ -64,6 +65,8 @@ class Manifest:
     inputs: tuple[tuple[str, tuple[int, ...], str], ...]
     """Name, shape and dtype of every input."""
     outputs: tuple[tuple[str, tuple[int, ...], str], ...]
+    memory: tuple[MemoryUse, ...]
+    """For each memory of the placement's cluster what the program is predicted to hold in it."""
 
     def to_json(self) -> bytes:
         """Return the JSON bytes."""
@@ -74,6 +77,9 @@ class Manifest:
             "placement": self.placement.to_json(),
             "inputs": [[name, list(shape), dtype] for name, shape, dtype in self.inputs],
             "outputs": [[name, list(shape), dtype] for name, shape, dtype in self.outputs],
+            "memory": [
+                [use.weights_bytes, use.values_bytes, use.workspace_bytes] for use in self.memory
+            ],
         }
         return json.dumps(value).encode()
 
@@ -98,7 +104,8 @@ class Manifest:
                 for key in ("inputs", "outputs")
             ]
             placement = Placement.from_json(value["placement"], source)
-            return cls(value["tvm"], value["program"], placement, ports[0], ports[1])
+            memory = tuple(MemoryUse(*map(int, parts)) for parts in value["memory"])
+            return cls(value["tvm"], value["program"], placement, ports[0], ports[1], memory)
         except (KeyError, TypeError, ValueError) as err:
             raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
 

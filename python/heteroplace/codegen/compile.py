@@ -1,7 +1,7 @@
 """Neutral module + where each task's target is -> rows and one compiled library.
 
-The few latest results are kept for the life of the process: the pass compiles a network to measure
-it, and the build that follows usually needs the same kernels again.
+The few latest results are kept for the life of the process: the pass lowers and compiles a network
+to measure it, and the build that follows usually needs the same kernels again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from heteroplace.codegen.segments import cut_segments
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 _MAX_KEPT = 2
-_kept: OrderedDict[tuple[object, ...], CompiledRows] = OrderedDict()
+_Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,22 @@ class CompiledRows:
     library: KernelLibrary
 
 
+@dataclass
+class _Kept:
+    """What there is of a network: symbols are numbered anew whenever it is lowered again."""
+
+    rows: Rows
+    compiled: CompiledRows | None = None
+
+
+_kept: OrderedDict[_Key, _Kept] = OrderedDict()
+
+
 def compile_network(
     mod: tvm.IRModule,
     targets: tuple[tvm.target.Target, ...],
     target_of_task: Mapping[str, int],
+    rows: Rows | None = None,
 ) -> CompiledRows:
     """Optimise each target's part of `mod`, lower it and compile all kernels into one library.
 
@@ -43,14 +55,61 @@ def compile_network(
         Neutral module whose spans name the tasks.
     targets, target_of_task
         The distinct targets, and for each task its position among them.
+    rows
+        What `lower_network` returned for the same, whose symbols the library is to have; None: any.
 
     Raises
     ------
     LoweringError
         An op cannot be compiled for its target, or belongs to no task.
     """
+    kept = _lowered(mod, targets, target_of_task, rows)
+    if kept.compiled is None:
+        library = compile_kernels(list(kept.rows.kernels.values()))
+        kept.compiled = CompiledRows(kept.rows, library)
+    return kept.compiled
+
+
+def lower_network(
+    mod: tvm.IRModule,
+    targets: tuple[tvm.target.Target, ...],
+    target_of_task: Mapping[str, int],
+) -> Rows:
+    """Do all of `compile_network` but the compiling; parameters and errors as there.
+
+    It tells which kernels there will be, and `compile_network` begins from it.
+    """
+    return _lowered(mod, targets, target_of_task, None).rows
+
+
+def _lowered(
+    mod: tvm.IRModule,
+    targets: tuple[tvm.target.Target, ...],
+    target_of_task: Mapping[str, int],
+    rows: Rows | None,
+) -> _Kept:
+    key = _key(mod, targets, target_of_task)
+    found = _kept.get(key)
+    if found is None or (rows is not None and found.rows is not rows):
+        if any(target.kind.name == "cuda" for target in targets):
+            register_cuda_compiler()
+        if rows is None:
+            segments, outputs = cut_segments(mod, targets, target_of_task)
+            rows = lower_segments(segments, mod["main"].params, outputs)
+        found = _Kept(rows)
+        _kept[key] = found
+    _kept.move_to_end(key)
+    while len(_kept) > _MAX_KEPT:
+        _kept.popitem(last=False)
+    return found
+
+
+def _key(
+    mod: tvm.IRModule, targets: tuple[tvm.target.Target, ...], target_of_task: Mapping[str, int]
+) -> _Key:
+    """All that the result depends on."""
     context = tvm.transform.PassContext.current()
-    key = (
+    return (
         tvm.ir.structural_hash(mod, map_free_vars=True),
         tuple(map(str, targets)),
         tuple(sorted(target_of_task.items())),
@@ -59,15 +118,3 @@ def compile_network(
         # Tuned schedules are looked up in it.
         autotvm.task.DispatchContext.current,
     )
-    if key in _kept:
-        _kept.move_to_end(key)
-        return _kept[key]
-    if any(target.kind.name == "cuda" for target in targets):
-        register_cuda_compiler()
-    segments, outputs = cut_segments(mod, targets, target_of_task)
-    rows = lower_segments(segments, mod["main"].params, outputs)
-    compiled = CompiledRows(rows, compile_kernels(list(rows.kernels.values())))
-    _kept[key] = compiled
-    while len(_kept) > _MAX_KEPT:
-        _kept.popitem(last=False)
-    return compiled

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import tvm
 
 from heteroplace.codegen.artifact import Manifest, weights_blob, write_artifact
-from heteroplace.codegen.compile import compile_network
+from heteroplace.codegen.compile import CompiledRows, compile_network
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import LoweringError
+from heteroplace.model.memory import MemoryUse
 from heteroplace.model.placement import Placement
+from heteroplace.model.timeline import Timeline
 from heteroplace.relay.annotate import read_placement, strip_annotations
-from heteroplace.report.tables import device_table, headline, placement_table
+from heteroplace.report.tables import (
+    cost_sources_line,
+    device_table,
+    headline,
+    memory_text,
+    placement_table,
+)
 from heteroplace.simulate.simulator import simulate
 
 
@@ -38,8 +48,13 @@ class Executable:
         """The plan and all it refers to."""
         return self.manifest.placement
 
+    @property
+    def memory(self) -> tuple[MemoryUse, ...]:
+        """For each memory of the cluster what an executor will hold in it."""
+        return self.manifest.memory
+
     def summary(self, max_rows: int = 40) -> str:
-        """Return the headline, the devices and the placement table with reasons, as text."""
+        """Return the headline, devices, memories and the placement table with reasons, as text."""
         placement = self.placement
         graph, cluster, plan = placement.graph, placement.cluster, placement.plan
         timeline = simulate(graph, cluster, placement.costs, plan)
@@ -53,7 +68,9 @@ class Executable:
                     placement.bound_ns,
                 ),
                 device_table(graph, cluster, plan, timeline),
+                memory_text(cluster, self.memory),
                 placement_table(graph, cluster, plan, timeline, max_rows),
+                cost_sources_line(placement.costs),
             ]
         )
 
@@ -92,12 +109,49 @@ def build_annotated(mod: tvm.IRModule) -> Executable:
         for task, device in zip(graph.tasks, devices, strict=True)
     }
     compiled = compile_network(strip_annotations(mod), targets, target_of_task)
-    predicted = simulate(graph, cluster, placement.costs, plan)
-    lowered = lower(compiled.rows, graph, cluster, plan, predicted)
+    return write_programs(compiled, [placement])[0]
+
+
+def write_programs(
+    compiled: CompiledRows, placements: Sequence[Placement], timelines: Sequence[Timeline] = ()
+) -> list[Executable]:
+    """Write the programs of several placements of one network over the same kernels and weights.
+
+    Parameters
+    ----------
+    compiled
+        The network's kernels, compiled for the target that every placement gives each task.
+    placements
+        Of the network's tasks, on one cluster.
+    timelines
+        The simulated timeline of each plan; empty: they are simulated here.
+
+    Raises
+    ------
+    LoweringError
+        Rows and a plan do not belong together, or the plan is for several items.
+    InfeasibleError
+        A program does not fit in some memory.
+    """
+    known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in placements]
+    programs = [
+        lower(compiled.rows, p.graph, p.cluster, p.plan, timeline)
+        for p, timeline in zip(placements, known, strict=True)
+    ]
+    if len(programs) > 1:
+        programs = share_weights(programs)
+    blob = weights_blob(programs[0])
+    return [
+        Executable(compiled.library, lowered, _manifest(lowered, placement), blob)
+        for lowered, placement in zip(programs, placements, strict=True)
+    ]
+
+
+def _manifest(lowered: Lowered, placement: Placement) -> Manifest:
     tensors = lowered.program.tensors
     ports = [
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
-    manifest = Manifest(tvm.__version__, lowered.program.to_text(), placement, ports[0], ports[1])
-    return Executable(compiled.library, lowered, manifest, weights_blob(lowered))
+    text = lowered.program.to_text()
+    return Manifest(tvm.__version__, text, placement, ports[0], ports[1], lowered.memory)

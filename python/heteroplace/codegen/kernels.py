@@ -7,8 +7,10 @@ converts.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import tvm
@@ -16,6 +18,7 @@ from tvm import relay
 from tvm.relay.backend import te_compiler
 
 from heteroplace.codegen.segments import Segment, ValueName
+from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
 from heteroplace.model.graph import tensor_bytes
 from heteroplace.relay.expressions import (
@@ -25,8 +28,7 @@ from heteroplace.relay.expressions import (
     tasks_in,
     tensor_types,
 )
-
-_WORKSPACE_ALIGNMENT = 64
+from heteroplace.relay.flops import call_flops, has_plain_weights
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,12 @@ class Value:
         """Size in bytes."""
         return tensor_bytes(self.shape, self.dtype)
 
+    @cached_property
+    def digest(self) -> bytes:
+        """What equal weights have in common. Kept: every plan of a network asks for it again."""
+        assert self.constant is not None
+        return hashlib.blake2b(np.ascontiguousarray(self.constant), digest_size=16).digest()
+
 
 @dataclass(frozen=True)
 class Row:
@@ -60,6 +68,8 @@ class Row:
     reads: tuple[int, ...]
     """Values in the order of the kernel's arguments; weights among them."""
     writes: tuple[int, ...]
+    workspace: Workspace = Workspace()  # noqa: RUF009  (a frozen value)
+    """Scratch memory of the kernel."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,13 @@ class Kernel:
     symbol: str
     functions: tvm.IRModule
     target: tvm.target.Target
-    workspace_bytes: int
-    """Scratch memory that it allocates while it runs."""
+    workspace: Workspace
+    """Scratch memory that it allocates while it runs; none is known of a GPU's."""
+    op: str = ""
+    """Its ops in order, e.g. "nn.conv2d+add+nn.relu"; layouts are those of the target. Empty: it is
+    no part of the network."""
+    flops: int = 0
+    """Floating-point operations of a call; 0: it only moves data, or they are not known."""
 
 
 def lower_segments(
@@ -145,10 +160,7 @@ class _Lowerer:
                 value = resolved[value]
             return value
 
-        rows = [
-            Row(row.kernel, row.segment, row.task, tuple(map(real, row.reads)), row.writes)
-            for row in self._attributed()
-        ]
+        rows = [replace(row, reads=tuple(map(real, row.reads))) for row in self._attributed()]
         values = [
             value
             if value.alias_of is None
@@ -200,7 +212,9 @@ class _Lowerer:
         writes = tuple(self._add(type_) for type_ in types)
         kernel = self._lower(node.op, target)
         tasks = tasks_in(node.op)
-        self.rows.append(Row(kernel, index, tasks[-1] if tasks else "", reads, writes))
+        task = tasks[-1] if tasks else ""
+        workspace = self.kernels[kernel].workspace
+        self.rows.append(Row(kernel, index, task, reads, writes, workspace))
         return writes
 
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
@@ -208,24 +222,18 @@ class _Lowerer:
             cached = te_compiler.get().lower(function, target)
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
-            ops = "+".join(
-                node.op.name
-                for node in post_order(function.body)
-                if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
-            )
             reason = last_cause(str(err))
             raise LoweringError(
-                f"TVM cannot compile {ops} for target {target.kind.name!r}: {reason}. Pin its "
-                f"task to another device, or leave this device out of the cluster"
+                f"TVM cannot compile {op_text(function)} for target {target.kind.name!r}: "
+                f"{reason}. Pin its task to another device, or leave this device out of the cluster"
             ) from err
         symbol = str(cached.prim_fn_var.name_hint)
         if symbol not in self.kernels:
-            workspace = sum(
-                int(tvm.tir.analysis.calculate_workspace_bytes(body, _WORKSPACE_ALIGNMENT))
-                for body in cached.funcs.functions.values()
-                if target.kind.name == "llvm"
+            is_cpu = target.kind.name == "llvm"
+            workspace = kernel_workspace(cached.funcs) if is_cpu else Workspace()
+            self.kernels[symbol] = Kernel(
+                symbol, cached.funcs, target, workspace, op_text(function), _flops(function)
             )
-            self.kernels[symbol] = Kernel(symbol, cached.funcs, target, workspace)
         return symbol
 
     def _attributed(self) -> list[Row]:
@@ -245,8 +253,29 @@ class _Lowerer:
                 task = (made + read + [""])[0]
             if not task:
                 raise LoweringError(f"kernel {row.kernel} belongs to no task; report this as a bug")
-            attributed.append(Row(row.kernel, row.segment, task, row.reads, row.writes))
+            attributed.append(replace(row, task=task))
         return attributed
+
+
+def op_text(function: relay.Function) -> str:
+    """The names of the ops in a fused function, in the order in which they run."""
+    return "+".join(call.op.name for call in _op_calls(function))
+
+
+def _op_calls(function: relay.Function) -> list[relay.Call]:
+    return [
+        node
+        for node in post_order(function.body)
+        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
+    ]
+
+
+def _flops(function: relay.Function) -> int:
+    calls = _op_calls(function)
+    # Weights that were transformed for a fast algorithm no longer have the shape of their layout.
+    if any(not has_plain_weights(call) for call in calls):
+        return 0
+    return sum(call_flops(call) for call in calls)
 
 
 def last_cause(text: str) -> str:

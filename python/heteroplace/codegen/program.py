@@ -13,6 +13,19 @@ import tvm
 ALIGNMENT_BYTES = 128
 """Every tensor starts at a multiple of this: two cache lines, so that cores never share one."""
 
+PAGE_BYTES = 4096
+"""The executor takes host memory in pages of this size, one at least for an arena."""
+
+
+def aligned(num_bytes: int) -> int:
+    """Return what a tensor takes; one without bytes has an address of its own too."""
+    return -(-max(num_bytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def in_pages(num_bytes: int) -> int:
+    """Return what a block of host memory takes."""
+    return -(-num_bytes // PAGE_BYTES) * PAGE_BYTES
+
 
 @dataclass(frozen=True)
 class Space:
@@ -70,6 +83,8 @@ class Queue:
     dl_device: tuple[int, int]
     space: int
     core: int | None
+    workspace_bytes: int = 0
+    """Scratch memory that its kernels need."""
     instructions: list[Instruction] = field(default_factory=list)
 
 
@@ -97,6 +112,11 @@ class Program:
             device = f"{queue.dl_device[0]} {queue.dl_device[1]}"
             name = _quote(queue.name)
             lines.append(f"queue {index} {name} {queue.kind} {device} {queue.space} {core}")
+        lines += [
+            f"workspace {index} {queue.workspace_bytes}"
+            for index, queue in enumerate(self.queues)
+            if queue.workspace_bytes
+        ]
         for index, constant in enumerate(self.constants):
             place = f"{constant.blob_offset} {constant.bytes}"
             lines.append(f"constant {index} {constant.space} {place}")

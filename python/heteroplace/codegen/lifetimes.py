@@ -1,0 +1,155 @@
+"""Items in global order -> which values of a memory may not share bytes.
+
+Bytes pass from one value to another where all who touched the first have surely finished by the
+order of the program, or are predicted to have finished, when the second is written. A wait then
+makes it sure, and costs next to nothing. (In a tight memory every earlier value may be followed,
+whatever its users' waits cost.) All such waits point backward in the global order, so they can
+never form a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from heteroplace.codegen.clocks import Clocks
+from heteroplace.codegen.order import Instance, Item
+
+
+@dataclass(frozen=True)
+class Conflicts:
+    """The values of one memory, numbered in the order of their writers; inputs come first."""
+
+    instances: list[Instance] = field(default_factory=list)
+    neighbours: list[list[int]] = field(default_factory=list)
+    """For each value those that it may not share bytes with."""
+    num_live: list[int] = field(default_factory=list)
+    """So many of its first neighbours are still needed when it is written."""
+
+    def live_bytes(self, sizes: Sequence[int]) -> int:
+        """Return the greatest sum of sizes that are needed at once, whatever the timing."""
+        return max(
+            (
+                size + sum(sizes[other] for other in near[:num_live])
+                for size, near, num_live in zip(sizes, self.neighbours, self.num_live, strict=True)
+            ),
+            default=0,
+        )
+
+
+@dataclass
+class _Held:
+    """A value that has been written; `finish_ns` is of the last of its users so far."""
+
+    number: int
+    users: list[int]
+    finish_ns: int
+
+
+def find_conflicts(
+    num_memories: int,
+    items: Sequence[Item],
+    queues_of_item: Sequence[tuple[int, tuple[int, ...]]],
+    inputs: Sequence[Instance],
+    kept: frozenset[Instance],
+    is_tight: bool,
+) -> tuple[Conflicts, ...]:
+    """Return the conflicts in each memory.
+
+    Parameters
+    ----------
+    queues_of_item
+        The queue that carries each item out, and its helpers.
+    inputs
+        Values that are there before the first item.
+    kept
+        Values that nothing may overwrite: inputs and outputs.
+
+    Near linear in the number of items for plans of few queues: a value is forgotten when nothing
+    that still comes is predicted to start before its last user has finished.
+    """
+    return _Finder(num_memories, items, queues_of_item, kept, is_tight).run(inputs)
+
+
+class _Finder:
+    def __init__(
+        self,
+        num_memories: int,
+        items: Sequence[Item],
+        queues_of_item: Sequence[tuple[int, tuple[int, ...]]],
+        kept: frozenset[Instance],
+        is_tight: bool,
+    ) -> None:
+        self._items = items
+        self._queues_of_item = queues_of_item
+        self._kept = kept
+        self._is_tight = is_tight
+        num_queues = 1 + max((max(q, *helpers, q) for q, helpers in queues_of_item), default=-1)
+        self._clocks = Clocks(num_queues)
+        self._found = tuple(Conflicts() for _ in range(num_memories))
+        self._live: list[dict[Instance, _Held]] = [{} for _ in range(num_memories)]
+        self._retired: list[list[_Held]] = [[] for _ in range(num_memories)]
+        self._writer: dict[Instance, int] = {}
+
+    def run(self, inputs: Sequence[Instance]) -> tuple[Conflicts, ...]:
+        for instance in inputs:
+            self._write(instance, 0, 0)
+        num_readers: dict[Instance, int] = {}
+        for item in self._items:
+            for instance in item.reads:
+                num_readers[instance] = num_readers.get(instance, 0) + 1
+        earliest = self._earliest_starts()
+        for index, item in enumerate(self._items):
+            queue, helpers = self._queues_of_item[index]
+            needed = [self._writer[read] for read in item.reads if read in self._writer]
+            self._clocks.wait(queue, needed)
+            for instance in item.writes:
+                self._write(instance, queue, item.start_ns)
+                self._writer[instance] = index
+            self._clocks.add(index, queue, helpers)
+            for instance in dict.fromkeys((*item.reads, *item.writes)):
+                held = self._live[instance[1]][instance]
+                held.users.append(index)
+                held.finish_ns = max(held.finish_ns, item.finish_ns)
+            for instance in item.reads:
+                num_readers[instance] -= 1
+            for instance in dict.fromkeys((*item.reads, *item.writes)):
+                if num_readers.get(instance, 0) == 0 and instance not in self._kept:
+                    held = self._live[instance[1]].pop(instance)
+                    self._retired[instance[1]].append(held)
+            self._forget(earliest[index + 1])
+        return self._found
+
+    def _earliest_starts(self) -> list[int | None]:
+        """For each position the earliest predicted start from there on; None: nothing comes."""
+        earliest: list[int | None] = [None]
+        for item in reversed(self._items):
+            last = earliest[-1]
+            earliest.append(item.start_ns if last is None else min(last, item.start_ns))
+        return earliest[::-1]
+
+    def _write(self, instance: Instance, queue: int, start_ns: int) -> None:
+        memory = instance[1]
+        found = self._found[memory]
+        number = len(found.instances)
+        neighbours = [held.number for held in self._live[memory].values()]
+        found.num_live.append(len(neighbours))
+        for held in self._retired[memory]:
+            if held.finish_ns > start_ns and not all(
+                self._clocks.knows(queue, user) for user in held.users
+            ):
+                neighbours.append(held.number)
+        for other in neighbours:
+            found.neighbours[other].append(number)
+        found.instances.append(instance)
+        found.neighbours.append(neighbours)
+        self._live[memory][instance] = _Held(number, [], 0)
+
+    def _forget(self, earliest_ns: int | None) -> None:
+        """Drop what conflicts with nothing that still comes."""
+        for memory, retired in enumerate(self._retired):
+            self._retired[memory] = [
+                held
+                for held in retired
+                if not self._is_tight and earliest_ns is not None and held.finish_ns > earliest_ns
+            ]
