@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from heteroplace.model.check import check_plan
-from heteroplace.model.placement import Placement
+from heteroplace.model.placement import Placement, RunTime
+from heteroplace.simulate.expect import Expectation
 from heteroplace.solve.base import Problem, SolveResult
 from heteroplace.solve.explain import explain
 from heteroplace.solve.single import single_makespans
 
 
-def make_placement(problem: Problem, result: SolveResult) -> Placement:
+def make_placement(
+    problem: Problem, result: SolveResult, expected: Expectation | None = None
+) -> Placement:
     """Check and explain the plan of `result`, and put all that belongs to it together.
+
+    `expected` is the run time of that plan with interference, if that was measured.
 
     Raises
     ------
@@ -28,4 +33,7 @@ def make_placement(problem: Problem, result: SolveResult) -> Placement:
         result.bound_ns,
         tuple((name, objective) for name, objective, _ in result.candidates),
         tuple(single_makespans(problem).items()),
+        None
+        if expected is None
+        else RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns),
     )

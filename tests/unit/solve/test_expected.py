@@ -1,0 +1,76 @@
+"""The choice between a solver's plan and one device, by expected run times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.simulate.interference import Interference, no_interference
+from heteroplace.solve.base import Problem, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.expected import choose_expected
+
+CORES = Cluster(
+    "two-cores",
+    (Memory("ram", 10**9),),
+    tuple(Device(f"cpu.{core}", "cpu", "llvm", 0, 0, (core,)) for core in range(2)),
+    host=0,
+)
+
+
+@pytest.fixture
+def problem() -> Problem:
+    """Two tasks of 1000 ns that can run side by side."""
+    builder = TaskGraphBuilder("two")
+    source = builder.add_input("x", num_bytes=4)
+    outputs = []
+    for name in ("a", "b"):
+        builder.add_task(Task(name, "op"), [source])
+        outputs.append(builder.add_tensor(name, num_bytes=4))
+    graph = builder.finalize(outputs)
+    return Problem(graph, CORES, build_table(graph, CORES, lambda *_: Cost.given(1000)))
+
+
+def solved(problem: Problem, solver: str = "heft") -> SolveResult:
+    return get_solver(solver).solve(problem, SolveOptions(time_limit_s=1.0))
+
+
+def slowed(problem: Problem, slowdown: float) -> Interference:
+    quiet = no_interference(problem.graph, problem.cluster)
+    return replace(quiet, slowdown=np.full(quiet.slowdown.shape, slowdown))
+
+
+def test_several_devices_stay_where_they_gain(problem: Problem) -> None:
+    result = solved(problem)
+    chosen, expected = choose_expected(problem, result, slowed(problem, 1.2), 0.02)
+    assert chosen is result
+    assert expected.makespan_ns == pytest.approx(1200, rel=0.01)
+
+
+def test_one_device_is_taken_where_the_others_would_only_disturb(problem: Problem) -> None:
+    result = solved(problem)
+    assert result.objective_ns == 1000
+    chosen, expected = choose_expected(problem, result, slowed(problem, 2.5), 0.02)
+    assert expected.makespan_ns == 2000
+    assert len(set(problem.native.placement(chosen.plan.steps))) == 1
+    assert chosen.objective_ns == 2000
+    assert chosen.bound_ns == result.bound_ns
+    assert chosen.status == "feasible"
+    assert "as expected" in chosen.candidates[-1][0]
+
+
+def test_a_gain_below_the_least_one_is_left(problem: Problem) -> None:
+    # 1960 ns expected against 2000 on one device.
+    chosen, _ = choose_expected(problem, solved(problem), slowed(problem, 1.96), 0.03)
+    assert len(set(problem.native.placement(chosen.plan.steps))) == 1
+
+
+def test_a_plan_of_one_device_is_not_compared(problem: Problem) -> None:
+    result = solved(problem, "single")
+    chosen, expected = choose_expected(problem, result, slowed(problem, 5.0), 0.02)
+    assert chosen is result
+    assert expected.makespan_ns == 2000
