@@ -91,7 +91,10 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
     expected = stock_outputs(tvm.IRModule.from_expr(bound), inputs)
     for _ in range(10):
         np.testing.assert_array_equal(executor.run(**inputs)[0], expected[0])
-    assert [line.split()[0] for line in lines] == [
+    words = [line.split()[0] for line in lines]
+    # Of a plan on several devices, also how they disturb each other.
+    assert set(words[4:]) <= {"measuring"}
+    assert words[:4] == [
         "optimising",
         "compiling",
         "measuring",
@@ -154,7 +157,7 @@ def test_costs_are_estimated_from_peak_speeds() -> None:
         made = relay.transform.HeteroPlace(cluster, costs="estimate", time_limit=1.0)
         placement = read_placement(made(two_branches()))
     sources = {cost.source for row in placement.costs.rows for cost in row}
-    assert sources == {"estimated"}
+    assert sources == {"roofline"}
     first = placement.graph.tasks[0]
     assert placement.costs.rows[0][0].ns == first.flops  # 1 flop per ns, and compute-bound
 

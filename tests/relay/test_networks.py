@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import onnx
 import onnx_models as om
 import pytest
 import tvm
 from tvm import relay
 
-from heteroplace.bench.networks import gpt_onnx, randomly_wired, small_cnn
+from heteroplace.bench.networks import randomly_wired, small_cnn
 from heteroplace.errors import GraphError
 from heteroplace.relay.fold import fold_constants
 from heteroplace.relay.frontend import count_calls
@@ -64,16 +63,3 @@ def test_small_cnn_has_fewer_than_ten_ops() -> None:
     out = om.run_tvm(net.mod, net.params, {"image": np.ones((1, 3, 16, 16), np.float32)})[0]
     assert out.shape == (1, 8, 16, 16)
     assert out.max() > 0
-
-
-def test_gpt_graph_is_valid_onnx_and_small() -> None:
-    model = gpt_onnx(layers=24)
-    onnx.checker.check_model(model, full_check=True)
-    assert not model.graph.initializer
-    assert 800 < sum(node.op_type != "Constant" for node in model.graph.node) < 1200
-    assert model.ByteSize() < 2**20
-
-
-def test_gpt_heads_must_divide_the_width() -> None:
-    with pytest.raises(GraphError, match="5140"):
-        gpt_onnx(hidden=5140, heads=40 - 1)

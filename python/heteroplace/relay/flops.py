@@ -73,6 +73,20 @@ def call_flops(call: relay.Call) -> int:
     return max([*outputs, *inputs])
 
 
+def has_plain_weights(call: relay.Call) -> bool:
+    """Say whether the weights of a convolution have the dimensions that their layout names.
+
+    Weights transformed for Winograd's algorithm have not; other ops always have.
+    """
+    if "conv" not in call.op.name or len(call.args) != 2:
+        return True
+    layout = getattr(call.attrs, "kernel_layout", None)
+    if layout is None or "winograd" in call.op.name:
+        return layout is None
+    letters = sum(letter.isalpha() for letter in layout)
+    return letters == len(static_shape(call.args[1].checked_type))
+
+
 def _columns(call: relay.Call) -> int:
     return static_shape(tensor_types(call.checked_type)[0])[-1]
 

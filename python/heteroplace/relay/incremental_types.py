@@ -171,7 +171,7 @@ def linear_time_import() -> Iterator[IncrementalImport]:
         try:
             for module, name, _ in saved:
                 setattr(module, name, replacements[name])
-            with _collected_diagnostics(state.diagnostics):
+            with collected_diagnostics(state.diagnostics):
                 yield state
         finally:
             for module, name, stock in saved:
@@ -179,7 +179,7 @@ def linear_time_import() -> Iterator[IncrementalImport]:
 
 
 @contextlib.contextmanager
-def _collected_diagnostics(messages: list[str]) -> Iterator[None]:
+def collected_diagnostics(messages: list[str]) -> Iterator[None]:
     """Append the messages of TVM's type checker to `messages` instead of printing them."""
     previous = tvm.get_global_func(_RENDERER, allow_missing=True)
 

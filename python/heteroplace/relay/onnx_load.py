@@ -68,7 +68,8 @@ def _parse_file(path: Path) -> ModelProto:
         what = "is a directory" if path.is_dir() else "does not exist"
         raise FrontendError(f"{path} {what}: give the path of an .onnx file.")
     try:
-        return onnx.load(path, load_external_data=False)
+        # By its name alone, onnx would take a file for one of its text formats.
+        return onnx.load(path, format="protobuf", load_external_data=False)
     except DecodeError as err:
         raise FrontendError(
             f"{path} ({path.stat().st_size} bytes) is not an ONNX model, or is truncated: {err}. "

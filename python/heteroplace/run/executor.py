@@ -15,6 +15,7 @@ from heteroplace.codegen.executable import Executable
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.memory import MemoryUse
 from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Run
 from heteroplace.model.timeline import Span, Timeline
@@ -134,6 +135,24 @@ class Executor:
             ]
             runs.append(measured_timeline(records, self.placement))
         return sorted(runs, key=lambda timeline: timeline.makespan_ns)[num_runs // 2]
+
+    @property
+    def predicted_memory(self) -> tuple[MemoryUse, ...]:
+        """What it was predicted to hold in each memory of the placement's cluster."""
+        return self._manifest.memory
+
+    def memory(self) -> dict[str, MemoryUse]:
+        """Return what this executor really holds in each memory, by name, after the runs so far.
+
+        The scratch memory of a core is counted from its first run on. What kernels of a GPU take
+        for themselves is not known.
+
+        Raises
+        ------
+        ExecutionError
+            A run is going on in another thread.
+        """
+        return self._native.memory_bytes()
 
     def core_hop_ns(self) -> int | None:
         """Return the time of one cache-line hop between two workers, in ns; None: one worker.

@@ -1,4 +1,4 @@
-"""measure: every task has a time on every device that it may run on."""
+"""costs: every task has a time on every device that it may run on."""
 
 from __future__ import annotations
 
@@ -23,21 +23,18 @@ from tvm import relay
 from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.targets import cluster_targets
+from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.extract import Extraction, neutral_module
-from heteroplace.run import measure
-from heteroplace.run.measure import measure_costs, serial_plan, with_workspaces
+from heteroplace.run.plan_program import serial_plan
+from heteroplace.run.profile.costs import measure_costs, with_workspaces
+from heteroplace.run.profile.options import ProfileOptions
 
-
-@pytest.fixture(scope="module", autouse=True)
-def few_runs() -> None:
-    """A hundredth of the usual time for each device."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measure, "_ROUND_NS", 1)
-        yield
+QUICK = ProfileOptions(round_ns=1, sampling=SamplingOptions(max_ns=1))
+"""A hundredth of the usual time for each device."""
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +44,7 @@ def extraction() -> Extraction:
 
 def measured(extraction: Extraction, graph: TaskGraph, cluster: Cluster) -> CostTable:
     with tvm.transform.PassContext(opt_level=3):
-        table = measure_costs(neutral_module(extraction), graph, cluster)
+        table = measure_costs(neutral_module(extraction), graph, cluster, options=QUICK)
     table.check(graph, cluster)
     return table
 
@@ -75,7 +72,7 @@ def test_devices_that_are_alike_have_equal_times(extraction: Extraction) -> None
     lines: list[str] = []
     with tvm.transform.PassContext(opt_level=3):
         table = measure_costs(
-            neutral_module(extraction), extraction.graph, cpu_cluster(), lines.append
+            neutral_module(extraction), extraction.graph, cpu_cluster(), lines.append, options=QUICK
         )
     assert [row[0].ns for row in table.rows] == [row[1].ns for row in table.rows]
     measured_on = {len(device.cores): device.name for device in reversed(cpu_cluster().devices)}
@@ -148,7 +145,7 @@ def test_kernels_are_measured_one_by_one_where_the_network_does_not_fit() -> Non
 def test_kernels_can_be_measured_one_by_one(extraction: Extraction) -> None:
     graph, cluster = extraction.graph, cpu_cluster()
     with tvm.transform.PassContext(opt_level=3):
-        table = measure_costs(neutral_module(extraction), graph, cluster, None, False)
+        table = measure_costs(neutral_module(extraction), graph, cluster, None, False, QUICK)
     assert all(cost.source == "measured" and cost.ns > 0 for row in table.rows for cost in row)
 
 
@@ -192,3 +189,14 @@ def test_workspaces_of_compiled_kernels_are_noted_on_their_tasks() -> None:
     # A padded copy of the input: 16 channels of 14 x 14 floats.
     assert noted.tasks[0].workspace_bytes >= 16 * 14 * 14 * 4
     assert replace(noted, tasks=graph.tasks) == graph
+
+
+def test_more_targets_than_are_kept_are_measured(extraction: Extraction) -> None:
+    targets = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=core2", "llvm -mcpu=skylake")
+    devices = tuple(
+        Device(f"cpu.{index}", "cpu", target, 0, 0, cores()[:1])
+        for index, target in enumerate(targets)
+    )
+    cluster = Cluster("four", (Memory("ram", 2**33),), devices, (), 0)
+    table = measured(extraction, extraction.graph, cluster)
+    assert all(cost.ns > 0 for row in table.rows for cost in row)

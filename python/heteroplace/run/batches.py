@@ -1,0 +1,212 @@
+"""A network at small batch sizes -> what its tasks and its memory cost at each, and at a large one.
+
+Celeritas ("Celeritas: Fast Optimizer for Large Dataflow Graphs", section 4.1), step 1 of its
+Standard Evaluation, on one device. Unlike Celeritas, small batches are run with the memory traffic
+of the large one (`traffic.py`), without which their times say little about memory-bound kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import tvm
+from tvm import relay
+
+from heteroplace.codegen.kernels import Rows, lower_segments
+from heteroplace.codegen.library import KernelLibrary, compile_kernels
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.segments import cut_segments
+from heteroplace.codegen.targets import cluster_targets
+from heteroplace.costs.regression import fit_batches
+from heteroplace.costs.standard_evaluation import check_same_tasks, estimate_graph
+from heteroplace.errors import MissingCostError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.extract import extract, neutral_module
+from heteroplace.relay.prepare import prepare
+from heteroplace.relay.rebatch import rebatch
+from heteroplace.run.clocked import ClockedProgram
+from heteroplace.run.executor import missing_devices
+from heteroplace.run.plan_program import serial_plan
+from heteroplace.run.traffic import SPACER, spacer_kernel, with_traffic
+
+MAX_BYTES = 1 << 62
+"""A memory in which everything fits."""
+
+_NUM_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class BatchProgram:
+    """A network of one batch size, compiled for one device."""
+
+    batch: int
+    graph: TaskGraph
+    """With the workspaces of the compiled kernels."""
+    cluster: Cluster
+    device: int
+    rows: Rows
+    library: KernelLibrary
+
+    def clocked(self, large: int | None = None) -> ClockedProgram:
+        """Return the program to run: as it is, or with the traffic of a batch of `large`.
+
+        Traffic is for CPUs alone: what a GPU keeps in its cache from kernel to kernel matters less,
+        and the ring would have to be copied there for every run.
+
+        Raises
+        ------
+        InfeasibleError
+            The device's memory is too small.
+        """
+        rows = self.rows
+        if large is not None and self.cluster.devices[self.device].kind == "cpu":
+            rows = with_traffic(rows, self.rows.kernels[SPACER], large / self.batch)
+        placement = [self.device] * len(self.graph.tasks)
+        return ClockedProgram(rows, self.library, self.graph, self.cluster, placement, SPACER)
+
+    def peak_bytes(self) -> int:
+        """Return what the program needs in the device's memory; nothing is allocated."""
+        ample = replace(
+            self.cluster,
+            memories=tuple(replace(memory, bytes=MAX_BYTES) for memory in self.cluster.memories),
+        )
+        placement = [self.device] * len(self.graph.tasks)
+        plan, order = serial_plan(self.graph, ample, placement)
+        lowered = lower(self.rows, self.graph, ample, plan, order)
+        return lowered.memory_bytes[self.cluster.devices[self.device].memory]
+
+
+def compile_batch(
+    mod: tvm.IRModule,
+    params: Mapping[str, tvm.nd.NDArray],
+    cluster: Cluster,
+    device: int,
+    batch: int,
+    inputs: Collection[str] | None = None,
+) -> BatchProgram:
+    """Compile `mod`, whose inputs hold one item, for `batch` items on one device.
+
+    Parameters
+    ----------
+    params
+        Weights that are not bound yet.
+    inputs
+        Names of the inputs that hold items; None: all that are not in `params`.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        The network cannot be given another batch size.
+    LoweringError
+        An op cannot be compiled for the device.
+    MissingCostError
+        The device is not in this machine, or some task may not run on it.
+    """
+    absent = missing_devices(cluster, [cluster.devices[device].name])
+    if absent:
+        raise MissingCostError(f"cannot measure batches: {absent[0]}")
+    names = [parameter.name_hint for parameter in mod["main"].params]
+    items = [name for name in names if name not in params] if inputs is None else inputs
+    main = rebatch(mod, batch, items)["main"]
+    if params:
+        main = relay.build_module.bind_params_by_name(main, dict(params))
+    extraction = extract(prepare(tvm.IRModule.from_expr(main)))
+    graph = extraction.graph
+    targets, target_of_device = cluster_targets(cluster)
+    target_of_task = {task.name: target_of_device[device] for task in graph.tasks}
+    neutral = neutral_module(extraction)
+    segments, outputs = cut_segments(neutral, targets, target_of_task)
+    rows = lower_segments(segments, neutral["main"].params, outputs)
+    spacer = spacer_kernel(targets[target_of_device[device]])
+    rows = replace(rows, kernels={**rows.kernels, SPACER: spacer})
+    library = compile_kernels(list(rows.kernels.values()))
+    return BatchProgram(batch, _with_workspaces(graph, rows), cluster, device, rows, library)
+
+
+def _with_workspaces(graph: TaskGraph, rows: Rows) -> TaskGraph:
+    largest: dict[str, int] = {}
+    for row in rows.rows:
+        used = row.workspace.caller_bytes
+        largest[row.task] = max(largest.get(row.task, 0), used)
+    tasks = [replace(task, workspace_bytes=largest.get(task.name, 0)) for task in graph.tasks]
+    return replace(graph, tasks=tuple(tasks))
+
+
+@dataclass(frozen=True)
+class BatchMeasurement:
+    """What was measured at several batch sizes, and what follows for a large one."""
+
+    large: int
+    """The batch that was predicted."""
+    graphs: Mapping[int, TaskGraph]
+    """By measured batch size."""
+    tables: Mapping[int, CostTable]
+    """By measured batch size: times with the traffic of the large batch."""
+    peak_bytes: Mapping[int, int]
+    """By measured batch size: weights, values and scratch memory of the compiled program."""
+
+    @property
+    def large_graph(self) -> TaskGraph:
+        """The graph at the large batch; raises as `estimate_graph`."""
+        return estimate_graph(self.graphs, self.large)
+
+    @property
+    def large_peak_bytes(self) -> int:
+        """The program's memory at the large batch, by a line in the batch."""
+        sizes = sorted(self.peak_bytes)
+        values = [self.peak_bytes[size] for size in sizes]
+        return round(fit_batches(sizes, values, "memory").predict(self.large))
+
+
+def measure_batches(
+    mod: tvm.IRModule,
+    params: Mapping[str, tvm.nd.NDArray],
+    cluster: Cluster,
+    device: int,
+    small: Sequence[int],
+    large: int,
+    inputs: Collection[str] | None = None,
+) -> BatchMeasurement:
+    """Measure a network at small batch sizes, in interleaved rounds; see `compile_batch`.
+
+    Times of devices that cannot be told apart from `device` (same target, same number of cores)
+    are given to them all; other devices are unknown in the tables.
+
+    Raises
+    ------
+    As `compile_batch`; CostMismatchError if the batch sizes have different tasks; InfeasibleError
+    if a batch does not fit: measure at smaller ones.
+    """
+    programs = {
+        batch: compile_batch(mod, params, cluster, device, batch, inputs) for batch in small
+    }
+    graphs = {batch: program.graph for batch, program in programs.items()}
+    check_same_tasks(graphs)
+    runs = {batch: program.clocked(large) for batch, program in programs.items()}
+    for _ in range(_NUM_ROUNDS):
+        for run in runs.values():
+            run.sample()
+    tables = {
+        batch: device_table(graphs[batch], cluster, device, run.times())
+        for batch, run in runs.items()
+    }
+    peaks = {batch: program.peak_bytes() for batch, program in programs.items()}
+    return BatchMeasurement(large, graphs, tables, peaks)
+
+
+def device_table(
+    graph: TaskGraph, cluster: Cluster, device: int, times: Sequence[int]
+) -> CostTable:
+    """Return the table that knows the times of one device and of those like it, and no others."""
+
+    def likeness(index: int) -> tuple[str, int]:
+        return cluster.devices[index].target, len(cluster.devices[index].cores)
+
+    def cost(task: int, index: int) -> Cost:
+        same = likeness(index) == likeness(device)
+        return Cost.measured(times[task]) if same else Cost.unknown()
+
+    return build_table(graph, cluster, cost)

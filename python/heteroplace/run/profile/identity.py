@@ -1,0 +1,116 @@
+"""Lowered kernels -> names that mean the same in every process and in every network.
+
+TVM names kernels after their ops and numbers those that differ, so one name means different
+kernels in different networks, and the other way round. What identifies a kernel is its lowered
+code: the structural hash of its functions, without their names. That has 64 bits; the ops and the
+shapes go into the identity as well, so that of two kernels that share a hash by accident each is
+still taken for what it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import tvm
+
+from heteroplace.codegen.kernels import Kernel, Row, Rows, Value
+
+_DIGEST_BYTES = 16
+_NAME_ATTRIBUTE = "global_symbol"
+
+
+@dataclass(frozen=True)
+class KernelFacts:
+    """What is known of a kernel before it has run."""
+
+    identity: str
+    """Equal for equal kernels of any network, in hex; depends on the version of TVM, which
+    generates the code, and on its options."""
+    op: str
+    """As `Kernel.op`."""
+    shapes: str
+    """Types of what it reads, "->", types of what it writes."""
+    flops: int
+    """As `Kernel.flops`."""
+    bytes: int
+    """Of all that it reads and writes, each tensor once."""
+
+
+def describe_kernels(rows: Rows) -> dict[str, KernelFacts]:
+    """Return what is known of each kernel of a network, by symbol."""
+    found: dict[str, KernelFacts] = {}
+    for row in rows.rows:
+        if row.kernel not in found:
+            found[row.kernel] = _facts(rows, row)
+    return found
+
+
+def _facts(rows: Rows, row: Row) -> KernelFacts:
+    kernel = rows.kernels[row.kernel]
+    reads = [rows.values[value] for value in row.reads]
+    writes = [rows.values[value] for value in row.writes]
+    shapes = f"{_types(reads)} -> {_types(writes)}".strip()
+    used = {*row.reads, *row.writes}
+    return KernelFacts(
+        kernel_identity(kernel, shapes),
+        kernel.op,
+        shapes,
+        kernel.flops,
+        sum(rows.values[value].bytes for value in used),
+    )
+
+
+def kernel_identity(kernel: Kernel, shapes: str) -> str:
+    """Return the identity of a kernel whose arguments have these types."""
+    config = tvm.transform.PassContext.current().config
+    options = sorted(f"{name}={value}" for name, value in config.items())
+    hashes = sorted(structural_hash(body) for body in kernel.functions.functions.values())
+    return _digest([*(f"{number:016x}" for number in hashes), kernel.op, shapes,
+                    tvm.__version__, *options])  # fmt: skip
+
+
+def structural_hash(function: tvm.tir.PrimFunc) -> int:
+    """Return the hash of a function's code and parameters, whatever its name; 64 bits."""
+    if function.attrs is not None and _NAME_ATTRIBUTE in function.attrs:
+        function = function.without_attr(_NAME_ATTRIBUTE)
+    return int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
+
+
+def network_digest(
+    rows: Rows, kernels: dict[str, KernelFacts], places: Sequence[str], seen: str = ""
+) -> str:
+    """Return the digest of a network as it runs: kernels, their order, data and places.
+
+    Names of tasks and inputs, and the values of weights, are no part of it.
+
+    Parameters
+    ----------
+    kernels
+        As `describe_kernels` returns them.
+    places
+        For each row where it runs.
+    seen
+        What else tells this run from others.
+    """
+    parts = [seen]
+    for row, place in zip(rows.rows, places, strict=True):
+        identity = kernels[row.kernel].identity
+        parts.append(f"{identity} {row.segment} {row.reads} {row.writes} {place}")
+    parts += [_value_text(value) for value in rows.values]
+    return _digest([*parts, str(rows.outputs)])
+
+
+def _value_text(value: Value) -> str:
+    kind = "constant" if value.constant is not None else "value"
+    return f"{'input' if value.input_name else kind} {value.shape} {value.dtype} {value.alias_of}"
+
+
+def _types(values: Iterable[Value]) -> str:
+    return " ".join(f"{value.dtype}[{','.join(map(str, value.shape))}]" for value in values)
+
+
+def _digest(parts: Sequence[str]) -> str:
+    text = "\n".join(parts)
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()

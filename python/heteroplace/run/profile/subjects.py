@@ -1,0 +1,103 @@
+"""Which devices are measured, and under which placement of the whole network."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import tvm
+
+from heteroplace.codegen.compile import CompiledRows, compile_network
+from heteroplace.codegen.targets import cluster_targets
+from heteroplace.errors import MissingCostError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import allowed_devices
+from heteroplace.model.graph import TaskGraph
+from heteroplace.run.executor import missing_devices
+
+Likeness = tuple[str, int, str]
+"""Target, number of cores and host: what devices have in common that take equally long."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A device to measure, and where every task runs meanwhile."""
+
+    device: int
+    placement: tuple[int, ...]
+    """Device of each task: the one to measure, unless the task may not run on it."""
+    is_local: bool
+    """All devices of `placement` are in this machine, so that the network can run."""
+
+
+def likeness(cluster: Cluster, index: int) -> Likeness:
+    """Return what a device has in common with those that take equally long for everything."""
+    device = cluster.devices[index]
+    return device.target, len(device.cores), device.host or ""
+
+
+def find_subjects(
+    graph: TaskGraph,
+    cluster: Cluster,
+    remote_hosts: Collection[str] = (),
+    skips_absent: bool = False,
+) -> list[Subject]:
+    """Return one device of each likeness that some task may run on.
+
+    Parameters
+    ----------
+    remote_hosts
+        Names of other machines that can be measured on.
+    skips_absent
+        Leave out devices that are neither in this machine nor on one of those.
+
+    Raises
+    ------
+    MissingCostError
+        There is such a device and it is not to be left out, or there is no other one.
+    """
+    allowed = allowed_devices(graph, cluster)
+    used = [index for index in range(len(cluster.devices)) if any(index in ids for ids in allowed)]
+    is_remote = [device.host in remote_hosts for device in cluster.devices]
+    names = [cluster.devices[index].name for index in used if not is_remote[index]]
+    absent = missing_devices(cluster, names)
+    is_absent = [bool(missing_devices(cluster, [device.name])) for device in cluster.devices]
+    used = [index for index in used if is_remote[index] or not is_absent[index]]
+    if absent and not (skips_absent and used):
+        raise MissingCostError(
+            "cannot measure on devices that are not in this machine: " + "; ".join(absent) + ". "
+            'Give costs=... ("predict" if others are here, a table from that machine, or '
+            '"estimate"), or exclude=... them'
+        )
+    found: dict[Likeness, Subject] = {}
+    for index in used:
+        alike = likeness(cluster, index)
+        if alike in found:
+            continue
+        same = {other for other in used if likeness(cluster, other) == alike}
+        placement = []
+        for ids in allowed:
+            here = [device for device in ids if device in used]
+            near = [device for device in here if not is_remote[device]]
+            # A task for absent devices alone runs here too, so that the others can be measured.
+            placement.append(index if same & set(ids) else (near or here or [index])[0])
+        found[alike] = Subject(
+            index, tuple(placement), not any(is_remote[device] for device in placement)
+        )
+    return list(found.values())
+
+
+def placed_targets(
+    graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
+) -> tuple[tuple[tvm.target.Target, ...], dict[str, int]]:
+    """Return the cluster's targets, and for each task the position of its own."""
+    targets, target_of_device = cluster_targets(cluster)
+    pairs = zip(graph.tasks, placement, strict=True)
+    return targets, {task.name: target_of_device[device] for task, device in pairs}
+
+
+def compile_placed(
+    mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
+) -> CompiledRows:
+    """Compile the network for a placement; parameters and errors as `compile_network`."""
+    return compile_network(mod, *placed_targets(graph, cluster, placement))

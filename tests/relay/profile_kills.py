@@ -1,0 +1,133 @@
+"""Kill a profiling at random moments and resume it; print what was begun, lost and kept as JSON.
+
+    python profile_kills.py STORE LOG NUM_KILLS SEED alone|whole
+
+The network is lowered once, in a process without threads; each profiling is a fork of it. A line
+in LOG is a measurement that was begun. Both alone and whole, the last profiling is not killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import tvm
+from relay_models import cpu_cluster, extraction_of, two_branches
+
+from heteroplace.costs.sampling import SamplingOptions
+from heteroplace.costs.store import CostStore
+from heteroplace.relay.extract import neutral_module
+from heteroplace.run.profile.costs import profile_network
+from heteroplace.run.profile.options import ProfileOptions, Step
+
+_WAIT_S = 60
+_MAX_DELAY_S = 0.2
+"""Shorter than the measuring of one network, and than that of all kernels alone."""
+
+
+def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> None:
+    """Run, kill, resume; see the module."""
+    extraction = extraction_of(two_branches())
+    neutral, graph, cluster = neutral_module(extraction), extraction.graph, cpu_cluster()
+    log.touch()
+
+    def note(step: Step) -> None:
+        if step.name:
+            with log.open("a") as stream:
+                stream.write(f"{os.getpid()} {step.done} {step.total} {step.name}\n")
+
+    def profile() -> None:
+        with CostStore(store) as opened, tvm.transform.PassContext(opt_level=3):
+            options = ProfileOptions(
+                is_in_place=is_whole,
+                modes=("hot", "cold"),
+                store=opened,
+                sampling=SamplingOptions(precision_ratio=0.0, max_ns=20_000_000),
+                num_rounds=300,  # the network is tiny: a round takes a few ms
+                on_step=note,
+            )
+            profile_network(neutral, graph, cluster, options)
+
+    delays = random.Random(seed)
+    kept, num_killed = [], 0
+    for _ in range(num_kills):
+        child = fork(profile)
+        # Into the measuring: what is killed before it has nothing to lose.
+        wait_for(lambda child=child: is_over(child) or f"{child} " in log.read_text())
+        time.sleep(delays.uniform(0, _MAX_DELAY_S))
+        num_killed += kill(child)
+        with CostStore(store) as opened:
+            kept.append(len(opened))
+    child = fork(profile)
+    wait_for(lambda: is_over(child))
+    with CostStore(store) as opened:
+        kept.append(len(opened))
+    begun = [line.split(" ", 3) for line in log.read_text().splitlines()]
+    print(
+        json.dumps(
+            {
+                "total": int(begun[0][2]),
+                "begun": len(begun),
+                "killed": num_killed,
+                "kept": kept,
+            }
+        )
+    )
+
+
+def fork(work: object) -> int:
+    """Run `work` in a child; return its process id."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return child
+
+
+_ended: dict[int, int] = {}
+
+
+def is_over(child: int) -> bool:
+    """Say whether a child has ended; one that failed is an error."""
+    if child not in _ended:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found == 0:
+            return False
+        _ended[child] = status
+        if status != 0:
+            raise SystemExit(f"a profiling failed with status {status}")
+    return True
+
+
+def kill(child: int) -> int:
+    """Kill a child; 1 if that ended it, 0 if it had ended by itself."""
+    if is_over(child):
+        return 0
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    _ended[child] = status
+    return int(os.WIFSIGNALED(status))
+
+
+def wait_for(is_true: object) -> None:
+    """Wait until a condition holds, for a minute at most."""
+    end = time.monotonic() + _WAIT_S
+    while not is_true():
+        if time.monotonic() > end:
+            raise SystemExit("nothing happened for a minute")
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[1:]
+    main(Path(arguments[0]), Path(arguments[1]), *map(int, arguments[2:4]), arguments[4] == "whole")

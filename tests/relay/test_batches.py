@@ -1,0 +1,131 @@
+"""batches, traffic: small batches measured with the traffic of a large one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import conv, cpu_cluster, module, var
+from tvm import relay
+
+from heteroplace.bench import batches as bench
+from heteroplace.bench.models import Model
+from heteroplace.bench.networks import small_cnn
+from heteroplace.errors import InfeasibleError, MissingCostError
+from heteroplace.run import batches, clocked, traffic
+from heteroplace.run.batches import BatchProgram, compile_batch, measure_batches
+from heteroplace.run.traffic import CHUNK_BYTES, SPACER, with_traffic
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_runs() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clocked, "ROUND_NS", 1)
+        patch.setattr(batches, "_NUM_ROUNDS", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def program() -> BatchProgram:
+    """Maps of 1 MiB for each item."""
+    data = var("data", (1, 16, 128, 128))
+    with tvm.transform.PassContext(opt_level=3):
+        pooled = relay.nn.max_pool2d(relay.nn.relu(conv(data, 16, 16)), (2, 2), (2, 2))
+        return compile_batch(module([data], pooled), {}, cpu_cluster(), 0, 2)
+
+
+def test_spacers_touch_what_the_other_items_would(program: BatchProgram) -> None:
+    rows = with_traffic(program.rows, program.rows.kernels[SPACER], ratio=8)
+    owed = 0.0
+    for row in rows.rows:
+        if row.kernel == SPACER:
+            owed -= 2 * CHUNK_BYTES
+        else:
+            assert 0 <= owed < 2 * CHUNK_BYTES
+            values = [rows.values[value] for value in (*row.reads, *row.writes)]
+            owed += 7 * sum(value.bytes for value in values if value.constant is None)
+    assert sum(row.kernel == SPACER for row in rows.rows) > 0
+
+
+def test_spacers_never_touch_more_than_the_ring(
+    program: BatchProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(traffic, "last_cache_bytes", lambda: 2 * CHUNK_BYTES)
+    rows = with_traffic(program.rows, program.rows.kernels[SPACER], ratio=1000)
+    run, longest = 0, 0
+    for row in rows.rows:
+        run = run + 1 if row.kernel == SPACER else 0
+        longest = max(longest, run)
+    assert longest == 2  # four chunks, two in each call
+
+
+def test_traffic_of_the_same_batch_is_none(program: BatchProgram) -> None:
+    rows = with_traffic(program.rows, program.rows.kernels[SPACER], ratio=1)
+    assert rows.rows == program.rows.rows
+
+
+def test_spacers_are_run_but_not_counted(program: BatchProgram) -> None:
+    busy = program.clocked(large=16)
+    busy.sample()
+    kernels = [instruction.kernel for instruction in busy._executor.instructions]
+    assert SPACER in kernels
+    assert all(ns > 0 for ns in busy.times())
+
+
+def test_workspaces_are_those_of_the_kernels(program: BatchProgram) -> None:
+    padded = 2 * 16 * 130 * 130 * 4
+    assert max(task.workspace_bytes for task in program.graph.tasks) >= padded
+
+
+def test_peak_is_what_the_running_program_has(program: BatchProgram) -> None:
+    assert program.peak_bytes() == max(program.clocked().memory_bytes)
+
+
+def test_large_batch_follows_from_small_ones() -> None:
+    network = small_cnn()
+    cluster = cpu_cluster()
+    with tvm.transform.PassContext(opt_level=3):
+        found = measure_batches(network.mod, network.params, cluster, 0, (1, 2, 4), 8)
+        large = compile_batch(network.mod, network.params, cluster, 0, 8)
+    assert found.large_graph.tensors == large.graph.tensors
+    # Scratch memory comes in whole pages, so the line is not exact.
+    assert found.large_peak_bytes == pytest.approx(large.peak_bytes(), rel=0.02)
+    for batch, table in found.tables.items():
+        table.check(found.graphs[batch], cluster)
+        assert all(table.run_ns(task, 0) for task in range(table.num_tasks))
+
+
+def test_times_of_unlike_devices_stay_unknown() -> None:
+    network = small_cnn()
+    cluster = cpu_cluster()
+    with tvm.transform.PassContext(opt_level=3):
+        found = measure_batches(network.mod, network.params, cluster, 0, (1, 2), 4)
+    last = len(cluster.devices) - 1
+    if len(cluster.devices[last].cores) == 1:
+        pytest.skip("this machine has one core")
+    with pytest.raises(MissingCostError):
+        found.tables[1].run_ns(0, last)
+
+
+def test_batch_that_does_not_fit_is_refused() -> None:
+    network = small_cnn()
+    with (
+        tvm.transform.PassContext(opt_level=3),
+        pytest.raises(InfeasibleError, match="does not fit"),
+    ):
+        measure_batches(network.mod, network.params, cpu_cluster(100_000), 0, (1, 2), 4)
+
+
+def test_bench_has_time_and_memory_of_the_large_batch() -> None:
+    network = small_cnn()
+    shape = network.input_shapes["image"]
+    model = Model("tiny", network.mod, network.params, {"image": np.zeros(shape, np.float32)})
+    with tvm.transform.PassContext(opt_level=3):
+        row = bench.row_of(model, num_rounds=2)
+    assert row["peak_deviation"] < 0.02 and row["memory_mean"] < 0.02
+    for key in ("line_weighted", "line_mean", "traffic_weighted", "traffic_mean"):
+        assert row[key] >= 0
+    text = bench.table([row])
+    assert "tiny" in text and "from the paper" in text

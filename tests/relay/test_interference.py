@@ -1,0 +1,96 @@
+"""Interference measured on this machine: shapes, ranges, and where there is nothing to measure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import conv, cores, cpu_cluster, extraction_of, module, var
+
+from heteroplace.model.cluster import Cluster, Link, Memory
+from heteroplace.relay.extract import Extraction, neutral_module
+from heteroplace.run import interference
+from heteroplace.run.interference import measure_interference, slope_through_zero
+from heteroplace.simulate.interference import Interference
+
+two_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_runs() -> None:
+    """A hundredth of the usual time for each device."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interference, "_ROUND_NS", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def extraction() -> Extraction:
+    # Kernels long enough that two medians are hardly ever the same tick of the clock.
+    data = var("data", (1, 16, 64, 64))
+    return extraction_of(module([data], conv(conv(data, 16, 16), 16, 16)))
+
+
+def measured(extraction: Extraction, cluster: Cluster) -> Interference:
+    with tvm.transform.PassContext(opt_level=3):
+        found = measure_interference(neutral_module(extraction), extraction.graph, cluster)
+    found.check(extraction.graph, cluster)
+    shape = (len(extraction.graph.tasks), len(cluster.devices))
+    assert found.slowdown.shape == found.copy_slowdown.shape == shape
+    for scatter in found.scatter:
+        assert scatter.shape[1] == shape[0]
+        assert (scatter > 0).all()
+    return found
+
+
+@two_cores
+def test_cores_of_one_memory_disturb_each_other(extraction: Extraction) -> None:
+    cluster = cpu_cluster()
+    found = measured(extraction, cluster)
+    singles = [i for i, device in enumerate(cluster.devices) if len(device.cores) == 1]
+    assert (found.slowdown[:, singles] != 1).any()
+    assert (found.copy_slowdown == 1).all()
+    assert found.hop_ns > 0
+    assert found.fetch_ns_per_byte >= 0
+
+
+def test_a_device_alone_is_not_disturbed(extraction: Extraction) -> None:
+    cluster = cpu_cluster()
+    cluster = replace(cluster, devices=cluster.devices[:1])
+    found = measured(extraction, cluster)
+    assert (found.slowdown == 1).all()
+    assert (found.hop_ns, found.fetch_ns_per_byte) == (0, 0)
+
+
+@two_cores
+def test_copies_disturb_where_there_are_links(extraction: Extraction) -> None:
+    cluster = cpu_cluster()
+    first = cluster.devices[0]
+    cluster = replace(
+        cluster,
+        memories=(*cluster.memories, Memory("far", 2**32)),
+        devices=(first, replace(first, name="far", memory=1, cores=(cores()[1],))),
+        links=(Link("there", 0, 1, 10**9, 0, "a"), Link("back", 1, 0, 10**9, 0, "b")),
+    )
+    found = measured(extraction, cluster)
+    assert (found.copy_slowdown != 1).any()
+    # Devices of different memories are not beside each other.
+    assert (found.slowdown == 1).all()
+
+
+def test_a_part_of_the_devices_keeps_its_figures(extraction: Extraction) -> None:
+    cluster = cpu_cluster()
+    found = measured(extraction, cluster)
+    last = len(cluster.devices) - 1
+    part = replace(cluster, devices=cluster.devices[last:])
+    of_part = found.on([last], part)
+    of_part.check(extraction.graph, part)
+    np.testing.assert_array_equal(of_part.slowdown, found.slowdown[:, last:])
+
+
+def test_the_slope_through_zero() -> None:
+    sizes, times = np.array([0.0, 1.0, 2.0]), np.array([5.0, 2.0, 4.0])
+    assert slope_through_zero(sizes, times) == pytest.approx(2.0)
+    assert slope_through_zero(np.zeros(2), np.ones(2)) == 0.0

@@ -1,0 +1,79 @@
+"""Kernels measured on another machine: a server of TVM's RPC, in another process of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tvm
+from relay_models import TARGET, cores, cpu_cluster, extraction_of, two_branches
+from tvm import rpc
+
+from heteroplace.costs.sampling import SamplingOptions
+from heteroplace.costs.store import CostStore
+from heteroplace.errors import ClusterError, ExecutionError, MissingCostError
+from heteroplace.model.cluster import Cluster, Device
+from heteroplace.relay.extract import neutral_module
+from heteroplace.run.profile.costs import Profile, profile_network
+from heteroplace.run.profile.options import ProfileOptions
+from heteroplace.run.profile.remote import RemoteHost
+
+QUICK = ProfileOptions(modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1))
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[RemoteHost]:
+    server = rpc.Server("127.0.0.1", silent=True)
+    yield RemoteHost("far", "127.0.0.1", server.port)
+    server.terminate()
+
+
+def near_and_far() -> Cluster:
+    """A core of this machine, and one and two of another."""
+    base = cpu_cluster()
+    devices = (
+        Device("near", "cpu", TARGET, 0, 0, cores()[:1]),
+        Device("far.0", "cpu", TARGET, 0, 0, (0,), host="far"),
+        Device("far.all", "cpu", TARGET, 0, 0, (0, 1), host="far"),
+    )
+    return Cluster("two machines", base.memories, devices, (), 0)
+
+
+def profile(options: ProfileOptions, remotes: tuple[RemoteHost, ...]) -> Profile:
+    extraction = extraction_of(two_branches())
+    with tvm.transform.PassContext(opt_level=3):
+        neutral = neutral_module(extraction)
+        return profile_network(neutral, extraction.graph, near_and_far(), options, remotes)
+
+
+def test_kernels_are_measured_where_their_device_is(remote: RemoteHost, tmp_path: Path) -> None:
+    with CostStore(tmp_path / "costs.sqlite") as store:
+        found = profile(replace(QUICK, store=store), (remote,))
+        for row in found.costs.rows:
+            assert [cost.reason for cost in row] == ["in place", "alone, hot", "alone, hot"]
+            assert all(cost.ns is not None and cost.ns > 0 for cost in row)
+        by_device = {key.device for key, _ in store.rows() if key.mode != "in place"}
+        assert by_device == {"processor of host far"}
+        again = profile(replace(QUICK, store=store), (remote,))
+        assert again.num_measured == 0
+        assert again.costs == found.costs
+
+
+def test_a_host_that_is_not_given_is_missed() -> None:
+    with pytest.raises(MissingCostError, match=r"far\.0 \(on machine 'far'"):
+        profile(QUICK, ())
+
+
+def test_a_host_that_does_not_answer_is_named() -> None:
+    silent = RemoteHost("far", "127.0.0.1", 1)
+    with pytest.raises(ExecutionError, match=r"host 'far' \(127.0.0.1:1\).*rpc_server"):
+        profile(replace(QUICK, is_in_place=False), (silent,))
+
+
+def test_only_processors_and_gpus_are_measured(remote: RemoteHost) -> None:
+    with pytest.raises(ClusterError, match="kind 'fpga'"):
+        remote.fingerprint(Device("f", "fpga", "llvm", 0, 0, host="far"))
+    with pytest.raises(ClusterError, match="has no GPU 7"):
+        remote.fingerprint(Device("g", "cuda", "cuda", 7, 0, host="far"))

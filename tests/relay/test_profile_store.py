@@ -1,0 +1,260 @@
+"""profile_network with a store: what is known is not measured, and not even compiled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import tvm
+from relay_models import conv, cores, cpu_cluster, extraction_of, module, two_branches, var
+from tvm import relay
+
+from heteroplace.codegen import compile as compile_module
+from heteroplace.codegen.compile import lower_network
+from heteroplace.codegen.library import compile_kernels
+from heteroplace.costs.sampling import SamplingOptions
+from heteroplace.costs.store import CostStore
+from heteroplace.relay.extract import Extraction, neutral_module
+from heteroplace.run.profile import profiler
+from heteroplace.run.profile.ahead import CompileAhead
+from heteroplace.run.profile.costs import Profile, join_batches, profile_network
+from heteroplace.run.profile.identity import describe_kernels
+from heteroplace.run.profile.options import ProfileOptions, Step
+from heteroplace.run.profile.subjects import find_subjects, placed_targets
+
+QUICK = ProfileOptions(
+    is_in_place=False, modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1)
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CostStore]:
+    with CostStore(tmp_path / "costs.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many kernels each compilation had; the compiling itself is as always."""
+    sizes: list[int] = []
+
+    def note(kernels):
+        sizes.append(len(kernels))
+        return compile_kernels(kernels)
+
+    monkeypatch.setattr(profiler, "compile_kernels", note)
+    monkeypatch.setattr(compile_module, "compile_kernels", note)
+    compile_module._kept.clear()
+    return sizes
+
+
+def profile(extraction: Extraction, options: ProfileOptions) -> Profile:
+    with tvm.transform.PassContext(opt_level=3):
+        neutral = neutral_module(extraction)
+        return profile_network(neutral, extraction.graph, cpu_cluster(), options)
+
+
+def branches_and_more() -> Extraction:
+    """The network of `two_branches` with one convolution of another shape added."""
+    x, y = var("x", (1, 8, 8, 8)), var("other", (1, 16, 6, 6))
+    left = relay.nn.relu(conv(x, 8, 8))
+    right = relay.nn.max_pool2d(conv(x, 8, 8, 1), (3, 3), padding=(1, 1))
+    old = relay.nn.softmax(relay.add(left, right))
+    return extraction_of(module([x, y], relay.Tuple([old, relay.nn.relu(conv(y, 16, 16))])))
+
+
+@pytest.mark.parametrize("is_in_place", [True, False])
+def test_a_second_run_measures_and_compiles_nothing(
+    store: CostStore, compiled: list[int], is_in_place: bool
+) -> None:
+    options = replace(QUICK, store=store, is_in_place=is_in_place)
+    extraction = extraction_of(two_branches())
+    first = profile(extraction, options)
+    assert first.num_measured == len(store) > 0
+    assert len(compiled) > 0
+    compiled.clear()
+    compile_module._kept.clear()
+    second = profile(extraction, options)
+    assert (second.num_known, second.num_measured) == (first.num_measured, 0)
+    assert compiled == []
+    assert second.costs == first.costs
+
+
+def test_a_second_network_measures_only_what_is_new(store: CostStore, compiled: list[int]) -> None:
+    options = replace(QUICK, store=store)
+    first = profile(extraction_of(two_branches()), options)
+    compiled.clear()
+    second = profile(branches_and_more(), options)
+    assert second.num_known == first.num_measured
+    assert second.num_measured > 0
+    new = second.num_kernels - first.num_kernels
+    assert compiled == [new]
+    # Hot and cold, on one core and on two.
+    assert second.num_measured == new * 2 * len(find_subjects_of(branches_and_more()))
+
+
+def find_subjects_of(extraction: Extraction) -> list[object]:
+    return list(find_subjects(extraction.graph, cpu_cluster()))
+
+
+def test_every_call_in_place_is_kept_with_its_site_and_network(store: CostStore) -> None:
+    extraction = extraction_of(two_branches())
+    profile(extraction, replace(QUICK, store=store, is_in_place=True))
+    rows = list(store.rows())
+    assert {key.mode for key, _ in rows} == {"in place"}
+    assert len({key.network for key, _ in rows if key.threads == 1}) == 1
+    sites = sorted(key.site for key, _ in rows if key.threads == 1)
+    assert sites == list(range(len(sites)))
+    assert all(measured.wall_ns > 0 for _, measured in rows)
+
+
+def test_costs_in_place_are_the_sums_of_their_sites(store: CostStore) -> None:
+    extraction = extraction_of(two_branches())
+    found = profile(extraction, replace(QUICK, store=store, is_in_place=True))
+    one_core = [m.wall_ns for key, m in found.measurements.items() if key.threads == 1]
+    assert sum(row[0].ns or 0 for row in found.costs.rows) == sum(one_core)
+
+
+def test_calls_in_place_have_processor_times(store: CostStore) -> None:
+    extraction = extraction_of(two_branches())
+    profile(extraction, replace(QUICK, store=store, is_in_place=True, round_ns=10**7))
+    times = [(measured.cpu_ns, key.threads) for key, measured in store.rows()]
+    assert all(cpu_ns >= 0 for cpu_ns, _ in times)
+    for threads in {threads for _, threads in times}:
+        assert sum(cpu_ns for cpu_ns, number in times if number == threads) > 0
+
+
+def test_steps_are_told_and_the_last_one_is_the_end() -> None:
+    steps: list[Step] = []
+    found = profile(extraction_of(two_branches()), replace(QUICK, on_step=steps.append))
+    assert [step.done for step in steps] == list(range(found.num_measured + 1))
+    assert {step.total for step in steps} == {found.num_measured}
+    assert steps[-1].name == ""
+    assert steps[-1].remaining_s == 0
+    assert all(step.remaining_s is not None for step in steps[1:])
+
+
+def test_a_budget_makes_samples_fewer_but_leaves_nothing_out() -> None:
+    options = replace(QUICK, sampling=SamplingOptions(precision_ratio=0.0, max_samples=30))
+    free = profile(extraction_of(two_branches()), options)
+    tight = profile(extraction_of(two_branches()), replace(options, budget_s=1e-6))
+    assert tight.num_measured == free.num_measured
+    assert all(m.num_samples <= SamplingOptions().min_samples for m in tight.measurements.values())
+
+
+def test_batches_are_measured_apart_and_joined() -> None:
+    extraction = extraction_of(two_branches())
+    tables = {n: profile(extraction, replace(QUICK, batch=n)).costs for n in (1, 2)}
+    joined = join_batches(extraction.graph, cpu_cluster(), tables)
+    assert joined.batches == (1, 2)
+    assert joined.rows_of(2) == tables[2].rows
+
+
+def identities(extraction: Extraction) -> dict[str, str]:
+    """Identity of each kernel by its symbol."""
+    graph, cluster = extraction.graph, cpu_cluster()
+    subject = find_subjects(graph, cluster)[0]
+    with tvm.transform.PassContext(opt_level=3):
+        targets = placed_targets(graph, cluster, subject.placement)
+        rows = lower_network(neutral_module(extraction), *targets)
+        return {symbol: facts.identity for symbol, facts in describe_kernels(rows).items()}
+
+
+def shifted_names() -> Extraction:
+    """A softmax and a convolution, both after others of another shape, so that they get numbers."""
+    x, y = var("x", (1, 4, 4, 4)), var("y", (1, 8, 8, 8))
+    early = relay.nn.softmax(relay.nn.relu(conv(x, 4, 4)))
+    late = relay.nn.softmax(relay.nn.relu(conv(y, 8, 8)))
+    return extraction_of(module([x, y], relay.Tuple([early, late])))
+
+
+def plain_names() -> Extraction:
+    y = var("z", (1, 8, 8, 8))
+    return extraction_of(module([y], relay.nn.softmax(relay.nn.relu(conv(y, 8, 8)))))
+
+
+def test_equal_kernels_are_equal_under_any_name() -> None:
+    alone, among = identities(plain_names()), identities(shifted_names())
+    assert set(alone.values()) <= set(among.values())
+    assert len(set(among.values())) == len(among)
+    symbol = {identity: name for name, identity in among.items()}
+    assert any(symbol[identity] != name for name, identity in alone.items())
+
+
+def test_identities_are_the_same_in_every_process() -> None:
+    code = (
+        "import sys; sys.path.insert(0, 'tests/relay')\n"
+        "from test_profile_store import identities, plain_names\n"
+        "print(sorted(identities(plain_names()).values()))\n"
+    )
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True, text=True, check=False, cwd=root, env=seeded_environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(sorted(identities(plain_names()).values()))
+
+
+def seeded_environment() -> dict[str, str]:
+    """This process's environment with another seed of hashes."""
+    return {**os.environ, "PYTHONHASHSEED": "12345"}
+
+
+def test_other_shapes_and_options_are_other_kernels() -> None:
+    small, large = var("x", (1, 8)), var("x", (1, 16))
+    of_small = identities(extraction_of(module([small], relay.nn.softmax(small))))
+    of_large = identities(extraction_of(module([large], relay.nn.softmax(large))))
+    assert not set(of_small.values()) & set(of_large.values())
+    extraction = extraction_of(module([small], relay.nn.softmax(small)))
+    with tvm.transform.PassContext(opt_level=3, config={"tir.disable_vectorize": True}):
+        rows = lower_network(
+            neutral_module(extraction),
+            *placed_targets(extraction.graph, cpu_cluster(), (0,) * len(extraction.graph.tasks)),
+        )
+        without = {facts.identity for facts in describe_kernels(rows).values()}
+    assert not without & set(of_small.values())
+
+
+def libraries(extraction: Extraction) -> list[object]:
+    """What compiles each kernel of a network into a library of its own."""
+    graph, cluster = extraction.graph, cpu_cluster()
+    targets = placed_targets(graph, cluster, find_subjects(graph, cluster)[0].placement)
+    with tvm.transform.PassContext(opt_level=3):
+        rows = lower_network(neutral_module(extraction), *targets)
+    return [lambda kernel=kernel: compile_kernels([kernel]) for kernel in rows.kernels.values()]
+
+
+def test_the_next_library_is_made_beside_the_measuring() -> None:
+    with CompileAhead(libraries(extraction_of(two_branches()))) as ahead:
+        first = ahead.library(0)
+        with ahead.beside(0, cores()[:1]):
+            begun = dict(ahead._made)
+        assert (1 in begun) == (len(cores()) > 1)
+        assert ahead.library(1) is not first
+
+
+def test_nothing_is_compiled_while_all_cores_are_measured() -> None:
+    everything = set(range(4096))
+    with CompileAhead(libraries(extraction_of(two_branches()))) as ahead:
+        ahead.library(0)
+        with ahead.beside(0, everything):
+            assert list(ahead._made) == [0]
+            assert all(future.done() for future in ahead._made.values())
+
+
+def test_what_the_compiler_raises_is_raised_for_its_library() -> None:
+    def fail():
+        raise ValueError("no code for this")
+
+    with CompileAhead([*libraries(extraction_of(two_branches()))[:1], fail]) as ahead:
+        ahead.library(0)
+        with ahead.beside(0, cores()[:1]):
+            pass
+        with pytest.raises(ValueError, match="no code for this"):
+            ahead.library(1)

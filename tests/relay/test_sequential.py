@@ -1,0 +1,148 @@
+"""sequential: a model that no device can hold is measured on several, or in parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import TARGET, conv, cores, extraction_of, module, var, weights
+from tvm import relay
+
+from heteroplace.codegen.compile import compile_network
+from heteroplace.codegen.targets import cluster_targets
+from heteroplace.errors import CostMismatchError, InfeasibleError, MissingCostError
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.extract import Extraction, neutral_module
+from heteroplace.run import clocked, sequential
+from heteroplace.run.sequential import group_rows, measure_sequential
+from heteroplace.solve.sequential_placement import SEQUENTIAL_ORDERS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_runs() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clocked, "ROUND_NS", 1)
+        patch.setattr(sequential, "_NUM_ROUNDS", 2)
+        yield
+
+
+@pytest.fixture(scope="module")
+def extraction() -> Extraction:
+    """Four convolutions in a row, a reshape, and a dense layer: weights of 160 KB each."""
+    data = var("data", (1, 64, 8, 8))
+    value = data
+    for _ in range(4):
+        value = relay.nn.relu(conv(value, 64, 64))
+    flat = relay.nn.batch_flatten(value)
+    return extraction_of(module([data], relay.nn.dense(flat, weights(8, 4096))))
+
+
+def two_memories(first_bytes: int, second_bytes: int) -> Cluster:
+    """A core with each of two memories, as on a machine of two nodes."""
+    ids = cores()
+    return Cluster(
+        "nodes",
+        (Memory("near", first_bytes), Memory("far", second_bytes)),
+        (
+            Device("cpu.0", "cpu", TARGET, 0, 0, ids[:1]),
+            Device("cpu.1", "cpu", TARGET, 0, 1, ids[-1:]),
+        ),
+        (Link("out", 0, 1, 10**10, 100, "out"), Link("back", 1, 0, 10**10, 100, "back")),
+        0,
+    )
+
+
+def rough(graph: TaskGraph, cluster: Cluster) -> CostTable:
+    return build_table(graph, cluster, lambda task, device: Cost.roofline(1000 + device, "rough"))
+
+
+def measured(
+    extraction: Extraction, cluster: Cluster, order: str = "cpd"
+) -> sequential.SequentialMeasurement:
+    graph = extraction.graph
+    with tvm.transform.PassContext(opt_level=3):
+        return measure_sequential(
+            neutral_module(extraction), graph, cluster, rough(graph, cluster), order
+        )
+
+
+@pytest.mark.parametrize("order", SEQUENTIAL_ORDERS)
+def test_model_too_large_for_one_device_is_measured_on_two(
+    extraction: Extraction, order: str
+) -> None:
+    cluster = two_memories(600_000, 900_000)
+    result = measured(extraction, cluster, order)
+    assert set(result.placement.devices) == {0, 1}
+    assert not result.placement.excess_bytes and not result.in_groups
+    assert all(ns > 0 for ns in result.times)
+    result.costs.check(extraction.graph, cluster)
+    for task, device in enumerate(result.placement.devices):
+        assert result.costs.cost(task, device).source == "measured"
+        assert result.costs.run_ns(task, device) == result.times[task]
+
+
+def test_model_too_large_for_all_devices_is_measured_in_groups(extraction: Extraction) -> None:
+    cluster = two_memories(260_000, 260_000)
+    result = measured(extraction, cluster)
+    assert result.placement.excess_bytes
+    assert result.in_groups
+    assert all(ns > 0 for ns in result.times)
+
+
+def test_task_too_large_for_any_device_is_named(extraction: Extraction) -> None:
+    with pytest.raises(InfeasibleError, match="cannot be measured even alone"):
+        measured(extraction, two_memories(50_000, 50_000))
+
+
+def test_unlike_device_gets_the_rough_time_times_its_factor(extraction: Extraction) -> None:
+    """One core runs what fits, both cores the rest; times of the one say something of its other
+    tasks."""
+    ids = cores()
+    near = two_memories(600_000, 900_000)
+    devices = (near.devices[0], replace(near.devices[1], name="cpu.all", cores=ids))
+    cluster = replace(near, devices=devices)
+    result = measured(extraction, cluster)
+    for task, used in enumerate(result.placement.devices):
+        other = 1 - used
+        cost = result.costs.cost(task, other)
+        if len(ids) == 1:  # the devices are alike
+            assert cost.ns == result.times[task]
+        else:
+            assert cost.source == "roofline"
+            assert cost.ns == round((1000 + other) * result.factors[other])
+
+
+def test_group_reads_what_others_make_as_inputs(extraction: Extraction) -> None:
+    graph, cluster = extraction.graph, two_memories(2**30, 2**30)
+    targets, _ = cluster_targets(cluster)
+    with tvm.transform.PassContext(opt_level=3):
+        compiled = compile_network(
+            neutral_module(extraction), targets, {task.name: 0 for task in graph.tasks}
+        )
+    middle = {graph.tasks[1].name, graph.tasks[2].name}
+    part = group_rows(compiled.rows, middle)
+    assert {row.task for row in part.rows} == middle
+    inputs = [value for value in part.values if value.input_name is not None]
+    assert len(inputs) == 1
+    whole = compiled.rows.values[compiled.rows.outputs[0]]
+    assert np.prod(inputs[0].shape) == 64 * 8 * 8 != np.prod(whole.shape)
+
+
+def test_device_that_is_not_here_is_refused(extraction: Extraction) -> None:
+    cluster = two_memories(600_000, 900_000)
+    far = replace(cluster.devices[1], cores=(10_000,))
+    with pytest.raises(MissingCostError, match="not in this machine"):
+        measured(extraction, replace(cluster, devices=(cluster.devices[0], far)))
+
+
+def test_table_of_another_graph_is_refused(extraction: Extraction) -> None:
+    cluster = two_memories(2**30, 2**30)
+    other = replace(extraction.graph, name="other")
+    with pytest.raises(CostMismatchError):
+        measure_sequential(
+            neutral_module(extraction), extraction.graph, cluster, rough(other, cluster)
+        )

@@ -1,0 +1,91 @@
+"""share_weights: programs that lay their weights out differently, over one array."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.instances import cpu
+
+from heteroplace.codegen.artifact import weights_blob
+from heteroplace.codegen.kernels import Row, Rows, Value
+from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.program import ALIGNMENT_BYTES
+from heteroplace.codegen.shared_weights import share_weights
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.plan import Plan, Run
+from heteroplace.simulate.simulator import simulate
+
+pytestmark = pytest.mark.relay
+
+SIZES = {"a": 300, "b": 5, "c": 300}
+"""Bytes of the weights of each task; those of "a" and "c" have the same content."""
+
+
+def weights_of(task: str) -> np.ndarray:
+    return np.full(SIZES[task], 7 if task != "b" else 9, "int8")
+
+
+def programs(*orders: str) -> list[Lowered]:
+    """One program for each order of the three tasks, all on one core."""
+    builder = TaskGraphBuilder("readers")
+    x = builder.add_input("x", (64,), "int8")
+    outputs = []
+    for name in SIZES:
+        builder.add_task(Task(name, "op"), [x])
+        outputs.append(builder.add_tensor(name, (64,), "int8"))
+    graph, cluster = builder.finalize(outputs), cpu(capacity=10**6)
+    values = [Value((64,), "int8", input_name="x"), *[Value((64,), "int8")] * 3]
+    values += [Value((size,), "int8", constant=weights_of(task)) for task, size in SIZES.items()]
+    calls = [Row(f"k{task}", 0, task, (0, 4 + i), (1 + i,)) for i, task in enumerate(SIZES)]
+    rows = Rows(tuple(values), tuple(calls), (1, 2, 3), {})
+    costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
+    found = []
+    for order in orders:
+        steps = tuple(Run("abc".index(task), 0) for task in order)
+        plan = Plan(graph.digest(), cluster.digest(), steps, order)
+        predicted = simulate(graph, cluster, costs, plan)
+        found.append(lower(rows, graph, cluster, plan, predicted))
+    return found
+
+
+def read_weights(lowered: Lowered, blob: np.ndarray) -> dict[str, bytes]:
+    """What each kernel would read as its weights."""
+    program = lowered.program
+    read = {}
+    for instruction in program.queues[0].instructions:
+        kernel, _, arguments = instruction.fields
+        tensor = program.tensors[int(arguments.split(",")[1])]
+        constant = program.constants[tensor.place]
+        begin = constant.blob_offset
+        read[program.kernels[int(kernel)][1:]] = blob[begin : begin + constant.bytes].tobytes()
+    return read
+
+
+def test_every_program_reads_its_weights_from_the_blob_of_any() -> None:
+    shared = share_weights(programs("abc", "bca", "cab"))
+    expected = {task: weights_of(task).tobytes() for task in SIZES}
+    for blob in map(weights_blob, shared):
+        for lowered in shared:
+            assert read_weights(lowered, blob) == expected
+
+
+def test_layouts_differ_before() -> None:
+    first, second = programs("abc", "bca")
+    assert read_weights(first, weights_blob(first)) == read_weights(second, weights_blob(second))
+    assert read_weights(first, weights_blob(second)) != read_weights(first, weights_blob(first))
+
+
+def test_weights_are_there_once() -> None:
+    shared = share_weights(programs("abc", "bca"))
+    assert len(shared[0].weights) == 2
+    # 300 bytes take three times 128, 5 bytes take it once.
+    assert {lowered.blob_bytes for lowered in shared} == {4 * ALIGNMENT_BYTES}
+
+
+def test_nothing_but_places_of_weights_changes() -> None:
+    before = programs("bca")
+    after = share_weights(before)
+    assert after[0].program.to_text() == before[0].program.to_text()
+    assert after[0].memory_bytes == before[0].memory_bytes
+    assert share_weights([]) == []
