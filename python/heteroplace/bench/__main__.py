@@ -11,15 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace import HeteroPlaceError
-from heteroplace.bench import exact, place
+from heteroplace.bench import exact, place, prediction_options
 from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2
 _NEED_TVM = {
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
+    "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
+    "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),
     "run": ("heteroplace.bench.run", "run time of plans, against stock TVM and onnxruntime"),
 }
 """Modules that import TVM, so they are imported when they are asked for."""
+_PREDICTION = "heteroplace.bench.prediction"
+"""Imports TVM too, but has options of its own."""
+_PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML and Moirai: exact solvers, splits and bounds"
 _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
 
@@ -40,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             require_tvm()
             module = importlib.import_module(_NEED_TVM[options.benchmark][0])
             rows, table = module.run(options.only, _say), module.table
+        elif options.benchmark == "prediction":
+            asked = prediction_options.read_arguments(options)
+            require_tvm()
+            module = importlib.import_module(_PREDICTION)
+            rows, table = module.run(asked, _say), module.table
         else:
             module = exact if options.benchmark == "exact" else place
             rows, table = module.run(options, _say), module.table
@@ -62,6 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK")
     texts = {name: text for name, (_, text) in _NEED_TVM.items()} | {
+        "prediction": _PREDICTION_TEXT,
         "place": _PLACE_TEXT,
         "exact": _EXACT_TEXT,
     }
@@ -73,6 +84,8 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_argument("--json", type=Path, metavar="FILE", help='write {"rows": [...]}')
         if name == "place":
             place.add_arguments(command)
+        if name == "prediction":
+            prediction_options.add_arguments(command)
         if name == "exact":
             exact.add_arguments(command)
     return parser

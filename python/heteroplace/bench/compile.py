@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 from heteroplace import HeteroPlaceError, frontend
 from heteroplace.bench.models import load_model
-from heteroplace.bench.networks import gpt_onnx
 from heteroplace.bench.stock import (
     build_stock,
     cpu_seconds,
@@ -24,6 +23,7 @@ from heteroplace.bench.stock import (
     silence_tuning_hint,
 )
 from heteroplace.bench.study import compile_once
+from heteroplace.bench.transformers import gpt_onnx
 from heteroplace.relay.onnx_weights import light_model, light_model_names
 from heteroplace.report.tables import format_table
 from heteroplace.run.local import local_cluster

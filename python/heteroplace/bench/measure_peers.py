@@ -69,10 +69,13 @@ class Comparison:
         num_good = sum(turn.is_undisturbed for turn in turns)
         return tuple(sorted(ranked[: max(num_good, math.ceil(len(turns) * _LEAST_SHARE))]))
 
+    def counted_turns(self, name: str) -> list[Turn]:
+        """Return the turns that count."""
+        return [self.turns[name][index] for index in self.counted(name)]
+
     def median_ns(self, name: str) -> int:
         """Return the median over the turns that count."""
-        turns = self.turns[name]
-        return int(statistics.median(turns[index].median_ns for index in self.counted(name)))
+        return int(statistics.median(turn.median_ns for turn in self.counted_turns(name)))
 
     def rounds_ns(self, name: str) -> tuple[int, ...]:
         """Return the time of every round, counted or not."""
@@ -90,16 +93,40 @@ class Comparison:
     @property
     def median_others_cores(self) -> float:
         """How many cores others used in the turns that count."""
-        return statistics.median(turn.others_cores for turn in self._counted_turns())
+        return statistics.median(turn.others_cores for turn in self._all_counted())
 
     @property
     def median_hop_ns(self) -> int | None:
         """The median hop in the turns that count; None: unknown."""
-        hops = [turn.hop_ns for turn in self._counted_turns() if turn.hop_ns is not None]
+        hops = [turn.hop_ns for turn in self._all_counted() if turn.hop_ns is not None]
         return int(statistics.median(hops)) if hops else None
 
-    def _counted_turns(self) -> list[Turn]:
-        return [turns[index] for name, turns in self.turns.items() for index in self.counted(name)]
+    def _all_counted(self) -> list[Turn]:
+        return [turn for name in self.turns for turn in self.counted_turns(name)]
+
+
+def balanced_ns(comparison: Comparison) -> dict[str, int]:
+    """Return the time of each plan, without what the machine did to all plans of a round alike.
+
+    A round's factor is the median, over the plans, of the time in it over the plan's median; each
+    time is divided by the factor of its round before the median over the rounds that count.
+    """
+    medians = {name: comparison.median_ns(name) for name in comparison.turns}
+    counted = {name: set(comparison.counted(name)) for name in comparison.turns}
+    factors: dict[int, float] = {}
+    for index in set().union(*counted.values()):
+        ratios = [
+            comparison.turns[name][index].median_ns / medians[name]
+            for name in comparison.turns
+            if index in counted[name]
+        ]
+        factors[index] = statistics.median(ratios)
+    return {
+        name: round(
+            statistics.median(turns[index].median_ns / factors[index] for index in counted[name])
+        )
+        for name, turns in comparison.turns.items()
+    }
 
 
 def compare_timers(
@@ -107,6 +134,7 @@ def compare_timers(
     *,
     num_rounds: int = 15,
     turn_ns: int = 40_000_000,
+    min_runs: int = MIN_RUNS,
     hop_ns: Callable[[], int | None] | None = None,
     on_round: Callable[[int], None] | None = None,
 ) -> Comparison:
@@ -119,8 +147,10 @@ def compare_timers(
     num_rounds
         Number of rounds, at least 1.
     turn_ns
-        Each turn takes about this long, but at least `MIN_RUNS` runs. The first run of each turn
+        Each turn takes about this long, but at least `min_runs` runs. The first run of each turn
         warms up and is not counted.
+    min_runs
+        At least 1.
     hop_ns
         Measures a hop between two cores; None from it: there is only one.
     on_round
@@ -131,7 +161,7 @@ def compare_timers(
     num_runs = {}
     for name, timer in timers.items():
         run_ns = max(1, *timer(3)[1:])
-        num_runs[name] = min(MAX_RUNS, max(MIN_RUNS, turn_ns // run_ns))
+        num_runs[name] = min(MAX_RUNS, max(min_runs, turn_ns // run_ns))
     names = list(timers)
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     for done in range(num_rounds):

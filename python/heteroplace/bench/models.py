@@ -1,8 +1,13 @@
-"""The networks that are measured, by name: those of the `onnx` wheel, and randomly wired ones."""
+"""The networks that are measured, by name.
+
+Those of the `onnx` wheel, randomly wired ones, and two transformers. Of a transformer's table of
+embeddings a run reads one row per token, so the tables are cut to 8,192 rows; the head of GPT-2,
+which has the vocabulary's width, is as much smaller.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +17,7 @@ import tvm
 from heteroplace import frontend
 from heteroplace.bench.networks import randomly_wired
 from heteroplace.bench.stock import cpu_seconds, import_stock
+from heteroplace.bench.transformers import bert_onnx, gpt_onnx
 from heteroplace.errors import GraphError
 from heteroplace.relay.onnx_weights import light_model, light_model_names
 
@@ -20,6 +26,17 @@ _WIRED: Mapping[str, Mapping[str, object]] = {
     "randomly_wired_small": {"kind": "ws", "nodes": 32, "channels": 78, "size": 14},
 }
 """WS(4, 0.75) on 32 nodes as in DiviML, of two sizes."""
+
+_Make = Callable[..., onnx.ModelProto]
+_BASE = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 8192}
+_SMALL = {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 100, "tokens": 16}
+_TRANSFORMERS: Mapping[str, tuple[_Make, Mapping[str, int]]] = {
+    "bert_base": (bert_onnx, _BASE | {"tokens": 128}),
+    "bert_small": (bert_onnx, _SMALL),
+    "gpt2": (gpt_onnx, _BASE | {"tokens": 64}),
+    "gpt2_small": (gpt_onnx, _SMALL),
+}
+"""The shapes of BERT base and of the smallest GPT-2; the small ones are for quick looks."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +66,7 @@ class Model:
 
 def model_names() -> tuple[str, ...]:
     """Return the names that `load_model` knows."""
-    return (*light_model_names(), *_WIRED)
+    return (*light_model_names(), *_WIRED, *_TRANSFORMERS)
 
 
 def load_model(name: str, seed: int = 0) -> Model:
@@ -69,24 +86,63 @@ def load_model(name: str, seed: int = 0) -> Model:
     """
     if name in _WIRED:
         network = randomly_wired(**_WIRED[name])  # type: ignore[arg-type]
-        inputs = _random_inputs(network.input_shapes, seed)
-        return Model(name, network.mod, network.params, inputs)
+        floats = {key: (shape, "float32") for key, shape in network.input_shapes.items()}
+        return Model(name, network.mod, network.params, random_inputs(floats, {}, seed))
+    if name in _TRANSFORMERS:
+        make, sizes = _TRANSFORMERS[name]
+        bounds = {"ids": sizes["vocabulary"], "kinds": 2, "mask": 2}
+        return import_model(name, make(**sizes, seed=seed), seed, bounds)
     if name not in light_model_names():
         raise GraphError(f"no network {name!r}: expected one of {', '.join(model_names())}")
     return import_model(name, light_model(name, seed), seed)
 
 
-def import_model(name: str, onnx_model: onnx.ModelProto, seed: int = 0) -> Model:
-    """Import a model whose inputs are all floating-point, and make up an input for it."""
+def import_model(
+    name: str,
+    onnx_model: onnx.ModelProto,
+    seed: int = 0,
+    bounds: Mapping[str, int] | None = None,
+) -> Model:
+    """Import a model and make up an input for it.
+
+    Parameters
+    ----------
+    seed
+        Of the input.
+    bounds
+        See `random_inputs`.
+    """
     start = cpu_seconds()
     imported = frontend.from_onnx(onnx_model)
     import_s = cpu_seconds() - start
-    inputs = _random_inputs({key: shape for key, (shape, _) in imported.inputs.items()}, seed)
+    inputs = random_inputs(imported.inputs, bounds or {}, seed)
     return Model(name, imported.mod, imported.params, inputs, onnx_model, import_s)
 
 
-def _random_inputs(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, np.ndarray]:
+def random_inputs(
+    inputs: Mapping[str, tuple[tuple[int, ...], str]], bounds: Mapping[str, int], seed: int
+) -> dict[str, np.ndarray]:
+    """Return seeded random arrays for some inputs.
+
+    Parameters
+    ----------
+    inputs
+        Name -> (shape, dtype).
+    bounds
+        For each input of integers: its values are below this, and at least 0.
+
+    Raises
+    ------
+    GraphError
+        An input of integers has no bound: what they mean (token ids, a mask) cannot be guessed.
+    """
     generator = np.random.default_rng(seed)
-    return {
-        name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
-    }
+    arrays: dict[str, np.ndarray] = {}
+    for name, (shape, dtype) in inputs.items():
+        if np.issubdtype(np.dtype(dtype), np.floating):
+            arrays[name] = generator.standard_normal(shape).astype(dtype)
+        elif name in bounds:
+            arrays[name] = generator.integers(bounds[name], size=shape).astype(dtype)
+        else:
+            raise GraphError(f"input {name!r} is {dtype}: give bounds={{{name!r}: ...}} for it")
+    return arrays

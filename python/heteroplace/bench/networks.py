@@ -1,10 +1,8 @@
-"""Networks made in place, without files: randomly wired CNNs, a two-branch CNN, GPT graphs.
+"""Networks made in place, in Relay, without files: randomly wired CNNs, a two-branch CNN.
 
-- Randomly wired modules as in "Exploring Randomly Wired Neural Networks for Image Recognition"
-  (section 3), on the random graphs of `suites/wirings.py`, with 32 nodes. Unlike the paper, the
-  gates are constants (sigmoid of a random number), and there is one module, not five.
-- GPT graphs as an exporter writes them: decomposed GELU, shape arithmetic in front of every
-  reshape. Weights are inputs, so that the graph of any size takes a few MB.
+Randomly wired modules as in "Exploring Randomly Wired Neural Networks for Image Recognition"
+(section 3), on the random graphs of `suites/wirings.py`, with 32 nodes. Unlike the paper, the gates
+are constants (sigmoid of a random number), and there is one module, not five.
 
 Relay convolutions state `channels` and `kernel_size`: without them TVM fails at opt_level 3.
 """
@@ -15,14 +13,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnx
 import tvm
-from onnx import helper
 from tvm import relay
 from tvm.relay.frontend.common import set_span
 
 from heteroplace.bench.suites.wirings import last_nodes, wiring
-from heteroplace.errors import GraphError
 
 
 class Network(NamedTuple):
@@ -206,136 +201,3 @@ def small_cnn(channels: int = 8, size: int = 16, seed: int = 0) -> Network:
     joined = set_span(relay.concatenate([left, right], axis=1), "join")
     last = _conv(weights, "last", joined, 2 * channels, channels, 1)
     return weights.network({"image": image}, set_span(relay.nn.relu(last), "last.relu"))
-
-
-class _OnnxGraph:
-    """Collects the nodes of an ONNX graph; each method returns the name of a value."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.inputs: list[onnx.ValueInfoProto] = []
-
-    def op(self, op_type: str, *args: str, outputs: int = 1, **attributes: Any) -> Any:
-        name = f"{op_type}_{len(self.nodes)}"
-        results = [f"{name}_out{i}" if outputs > 1 else f"{name}_out" for i in range(outputs)]
-        self.nodes.append(helper.make_node(op_type, args, results, name=name, **attributes))
-        return results if outputs > 1 else results[0]
-
-    def constant(self, value: Any, dtype: Any) -> str:
-        tensor = onnx.numpy_helper.from_array(np.asarray(value, dtype=dtype))
-        result: str = self.op("Constant", value=tensor)
-        return result
-
-    def weight(self, name: str, *shape: int) -> str:
-        """A weight is an input: the graph alone is wanted."""
-        self.inputs.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
-        return name
-
-    def linear(self, name: str, value: str, num_in: int, num_out: int) -> str:
-        product = self.op("MatMul", value, self.weight(f"{name}.weight", num_in, num_out))
-        result: str = self.op("Add", self.weight(f"{name}.bias", num_out), product)
-        return result
-
-    def layer_norm(self, name: str, value: str, hidden: int) -> str:
-        gamma = self.weight(f"{name}.weight", hidden)
-        beta = self.weight(f"{name}.bias", hidden)
-        result: str = self.op("LayerNormalization", value, gamma, beta, axis=-1, epsilon=1e-5)
-        return result
-
-    def size(self, value: str, axis: int) -> str:
-        """The size of one axis as a tensor of one element, by the chain that exporters write."""
-        shape = self.op("Shape", value)
-        size = self.op("Gather", shape, self.constant(axis, np.int64), axis=0)
-        result: str = self.op("Unsqueeze", size, self.constant([0], np.int64))
-        return result
-
-
-def gpt_onnx(
-    layers: int = 24,
-    hidden: int = 1024,
-    heads: int = 16,
-    tokens: int = 128,
-    vocabulary: int = 50257,
-) -> onnx.ModelProto:
-    """Return the ONNX graph (opset 17) of a GPT decoder without weights, as exporters write it.
-
-    Parameters
-    ----------
-    layers, hidden, heads
-        Number of blocks, width, and attention heads; `heads` divides `hidden`.
-    tokens
-        Length of the sequence.
-    vocabulary
-        Number of tokens known.
-
-    Returns
-    -------
-    A model of about 40 nodes a layer (constants not counted). Its first input is `ids`, int64
-    [1, tokens]; all weights are inputs as well.
-    """
-    if hidden % heads:
-        raise GraphError(f"a width of {hidden} cannot be split into {heads} heads of equal size")
-    graph = _OnnxGraph()
-    graph.inputs.append(helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, (1, tokens)))
-    embedded = graph.op("Gather", graph.weight("wte", vocabulary, hidden), "ids", axis=0)
-    positions = graph.op(
-        "Gather", graph.weight("wpe", tokens, hidden), graph.constant(range(tokens), np.int64)
-    )
-    value = graph.op("Add", embedded, positions)
-    for layer in range(layers):
-        name = f"h.{layer}"
-        normed = graph.layer_norm(f"{name}.ln_1", value, hidden)
-        attended = _attention(graph, name, normed, hidden, heads, tokens)
-        value = graph.op("Add", attended, value)
-        normed = graph.layer_norm(f"{name}.ln_2", value, hidden)
-        inner = _gelu(graph, graph.linear(f"{name}.mlp.c_fc", normed, hidden, 4 * hidden))
-        inner = graph.linear(f"{name}.mlp.c_proj", inner, 4 * hidden, hidden)
-        value = graph.op("Add", value, inner)
-    normed = graph.layer_norm("ln_f", value, hidden)
-    logits = graph.op("MatMul", normed, graph.weight("lm_head", hidden, vocabulary))
-    output = helper.make_tensor_value_info(logits, onnx.TensorProto.FLOAT, (1, tokens, vocabulary))
-    return helper.make_model(
-        helper.make_graph(graph.nodes, "gpt", graph.inputs, [output]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-
-
-def _attention(
-    graph: _OnnxGraph, name: str, value: str, hidden: int, heads: int, tokens: int
-) -> str:
-    """Causal self-attention; all target shapes are computed from the value's own shape."""
-    qkv = graph.linear(f"{name}.attn.c_attn", value, hidden, 3 * hidden)
-    sizes = graph.constant([hidden] * 3, np.int64)
-    parts = graph.op("Split", qkv, sizes, outputs=3, axis=2)
-    batch, length = graph.size(value, 0), graph.size(value, 1)
-    split_shape = graph.op(
-        "Concat", batch, length, graph.constant([heads, hidden // heads], np.int64), axis=0
-    )
-    query, key, content = (graph.op("Reshape", part, split_shape) for part in parts)
-    query = graph.op("Transpose", query, perm=[0, 2, 1, 3])
-    key = graph.op("Transpose", key, perm=[0, 2, 3, 1])
-    content = graph.op("Transpose", content, perm=[0, 2, 1, 3])
-    scores = graph.op("MatMul", query, key)
-    scores = graph.op("Div", scores, graph.constant((hidden // heads) ** 0.5, np.float32))
-    # Exporters bake the whole mask of the model in and slice it by the length of the input.
-    mask = graph.constant(np.tril(np.ones((1, 1, tokens, tokens), dtype=bool)), bool)
-    zero, axis = graph.constant([0], np.int64), graph.constant([2], np.int64)
-    mask = graph.op("Slice", mask, zero, length, axis)
-    masked = graph.op("Where", mask, scores, graph.constant(-1e9, np.float32))
-    mixed = graph.op("MatMul", graph.op("Softmax", masked, axis=-1), content)
-    mixed = graph.op("Transpose", mixed, perm=[0, 2, 1, 3])
-    joined_shape = graph.op("Concat", batch, length, graph.constant([hidden], np.int64), axis=0)
-    joined = graph.op("Reshape", mixed, joined_shape)
-    return graph.linear(f"{name}.attn.c_proj", joined, hidden, hidden)
-
-
-def _gelu(graph: _OnnxGraph, value: str) -> str:
-    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), op by op."""
-    cube = graph.op("Pow", value, graph.constant(3.0, np.float32))
-    inner = graph.op("Add", value, graph.op("Mul", graph.constant(0.044715, np.float32), cube))
-    inner = graph.op("Mul", graph.constant((2 / np.pi) ** 0.5, np.float32), inner)
-    gate = graph.op("Add", graph.constant(1.0, np.float32), graph.op("Tanh", inner))
-    half = graph.op("Mul", value, graph.constant(0.5, np.float32))
-    result: str = graph.op("Mul", half, gate)
-    return result

@@ -46,7 +46,7 @@ def row_of(result: Study) -> dict[str, object]:
         "tasks": len(placement.graph.tasks),
         "devices_used": list(placement.devices_used),
         "chosen_ms": _ms(comparison.median_ns(CHOSEN)),
-        "predicted_ms": _ms(placement.predicted_ns),
+        "predicted_ms": _ms(placement.expected_ns),
         "bound_ms": _ms(placement.bound_ns),
         "one_device_ms": _ms(comparison.median_ns(first)),
         "all_cores_ms": _ms(comparison.median_ns(last)),

@@ -30,8 +30,11 @@ from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.relay.annotate import annotate
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
-from heteroplace.run.measure import measure_costs
+from heteroplace.run.interference import measure_interference
+from heteroplace.run.profile.costs import measure_costs
+from heteroplace.simulate.interference import Interference
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve.expected import choose_expected
 from heteroplace.solve.placement import make_placement
 
 Say = Callable[[str], None]
@@ -54,16 +57,18 @@ class Prepared:
     cluster: Cluster
     extraction: Extraction
     costs: CostTable
+    interference: Interference
     compile_s: float
     """Processor seconds from Relay to a library of kernels, without the import."""
 
-    def on(self, names: tuple[str, ...]) -> tuple[Cluster, CostTable]:
-        """Return the part of the cluster with only these devices, and its costs."""
+    def on(self, names: tuple[str, ...]) -> tuple[Cluster, CostTable, Interference]:
+        """Return the part of the cluster with only these devices, its costs and interference."""
         ids = [self.cluster.device_id(name) for name in names]
         devices = tuple(self.cluster.devices[index] for index in ids)
         cluster = replace(self.cluster, devices=devices)
         rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
-        return cluster, table_from_rows(self.costs.graph_digest, cluster, rows)
+        costs = table_from_rows(self.costs.graph_digest, cluster, rows)
+        return cluster, costs, self.interference.on(ids, cluster)
 
 
 @dataclass(frozen=True)
@@ -128,7 +133,8 @@ def prepare_model(model: Model, cluster: Cluster, say: Say = lambda line: None) 
         compile_s = cpu_seconds() - start
         neutral = neutral_module(extraction)
         costs = measure_costs(neutral, extraction.graph, cluster, say)
-    return Prepared(model, cluster, extraction, costs, compile_s)
+        interference = measure_interference(neutral, extraction.graph, cluster, say)
+    return Prepared(model, cluster, extraction, costs, interference, compile_s)
 
 
 def compile_once(model: Model, cluster: Cluster, say: Say = lambda line: None) -> Extraction:
@@ -153,11 +159,13 @@ def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) ->
 
     These are the steps of `HeteroPlace` and `build`, without those that are done already.
     """
-    cluster, costs = prepared.on(names)
+    cluster, costs, interference = prepared.on(names)
     graph = prepared.extraction.graph
     options = SolveOptions(time_limit_s=time_limit_s)
     problem = Problem(graph, cluster, costs)
-    placement = make_placement(problem, get_solver("auto").solve(problem, options))
+    result = get_solver("auto").solve(problem, options)
+    chosen, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
+    placement = make_placement(problem, chosen, expected)
     with in_pass_context():
         return build(annotate(prepared.extraction, placement))
 
@@ -212,7 +220,7 @@ def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: boo
         {name: runner.benchmark for name, runner in {**executors, **peers}.items()},
         num_rounds=options.num_rounds,
         turn_ns=options.turn_ns,
-        hop_ns=_hop_probe(executors),
+        hop_ns=hop_probe(executors),
         on_round=options.on_round,
     )
     for peer in peers.values():
@@ -234,8 +242,8 @@ def _peers(
     return peers
 
 
-def _hop_probe(executors: Mapping[str, Executor]) -> Callable[[], int | None] | None:
-    """The probe of the first plan that has two workers."""
+def hop_probe(executors: Mapping[str, Executor]) -> Callable[[], int | None] | None:
+    """Return the probe of the first plan that has two workers; None: no plan has."""
     for executor in executors.values():
         if executor.core_hop_ns() is not None:
             return executor.core_hop_ns

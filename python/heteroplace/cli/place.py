@@ -25,6 +25,7 @@ from heteroplace.report.tables import (
     Candidate,
     candidates_table,
     channel_table,
+    cost_sources_line,
     device_table,
     headline,
     placement_table,
@@ -207,7 +208,10 @@ def _summary(problem: Problem, result: SolveResult, objective: str, makespan_ns:
             f"\none item every {format_ns(result.objective_ns)} (bound "
             f"{format_ns(result.bound_ns)}, gap {100 * result.gap:.0f} %)"
         )
-    return f"{text}\nsolver {result.solver}: {result.status} after {result.wall_s:.2f} s"
+    return (
+        f"{text}\n{cost_sources_line(problem.costs)}\n"
+        f"solver {result.solver}: {result.status} after {result.wall_s:.2f} s"
+    )
 
 
 def _seconds(text: str) -> float:

@@ -24,7 +24,7 @@ from heteroplace.model.plan_file import save_plan
 from heteroplace.model.units import format_bytes
 from heteroplace.relay.annotate import read_placement
 from heteroplace.relay.frontend import from_onnx
-from heteroplace.report.tables import device_table, headline, placement_table
+from heteroplace.report.tables import cost_sources_line, device_table, headline, placement_table
 from heteroplace.simulate.simulator import simulate
 
 
@@ -137,7 +137,8 @@ def summary(placement: Placement) -> str:
     tables = (
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
-        headline(cluster, plan, placement.predicted_ns, placement.best_single, placement.bound_ns),
+        headline(cluster, plan, placement.expected_ns, placement.best_single, placement.bound_ns),
+        cost_sources_line(costs),
     )
     return "\n\n".join(tables)
 

@@ -11,6 +11,7 @@ from heteroplace.bench.measure_peers import (
     MIN_RUNS,
     Comparison,
     Turn,
+    balanced_ns,
     compare_timers,
     wait_until_quiet,
 )
@@ -98,6 +99,20 @@ def test_ratio_is_taken_within_rounds() -> None:
     comparison = Comparison({"a": turns(10, 20, 11), "b": turns(20, 40, 22)})
     assert comparison.ratio("a", "b") == 0.5
     assert comparison.median_ns("a") == 11
+
+
+def test_what_a_round_did_to_all_alike_is_divided_out() -> None:
+    # The machine slows by 10 % from round to round; c was disturbed once on top.
+    comparison = Comparison(
+        {
+            "a": turns(1000, 1100, 1210),
+            "b": turns(2000, 2200, 2420),
+            "c": turns(3000, 3300, 9000),
+        }
+    )
+    assert balanced_ns(comparison) == {"a": 1100, "b": 2200, "c": 3300}
+    alike = Comparison({"a": turns(10, 10, 10), "b": turns(20, 22, 24)})
+    assert balanced_ns(alike)["b"] in (21, 22)
 
 
 def test_turns_with_busy_others_are_left_out() -> None:

@@ -8,6 +8,8 @@ takes as long as its members less the launches that are saved, and its inner ten
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heteroplace.bench.suites.clusters import LAUNCH_NS
 from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.coarsen.fusion_rules import FusionRules, fuse_by_rules
@@ -31,6 +33,6 @@ def _fused_costs(problem: Problem, coarse: Coarsening) -> CostTable:
         saved_ns = (len(coarse.members[group]) - 1) * LAUNCH_NS
         if whole.ns is None:
             return whole
-        return Cost.estimated(max(0, whole.ns - saved_ns), "members less launches")
+        return replace(whole, ns=max(0, whole.ns - saved_ns), reason="members less launches")
 
     return build_table(coarse.graph, problem.cluster, cost)

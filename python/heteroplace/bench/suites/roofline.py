@@ -1,7 +1,7 @@
 """Costs of generated graphs: a roofline with one efficiency per class of op.
 
 Time = max(flops / (peak flops x e), bytes / (memory bandwidth x e)) + launch. Bytes are weights,
-inputs and outputs, each moved once. Unlike `heteroplace.costs.estimate_costs`, which assumes peak
+inputs and outputs, each moved once. Unlike `costs.roofline.estimate_costs`, which assumes peak
 speeds, each op has a class with the share of both peaks that kernels of that class reach. Devices
 differ in the ratio of the two peaks, so the ratios of their times differ from class to class.
 """
@@ -83,6 +83,6 @@ def _cost(device: Device, efficiency: Efficiency, flops: int, num_bytes: int) ->
     assert device.flops_per_second is not None and device.memory_bytes_per_second is not None
     compute_s = flops / (device.flops_per_second * efficiency.compute_ratio)
     memory_s = num_bytes / (device.memory_bytes_per_second * efficiency.memory_ratio)
-    return Cost.estimated(
-        max(1, round(max(compute_s, memory_s) * 1e9)) + device.launch_ns, "roofline"
+    return Cost.roofline(
+        max(1, round(max(compute_s, memory_s) * 1e9)) + device.launch_ns, "assumed efficiencies"
     )

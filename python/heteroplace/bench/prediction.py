@@ -1,0 +1,385 @@
+"""`bench prediction`: what was promised for a plan, beside what its run takes.
+
+A network is compiled once. Random plans, the plans of all solvers and those of one device are
+written over the same kernels and weights, loaded into this process, and run in turns. A row has the
+keys
+
+    model, plan, devices, predicted_ms, measured_ms, predicted_peak_bytes, measured_peak_bytes
+
+and predicted_low_ms and predicted_high_ms (a tenth of the runs is expected below and above),
+pace (see `pace_of`; predicted times are at this pace),
+simulated_ms (the makespan that solvers minimise: no interference, no scatter), kind ("random",
+"solver" or "single"), tasks, task_error (weighted error of the tasks' times within the plan),
+rounds_counted and of these rounds_undisturbed, spread_ms (half of the interquartile range of the
+rounds), hop_ns and others_cores (the machine in the turns that count), max_abs_diff (of the
+outputs, to those of the model's first plan). Bytes are summed over the memories.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from heteroplace import Executable, Executor
+from heteroplace.bench.measure_peers import Comparison, balanced_ns, compare_timers
+from heteroplace.bench.models import Model, load_model, model_names
+from heteroplace.bench.place import PlaceOptions, default_solvers
+from heteroplace.bench.prediction_options import DEFAULT_MODELS, PredictionOptions
+from heteroplace.bench.prediction_table import prediction_table, scatter_svg
+from heteroplace.bench.random_plans import random_plans
+from heteroplace.bench.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.study import Prepared, hop_probe, prepare_model
+from heteroplace.codegen.executable import write_programs
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.placement import Placement
+from heteroplace.model.plan import Plan, Step
+from heteroplace.model.timeline import Timeline
+from heteroplace.relay.extract import neutral_module
+from heteroplace.report.accuracy import error_ratios, quantile, weighted_error
+from heteroplace.report.compare import Comparison as TimelineComparison
+from heteroplace.report.compare import compare
+from heteroplace.report.partings import partings, partings_table
+from heteroplace.run.interference import measure_interference
+from heteroplace.run.local import local_cluster
+from heteroplace.run.profile.subjects import compile_placed
+from heteroplace.simulate.expect import Expectation, expect
+from heteroplace.simulate.simulator import simulate
+from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve.single import single_plan
+
+Row = dict[str, object]
+Say = Callable[[str], None]
+
+_WORST = 3
+"""So many plans are explained."""
+_MIN_RUNS = 1
+"""Of a turn, beside the one that warms up: a transformer takes half a second."""
+_TIMELINE_NS = 200_000_000
+_MIN_TIMELINES, _MAX_TIMELINES = 3, 15
+"""A plan is run with clocks about so long, within these limits."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A plan with its prediction, ready to run."""
+
+    kind: str
+    """"random", "solver" or "single"."""
+    executable: Executable
+    executor: Executor
+    predicted: Expectation
+
+    @property
+    def name(self) -> str:
+        """What made the plan."""
+        return self.executable.placement.plan.origin
+
+
+def run(options: PredictionOptions, say: Say) -> list[Row]:
+    """Measure the networks that are asked for; return the rows.
+
+    Raises
+    ------
+    HeteroPlaceError
+        A network cannot be compiled or run, or the plot cannot be written.
+    """
+    if options.plot is not None:
+        try:  # now, and not after an hour of measuring
+            options.plot.touch()
+        except OSError as err:
+            raise HeteroPlaceError(f"--plot {options.plot}: {err.strerror}") from err
+    silence_tuning_hint()
+    names = filter(re.compile(options.only).search, model_names())
+    cluster = prediction_cluster(local_cluster(), options.all_devices)
+    rows: list[Row] = []
+    for name in names if options.only else DEFAULT_MODELS:
+        model = load_model(name, options.seed)
+        rows += predict_model(
+            model, cluster, options, lambda line, name=name: say(f"{name}: {line}")
+        )
+    if options.plot is not None and rows:
+        options.plot.write_text(scatter_svg(rows))
+        say(f"plot: {options.plot}")
+    return rows
+
+
+table = prediction_table
+
+
+def prediction_cluster(cluster: Cluster, all_devices: bool) -> Cluster:
+    """Return the cluster without the device of all cores, if it has parts and that is asked."""
+    most = max(len(device.cores) for device in cluster.devices)
+    parts = tuple(device for device in cluster.devices if len(device.cores) < most)
+    return replace(cluster, devices=parts) if parts and not all_devices else cluster
+
+
+def predict_model(
+    model: Model, cluster: Cluster, options: PredictionOptions, say: Say = lambda line: None
+) -> list[Row]:
+    """Predict and measure the plans of one network; return a row for each.
+
+    Raises
+    ------
+    HeteroPlaceError
+        The network cannot be compiled or run.
+    """
+    prepared = prepare_model(model, cluster, say)
+    problem = Problem(prepared.extraction.graph, cluster, prepared.costs)
+    runs = load_plans(prepared, collect_plans(problem, options, say), say)
+    differences = _output_differences(runs, model)
+    say(f"measuring {len(runs)} plans in {options.rounds} rounds")
+    comparison = compare_timers(
+        {item.name: item.executor.benchmark for item in runs},
+        num_rounds=options.rounds,
+        turn_ns=options.turn_ns,
+        min_runs=_MIN_RUNS,
+        hop_ns=hop_probe({item.name: item.executor for item in runs}),
+        on_round=_remaining_time(options.rounds, say),
+    )
+    say("running every plan with clocks")
+    timelines = {item.name: _timeline(item, comparison) for item in runs}
+    runs = predict_by_state(prepared, runs, comparison, say)
+    measured_ns = balanced_ns(comparison)
+    pace = pace_of(runs, measured_ns)
+    if options.explain:
+        print(_explanation(model.name, runs, measured_ns, timelines))
+    of_runs = _RowMaker(model.name, comparison, measured_ns, pace)
+    return [of_runs.row(item, timelines[item.name], differences[item.name]) for item in runs]
+
+
+def predict_by_state(
+    prepared: Prepared, runs: Sequence[PlannedRun], comparison: Comparison, say: Say
+) -> list[PlannedRun]:
+    """Return the runs, each with the prediction for the distance that the cores had in its turns.
+
+    Cores of a shared machine can move apart while plans take their turns. So interference is
+    measured once more after them, and a plan is predicted by the measurement whose hop between
+    cores was the more like that of its turns.
+    """
+    graph = prepared.extraction.graph
+    with in_pass_context():
+        after = measure_interference(
+            neutral_module(prepared.extraction), graph, prepared.cluster, say
+        )
+    later = replace(prepared, interference=after)
+    found = []
+    for item in runs:
+        hops = [turn.hop_ns for turn in comparison.counted_turns(item.name) if turn.hop_ns]
+        hop_ns = quantile(hops, 0.5) if hops else prepared.interference.hop_ns
+        states = (prepared, later)
+        nearest = min(states, key=lambda at: abs(at.interference.hop_ns - hop_ns))
+        plan = item.executable.placement.plan
+        is_first = nearest is prepared
+        found.append(item if is_first else replace(item, predicted=prediction(nearest, plan)))
+    return found
+
+
+def pace_of(runs: Sequence[PlannedRun], measured_ns: Mapping[str, int]) -> float:
+    """Return what the plans of one device took in their turns over what was expected; else 1.
+
+    Costs and interference are measured before the turns, which may go on for minutes. So the runs
+    of one device, in the same rounds as all others, say how fast the machine is by then.
+    """
+    ratios = [
+        measured_ns[item.name] / item.predicted.makespan_ns
+        for item in runs
+        if item.kind == "single"
+    ]
+    return quantile(ratios, 0.5) if ratios else 1.0
+
+
+def collect_plans(problem: Problem, options: PredictionOptions, say: Say) -> list[tuple[str, Plan]]:
+    """Return (kind, plan) of single devices and of solvers, equal ones once, and random ones."""
+    singles = [single_plan(problem, device) for device in range(len(problem.cluster.devices))]
+    found = [("single", plan) for plan in singles if isinstance(plan, Plan)]
+    if options.budget_s:
+        found += [("solver", plan) for plan in _solver_plans(problem, options, say)]
+    distinct: dict[tuple[Step, ...], tuple[str, Plan]] = {}
+    for kind, plan in found:
+        first_kind, first = distinct.setdefault(plan.steps, (kind, plan))
+        if first is not plan:
+            joined = replace(first, origin=f"{first.origin} = {plan.origin}")
+            distinct[plan.steps] = first_kind, joined
+    drawn = random_plans(problem, options.plans, options.seed)
+    return [*distinct.values(), *(("random", plan) for plan in drawn)]
+
+
+def _solver_plans(problem: Problem, options: PredictionOptions, say: Say) -> list[Plan]:
+    names = default_solvers(PlaceOptions())
+    say(f"asking {len(names)} solvers, {options.budget_s:g} s each")
+    limits = SolveOptions(time_limit_s=options.budget_s, seed=options.seed)
+    plans = []
+    for name in names:
+        try:
+            plan = get_solver(name).solve(problem, limits).plan
+        except HeteroPlaceError as refusal:
+            say(f"no plan by {name}: {str(refusal).splitlines()[0]}")
+        else:
+            plans.append(replace(plan, origin=name))
+    return plans
+
+
+def load_plans(
+    prepared: Prepared, plans: Sequence[tuple[str, Plan]], say: Say = lambda line: None
+) -> list[PlannedRun]:
+    """Write the programs of plans over one library and one copy of the weights, and load them.
+
+    Raises
+    ------
+    LoweringError, InfeasibleError
+        As `write_programs`.
+    """
+    say(f"writing and loading {len(plans)} programs")
+    graph, cluster, costs = prepared.extraction.graph, prepared.cluster, prepared.costs
+    # All parts of one CPU have one target, so a placement changes no kernel.
+    with in_pass_context():
+        neutral = neutral_module(prepared.extraction)
+        compiled = compile_placed(neutral, graph, cluster, [0] * len(graph.tasks))
+    simulated = [simulate(graph, cluster, costs, plan) for _, plan in plans]
+    placements = [
+        Placement(graph, cluster, costs, plan, timeline.makespan_ns, 0)
+        for (_, plan), timeline in zip(plans, simulated, strict=True)
+    ]
+    runs = []
+    executables = write_programs(compiled, placements, simulated)
+    for (kind, plan), executable in zip(plans, executables, strict=True):
+        executor = Executor(executable)
+        for name, array in prepared.model.inputs.items():
+            executor.set_input(name, array)
+        runs.append(PlannedRun(kind, executable, executor, prediction(prepared, plan)))
+    return runs
+
+
+def prediction(prepared: Prepared, plan: Plan) -> Expectation:
+    """Return what is promised for a plan before it has ever run."""
+    graph = prepared.extraction.graph
+    return expect(graph, prepared.cluster, prepared.costs, plan, prepared.interference)
+
+
+def predicted_peak_bytes(executable: Executable) -> int:
+    """Return the memory that a plan is said to need, over all memories."""
+    return sum(use.total_bytes for use in executable.memory)
+
+
+def measured_peak_bytes(executor: Executor) -> int:
+    """Return the memory that a program held in its runs: weights, values and scratch memory."""
+    return sum(use.total_bytes for use in executor.memory().values())
+
+
+def _output_differences(runs: Sequence[PlannedRun], model: Model) -> dict[str, float]:
+    """Run each plan once; return the largest difference of its outputs to those of the first."""
+    outputs = {item.name: item.executor.run(**model.inputs) for item in runs}
+    first = outputs[runs[0].name]
+    return {
+        name: max(float(np.abs(a - b).max()) for a, b in zip(arrays, first, strict=True))
+        for name, arrays in outputs.items()
+    }
+
+
+def _remaining_time(num_rounds: int, say: Say) -> Callable[[int], None]:
+    begin = time.perf_counter()
+
+    def on_round(done: int) -> None:
+        passed = time.perf_counter() - begin
+        say(f"round {done} of {num_rounds}, {passed * (num_rounds - done) / done:.0f} s remain")
+
+    return on_round
+
+
+def _timeline(item: PlannedRun, comparison: Comparison) -> Timeline:
+    num_runs = _TIMELINE_NS // comparison.median_ns(item.name)
+    return item.executor.timeline(min(_MAX_TIMELINES, max(_MIN_TIMELINES, num_runs)))
+
+
+def _compared(item: PlannedRun, measured: Timeline) -> TimelineComparison:
+    placement = item.executable.placement
+    return compare(
+        placement.graph, placement.cluster, placement.plan, item.predicted.timeline, measured
+    )
+
+
+@dataclass(frozen=True)
+class _RowMaker:
+    """Makes the rows of one model."""
+
+    model: str
+    comparison: Comparison
+    measured_ns: Mapping[str, int]
+    pace: float
+
+    def row(self, item: PlannedRun, measured: Timeline, difference: float) -> Row:
+        """Return the row of one plan."""
+        placement = item.executable.placement
+        turns = self.comparison.counted_turns(item.name)
+        times = [turn.median_ns for turn in turns]
+        tasks = [step for step in _compared(item, measured).steps if step.resource]
+        task_error = weighted_error(
+            [step.predicted_ns for step in tasks], [step.measured_ns for step in tasks]
+        )
+        # A plan of one device is what the pace is taken from; its own error is that without it.
+        pace = 1.0 if item.kind == "single" else self.pace
+        hops = [turn.hop_ns for turn in turns if turn.hop_ns is not None]
+        return {
+            "model": self.model,
+            "plan": item.name,
+            "devices": list(placement.devices_used),
+            "predicted_ms": _ms(item.predicted.makespan_ns * pace),
+            "measured_ms": _ms(self.measured_ns[item.name]),
+            "predicted_peak_bytes": predicted_peak_bytes(item.executable),
+            "measured_peak_bytes": measured_peak_bytes(item.executor),
+            "predicted_low_ms": _ms(item.predicted.low_ns * pace),
+            "predicted_high_ms": _ms(item.predicted.high_ns * pace),
+            "pace": round(pace, 4),
+            "simulated_ms": _ms(placement.predicted_ns),
+            "kind": item.kind,
+            "tasks": len(placement.graph.tasks),
+            "task_error": None if task_error is None else round(task_error, 5),
+            "rounds_counted": len(turns),
+            "rounds_undisturbed": sum(turn.is_undisturbed for turn in turns),
+            "spread_ms": _ms((quantile(times, 0.75) - quantile(times, 0.25)) / 2),
+            "hop_ns": int(quantile(hops, 0.5)) if hops else None,
+            "others_cores": round(quantile([turn.others_cores for turn in turns], 0.5), 3),
+            "max_abs_diff": difference,
+        }
+
+
+def _explanation(
+    model: str,
+    runs: Sequence[PlannedRun],
+    measured_ns: Mapping[str, int],
+    timelines: Mapping[str, Timeline],
+) -> str:
+    """The plans with the largest errors, each with what makes the difference."""
+    errors = error_ratios(
+        [item.predicted.makespan_ns for item in runs],
+        [measured_ns[item.name] for item in runs],
+    )
+    worst = sorted(range(len(runs)), key=lambda index: (-abs(errors[index]), index))[:_WORST]
+    parts = []
+    for index in worst:
+        item = runs[index]
+        placement = item.executable.placement
+        parts.append(
+            f"{model}, {item.name}: error {100 * errors[index]:+.1f} % of "
+            f"{measured_ns[item.name] / 1e6:.3f} ms; in one run with clocks\n"
+            + partings_table(
+                placement.cluster,
+                partings(
+                    placement.graph,
+                    placement.cluster,
+                    placement.plan,
+                    item.predicted.timeline,
+                    timelines[item.name],
+                ),
+            )
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _ms(ns: float) -> float:
+    return round(ns / 1e6, 5)

@@ -1,0 +1,118 @@
+"""`bench profile`: measuring all distinct kernels of a network, against one stock build of it.
+
+Ours is everything from Relay to measured times: neutral passes, segments, lowering, code
+generation, linking, and each distinct kernel alone with warm and with cold caches, on one core.
+Stock is `relay.build` of the same network as TVM's own front end imports it. Neither counts the
+import. Each runs in a process of its own, one after the other, without a store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import tvm
+from tvm import relay
+
+from heteroplace import HeteroPlaceError
+from heteroplace.bench.models import load_model
+from heteroplace.bench.stock import (
+    build_stock,
+    cpu_seconds,
+    import_stock,
+    in_pass_context,
+    silence_tuning_hint,
+)
+from heteroplace.relay.extract import extract, neutral_module
+from heteroplace.relay.onnx_weights import light_model, light_model_names
+from heteroplace.relay.prepare import prepare
+from heteroplace.report.tables import format_table
+from heteroplace.run.local import local_cluster
+from heteroplace.run.profile.alone import COLD, HOT
+from heteroplace.run.profile.costs import profile_network
+from heteroplace.run.profile.options import ProfileOptions
+from heteroplace.tvm_bridge import llvm_cpu_target
+
+DEFAULT = "^resnet50$"
+"""What is measured without --only."""
+_ERROR_LINES = 3
+
+
+def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+    rows: list[dict[str, object]] = []
+    for name in filter(re.compile(only or DEFAULT).search, light_model_names()):
+        row: dict[str, object] = {"name": name}
+        for side in ("ours", "stock"):
+            say(f"{name}: {side}")
+            row |= _in_process(side, name)
+        for clock in ("wall", "cpu"):
+            ours, stock = float(row[f"{clock}_s"]), float(row[f"stock_{clock}_s"])  # type: ignore[arg-type]
+            row[f"{clock}_ratio"] = round(ours / stock, 3)
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Return the rows as text; times in seconds. A ratio below 1: profiling is the quicker one."""
+    columns = (
+        *("kernels", "measured", "wall_s", "cpu_s", "measure_s"),
+        *("stock_wall_s", "stock_cpu_s", "wall_ratio", "cpu_ratio"),
+    )
+    cells = [[str(row["name"]), *(str(row[key]) for key in columns)] for row in rows]
+    headers = [
+        *("network", "kernels", "measurements", "wall", "CPU", "of it measuring"),
+        *("stock wall", "stock CPU", "wall ratio", "CPU ratio"),
+    ]
+    return format_table(headers, cells, "<" + ">" * len(columns))
+
+
+def measure_ours(name: str) -> dict[str, float]:
+    """Profile a network on one core, in this process."""
+    model = load_model(name)
+    cluster = local_cluster(cores=local_cluster().devices[-1].cores[:1])
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    with in_pass_context():
+        bound = relay.build_module.bind_params_by_name(model.mod["main"], dict(model.params))
+        extraction = extract(prepare(tvm.IRModule.from_expr(bound)))
+        options = ProfileOptions(is_in_place=False, modes=(HOT, COLD))
+        found = profile_network(neutral_module(extraction), extraction.graph, cluster, options)
+    return {
+        "kernels": found.num_kernels,
+        "measured": found.num_measured,
+        "wall_s": round(time.perf_counter() - wall, 2),
+        "cpu_s": round(cpu_seconds() - cpu, 2),
+        "measure_s": round(found.measure_s, 2),
+    }
+
+
+def measure_stock(name: str) -> dict[str, float]:
+    """Build a network by stock TVM, in this process."""
+    mod, params = import_stock(light_model(name))
+    wall, cpu = time.perf_counter(), cpu_seconds()
+    build_stock(mod, params, llvm_cpu_target())
+    return {
+        "stock_wall_s": round(time.perf_counter() - wall, 2),
+        "stock_cpu_s": round(cpu_seconds() - cpu, 2),
+    }
+
+
+def _in_process(side: str, name: str) -> dict[str, float]:
+    """Measure in a fresh process; return what it printed."""
+    command = [sys.executable, "-m", "heteroplace.bench.profile", side, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = " / ".join(done.stderr.strip().splitlines()[-_ERROR_LINES:])
+        raise HeteroPlaceError(f"measuring {side} on {name} failed: {last}")
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+if __name__ == "__main__":
+    silence_tuning_hint()
+    measure = {"ours": measure_ours, "stock": measure_stock}[sys.argv[1]]
+    print(json.dumps(measure(sys.argv[2])))

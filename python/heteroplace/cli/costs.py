@@ -1,0 +1,316 @@
+"""`heteroplace costs ACTION`: the store of measured kernels, and predictions. Needs no TVM."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from heteroplace.cli import costs_cross_validate
+from heteroplace.costs.device_figures import device_figures_table
+from heteroplace.costs.measurement import MODES
+from heteroplace.costs.store import PATH_VARIABLE, CostStore, default_path
+from heteroplace.costs.store_file import load_rows, rows_to_json
+from heteroplace.costs.store_values import Note, Row, StoreFilter, date_seconds, date_text
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.model.json_reader import write_json
+from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.report.tables import format_table
+
+_HOW_TO_FILL = "measure with: heteroplace profile MODEL --cluster FILE"
+_UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_SHAPE = re.compile(r"float32(?=\[)")
+_ARCHITECTURE = re.compile(r"-(?:mcpu|arch)=(\S+)")
+_STANDARD_OUTPUT = "-"
+_SHAREABLE = ("target", "device", "threads", "batch", "mode")
+_LEFT_ALIGNED = ("op", "shapes (float32)", "target", "device", "mode")
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand `costs` with its own subcommands."""
+    parser = commands.add_parser(
+        "costs",
+        help="list, export, import or forget measured kernels; check predictions",
+        description="The store of measured kernels, which all models share, and what is predicted "
+        "where nothing was measured.",
+    )
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    listing = actions.add_parser(
+        "list", help="show what was measured", description="Show what was measured."
+    )
+    listing.add_argument(
+        "--notes", action="store_true", help="show what was measured of links and interference"
+    )
+    listing.add_argument("--json", action="store_true", help="print JSON, as `export` writes it")
+    _add_filters(listing)
+    listing.set_defaults(run=run_list)
+    export = actions.add_parser(
+        "export", help="write measurements to a file", description="Write measurements as JSON."
+    )
+    export.add_argument("file", metavar="FILE", help='JSON; "-" for standard output')
+    _add_filters(export)
+    export.set_defaults(run=run_export)
+    imports = actions.add_parser(
+        "import",
+        help="add the measurements in a file",
+        description="Add the measurements in a file, all or, if it has faults, none. Of two of "
+        "the same kernel the newer one stays.",
+    )
+    imports.add_argument("file", metavar="FILE", help="what `export` wrote (JSON)")
+    imports.set_defaults(run=run_import)
+    forget = actions.add_parser(
+        "forget", help="remove measurements", description="Remove measurements from the store."
+    )
+    _add_filters(forget)
+    forget.add_argument("--all", action="store_true", help="remove everything, also notes on links")
+    forget.add_argument("--dry-run", action="store_true", help="only say how many that would be")
+    forget.set_defaults(run=run_forget)
+    costs_cross_validate.add_command(actions)
+    devices = actions.add_parser(
+        "devices",
+        help="show the devices whose figures are known",
+        description="Show the devices that costs can be predicted for by name (the model of a "
+        "device in a cluster file), with their figures and where those are from.",
+    )
+    devices.set_defaults(run=lambda _: print(device_figures_table()))
+    for action in (listing, export, imports, forget):
+        action.add_argument(
+            "--store",
+            metavar="FILE",
+            help=f"the store; default: ${PATH_VARIABLE}, or in the user's data folder",
+        )
+
+
+def run_list(arguments: argparse.Namespace) -> None:
+    """Print a table and a summary, or JSON."""
+    only = _filter(arguments)
+    with _Opened(arguments.store) as opened:
+        rows = list(opened.rows(only))
+        notes = opened.notes(only)
+    if arguments.json:
+        json.dump(rows_to_json(rows, notes), sys.stdout, indent=1)
+        print()
+    elif arguments.notes:
+        print(_notes_table(notes) if notes else f"{opened.path}: no notes")
+    elif rows:
+        print(f"{_rows_table(rows)}\n\n{_summary(rows, notes, opened.path)}")
+    else:
+        print(opened.why_nothing())
+
+
+def run_export(arguments: argparse.Namespace) -> None:
+    """Write what the filters let through to a file, or to standard output."""
+    only = _filter(arguments)
+    with _Opened(arguments.store) as opened:
+        rows, notes = list(opened.rows(only)), opened.notes(only)
+    if not rows and not notes:
+        raise HeteroPlaceError(opened.why_nothing())
+    value = rows_to_json(rows, notes)
+    if arguments.file == _STANDARD_OUTPUT:
+        json.dump(value, sys.stdout, indent=1)
+        print()
+        return
+    folder = Path(arguments.file).parent
+    if not folder.is_dir():
+        raise HeteroPlaceError(
+            f"{arguments.file}: folder {str(folder)!r} does not exist; make it first"
+        )
+    write_json(value, arguments.file)
+    print(f"{arguments.file}: {_count(rows, notes)}")
+
+
+def run_import(arguments: argparse.Namespace) -> None:
+    """Add what a file holds; the store is made if it is not there."""
+    rows, notes = load_rows(arguments.file)
+    with CostStore(arguments.store) as store:
+        num_stored = store.add_many(rows, notes)
+    older = len(rows) - num_stored
+    rest = f"; {older} of them left out, the store has newer ones" if older else ""
+    print(f"{store.path}: read {_count(rows, notes)}{rest}")
+
+
+def run_forget(arguments: argparse.Namespace) -> None:
+    """Remove what the filters let through."""
+    only = _filter(arguments)
+    if only.is_empty != arguments.all:
+        raise HeteroPlaceError(
+            "forget: give a filter, such as --op or --older-than, or --all to remove everything"
+            if only.is_empty
+            else "forget: --all removes everything; leave it out, or the filters"
+        )
+    with _Opened(arguments.store) as opened:
+        if arguments.dry_run:
+            num_rows, num_notes = len(list(opened.rows(only))), len(opened.notes(only))
+        else:
+            num_rows, num_notes = opened.forget(only)
+    verb = "would remove" if arguments.dry_run else "removed"
+    notes = f" and {_plural(num_notes, 'note')}" if arguments.all else ""
+    print(f"{opened.path}: {verb} {_plural(num_rows, 'measurement')}{notes}")
+
+
+class _Opened:
+    """The store to look at; the default one is empty, and is not made, where it is not there."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = default_path() if path is None else Path(path)
+        is_there = path is not None or self.path.exists()
+        self._store = CostStore(self.path, is_made=False) if is_there else None
+        self._size = len(self._store) if self._store is not None else 0
+
+    def __enter__(self) -> _Opened:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def rows(self, only: StoreFilter) -> Sequence[Row]:
+        return list(self._store.rows(only)) if self._store is not None else []
+
+    def notes(self, only: StoreFilter) -> list[Note]:
+        """All notes; none if only some kernels are meant."""
+        return self._store.notes() if self._store is not None and only.is_empty else []
+
+    def why_nothing(self) -> str:
+        """Why there are no rows, and what to do."""
+        if self._size:
+            return f"{self.path}: the filters meet none of its {_plural(self._size, 'measurement')}"
+        return f"{self.path}: no kernel was measured yet; {_HOW_TO_FILL}"
+
+    def forget(self, only: StoreFilter) -> tuple[int, int]:
+        if self._store is None:
+            return 0, 0
+        return self._store.forget(only), self._store.forget_notes() if only.is_empty else 0
+
+
+def _add_filters(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("filters", "All that are given must be met.")
+    group.add_argument("--op", metavar="PATTERN", help="ops, e.g. 'nn.conv2d*'")
+    group.add_argument("--device", metavar="PATTERN", help="fingerprints, e.g. '*Xeon*'")
+    group.add_argument("--target", metavar="PATTERN", help="target strings, e.g. 'cuda*'")
+    group.add_argument("--mode", type=_mode, choices=MODES, help="how it was measured")
+    group.add_argument("--network", metavar="PATTERN", help="digests of networks")
+    group.add_argument("--batch", type=_number, metavar="N", help="items run together")
+    group.add_argument("--threads", type=_number, metavar="N", help="number of cores")
+    group.add_argument(
+        "--older-than", type=_age_s, metavar="AGE", help="e.g. 30d (units: s, min, h, d, w)"
+    )
+
+
+def _filter(arguments: argparse.Namespace) -> StoreFilter:
+    given = {
+        field.name: getattr(arguments, field.name)
+        for field in fields(StoreFilter)
+        if field.name != "measured_before"
+    }
+    age_s = arguments.older_than
+    before = None if age_s is None else date_text(time.time() - age_s)
+    return StoreFilter(**given, measured_before=before)
+
+
+def _mode(text: str) -> str:
+    """Also "in-place", which needs no quotes."""
+    return text.replace("-", " ")
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text!r}")
+    return int(text)
+
+
+def _age_s(text: str) -> int:
+    match = re.fullmatch(r"([0-9]{1,9}) ?([a-z]+)", text)
+    if match is None or match[2] not in _UNITS_S:
+        raise argparse.ArgumentTypeError(
+            f"expected an age such as 30d or 12h (units: {', '.join(_UNITS_S)}), got {text!r}"
+        )
+    age_s = int(match[1]) * _UNITS_S[match[2]]
+    if age_s > time.time():
+        raise argparse.ArgumentTypeError(f"expected an age since 1970, got {text!r}")
+    return age_s
+
+
+def _rows_table(rows: Sequence[Row]) -> str:
+    """The rows; a column in which all say the same is one line above the table instead."""
+    now = time.time()
+    columns = {
+        "op": [measured.op for _, measured in rows],
+        "shapes (float32)": [_SHAPE.sub("", measured.shapes) for _, measured in rows],
+        "target": [_short_target(key.target) for key, _ in rows],
+        "device": [key.device for key, _ in rows],
+        "threads": [str(key.threads) for key, _ in rows],
+        "batch": [str(key.batch) for key, _ in rows],
+        "mode": [key.mode for key, _ in rows],
+        "site": [str(key.site) if key.site >= 0 else "" for key, _ in rows],
+        "median": [format_ns(measured.wall_ns) for _, measured in rows],
+        "spread": [f"+-{format_ns(measured.spread_ns)}" for _, measured in rows],
+        "samples": [str(measured.num_samples) for _, measured in rows],
+        "age": [_age(measured.conditions.measured_at, now) for _, measured in rows],
+    }
+    if not any(columns["site"]):
+        del columns["site"]
+    shared = [name for name in _SHAREABLE if len(set(columns[name])) == 1]
+    line = ", ".join(f"{name} {columns.pop(name)[0]}" for name in shared)
+    align = "".join("<" if name in _LEFT_ALIGNED else ">" for name in columns)
+    table = format_table(list(columns), list(zip(*columns.values(), strict=True)), align)
+    return f"all with {line}:\n\n{table}" if shared else table
+
+
+def _notes_table(notes: Sequence[Note]) -> str:
+    now = time.time()
+    cells = [
+        [
+            note.kind,
+            note.subject,
+            note.quantity,
+            f"{note.value:.6g} {note.unit}".rstrip(),
+            _age(note.measured_at, now),
+            note.device,
+        ]
+        for note in notes
+    ]
+    return format_table(["kind", "of", "quantity", "value", "age", "device"], cells, "<<<>><")
+
+
+def _summary(rows: Sequence[Row], notes: Sequence[Note], path: Path) -> str:
+    now = time.time()
+    num_kernels = len({key.kernel for key, _ in rows})
+    num_devices = len({key.device for key, _ in rows})
+    dates = sorted((measured.conditions.measured_at for _, measured in rows), key=date_seconds)
+    oldest, newest = _age(dates[0], now), _age(dates[-1], now)
+    others = f"; {_plural(len(notes), 'note')} on links and interference (--notes)" if notes else ""
+    return (
+        f"{_plural(len(rows), 'measurement')} of {_plural(num_kernels, 'kernel')} on "
+        f"{_plural(num_devices, 'device')}, ages {newest} to {oldest}{others}; {path} "
+        f"({format_bytes(path.stat().st_size)})"
+    )
+
+
+def _count(rows: Sequence[Row], notes: Sequence[Note]) -> str:
+    text = _plural(len(rows), "measurement")
+    return f"{text} and {_plural(len(notes), 'note')}" if notes else text
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _short_target(target: str) -> str:
+    """The kind of a target and its processor: "llvm -keys=cpu -mcpu=x" ==> "llvm x"."""
+    found = _ARCHITECTURE.search(target)
+    return f"{target.split()[0]} {found[1]}" if found else target
+
+
+def _age(date: str, now: float) -> str:
+    """How long ago, in the largest unit of which it is at least two."""
+    age_s = now - date_seconds(date)
+    for unit, size_s in sorted(_UNITS_S.items(), key=lambda item: -item[1]):
+        if age_s >= 2 * size_s and unit != "w":
+            return f"{age_s / size_s:.0f} {unit}"
+    return f"{age_s:.0f} s" if age_s > -1 else "in the future"

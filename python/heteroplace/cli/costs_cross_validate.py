@@ -1,0 +1,71 @@
+"""`heteroplace costs cross-validate`: how far are predicted times off for the machine at hand?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from heteroplace.cli.place import read_costs
+from heteroplace.costs.cross_validation import (
+    Trial,
+    cross_validate,
+    cross_validation_table,
+)
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster_file import load_cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph_file import load_graph
+from heteroplace.report.tables import cost_sources_line
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand `cross-validate` to those of `costs`."""
+    parser = commands.add_parser(
+        "cross-validate",
+        help="predict what was measured, and compare",
+        description="Predict each measured device from the others, and each measured kernel from "
+        "the others of its device, by every method that applies; print the errors.",
+    )
+    parser.add_argument("--graph", required=True, metavar="FILE", help="task graph (JSON)")
+    parser.add_argument(
+        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
+    )
+    parser.add_argument(
+        "--costs", metavar="FILE", help="cost table (JSON); default: the times in the graph file"
+    )
+    parser.add_argument("--no-ops", action="store_true", help="leave out the errors by type of op")
+    parser.add_argument(
+        "--json", action="store_true", help="print every prediction as JSON, no tables"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Cross-validate and print."""
+    cluster, read = load_cluster(arguments.cluster), load_graph(arguments.graph)
+    costs = read_costs(arguments.costs, read, cluster)
+    validation = cross_validate(read.graph, cluster, costs)
+    if arguments.json:
+        value = {
+            "by_device": [_to_json(t, read.graph, cluster) for t in validation.by_device],
+            "by_kernel": [_to_json(t, read.graph, cluster) for t in validation.by_kernel],
+        }
+        json.dump(value, sys.stdout, indent=1)
+        print()
+        return
+    print(cost_sources_line(costs))
+    print()
+    per_op = not arguments.no_ops
+    print(cross_validation_table(read.graph, cluster, validation, per_op))
+
+
+def _to_json(trial: Trial, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
+    return {
+        "method": trial.method,
+        "task": graph.tasks[trial.task].name,
+        "device": cluster.devices[trial.device].name,
+        "op": trial.op,
+        "predicted_ns": round(trial.predicted_ns),
+        "measured_ns": trial.measured_ns,
+    }

@@ -1,0 +1,262 @@
+"""`heteroplace probe`: what is in this machine, as tables and as a cluster file.
+
+Reading what there is needs no TVM; measuring links does, as the executor makes the copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from heteroplace.costs.fingerprint import cpu_fingerprint, gpu_fingerprint_of
+from heteroplace.costs.link_report import CopyTimes, LinkReport, with_measured_links
+from heteroplace.costs.probe import machine_cluster
+from heteroplace.costs.probe_cpu import CpuInfo, parse_list, read_cpus
+from heteroplace.costs.probe_gpu import GpuInfo, read_gpus
+from heteroplace.errors import ArtifactError, HeteroPlaceError, MissingPackageError, MissingTVMError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster_file import load_cluster, save_cluster
+from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.report.tables import format_table
+from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
+
+NEAR_HOP_NS = 100
+"""A cache line goes from core to core in less than this where they share a cache."""
+_MAX_HOPS = 16
+_MEASURING = "heteroplace.run.probe_links"
+"""Imports TVM, so it is imported when it is asked for."""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand `probe`."""
+    parser = commands.add_parser(
+        "probe",
+        help="find out what is in this machine, and measure its links",
+        description="Find out what is in this machine, measure its links, and write it as a "
+        "cluster file.",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the cluster")
+    parser.add_argument("--force", action="store_true", help="overwrite FILE")
+    parser.add_argument(
+        "--cores",
+        type=_cores,
+        metavar="LIST",
+        help='cores to use, such as "0-3,8"; default: one hardware thread of every core',
+    )
+    parser.add_argument("--cpu-only", action="store_true", help="leave the GPUs out")
+    parser.add_argument(
+        "--cluster",
+        metavar="FILE|NAME",
+        help="measure the links of this cluster, rather than of all that is found",
+    )
+    parser.add_argument(
+        "--no-links",
+        action="store_true",
+        help="measure nothing (links are estimates); needs no TVM",
+    )
+    parser.add_argument("--quick", action="store_true", help="measure fewer and smaller copies")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print what is found and measured, and write the cluster."""
+    _check_options(arguments)
+    measuring = None if arguments.no_links else _measuring()
+    cpu = read_cpus()
+    gpus = () if arguments.cpu_only else read_gpus()
+    if arguments.cluster is None:
+        cluster = machine_cluster(cpu, gpus, llvm_cpu_target(), arguments.cores)
+    else:
+        cluster = load_cluster(arguments.cluster)
+    print(describe_cpu(cpu, cluster))
+    for gpu in gpus:
+        print(describe_gpu(gpu))
+    print("\n" + _device_table(cluster))
+    if measuring is not None:
+        cores = _used_cores(cluster)[:_MAX_HOPS]
+        for one, other, hop_ns in measuring.core_hops(cores):
+            print(describe_hop(one, other, hop_ns))
+        report = measuring.measure_links(
+            cluster, _say, measuring.QUICK if arguments.quick else measuring.LinkProbeOptions()
+        )
+        cluster = with_measured_links(cluster, report)
+        if report.links:
+            print("\n" + link_table(cluster, report))
+    elif cluster.links:
+        print("\n" + _estimate_table(cluster))
+    if arguments.output is not None:
+        save_cluster(cluster, arguments.output)
+        print(f"\nwritten: {arguments.output}")
+
+
+def describe_cpu(cpu: CpuInfo, cluster: Cluster) -> str:
+    """Return some lines about processors and memory, and what to know about them."""
+    num_cores, num_threads = len(cpu.first_threads), len(cpu.threads)
+    limit = " (the container's limit)" if cpu.is_limited else ""
+    lines = [
+        f"{cpu.model or 'unknown processor'}: {_count(cpu.num_sockets, 'socket')}, "
+        f"{_count(num_cores, 'core')}, {_count(num_threads, 'hardware thread')}, "
+        f"{_count(len(cpu.nodes), 'NUMA node')}, memory {format_bytes(cpu.memory_bytes)}{limit}",
+        f"fingerprint: {cpu_fingerprint([thread.number for thread in cpu.threads])}",
+    ]
+    if len(cpu.nodes) > 1:
+        lines += [
+            f"node {node.number}: {format_bytes(node.bytes)}, "
+            f"hardware threads {_ranges(node.threads)}"
+            for node in cpu.nodes
+        ]
+    used = _used_cores(cluster)
+    idle = [thread.number for thread in cpu.threads if thread.number not in used]
+    if idle and num_threads > num_cores:
+        lines.append(
+            f"note: hardware threads {_ranges(idle)} are left out, since two of one core slow "
+            f"each other down; --cores names others"
+        )
+    lines += [f"note: {warning}" for warning in cpu.warnings()]
+    return "\n".join(lines)
+
+
+def describe_gpu(gpu: GpuInfo) -> str:
+    """Return a line about a GPU."""
+    nvlink = ""
+    if gpu.nvlink_peers:
+        peers = ", ".join(f"cuda:{peer}" for peer in gpu.nvlink_peers)
+        nvlink = f", {_count(gpu.num_nvlinks, 'NVLink')} to {peers}"
+    return (
+        f"cuda:{gpu.index}: {gpu.name}, {format_bytes(gpu.memory_bytes)}, PCI Express "
+        f"{gpu.pcie_generation} x{gpu.pcie_width}{nvlink}\n"
+        f"fingerprint: {gpu_fingerprint_of(gpu)}"
+    )
+
+
+def describe_hop(one: int, other: int, hop_ns: int) -> str:
+    """Return a line about how near two cores are at the moment."""
+    verdict = (
+        "near neighbours"
+        if hop_ns < NEAR_HOP_NS
+        else "not near: on a shared machine this may pass; plans of many small copies are slower"
+    )
+    return f"cores {one} and {other}: {hop_ns} ns for a cache line, {verdict}"
+
+
+def link_table(cluster: Cluster, report: LinkReport) -> str:
+    """Return the measured links: a row each, and one for ordinary host memory where it differs."""
+    headers = ["link", "latency", "GB/s", "copy alone", "fit", "both ways", "channel"]
+    links = {(link.src, link.dst): link for link in cluster.links}
+    rows = []
+    for index, measured in enumerate(report.links):
+        link = links[measured.src, measured.dst]
+        duplex = report.duplex_ratio(index)
+        rows.append(
+            [
+                link.name,
+                *_line(measured.handed),
+                format_ns(measured.alone.latency_ns),
+                f"±{100 * measured.handed.error_ratio:.0f} %",
+                "" if duplex is None else f"{100 * duplex:.0f} %",
+                "own" if link.channel == link.name else link.channel,
+            ]
+        )
+        if measured.pageable is not None:
+            name = f"{link.name} (ordinary host memory)"
+            error = f"±{100 * measured.pageable.error_ratio:.0f} %"
+            rows.append([name, *_line(measured.pageable), "", error, "", ""])
+    legend = (
+        "latency: from producer to consumer, with the workers' wake-ups; copy alone: the latency "
+        "without them;\nfit: error of the line through the samples, which the file has all; both "
+        "ways: speed of both directions at once,\nof the sum of their speeds alone"
+    )
+    return format_table(headers, rows, "<>>>>><") + "\n" + legend
+
+
+def _estimate_table(cluster: Cluster) -> str:
+    rows = [
+        [link.name, format_ns(link.latency_ns), f"{link.bytes_per_second / 1e9:.1f}"]
+        for link in cluster.links
+    ]
+    table = format_table(["link", "latency", "GB/s"], rows, "<>>")
+    return f"{table}\nnothing is measured: this is what slots can carry at best, or what was given"
+
+
+def _device_table(cluster: Cluster) -> str:
+    rows = []
+    for device in cluster.devices:
+        memory = cluster.memories[device.memory]
+        place = (
+            f"cores {_ranges(device.cores)}" if device.cores else f"{device.kind}:{device.index}"
+        )
+        rows.append([device.name, place, memory.name, format_bytes(memory.bytes), device.target])
+    return format_table(["device", "where", "memory", "size", "target"], rows, "<<<><")
+
+
+def _line(times: CopyTimes) -> list[str]:
+    return [format_ns(times.latency_ns), f"{times.bytes_per_second / 1e9:.1f}"]
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    if arguments.cluster is not None and (arguments.cores is not None or arguments.cpu_only):
+        raise HeteroPlaceError(
+            "--cluster says which cores and GPUs there are; leave out --cores and --cpu-only"
+        )
+    path = arguments.output
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise ArtifactError(f"{path}: folder {path.parent} does not exist; make it first")
+    if path.exists() and not arguments.force:
+        raise ArtifactError(f"{path} exists already; give another name, or --force")
+
+
+def _measuring() -> Any:
+    """The module that measures.
+
+    Raises
+    ------
+    MissingPackageError
+        There is no TVM.
+    """
+    try:
+        require_tvm()
+    except MissingTVMError as err:
+        raise MissingPackageError(
+            f"links are measured by the executor, which needs TVM: {err}. Or give --no-links"
+        ) from err
+    return importlib.import_module(_MEASURING)
+
+
+def _cores(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(parse_list(text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of cores such as '0-3,8'") from None
+
+
+def _used_cores(cluster: Cluster) -> list[int]:
+    """Cores of the devices on this machine, each once, ascending."""
+    return sorted({core for device in cluster.devices if not device.host for core in device.cores})
+
+
+def _ranges(numbers: tuple[int, ...] | list[int]) -> str:
+    """Return numbers as the kernel writes them.
+
+    >>> _ranges([0, 1, 2, 8])
+    '0-2,8'
+    """
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and parts[-1][-1] == number - 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,383 @@
+"""`heteroplace profile`: an ONNX model and a cluster to measured costs. TVM is loaded when it runs.
+
+Everything measured goes into a store at once, so that a run that is interrupted can be repeated
+and measures only the rest, and another model only what is new in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import math
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+from heteroplace.costs.store import PATH_VARIABLE, CostStore
+from heteroplace.errors import FrontendError, HeteroPlaceError, MissingPackageError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cluster_file import load_cluster
+from heteroplace.model.cost_file import save_costs
+from heteroplace.model.graph_file import save_graph
+from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.report.tables import format_table
+from heteroplace.solve.sequential_placement import SEQUENTIAL_ORDERS
+from heteroplace.tvm_bridge import require_tvm
+
+_PROFILER = "heteroplace.cli.profile_model"
+_OPTIONS = "heteroplace.run.profile.options"
+_REMOTE = "heteroplace.run.profile.remote"
+_LARGEST = 10
+_TERMINAL_PERIOD_S = 0.1
+_LOG_PERIOD_S = 2.0
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand `profile`."""
+    parser = commands.add_parser(
+        "profile",
+        help="measure the kernels of a model on the devices of a cluster",
+        description="Measure what each task of a model takes on each device of a cluster. What "
+        "the store knows is not measured again.",
+    )
+    parser.add_argument("model", metavar="MODEL.onnx", help="the model")
+    parser.add_argument(
+        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the cost table (JSON)")
+    parser.add_argument(
+        "--graph-out",
+        metavar="FILE",
+        help="write the task graph (JSON), which `heteroplace place` takes with the cost table",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's data "
+        f"folder",
+    )
+    _add_measurements(parser)
+    parser.add_argument(
+        "--budget",
+        type=_seconds,
+        metavar="SECONDS",
+        help="time for measuring: fewer samples of each kernel; default: as many as needed",
+    )
+    parser.add_argument(
+        "--rpc",
+        type=_remote,
+        action="append",
+        default=[],
+        metavar="HOST=ADDRESS:PORT",
+        help="where TVM's RPC server of a host of the cluster is; may be repeated",
+    )
+    parser.add_argument(
+        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
+    parser.set_defaults(run=run)
+
+
+def _add_measurements(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is measured or predicted."""
+    parser.add_argument(
+        "--batch",
+        type=_batches,
+        default=(1,),
+        metavar="N,...",
+        help="numbers of items that run together; 1 is always measured",
+    )
+    parser.add_argument(
+        "--estimate-batch",
+        type=_batch,
+        metavar="N",
+        help="also estimate the costs of N items from batches of 1, 2 and 4",
+    )
+    parser.add_argument(
+        "--sequential",
+        choices=SEQUENTIAL_ORDERS,
+        metavar="ORDER",
+        help="also run the model over several devices, filled one after the other: for a model "
+        f"that no device can hold. ORDER: {', '.join(SEQUENTIAL_ORDERS)}",
+    )
+    parser.add_argument(
+        "--predict",
+        action="store_true",
+        help="predict the costs on devices that are not here from what is measured and from their "
+        "figures (see `heteroplace costs devices`)",
+    )
+    parser.add_argument(
+        "--interference",
+        action="store_true",
+        help="also measure how the tasks slow each other when several devices work",
+    )
+    parser.add_argument(
+        "--isolated",
+        action="store_true",
+        help="measure each distinct kernel alone, with warm and with cold caches, not in a run of "
+        "the whole network: quicker, shared between models, less exact",
+    )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Measure, write the files that were asked for, and print a summary.
+
+    Raises
+    ------
+    HeteroPlaceError
+        An input is wrong or missing, or an output could not be written: told before any work.
+    """
+    model = Path(arguments.model)
+    if not model.is_file():
+        raise FrontendError(f"{model}: there is no such file; give the path of an ONNX model")
+    for path in (arguments.output, arguments.graph_out):
+        _check_writable(path)
+    cluster = load_cluster(arguments.cluster)
+    require_tvm()
+    if importlib.util.find_spec("onnx") is None:
+        raise MissingPackageError(
+            "the package onnx, which reads models, is not installed; run: pip install onnx"
+        )
+    profiler, options = importlib.import_module(_PROFILER), importlib.import_module(_OPTIONS)
+    remote = importlib.import_module(_REMOTE)
+    is_shown = arguments.progress or sys.stderr.isatty()
+    line = StepLine(sys.stderr if is_shown else None)
+    with CostStore(arguments.store) as store:
+        chosen = options.ProfileOptions(
+            is_in_place=not arguments.isolated,
+            modes=("hot", "cold") if arguments.isolated else ("hot",),
+            store=store,
+            budget_s=arguments.budget,
+            on_step=line.step,
+            progress=line.say,
+        )
+        remotes = [remote.RemoteHost(*where) for where in arguments.rpc]
+        try:
+            extras = profiler.Extras(
+                predicts_absent=arguments.predict,
+                estimated_batch=arguments.estimate_batch,
+                sequential_order=arguments.sequential,
+                has_interference=arguments.interference,
+            )
+            found = profiler.profile_model(model, cluster, arguments.batch, chosen, remotes, extras)
+        except KeyboardInterrupt:
+            line.close()
+            print(f"what was measured is kept in {store.path}", file=sys.stderr)
+            raise
+        finally:
+            line.close()
+        path = store.path
+    if arguments.graph_out:
+        save_graph(found.graph, arguments.graph_out)
+    if arguments.output:
+        save_costs(found.costs, found.graph, cluster, arguments.output)
+    if arguments.json:
+        json.dump(_to_json(found, cluster), sys.stdout, indent=1)
+        print()
+        return
+    print(f"{_task_table(found, cluster)}\n\n{_summary(found, cluster, path)}")
+    for what, written in (("graph", arguments.graph_out), ("costs", arguments.output)):
+        if written:
+            print(f"{what}: {written}")
+
+
+class StepLine:
+    """Shows how far a profiling is: one line that is written over, or a line now and then.
+
+    Parameters
+    ----------
+    stream
+        Where to write; None: nowhere.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._is_terminal = stream is not None and stream.isatty()
+        self._shown_at = -math.inf
+
+    def say(self, text: str) -> None:
+        """Show a line about something long that begins."""
+        self._write(text)
+
+    def step(self, step: Any) -> None:
+        """Take a `heteroplace.run.profile.options.Step`."""
+        now = time.perf_counter()
+        period = _TERMINAL_PERIOD_S if self._is_terminal else _LOG_PERIOD_S
+        if step.name and now - self._shown_at >= period:
+            self._shown_at = now
+            self._write(describe_step(step.name, step.done, step.total, step.remaining_s))
+
+    def close(self) -> None:
+        """Wipe the line, so that other output can follow."""
+        if self._stream is not None and self._is_terminal:
+            print("\r\x1b[K", end="", file=self._stream, flush=True)
+
+    def _write(self, text: str) -> None:
+        if self._stream is not None:
+            begin, end = ("\r\x1b[K", "") if self._is_terminal else ("", "\n")
+            print(f"{begin}{text}", end=end, file=self._stream, flush=True)
+
+
+def describe_step(name: str, done: int, total: int, remaining_s: float | None) -> str:
+    """Return what is measured now as text.
+
+    >>> describe_step("nn.dense (hot) on cpu.0", 3, 40, 12.34)
+    '3 of 40, 12 s left: nn.dense (hot) on cpu.0'
+    """
+    left = "" if remaining_s is None else f", {remaining_s:.0f} s left"
+    return f"{done} of {total}{left}: {name}"
+
+
+def _task_table(found: Any, cluster: Cluster) -> str:
+    """The tasks that take longest on the device that is fastest for them."""
+    rows = found.costs.rows
+    names = [device.name for device in cluster.devices]
+
+    def fastest(task: int) -> int:
+        return min((cost.ns for cost in rows[task] if cost.ns is not None), default=0)
+
+    largest = sorted(range(len(rows)), key=lambda task: (-fastest(task), task))[:_LARGEST]
+    cells = []
+    for task in largest:
+        times = [
+            "-" if cost.ns is None else f"{format_ns(cost.ns)} +-{format_ns(cost.spread_ns)}"
+            for cost in rows[task]
+        ]
+        cells.append([found.graph.tasks[task].name, found.graph.tasks[task].op[:40], *times])
+    sums = [
+        format_ns(sum(row[index].ns or 0 for row in rows)) if rows else "-"
+        for index in range(len(names))
+    ]
+    cells.append([f"all {len(rows)}", "", *sums])
+    return format_table(["task", "op", *names], cells, "<<" + ">" * len(names))
+
+
+def _interference_text(found: Any, cluster: Cluster) -> str:
+    parts = [
+        f"{device.name} {found.slowdown[:, index].mean():.2f} times as slow"
+        for index, device in enumerate(cluster.devices)
+    ]
+    return (
+        f"beside other devices: {', '.join(parts)}; core to core {found.hop_ns} ns; what another "
+        f"core made costs {found.fetch_ns_per_byte:.3f} ns/B"
+    )
+
+
+def _summary(found: Any, cluster: Cluster, store: Path) -> str:
+    lines = []
+    for batch, profile in found.profiles.items():
+        of_batch = f"batch {batch}: " if len(found.profiles) > 1 else ""
+        dropped = f", {profile.num_dropped} disturbed samples" if profile.num_dropped else ""
+        lines.append(
+            f"{of_batch}{profile.num_kernels} distinct kernels; {profile.num_known} measurements "
+            f"known, {profile.num_measured} made in {profile.wall_s:.1f} s (measuring "
+            f"{profile.measure_s:.1f} s, waiting for the compiler {profile.compile_s:.1f} s"
+            f"{dropped})"
+        )
+    for name, num_bytes in found.estimated_peak_bytes.items():
+        lines.append(f"the estimated batch needs {format_bytes(num_bytes)} of memory on {name}")
+    if found.interference is not None:
+        lines.append(_interference_text(found.interference, cluster))
+    sources = ", ".join(f"{count} {source}" for source, count in found.sources().items())
+    lines.append(f"cells: {sources}")
+    lines.append(f"machine: {_conditions_text(found.measurements)}")
+    lines.append(f"store: {store}")
+    return "\n".join(lines)
+
+
+def _conditions(measurements: Mapping[Any, Any]) -> dict[str, Any]:
+    seen = [measurement.conditions for measurement in measurements.values()]
+    hops = sorted(each.hop_ns for each in seen if each.hop_ns is not None)
+    others = sorted(each.others_cores for each in seen)
+    return {
+        "first": min((each.measured_at for each in seen), default=None),
+        "last": max((each.measured_at for each in seen), default=None),
+        "tvm": sorted({each.tvm for each in seen}),
+        "median_hop_ns": hops[len(hops) // 2] if hops else None,
+        "median_others_cores": others[len(others) // 2] if others else None,
+    }
+
+
+def _conditions_text(measurements: Mapping[Any, Any]) -> str:
+    found = _conditions(measurements)
+    hop = found["median_hop_ns"]
+    parts = [f"measured {found['first']} to {found['last']}", f"TVM {', '.join(found['tvm'])}"]
+    parts.append("core to core unknown" if hop is None else f"core to core {hop} ns")
+    if found["median_others_cores"] is not None:
+        parts.append(f"others used {found['median_others_cores']:.1f} cores")
+    return ", ".join(parts)
+
+
+def _to_json(found: Any, cluster: Cluster) -> dict[str, object]:
+    return {
+        "batches": {
+            str(batch): {
+                "kernels": profile.num_kernels,
+                "known": profile.num_known,
+                "measured": profile.num_measured,
+                "dropped_samples": profile.num_dropped,
+                "wall_s": round(profile.wall_s, 3),
+                "compile_s": round(profile.compile_s, 3),
+                "measure_s": round(profile.measure_s, 3),
+            }
+            for batch, profile in found.profiles.items()
+        },
+        "estimated_peak_bytes": dict(found.estimated_peak_bytes),
+        "sources": found.sources(),
+        "conditions": _conditions(found.measurements),
+        "tasks": {
+            task.name: {
+                device.name: {"ns": cost.ns, "spread_ns": cost.spread_ns}
+                for device, cost in zip(cluster.devices, row, strict=True)
+            }
+            for task, row in zip(found.graph.tasks, found.costs.rows, strict=True)
+        },
+    }
+
+
+def _check_writable(path: str | None) -> None:
+    """Raise before the work if a file could not be written after it."""
+    if path is None:
+        return
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise HeteroPlaceError(f"{path}: folder {str(folder)!r} does not exist; make it first")
+    if Path(path).is_dir():
+        raise HeteroPlaceError(f"{path}: is a folder; give the name of a file")
+    if not os.access(folder, os.W_OK):
+        raise HeteroPlaceError(f"{path}: folder {str(folder)!r} cannot be written to")
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
+        raise argparse.ArgumentTypeError(f"expected numbers of items like 1,2,4, got {text!r}")
+    return tuple(sorted({1, *map(int, text.split(","))}))
+
+
+def _batch(text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"expected a number of items, got {text!r}")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
+    return value
+
+
+def _remote(text: str) -> tuple[str, str, int]:
+    found = re.fullmatch(r"([^=]+)=(.+):([0-9]+)", text)
+    if found is None or not 0 < int(found[3]) < 65536:
+        raise argparse.ArgumentTypeError(f"expected HOST=ADDRESS:PORT, got {text!r}")
+    return found[1], found[2], int(found[3])

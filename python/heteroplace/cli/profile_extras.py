@@ -1,0 +1,120 @@
+"""What `heteroplace profile` finds out beside the times of kernels. Loaded late: it needs TVM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from heteroplace.costs.fingerprint import device_fingerprint
+from heteroplace.costs.standard_evaluation import estimate_costs
+from heteroplace.costs.store_values import Note, date_text
+from heteroplace.errors import SolverError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, CostTable, table_from_rows
+from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.frontend import ImportedModel
+from heteroplace.run.batches import BatchMeasurement, measure_batches
+from heteroplace.run.profile.options import ProfileOptions
+from heteroplace.run.profile.subjects import find_subjects
+from heteroplace.simulate.interference import Interference
+
+SMALL_BATCHES = (1, 2, 4)
+"""From which a larger batch is estimated."""
+
+
+def estimate_batch(
+    imported: ImportedModel,
+    graph: TaskGraph,
+    cluster: Cluster,
+    large: int,
+    options: ProfileOptions,
+) -> tuple[CostTable, dict[str, int]]:
+    """Estimate the costs of a batch from small ones (Celeritas' Standard Evaluation, step 1).
+
+    Returns
+    -------
+    costs, peak_bytes
+        A table for one batch of `large` items, whose cells are "regressed", on every device in this
+        machine; and what the network needs there in memory, by the name of the device measured.
+
+    Raises
+    ------
+    SolverError
+        `large` is not above the small batches.
+    UnsupportedRelayError, LoweringError, InfeasibleError, CostMismatchError
+        See `measure_batches`.
+    """
+    if large <= SMALL_BATCHES[-1]:
+        raise SolverError(
+            f"a batch of {large} is not estimated but measured: use --batch {large}; larger than "
+            f"{SMALL_BATCHES[-1]} can be estimated"
+        )
+    say = options.progress or (lambda line: None)
+    found: list[BatchMeasurement] = []
+    peaks = {}
+    for subject in find_subjects(graph, cluster, (), options.skips_absent):
+        name = cluster.devices[subject.device].name
+        say(f"measuring batches {', '.join(map(str, SMALL_BATCHES))} on {name}")
+        measured = measure_batches(
+            imported.mod,
+            imported.params,
+            cluster,
+            subject.device,
+            SMALL_BATCHES,
+            large,
+            tuple(imported.inputs),
+        )
+        found.append(measured)
+        peaks[name] = measured.large_peak_bytes
+    large_graph = found[0].large_graph
+    tables = {
+        size: _known_cells([each.tables[size] for each in found], cluster) for size in SMALL_BATCHES
+    }
+    estimated = estimate_costs(large_graph, cluster, tables, large)
+    return table_from_rows(graph.digest(), cluster, estimated.rows), peaks
+
+
+def _known_cells(tables: list[CostTable], cluster: Cluster) -> CostTable:
+    """One table of what each of several tables knows."""
+    rows = tuple(
+        tuple(_known(of_device) for of_device in zip(*cells, strict=True))
+        for cells in zip(*(table.rows for table in tables), strict=True)
+    )
+    return table_from_rows(tables[0].graph_digest, cluster, rows)
+
+
+def _known(cells: Sequence[Cost]) -> Cost:
+    return next((cost for cost in cells if cost.source != "unknown"), cells[0])
+
+
+def interference_notes(
+    graph: TaskGraph, cluster: Cluster, interference: Interference
+) -> list[Note]:
+    """Return what was measured of interference as notes of the store, one device after the other.
+
+    Slowdowns are means over the tasks of the network; the scatter is that of the slowest tenth of
+    the runs of a task over its median.
+    """
+    now = date_text(time.time())
+    notes = []
+    for index, device in enumerate(cluster.devices):
+        figures = {
+            "slowdown beside other devices": float(np.mean(interference.slowdown[:, index])),
+            "slowdown beside copies": float(np.mean(interference.copy_slowdown[:, index])),
+            "slowest tenth": float(np.quantile(interference.scatter[index], 0.9)),
+        }
+        fingerprint = device_fingerprint(device)
+        subject = f"{device.name}, {graph.name}"
+        notes += [
+            Note("interference", subject, fingerprint, quantity, value, "", now)
+            for quantity, value in figures.items()
+        ]
+    for quantity, value, unit in (
+        ("hop", float(interference.hop_ns), "ns"),
+        ("fetch", interference.fetch_ns_per_byte, "ns/B"),
+    ):
+        fingerprint = device_fingerprint(cluster.devices[0])
+        notes.append(Note("interference", "cores", fingerprint, quantity, value, unit, now))
+    return notes

@@ -1,0 +1,162 @@
+"""An ONNX file and a cluster -> task graph and measured costs. Loaded late, as it needs TVM."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import tvm
+
+from heteroplace.cli.profile_extras import estimate_batch, interference_notes
+from heteroplace.costs.measurement import KernelKey, Measurement
+from heteroplace.costs.predict import predict_costs
+from heteroplace.errors import ClusterError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.extract import extract, neutral_module
+from heteroplace.relay.frontend import from_onnx
+from heteroplace.relay.prepare import prepare
+from heteroplace.relay.rebatch import rebatch
+from heteroplace.run.interference import measure_interference
+from heteroplace.run.profile.costs import (
+    Profile,
+    join_batches,
+    profile_network,
+    with_workspaces,
+)
+from heteroplace.run.profile.options import ProfileOptions
+from heteroplace.run.profile.remote import RemoteHost
+from heteroplace.run.sequential import measure_sequential
+from heteroplace.simulate.interference import Interference
+
+OPT_LEVEL = 3
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is found out beside the times of kernels."""
+
+    predicts_absent: bool = False
+    """Predict the costs on devices that cannot be measured on."""
+    estimated_batch: int | None = None
+    """A batch size whose costs are estimated from small ones (Standard Evaluation)."""
+    sequential_order: str | None = None
+    """Measure over several devices, filled in this order (`sequential_placement`)."""
+    has_interference: bool = False
+    """Measure how tasks disturb each other."""
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """What was found out about a model."""
+
+    graph: TaskGraph
+    costs: CostTable
+    profiles: dict[int, Profile]
+    """By batch size."""
+    interference: Interference | None = None
+    """None: not asked for."""
+    estimated_peak_bytes: Mapping[str, int] = field(default_factory=dict)
+    """What the estimated batch needs on each device that was measured, by its name."""
+
+    @property
+    def measurements(self) -> dict[KernelKey, Measurement]:
+        """Of all batch sizes."""
+        found: dict[KernelKey, Measurement] = {}
+        for profile in self.profiles.values():
+            found.update(profile.measurements)
+        return found
+
+    def sources(self) -> dict[str, int]:
+        """Return how many cells of the cost table come from where, e.g. "measured, in place"."""
+        counts: Counter[str] = Counter()
+        for row in self.costs.rows:
+            for cost in row:
+                is_explained = cost.source == "measured"
+                counts[f"{cost.source}, {cost.reason}" if is_explained else cost.source] += 1
+        return dict(counts)
+
+
+def profile_model(
+    path: Path,
+    cluster: Cluster,
+    batches: Sequence[int],
+    options: ProfileOptions,
+    remotes: Sequence[RemoteHost],
+    extras: Extras = Extras(),
+) -> ModelProfile:
+    """Import, optimise and cut a model, and measure its kernels on the devices of a cluster.
+
+    Parameters
+    ----------
+    batches
+        Batch sizes, ascending from 1; the model's inputs hold one item.
+
+    Raises
+    ------
+    FrontendError, UnsupportedRelayError
+        The file cannot be read, or the model cannot be placed, or not for several items at once.
+    ClusterError
+        `remotes` names a host on which no device of the cluster is.
+    MissingCostError, LoweringError, ExecutionError, CostStoreError
+        See `profile_network`.
+    InfeasibleError
+        A device is too small for what `extras` ask for.
+    """
+    _check_hosts(cluster, remotes)
+    logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
+    say = options.progress or (lambda line: None)
+    options = replace(options, skips_absent=extras.predicts_absent)
+    say(f"importing {path}")
+    imported = from_onnx(path)
+    with tvm.transform.PassContext(opt_level=OPT_LEVEL):
+        say("optimising the network")
+        extraction = extract(prepare(imported.bind_params()))
+        neutral = neutral_module(extraction)
+        say(f"lowering {len(extraction.graph.tasks)} tasks")
+        hosts = [remote.host for remote in remotes]
+        graph = with_workspaces(neutral, extraction.graph, cluster, hosts, options.skips_absent)
+        profiles = {}
+        for batch in batches:
+            module = neutral if batch == 1 else rebatch(neutral, batch)
+            chosen = replace(options, batch=batch, budget_s=_left_s(options, profiles))
+            profiles[batch] = profile_network(module, graph, cluster, chosen, remotes)
+        tables = {batch: each.costs for batch, each in profiles.items()}
+        if extras.sequential_order is not None:
+            say("measuring over several devices, one after the other")
+            found = measure_sequential(neutral, graph, cluster, tables[1], extras.sequential_order)
+            tables[1] = found.costs
+        peaks: dict[str, int] = {}
+        if extras.estimated_batch is not None:
+            large = extras.estimated_batch
+            tables[large], peaks = estimate_batch(imported, graph, cluster, large, options)
+        interference = None
+        if extras.has_interference:
+            interference = measure_interference(neutral, graph, cluster, say)
+            if options.store is not None:
+                options.store.add_many([], interference_notes(graph, cluster, interference))
+    costs = join_batches(graph, cluster, tables)
+    if extras.predicts_absent:
+        costs = predict_costs(graph, cluster, costs)
+    return ModelProfile(graph, costs, profiles, interference, peaks)
+
+
+def _left_s(options: ProfileOptions, profiles: dict[int, Profile]) -> float | None:
+    """The budget that earlier batch sizes have left."""
+    if options.budget_s is None:
+        return None
+    return max(0.0, options.budget_s - sum(profile.measure_s for profile in profiles.values()))
+
+
+def _check_hosts(cluster: Cluster, remotes: Sequence[RemoteHost]) -> None:
+    known = sorted({device.host for device in cluster.devices if device.host})
+    for remote in remotes:
+        if remote.host not in known:
+            raise ClusterError(
+                f"--rpc names host {remote.host!r}, on which cluster {cluster.name!r} has no "
+                f"device; its hosts: {', '.join(known) or 'none, all devices are in this machine'}"
+            )

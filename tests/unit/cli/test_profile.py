@@ -1,0 +1,61 @@
+"""`heteroplace profile` as far as it comes without TVM."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from tests.programs import run_python
+from tests.unit.test_import_without_tvm import HIDE_TVM
+
+from heteroplace.cli.profile import StepLine, describe_step
+
+HIDE = HIDE_TVM.replace('"tvm"', "HIDDEN")
+RUN = """
+from heteroplace.cli.main import main
+code = main(["profile", "model.onnx", "--cluster", "moirai-inter-server"])
+print(code, "tvm" in sys.modules)
+"""
+
+
+def profile_without(package: str, folder: Path) -> str:
+    """Exit code, whether TVM was loaded, and what stands on standard error."""
+    (folder / "model.onnx").write_bytes(b"")
+    start = f"import os\nos.chdir({str(folder)!r})\nHIDDEN = {package!r}\n"
+    catch = "import io\nsys.stderr = io.StringIO()\n"
+    return run_python(start + HIDE + catch + RUN + "print(sys.stderr.getvalue())", "-W", "error")
+
+
+def test_without_tvm_it_says_how_to_get_it(tmp_path: Path) -> None:
+    code, is_loaded, *words = profile_without("tvm", tmp_path).split()
+    assert (code, is_loaded) == ("5", "False")
+    assert "heteroplace.tvm_wheel install" in " ".join(words)
+
+
+def test_reading_the_arguments_needs_no_tvm() -> None:
+    program = (
+        "import sys\nfrom heteroplace.cli.main import make_parser\n"
+        "print(make_parser().parse_args(['profile', 'm', '--cluster', 'c']).batch)\n"
+        "print('tvm' in sys.modules)\n"
+    )
+    assert run_python(program).split("\n")[:2] == ["(1,)", "False"]
+
+
+def test_a_step_says_how_much_is_left() -> None:
+    assert describe_step("x on cpu.0", 0, 8, None) == "0 of 8: x on cpu.0"
+    assert describe_step("x on cpu.0", 4, 8, 3.6) == "4 of 8, 4 s left: x on cpu.0"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_one_line_is_written_over_and_wiped() -> None:
+    stream = Terminal()
+    line = StepLine(stream)
+    line.say("importing")
+    line.close()
+    assert stream.getvalue() == "\r\x1b[Kimporting\r\x1b[K"
