@@ -51,6 +51,7 @@ bench: setup
 	$(BIN)/python -m heteroplace.bench run
 	$(BIN)/python -m heteroplace.bench place
 	$(BIN)/python -m heteroplace.bench exact
+	$(BIN)/python -m heteroplace.bench prediction
 
 lint: setup
 	$(BIN)/python -m ruff check .

@@ -42,10 +42,16 @@ def _why_no_gpu() -> str | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in tests/relay and tests/gpu, and skip what this machine cannot run."""
+    """Mark what lies in tests/relay and tests/gpu, and skip what this machine cannot run.
+
+    Outside tests/unit, where tests of one file share what was compiled, a file stays on one worker
+    when several run tests at once.
+    """
     folders = {"relay": _TESTS / "relay", "gpu": _TESTS / "gpu"}
     reasons = {"relay": _why_no_relay(), "gpu": _why_no_gpu()}
     for item in items:
+        if _TESTS / "unit" not in item.path.parents:
+            item.add_marker(pytest.mark.xdist_group(str(item.path)))
         for mark, folder in folders.items():
             if folder in item.path.parents:
                 item.add_marker(mark)

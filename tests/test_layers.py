@@ -193,7 +193,7 @@ def test_the_package_is_found() -> None:
         ("extras/new.py", "", "extras has no layer"),
         ("solve/milp.py", "def f():\n    from ortools.sat import cp_model", None),
         ("relay/extract.py", "from heteroplace.tvm_bridge import require_tvm", None),
-        ("run/executor.py", "from heteroplace.run.measure import f\nimport tvm", None),
+        ("run/executor.py", "from heteroplace.run.profile.costs import f\nimport tvm", None),
         ("native/__init__.py", "from heteroplace import _core", None),
         ("bench/suites.py", "from heteroplace import Plan, HeteroPlace", None),
         ("__init__.py", "from heteroplace.hetero_place import HeteroPlace", None),

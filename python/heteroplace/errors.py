@@ -43,6 +43,10 @@ class CostMismatchError(HeteroPlaceError):
     """A cost table belongs to another graph or another cluster."""
 
 
+class CostStoreError(HeteroPlaceError):
+    """A store of measured costs is damaged, foreign or of another version, or cannot be written."""
+
+
 class InfeasibleError(HeteroPlaceError):
     """There is no plan: no placement satisfies the memory, link and pinning constraints."""
 

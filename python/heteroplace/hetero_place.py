@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 
@@ -17,8 +18,16 @@ import tvm
 from tvm import relay
 
 from heteroplace.codegen.executable import Executable, build_annotated
-from heteroplace.costs.analytic import estimate_costs
-from heteroplace.errors import ClusterError, LoweringError, PlanError, SolverError
+from heteroplace.costs.predict import predict_costs
+from heteroplace.costs.roofline import estimate_costs
+from heteroplace.costs.store import CostStore
+from heteroplace.errors import (
+    ClusterError,
+    CostMismatchError,
+    LoweringError,
+    PlanError,
+    SolverError,
+)
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.cost import CostTable
@@ -28,12 +37,16 @@ from heteroplace.model.placement import Placement
 from heteroplace.relay.annotate import annotate, read_placement
 from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
+from heteroplace.run.executor import missing_devices
+from heteroplace.run.interference import measure_interference
 from heteroplace.run.local import local_cluster
-from heteroplace.run.measure import Progress, measure_costs, with_workspaces
+from heteroplace.run.profile.costs import measure_costs, with_workspaces
+from heteroplace.run.profile.options import ProfileOptions, Progress
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve.expected import choose_expected
 from heteroplace.solve.placement import make_placement
 
-_MEASURED = ("measure", "isolated")
+_MEASURED = ("measure", "isolated", "predict")
 """Values of the option `costs` that run kernels on this machine."""
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
@@ -53,9 +66,15 @@ class HeteroPlaceOptions:
     """Seed of everything random in the solver."""
     costs: CostSource = "measure"
     """"measure": run the network on each device of this machine, with a clock around every kernel.
-    "isolated": run each distinct kernel alone, which is quicker and less exact. "estimate": from
-    sizes and the peak speeds in the cluster. Or a cost table, the path of one, or a function that
-    makes one."""
+    "isolated": run each distinct kernel alone, which is quicker and less exact. "predict": measure
+    on the devices that are here, and predict the others from that and from their figures, or the
+    known ones of their model (`heteroplace costs devices`). "estimate": from sizes and the peak
+    speeds in the cluster, or else those of known `model`s. Or a cost table, the path of one, or a
+    function that makes one."""
+    store: str | os.PathLike[str] | None = None
+    """Path of a store of measured kernels (`heteroplace.costs.store`): what it knows is not
+    measured again, and what is measured goes into it. None: all is measured, for this build alone.
+    """
     pin: Mapping[str, str] = field(default_factory=dict)
     """Pattern (`fnmatch`) of task names, ops or layers of the imported model -> name of the
     device that must run them."""
@@ -163,12 +182,20 @@ def place(
     neutral = neutral_module(extraction)
     if options.costs in _MEASURED:
         say(f"compiling {len(graph.tasks)} tasks")
-        graph = with_workspaces(neutral, graph, cluster)
+        skips_absent = options.costs == "predict"
+        graph = with_workspaces(neutral, graph, cluster, skips_absent=skips_absent)
+    elif isinstance(options.costs, (str, os.PathLike)) and options.costs != "estimate":
+        graph = _graph_of_file(options.costs, neutral, graph, cluster)
     extraction = replace(extraction, graph=graph)
     costs = _costs(neutral, graph, cluster, options)
     say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
     problem = Problem(graph, cluster, costs)
-    return extraction, make_placement(problem, solver.solve(problem, limits))
+    result = solver.solve(problem, limits)
+    if options.costs != "measure" or len(set(problem.native.placement(result.plan.steps))) == 1:
+        return extraction, make_placement(problem, result)
+    interference = measure_interference(neutral, graph, cluster, options.progress)
+    chosen, expected = choose_expected(problem, result, interference, limits.min_gain_ratio)
+    return extraction, make_placement(problem, chosen, expected)
 
 
 def _check_reachable(cluster: Cluster) -> None:
@@ -187,6 +214,23 @@ def _check_reachable(cluster: Cluster) -> None:
             )
 
 
+def _graph_of_file(
+    path: str | os.PathLike[str], neutral: tvm.IRModule, graph: TaskGraph, cluster: Cluster
+) -> TaskGraph:
+    """The graph that a cost file is for: `graph`, or what `heteroplace profile` makes of it.
+
+    That notes the scratch memory of compiled kernels, which only the machine it is for can tell.
+    """
+    try:
+        load_costs(path, graph, cluster)
+    except CostMismatchError:
+        names = [device.name for device in cluster.devices]
+        if missing_devices(cluster, names):
+            raise
+        return with_workspaces(neutral, graph, cluster)
+    return graph
+
+
 def _costs(
     neutral: tvm.IRModule, graph: TaskGraph, cluster: Cluster, options: HeteroPlaceOptions
 ) -> CostTable:
@@ -195,7 +239,11 @@ def _costs(
         source.check(graph, cluster)
         return source
     if source in _MEASURED:
-        return measure_costs(neutral, graph, cluster, options.progress, source == "measure")
+        with nullcontext() if options.store is None else CostStore(options.store) as store:
+            chosen = ProfileOptions(store=store, skips_absent=source == "predict")
+            is_in_place = source != "isolated"
+            table = measure_costs(neutral, graph, cluster, options.progress, is_in_place, chosen)
+        return predict_costs(graph, cluster, table) if source == "predict" else table
     if source == "estimate":
         return estimate_costs(graph, cluster)
     if isinstance(source, (str, os.PathLike)):
@@ -203,8 +251,8 @@ def _costs(
     table = source(graph, cluster) if callable(source) else source
     if not isinstance(table, CostTable):
         raise SolverError(
-            f"costs must be 'measure', 'isolated', 'estimate', a CostTable, the path of one, or a "
-            f"function (graph, cluster) that returns one; got {table!r}"
+            f"costs must be 'measure', 'isolated', 'predict', 'estimate', a CostTable, the path of "
+            f"one, or a function (graph, cluster) that returns one; got {table!r}"
         )
     table.check(graph, cluster)
     return table

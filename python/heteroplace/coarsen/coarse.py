@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from heteroplace.coarsen.levels import task_dag
 from heteroplace.errors import GraphError, InfeasibleError, PlanError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.cost import SOURCES_WITH_TIME, Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run, Step
 
@@ -71,7 +71,7 @@ class Coarsening:
             time = sums[batch][group][device]
             if isinstance(time, str):
                 return Cost.unsupported(time)
-            return Cost.estimated(time, f"sum over {len(self.members[group])} tasks")
+            return self._sum(costs, group, device, batch, time)
 
         return build_table(self.graph, cluster, cost, costs.batches)
 
@@ -109,6 +109,21 @@ class Coarsening:
                 steps.append(Copy(tensor, step.src, step.dst, step.route))
         reasons = tuple(plan.reasons[group] for group in self.group_of) if plan.reasons else ()
         return replace(plan, graph_digest=self.fine.digest(), steps=tuple(steps), reasons=reasons)
+
+    def _sum(self, costs: CostTable, group: int, device: int, batch: int, total_ns: int) -> Cost:
+        """The cost of a group that takes `total_ns`: as trustworthy as its least certain member."""
+        parts = [costs.cost(task, device, batch) for task in self.members[group]]
+        reason = f"sum over {len(parts)} tasks"
+        source = max((part.source for part in parts), key=SOURCES_WITH_TIME.index)
+        if source == "measured":
+            return Cost.measured(total_ns, sum(part.spread_ns for part in parts), reason)
+        errors = [(part.error, part.ns) for part in parts if part.ns]
+        error = 0.0
+        for relative, ns in errors:
+            if relative is None:
+                return Cost(total_ns, source, 0, reason)
+            error += relative * ns
+        return Cost(total_ns, source, 0, reason, error / total_ns if total_ns else None)
 
     def _sum_ns(self, costs: CostTable, group: int, device: int, batch: int) -> int | str:
         """Run time of a group, or why there is none."""

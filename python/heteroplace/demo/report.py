@@ -19,6 +19,7 @@ from heteroplace.report.tables import (
     device_table,
     format_table,
     headline,
+    memory_text,
     placement_table,
 )
 from heteroplace.simulate.simulator import simulate
@@ -32,7 +33,7 @@ def plan_headline(placement: Placement) -> str:
     return headline(
         placement.cluster,
         placement.plan,
-        placement.predicted_ns,
+        placement.expected_ns,
         placement.best_single,
         placement.bound_ns,
     )
@@ -89,7 +90,7 @@ def times_text(result: Study) -> str:
         predicted, devices = "", ""
         if name in result.executables:
             placement = result.executables[name].placement
-            predicted = format_ns(placement.predicted_ns)
+            predicted = format_ns(placement.expected_ns)
             devices = "+".join(placement.devices_used)
         rounds = comparison.rounds_ns(name)
         rows.append(
@@ -121,15 +122,17 @@ def verdict_text(result: Study, predicted_of: Timeline, measured: Timeline) -> s
     matched = compare(placement.graph, placement.cluster, placement.plan, predicted_of, measured)
     memory = result.executables[CHOSEN].lowered.memory_bytes
     one_memory = result.executables[single].lowered.memory_bytes
-    error = (placement.predicted_ns - chosen_ns) / chosen_ns
+    error = (placement.expected_ns - chosen_ns) / chosen_ns
     lines = [
-        f"measured {format_ns(chosen_ns)}, predicted {format_ns(placement.predicted_ns)} "
+        f"measured {format_ns(chosen_ns)}, predicted {format_ns(placement.expected_ns)} "
         f"({error:+.1%}), lower bound {format_ns(placement.bound_ns)}",
         f"best single device {single} {format_ns(single_ns)}: the plan takes "
         f"{comparison.ratio(CHOSEN, single):.2f} of it",
         f"copies between memories: {len(placement.plan.copies)}; memory "
         f"{format_bytes(sum(memory))}, on {single} alone {format_bytes(sum(one_memory))}",
     ]
+    executor = result.executors[CHOSEN]
+    lines.append(memory_text(placement.cluster, executor.predicted_memory, executor.memory()))
     if CORES in result.executables:
         first = result.single_names[0]
         used = "+".join(result.executables[CORES].placement.devices_used)
@@ -190,7 +193,7 @@ def summary_row(result: Study) -> dict[str, object]:
         "devices_used": list(placement.devices_used),
         "copies": len(placement.plan.copies),
         "bound_ms": _ms(placement.bound_ns),
-        "predicted_ms": _ms(placement.predicted_ns),
+        "predicted_ms": _ms(placement.expected_ns),
         "measured_ms": _ms(comparison.median_ns(CHOSEN)),
         "single_device_ms": {name: _ms(ns) for name, ns in singles.items()},
         "all_cores_ms": _ms(singles[most]),
@@ -206,7 +209,7 @@ def summary_row(result: Study) -> dict[str, object]:
         "predicted_single_device_ms": {name: _ms(ns) for name, ns in placement.singles},
         "cores_measured_ms": _median_ms(result, CORES),
         "cores_predicted_ms": (
-            _ms(result.executables[CORES].placement.predicted_ns)
+            _ms(result.executables[CORES].placement.expected_ns)
             if CORES in result.executables
             else None
         ),
@@ -238,7 +241,7 @@ def plan_row(name: str, placement: Placement) -> dict[str, object]:
         "tasks": len(placement.graph.tasks),
         "devices_used": list(placement.devices_used),
         "bound_ms": _ms(placement.bound_ns),
-        "predicted_ms": _ms(placement.predicted_ns),
+        "predicted_ms": _ms(placement.expected_ns),
         "predicted_single_device_ms": {device: _ms(ns) for device, ns in singles.items()},
     }
 

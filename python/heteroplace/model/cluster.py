@@ -63,7 +63,7 @@ class Device:
     launch_ns: int = 0
     """Fixed time to start one task, used by estimates."""
     model: str = ""
-    """What is printed on the box; for people only."""
+    """What is printed on the box. For people; estimates look up the peak speeds of known models."""
 
     @property
     def units(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
@@ -20,6 +21,14 @@ NO_TIME = -1
 """In `CostTable.ns`: the device cannot run the task."""
 UNKNOWN = -2
 """In `CostTable.ns`: nobody has said; using it is an error."""
+
+PREDICTED = ("scaled", "regressed", "roofline")
+"""Sources of times that nobody measured, the most trustworthy first: a time measured on another
+device or of an equal kernel, scaled (Habitat's wave scaling); fitted to other kernels of the same
+device; the larger of computing at peak speed and moving data at peak bandwidth."""
+SOURCES_WITH_TIME = ("measured", "given", *PREDICTED)
+"""From the most to the least trustworthy."""
+SOURCES_WITHOUT_TIME = ("unsupported", "unknown")
 
 MAX_NS = 2**63 - 1
 """Longest time that a table can hold: 292 years."""
@@ -32,21 +41,34 @@ class Cost:
     ns: int | None
     """Run time in nanoseconds; None: unsupported or unknown."""
     source: str
-    """"measured", "estimated", "given" (from a file), "unsupported" or "unknown"."""
+    """One of SOURCES_WITH_TIME ("given": from a file), "unsupported" or "unknown"."""
     spread_ns: int = 0
-    """Half of the interquartile range of the measurements; 0 if not measured."""
+    """Half of the interquartile range of the measurements; 0 if not measured or not known."""
     reason: str = ""
     """Why it is unsupported or unknown; otherwise how it was got."""
+    error: float | None = None
+    """Relative error to expect, e.g. 0.15: half of such times are within it. Measured: spread over
+    time. Predicted: from cross-validation. None: nothing is known about it."""
 
     @classmethod
     def measured(cls, ns: int, spread_ns: int = 0, reason: str = "") -> Cost:
         """A time that was measured on the device."""
-        return cls(ns, "measured", spread_ns, reason)
+        return cls(ns, "measured", spread_ns, reason, spread_error(ns, spread_ns))
 
     @classmethod
-    def estimated(cls, ns: int, reason: str = "") -> Cost:
+    def scaled(cls, ns: int, reason: str = "", error: float | None = None) -> Cost:
+        """A time that was measured of an equal kernel or on another device, and scaled."""
+        return cls(ns, "scaled", 0, reason, error)
+
+    @classmethod
+    def regressed(cls, ns: int, reason: str = "", error: float | None = None) -> Cost:
+        """A time from a model that was fitted to other kernels of the same device."""
+        return cls(ns, "regressed", 0, reason, error)
+
+    @classmethod
+    def roofline(cls, ns: int, reason: str = "", error: float | None = None) -> Cost:
         """A time that was computed from sizes and peak speeds."""
-        return cls(ns, "estimated", 0, reason)
+        return cls(ns, "roofline", 0, reason, error)
 
     @classmethod
     def given(cls, ns: int) -> Cost:
@@ -64,8 +86,24 @@ class Cost:
         return cls(None, "unknown")
 
 
-Detail = tuple[str, int, str]
-"""All of a Cost but its time: source, spread_ns, reason."""
+def spread_error(ns: int, spread_ns: int) -> float | None:
+    """Return the relative error of a measured time; None where no spread is known.
+
+    >>> spread_error(200, 3)
+    0.015
+    """
+    return spread_ns / ns if ns and spread_ns else None
+
+
+class Detail(NamedTuple):
+    """All of a Cost but its time."""
+
+    source: str
+    spread_ns: int = 0
+    reason: str = ""
+    error: float | None = None
+
+
 Rows = tuple[tuple[Cost, ...], ...]
 """[num_tasks][num_devices]"""
 
@@ -113,8 +151,7 @@ class CostTable:
         """Return one cell; raises MissingCostError if the table is not for that batch size."""
         position, cell = self._position(batch), task * self.num_devices + device
         ns = self.ns[position][cell]
-        source, spread_ns, reason = self.details[self.detail_ids[position][cell]]
-        return Cost(ns if ns >= 0 else None, source, spread_ns, reason)
+        return Cost(ns if ns >= 0 else None, *self.details[self.detail_ids[position][cell]])
 
     def run_ns(self, task: int, device: int, batch: int = 1) -> int | None:
         """Return the run time of `batch` items in ns, or None where the device cannot run it.
@@ -163,7 +200,7 @@ class TableBuilder:
 
     def add(self, cost: Cost) -> None:
         """Add the next cell; raises CostMismatchError for a time that 63 bits cannot hold."""
-        detail = (cost.source, cost.spread_ns, cost.reason)
+        detail = Detail(cost.source, cost.spread_ns, cost.reason, cost.error)
         if cost.ns is None:
             self._ns.append(UNKNOWN if cost.source == "unknown" else NO_TIME)
         elif cost.ns > MAX_NS:

@@ -1,24 +1,30 @@
 """Read and write cost tables as JSON, and turn run times that came with a graph into a table.
 
 A file names tasks and devices, and holds the digests of the graph and the cluster it was made for.
-Costs of larger batches stand in the optional field `batch_costs`, by the number of items.
+Costs of larger batches stand in the optional field `batch_costs`, by the number of items. Version 1
+knew one kind of predicted time, "estimated", which is read as "roofline".
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import cast
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import (
+    SOURCES_WITH_TIME,
+    SOURCES_WITHOUT_TIME,
     Cost,
     CostTable,
+    Detail,
     Rows,
     TableBuilder,
     check_digests,
     pinned_elsewhere,
+    spread_error,
     table_from_rows,
 )
 from heteroplace.model.graph import TaskGraph
@@ -27,15 +33,20 @@ from heteroplace.model.json_reader import (
     Faults,
     ObjectReader,
     a_count,
+    a_number,
     a_text,
     read_json,
     schema_version,
     write_json,
 )
 
-SCHEMA_VERSION = 1
-_WITH_TIME = ("measured", "estimated", "given")
-_WITHOUT_TIME = ("unsupported", "unknown")
+SCHEMA_VERSION = 2
+OLDEST_VERSION = 1
+_SOURCES = {
+    1: ("measured", "estimated", "given", *SOURCES_WITHOUT_TIME),
+    2: (*SOURCES_WITH_TIME, *SOURCES_WITHOUT_TIME),
+}
+"""What `source` may be, by version of the file."""
 _MAX_LISTED = 10
 _SAID_IMPOSSIBLE = Cost.unsupported("the given times say so")
 
@@ -63,7 +74,7 @@ def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTa
     builder = TableBuilder(graph.digest(), cluster)
     flat = _plain_times(graph, names, times)
     if flat is not None:
-        builder.add_times(flat, ("given", 0, ""))
+        builder.add_times(flat, Detail("given"))
         return builder.finalize()
     missing: list[str] = []
     for task in graph.tasks:
@@ -155,7 +166,7 @@ def costs_from_json(
     """Return the table that a parsed JSON value describes; raises as `load_costs`."""
     faults = Faults(source, CostMismatchError)
     root = ObjectReader(value, "$", faults)
-    schema_version(root, SCHEMA_VERSION)
+    version = schema_version(root, SCHEMA_VERSION, OLDEST_VERSION)
     root.optional("graph", a_text, "")
     root.optional("cluster", a_text, "")
     graph_digest = root.required("graph_digest", a_text, "")
@@ -166,8 +177,11 @@ def costs_from_json(
     faults.check()
     # Before the rows are read: those of another graph would only give a heap of unknown names.
     check_digests(graph, cluster, graph_digest, cluster_digest)
-    table = _read_rows(rows, graph, cluster)
-    batch_tables = {batch: _read_rows(larger[batch], graph, cluster) for batch in sorted(larger)}
+    sources = _SOURCES[version]
+    table = _read_rows(rows, graph, cluster, sources)
+    batch_tables = {
+        batch: _read_rows(larger[batch], graph, cluster, sources) for batch in sorted(larger)
+    }
     faults.check()
     return table_from_rows(graph_digest, cluster, table, batch_tables)
 
@@ -185,11 +199,15 @@ def _batch_entries(root: ObjectReader) -> dict[int, ObjectReader]:
     return entries
 
 
-def _read_rows(rows: ObjectReader, graph: TaskGraph, cluster: Cluster) -> Rows:
+def _read_rows(
+    rows: ObjectReader, graph: TaskGraph, cluster: Cluster, sources: tuple[str, ...]
+) -> Rows:
     table = []
     for task in graph.tasks:
         row = rows.entry(task.name)
-        table.append(tuple(_read_cost(row.entry(device.name)) for device in cluster.devices))
+        table.append(
+            tuple(_read_cost(row.entry(device.name), sources) for device in cluster.devices)
+        )
         row.finish()
     rows.finish()
     return tuple(table)
@@ -213,22 +231,31 @@ def _cost_to_json(cost: Cost) -> dict[str, object]:
         value["spread_ns"] = cost.spread_ns
     if cost.reason:
         value["reason"] = cost.reason
+    # A measured time's error follows from its spread.
+    if cost.error is not None and cost.source != "measured":
+        value["error"] = cost.error
     return value
 
 
-def _read_cost(reader: ObjectReader) -> Cost:
-    source = reader.required("source", _source, "unknown")
-    read_ns = reader.required if source in _WITH_TIME else reader.optional
-    ns = read_ns("ns", a_count, None)
-    if source in _WITHOUT_TIME and ns is not None:
+def _read_cost(reader: ObjectReader, sources: tuple[str, ...]) -> Cost:
+    source = reader.required("source", _one_of(sources), "unknown")
+    has_time = source not in SOURCES_WITHOUT_TIME
+    ns = (reader.required if has_time else reader.optional)("ns", a_count, None)
+    if not has_time and ns is not None:
         reader.faults.add(f"{reader.path}.ns", f"a cost that is {source} has no time")
     spread_ns = reader.optional("spread_ns", a_count, 0)
     reason = reader.optional("reason", a_text, "")
+    error = reader.optional("error", a_number, None)
     reader.finish()
-    return Cost(ns, source, spread_ns, reason)
+    if source == "measured" and ns is not None:
+        error = spread_error(ns, spread_ns)
+    return Cost(ns, "roofline" if source == "estimated" else source, spread_ns, reason, error)
 
 
-def _source(value: object) -> str:
-    if value not in (*_WITH_TIME, *_WITHOUT_TIME):
-        raise ValueError(f"one of {', '.join((*_WITH_TIME, *_WITHOUT_TIME))}")
-    return str(value)
+def _one_of(sources: tuple[str, ...]) -> Callable[[object], str]:
+    def convert(value: object) -> str:
+        if value not in sources:
+            raise ValueError(f"one of {', '.join(sources)}")
+        return str(value)
+
+    return convert

@@ -176,15 +176,23 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def schema_version(reader: ObjectReader, expected: int) -> None:
-    """Read the keys that every file has: `schema_version` (checked) and `$schema` (for editors)."""
+def schema_version(reader: ObjectReader, newest: int, oldest: int | None = None) -> int:
+    """Read the keys that every file has: `schema_version` and `$schema` (for editors).
+
+    Returns the version; one outside `oldest` (by default `newest`) to `newest` is a fault, and then
+    `newest` is returned.
+    """
     reader.optional("$schema", a_text, "")
-    version = reader.required("schema_version", an_integer, expected)
-    if version != expected:
-        reader.faults.add(
-            f"{reader.path}.schema_version",
-            f"this file is of version {version}, and heteroplace reads version {expected}",
-        )
+    version = reader.required("schema_version", an_integer, newest)
+    oldest = newest if oldest is None else oldest
+    if oldest <= version <= newest:
+        return version
+    known = f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
+    reader.faults.add(
+        f"{reader.path}.schema_version",
+        f"this file is of version {version}, and heteroplace reads {known}",
+    )
+    return newest
 
 
 def a_text(value: object) -> str:

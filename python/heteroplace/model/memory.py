@@ -11,10 +11,28 @@ has the same rule in `src/model/memory_use.cc`; a property test compares them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """What one memory holds while a compiled program runs, predicted or measured."""
+
+    weights_bytes: int
+    """Constants, in the layouts of the kernels that read them."""
+    values_bytes: int
+    """The arena of all other tensors, inputs and outputs among them."""
+    workspace_bytes: int
+    """Scratch memory of the kernels, for all cores together."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it: the peak, as nothing is given back between runs."""
+        return self.weights_bytes + self.values_bytes + self.workspace_bytes
 
 
 def memory_use(

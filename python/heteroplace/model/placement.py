@@ -6,7 +6,7 @@ This is what travels with an annotated module and inside a compiled file.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
@@ -18,8 +18,19 @@ from heteroplace.model.graph_file import graph_from_json, graph_to_json
 from heteroplace.model.plan import Plan
 from heteroplace.model.plan_file import plan_from_json, plan_to_json
 
-PLACEMENT_VERSION = 1
+PLACEMENT_VERSION = 2
 """Version of the JSON form."""
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """How long a plan is expected to run, disturbed as its tasks disturb each other."""
+
+    median_ns: int
+    low_ns: int
+    """A tenth of all runs are quicker."""
+    high_ns: int
+    """A tenth of all runs are slower."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,13 @@ class Placement:
     """What the solver compared: name and simulated makespan; None: found no plan."""
     singles: tuple[tuple[str, int], ...] = ()
     """Simulated makespan with everything on one device, for each device that can run all tasks."""
+    expected: RunTime | None = None
+    """With interference (`heteroplace.simulate.expect`); None: it was not measured."""
+
+    @property
+    def expected_ns(self) -> int:
+        """The best prediction of a run there is: the expected median, else the simulated time."""
+        return self.predicted_ns if self.expected is None else self.expected.median_ns
 
     @property
     def gap_ratio(self) -> float:
@@ -70,6 +88,7 @@ class Placement:
                 "bound_ns": self.bound_ns,
                 "candidates": [list(candidate) for candidate in self.candidates],
                 "singles": [list(single) for single in self.singles],
+                "expected_ns": None if self.expected is None else list(astuple(self.expected)),
             }
         )
 
@@ -98,8 +117,12 @@ class Placement:
             candidates = tuple((str(name), ns) for name, ns in value["candidates"])
             singles = tuple((str(name), int(ns)) for name, ns in value["singles"])
             predicted_ns, bound_ns = int(value["predicted_ns"]), int(value["bound_ns"])
+            times = value["expected_ns"]
+            expected = None if times is None else RunTime(*(int(ns) for ns in times))
         except (KeyError, TypeError, ValueError) as err:
             raise PlanError(
                 f"{source}: not a placement that heteroplace wrote ({err}); place the model again"
             ) from err
-        return cls(graph, cluster, costs, plan, predicted_ns, bound_ns, candidates, singles)
+        return cls(
+            graph, cluster, costs, plan, predicted_ns, bound_ns, candidates, singles, expected
+        )

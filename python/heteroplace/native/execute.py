@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heteroplace import _core  # type: ignore[attr-defined, unused-ignore]
+from heteroplace.model.memory import MemoryUse
 
 
 class PortSpec(NamedTuple):
@@ -85,7 +86,23 @@ class Executor:
             for queue, position, step, kernel in self._core.instructions()
         )
         self.queues: tuple[str, ...] = tuple(self._core.queues())
-        self.arena_bytes: dict[str, int] = dict(self._core.arena_bytes())
+
+    def memory_bytes(self) -> dict[str, MemoryUse]:
+        """Return what the executor holds in each space, by name, after the runs so far.
+
+        Arenas and constants are there from the start. Workspace is what the kernels have really
+        used so far, core by core; what GPU kernels take from TVM's pool is not in it, nor is that
+        of a module in memory.
+
+        Raises
+        ------
+        ExecutionError
+            A run is going on.
+        """
+        return {
+            name: MemoryUse(weights, arena, workspace)
+            for name, arena, weights, workspace in self._core.memory_bytes()
+        }
 
     def set_input(self, name: str, array: npt.NDArray[Any]) -> None:
         """Copy an array into an input, where it stays until it is set again.
@@ -151,8 +168,63 @@ class Executor:
         -------
         Median ns of each element of `instructions`.
         """
-        medians: npt.NDArray[np.int64] = self._core.profile(num_runs)
+        medians: npt.NDArray[np.int64] = np.median(self.profile_runs(num_runs), axis=0).astype(
+            np.int64
+        )
         return medians
+
+    def profile_cpu(self, num_runs: int) -> npt.NDArray[np.int64]:
+        """Measure the processor time of every instruction in place, over several runs.
+
+        Returns
+        -------
+        Median ns of each element of `instructions`, of the thread of its queue; what the reading
+        of the clock takes is subtracted. The spinning of a worker that helps is part of it.
+
+        Raises
+        ------
+        ExecutionError
+            The program has an asynchronous queue.
+        """
+        medians: npt.NDArray[np.int64] = self._core.profile_cpu(num_runs)
+        return medians
+
+    def sample(
+        self, num_samples: int, num_calls: int, is_cold: bool = False
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Measure the only kernel call of the program, over and over.
+
+        Parameters
+        ----------
+        num_samples, num_calls
+            How many samples, and of how many calls each consists.
+        is_cold
+            Before each call all its arguments (weights and results too) are dropped from the caches
+            of all cores, which is not counted in its time. Its code and scratch memory stay.
+
+        Returns
+        -------
+        Wall ns and processor ns (all workers' threads; 0 on an asynchronous queue) of each sample,
+        of all its calls together.
+
+        Raises
+        ------
+        ExecutionError
+            The program has more calls than one, an input has no value, the kernel failed, or the
+            caches of an asynchronous device should be emptied.
+        """
+        walls, cpus = self._core.sample(num_samples, num_calls, is_cold)
+        return walls, cpus
+
+    def profile_runs(self, num_runs: int) -> npt.NDArray[np.int64]:
+        """Measure every instruction in place, in each of several runs.
+
+        Returns
+        -------
+        ns, [num_runs, num_instructions]; instructions as in `instructions`.
+        """
+        durations: npt.NDArray[np.int64] = self._core.profile(num_runs).reshape(-1, num_runs).T
+        return durations
 
     def benchmark(self, num_runs: int) -> npt.NDArray[np.int64]:
         """Run several times in a row, each started by the worker that ended the last.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heteroplace.errors import PlanError
@@ -12,6 +10,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_ns
+from heteroplace.report.accuracy import spearman
 from heteroplace.report.steps import step_name, step_times
 from heteroplace.report.tables import format_table
 
@@ -116,34 +115,3 @@ def comparison_table(comparison: Comparison, max_rows: int = 20) -> str:
     if comparison.missing:
         lines.append(f"{len(comparison.missing)} steps are missing in one of the timelines")
     return "\n".join(line for line in lines if line)
-
-
-def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """Return the rank correlation of two equally long sequences; equal values share their rank.
-
-    None if it is undefined: fewer than two values, or all values of one side equal.
-
-    >>> spearman([1, 2, 3], [10, 20, 15])
-    0.5
-    """
-    ranks = _ranks(left), _ranks(right)
-    mean = (len(left) + 1) / 2
-    covariance = sum((a - mean) * (b - mean) for a, b in zip(*ranks, strict=True))
-    squares = [sum((rank - mean) ** 2 for rank in side) for side in ranks]
-    if not squares[0] or not squares[1]:
-        return None
-    return covariance / math.sqrt(squares[0] * squares[1])
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=lambda index: values[index])
-    ranks = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
-            end += 1
-        for position in range(start, end):
-            ranks[order[position]] = (start + 1 + end) / 2
-        start = end
-    return ranks

@@ -159,6 +159,18 @@ def test_cost_of_a_group_is_the_sum_and_unsupported_where_a_member_is() -> None:
     assert table.rows[0][0].reason == "task 'b' is unsupported on device 0"
 
 
+def test_cost_of_a_group_is_as_certain_as_its_least_certain_member() -> None:
+    graph = lettered("ab bc")
+    rows = (Cost.measured(300, 6), Cost.scaled(100, "", 0.3), Cost.roofline(50))
+    costs = build_table(graph, PAIR, lambda task, device: rows[task] if device == 0 else rows[0])
+    table = coarsen(graph, [(0, 1), (2,)]).project_costs(costs, PAIR)
+    assert table.rows[0][1] == Cost.measured(600, 12, "sum over 2 tasks")
+    # (300 * 2 % + 100 * 30 %) / 400
+    assert table.rows[0][0] == Cost(400, "scaled", 0, "sum over 2 tasks", 0.09)
+    assert table.rows[1][0].error is None
+    assert table.rows[1][0].source == "roofline"
+
+
 def test_cost_of_a_group_is_summed_for_each_batch_size() -> None:
     graph = lettered("ab bc")
     costs = build_table(

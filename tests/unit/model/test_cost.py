@@ -9,6 +9,7 @@ from heteroplace.model.cost import (
     NO_TIME,
     UNKNOWN,
     Cost,
+    Detail,
     TableBuilder,
     build_table,
     table_from_rows,
@@ -53,7 +54,10 @@ def test_one_batch_calls_with_task_and_device(graph):
 
 
 def test_columns_hold_times_and_marks(graph):
-    rows = ((Cost.given(7), Cost.unknown()), (Cost.unsupported("no"), Cost.estimated(9)))
+    rows = (
+        (Cost.given(7), Cost.unknown()),
+        (Cost.unsupported("no"), Cost.roofline(9, "peak", 0.5)),
+    )
     table = table_from_rows(graph.digest(), CLUSTER, rows)
     assert list(table.ns[0]) == [7, UNKNOWN, NO_TIME, 9]
     assert table.rows == rows
@@ -78,10 +82,26 @@ def test_times_beyond_63_bits_are_refused(graph):
     with pytest.raises(CostMismatchError, match="a run time of 9223372036854775808 ns"):
         build_table(graph, CLUSTER, lambda *_: Cost.given(MAX_NS + 1))
     with pytest.raises(CostMismatchError, match="check its unit"):
-        TableBuilder(graph.digest(), CLUSTER).add_times([0, MAX_NS + 1], ("given", 0, ""))
+        TableBuilder(graph.digest(), CLUSTER).add_times([0, MAX_NS + 1], Detail("given"))
 
 
 def test_a_graph_without_tasks_has_empty_columns():
     graph = TaskGraphBuilder("empty").finalize([])
     table = build_table(graph, CLUSTER, lambda *_: Cost.given(1), (1, 2))
     assert (table.num_tasks, table.rows, table.rows_of(2)) == (0, (), ())
+
+
+def test_the_error_of_a_measured_time_is_its_spread():
+    assert Cost.measured(200, 3).error == 0.015
+    assert Cost.measured(0, 3).error is None
+    assert Cost.measured(200).error is None
+    assert Cost.scaled(5, "x", 0.1) == Cost(5, "scaled", 0, "x", 0.1)
+    assert Cost.regressed(5).error is None
+
+
+def test_200_000_cells_share_their_details(graph):
+    builder = TableBuilder(graph.digest(), CLUSTER)
+    builder.add_times(range(200_000), Detail("scaled", 0, "x", 0.25))
+    table = builder.finalize()
+    assert len(table.details) == 1
+    assert table.cost(99_999, 1) == Cost.scaled(199_999, "x", 0.25)

@@ -246,7 +246,10 @@ def test_times_of_unknown_tasks_are_refused():
 
 COSTS = st.one_of(
     st.builds(Cost.measured, st.integers(0, 10**15), st.integers(0, 99), st.text(max_size=3)),
-    st.builds(Cost.estimated, st.integers(0, 10**15), st.text(max_size=3)),
+    *(
+        st.builds(make, st.integers(0, 10**15), st.text(max_size=3), st.none() | st.floats(0, 9))
+        for make in (Cost.scaled, Cost.regressed, Cost.roofline)
+    ),
     st.builds(Cost.given, st.integers(0, 10**15)),
     st.builds(Cost.unsupported, st.text(max_size=3)),
     st.builds(Cost.unknown),
@@ -304,12 +307,49 @@ def test_all_faults_of_a_cost_file_are_reported_at_once(read):
     with pytest.raises(CostMismatchError) as fault:
         costs_from_json(value, read.graph, CLUSTER)
     text = str(fault.value)
-    assert "$.costs.a.cpu.source: expected one of measured, estimated, given, uns" in text
+    assert "$.costs.a.cpu.source: expected one of measured, given, scaled, regressed, roo" in text
     assert '$.costs.a.gpu: the key "ns" is missing' in text
     assert "$.costs.b.gpu.ns: a cost that is unsupported has no time" in text
     assert '$.costs: the key "c" is missing' in text
     assert '$.costs: unknown key "d"' in text
     assert not VALIDATORS["costs"].is_valid(value)
+
+
+def test_files_of_version_1_are_read_with_estimates_as_rooflines(read):
+    value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
+    value["schema_version"] = 1
+    value["costs"]["a"]["cpu"] = {"source": "estimated", "ns": 4, "reason": "peaks"}
+    value["costs"]["a"]["gpu"] = {"source": "measured", "ns": 10, "spread_ns": 1}
+    table = costs_from_json(value, read.graph, CLUSTER)
+    assert table.rows[0] == (Cost.roofline(4, "peaks"), Cost.measured(10, 1))
+    value["costs"]["a"]["cpu"] = {"source": "scaled", "ns": 4}
+    with pytest.raises(CostMismatchError, match="expected one of measured, estimated, given"):
+        costs_from_json(value, read.graph, CLUSTER)
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_cost_files_of_other_versions_are_refused(read, version):
+    value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
+    assert value["schema_version"] == 2
+    value["schema_version"] = version
+    with pytest.raises(CostMismatchError, match=f"version {version}, and .* versions 1 to 2"):
+        costs_from_json(value, read.graph, CLUSTER)
+
+
+def test_estimates_are_of_version_1_only(read):
+    value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
+    value["costs"]["a"]["cpu"] = {"source": "estimated", "ns": 4}
+    assert not VALIDATORS["costs"].is_valid(value)
+    with pytest.raises(CostMismatchError, match="expected one of measured, given, scaled"):
+        costs_from_json(value, read.graph, CLUSTER)
+
+
+def test_a_negative_error_is_refused(read):
+    value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
+    value["costs"]["a"]["cpu"] = {"source": "scaled", "ns": 4, "error": -0.1}
+    assert not VALIDATORS["costs"].is_valid(value)
+    with pytest.raises(CostMismatchError, match=r"costs.a.cpu.error: expected a number >= 0"):
+        costs_from_json(value, read.graph, CLUSTER)
 
 
 def make_plan(graph):

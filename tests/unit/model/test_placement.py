@@ -86,7 +86,7 @@ def test_a_missing_field_is_a_typed_error(field: str) -> None:
         Placement.from_json(json.dumps(value))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "null", "{", '{"placement_version": 1}'])
+@pytest.mark.parametrize("text", ["", "[]", "3", "null", "{", '{"placement_version": 2}'])
 def test_other_json_is_a_typed_error(text: str) -> None:
     with pytest.raises(PlanError, match="not a placement that heteroplace wrote"):
         Placement.from_json(text)

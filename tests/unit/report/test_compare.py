@@ -1,12 +1,10 @@
 """Predicted against measured."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from heteroplace.errors import PlanError
 from heteroplace.model.timeline import Span, Timeline
-from heteroplace.report.compare import compare, comparison_table, spearman
+from heteroplace.report.compare import compare, comparison_table
 
 
 def test_steps_are_matched_and_missing_ones_named(graph, cluster, plan, predicted, measured):
@@ -44,28 +42,3 @@ def test_nothing_measured_has_no_ratio(graph, cluster, plan, predicted):
 def test_timeline_of_another_plan_is_refused(graph, cluster, plan, predicted):
     with pytest.raises(PlanError, match="a timeline has step 9, but the plan has 5 steps"):
         compare(graph, cluster, plan, predicted, Timeline((Span(9, "cpu", 0, 1),), "measured"))
-
-
-def test_ties_share_their_rank():
-    # Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: 4.5 / sqrt(4.5 * 5).
-    assert spearman([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
-
-
-def test_constant_side_has_no_correlation():
-    assert spearman([1, 1], [1, 2]) is None
-    assert spearman([], []) is None
-
-
-@given(st.lists(st.integers(-50, 50), min_size=2, max_size=20, unique=True), st.randoms())
-def test_correlation_only_depends_on_order(values, random):
-    cubes = [value**3 for value in values]
-    assert spearman(values, cubes) == pytest.approx(1)
-    assert spearman(values, [-cube for cube in cubes]) == pytest.approx(-1)
-    other = list(values)
-    random.shuffle(other)
-    # Without ties the textbook formula holds.
-    ranks = [{v: r for r, v in enumerate(sorted(values))}[v] for v in values]
-    others = [{v: r for r, v in enumerate(sorted(values))}[v] for v in other]
-    n = len(values)
-    squares = sum((a - b) ** 2 for a, b in zip(ranks, others, strict=True))
-    assert spearman(values, other) == pytest.approx(1 - 6 * squares / (n * (n * n - 1)))

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.model.units import format_bytes, format_ns
@@ -10,9 +12,11 @@ from heteroplace.report.tables import (
     Candidate,
     candidates_table,
     channel_table,
+    cost_sources_line,
     device_table,
     format_table,
     headline,
+    memory_text,
     placement_table,
 )
 
@@ -30,6 +34,21 @@ def test_placement_has_one_row_per_task(graph, cluster, plan, predicted):
         "b     nn.b       gpu     3.10 us   500 ns  faster there",
         "c     nn.c       cpu     1.00 us  2.00 us  no copy",
     ]
+
+
+def test_memories_in_use_have_a_line_each_with_parts_and_what_was_measured(cluster):
+    predicted = [MemoryUse(0, 0, 0) for _ in cluster.memories]
+    assert memory_text(cluster, predicted) == ""
+    predicted[0] = MemoryUse(3 * 2**20, 2**20, 2**19)
+    name = cluster.memories[0].name
+    expected = (
+        f"memory {name}: predicted {format_bytes(9 * 2**19)} (weights {format_bytes(3 * 2**20)}, "
+        f"values {format_bytes(2**20)}, scratch {format_bytes(2**19)})"
+    )
+    assert memory_text(cluster, predicted) == expected
+    measured = {name: MemoryUse(3 * 2**20, 2**20, 0)}
+    told = f"{expected}, measured {format_bytes(4 * 2**20)}"
+    assert memory_text(cluster, predicted, measured) == told
 
 
 def test_long_placement_groups_neighbours_on_one_device(cluster):
@@ -137,3 +156,27 @@ def test_numbers_for_people():
         "1.0 KiB",
         "1.0 TiB",
     ]
+
+
+def sources_line(costs, cluster):
+    builder = TaskGraphBuilder("many")
+    for index in range(len(costs) // 2):
+        builder.add_task(Task(f"t{index}", "op"), [])
+    graph = builder.finalize([])
+    table = build_table(graph, cluster, lambda task, device: costs[2 * task + device])
+    return cost_sources_line(table)
+
+
+def test_cost_sources_are_shares_of_the_times_there_are(cluster):
+    costs = [Cost.measured(9, 1)] * 12 + [Cost.unsupported("no")]
+    costs += [Cost.scaled(5, "", 0.1), Cost.scaled(5, "", 0.14), Cost.scaled(5, "", 0.3)]
+    assert sources_line(costs, cluster) == "costs: 80 % measured, 20 % scaled (error about 14 %)"
+
+
+def test_cost_sources_without_an_error_say_so(cluster):
+    costs = [Cost.given(1), Cost.roofline(2), Cost.regressed(1, "", 0.02), Cost.unknown()]
+    assert sources_line(costs, cluster) == (
+        "costs: 25 % given, 25 % regressed (error about 2 %), 25 % roofline (error unknown), "
+        "25 % unknown"
+    )
+    assert sources_line([], cluster) == "costs: none"
