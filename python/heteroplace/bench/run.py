@@ -47,6 +47,7 @@ def row_of(result: Study) -> dict[str, object]:
         "devices_used": list(placement.devices_used),
         "chosen_ms": _ms(comparison.median_ns(CHOSEN)),
         "predicted_ms": _ms(placement.expected_ns),
+        "simulated_ms": _ms(placement.predicted_ns),
         "bound_ms": _ms(placement.bound_ns),
         "one_device_ms": _ms(comparison.median_ns(first)),
         "all_cores_ms": _ms(comparison.median_ns(last)),
@@ -70,6 +71,7 @@ def table(rows: list[dict[str, object]]) -> str:
     columns = {
         "chosen_ms": "chosen",
         "predicted_ms": "predicted",
+        "simulated_ms": "simulated",
         "bound_ms": "bound",
         "all_cores_ms": "all cores",
         "stock_all_threads_ms": "stock",

@@ -24,7 +24,12 @@ from heteroplace.model.plan_file import save_plan
 from heteroplace.model.units import format_bytes
 from heteroplace.relay.annotate import read_placement
 from heteroplace.relay.frontend import from_onnx
-from heteroplace.report.tables import cost_sources_line, device_table, headline, placement_table
+from heteroplace.report.tables import (
+    cost_sources_line,
+    device_table,
+    placement_headline,
+    placement_table,
+)
 from heteroplace.simulate.simulator import simulate
 
 
@@ -137,7 +142,7 @@ def summary(placement: Placement) -> str:
     tables = (
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
-        headline(cluster, plan, placement.expected_ns, placement.best_single, placement.bound_ns),
+        placement_headline(placement),
         cost_sources_line(costs),
     )
     return "\n\n".join(tables)

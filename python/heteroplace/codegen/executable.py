@@ -23,7 +23,7 @@ from heteroplace.relay.annotate import read_placement, strip_annotations
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
-    headline,
+    placement_headline,
     memory_text,
     placement_table,
 )
@@ -60,13 +60,7 @@ class Executable:
         timeline = simulate(graph, cluster, placement.costs, plan)
         return "\n\n".join(
             [
-                headline(
-                    cluster,
-                    plan,
-                    placement.predicted_ns,
-                    placement.best_single,
-                    placement.bound_ns,
-                ),
+                placement_headline(placement),
                 device_table(graph, cluster, plan, timeline),
                 memory_text(cluster, self.memory),
                 placement_table(graph, cluster, plan, timeline, max_rows),

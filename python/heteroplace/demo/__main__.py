@@ -27,7 +27,6 @@ from heteroplace.bench.study import (
 )
 from heteroplace.demo.console import Screen
 from heteroplace.demo.report import (
-    plan_headline,
     plan_row,
     plan_text,
     summary_row,
@@ -37,6 +36,7 @@ from heteroplace.demo.report import (
     write_summary,
     write_timelines,
 )
+from heteroplace.report.tables import placement_headline
 from heteroplace.run.local import local_cluster
 from heteroplace.simulate.simulator import simulate
 
@@ -121,7 +121,7 @@ def run_demo(
         names_allowed = plan_names(cluster)[CHOSEN]
         screen.step(f"placing {len(prepared.extraction.graph.tasks)} tasks")
         placement = place_on(prepared, names_allowed, time_limit_s).placement
-        screen.print(f"\n{plan_headline(placement)}")
+        screen.print(f"\n{placement_headline(placement)}")
         placed_rows.append(plan_row(prepared.model.name, placement))
     write_summary(rows, placed_rows, folder / "summary.json")
     screen.print(f"\nall figures: {folder / 'summary.json'}")
@@ -155,10 +155,10 @@ def show(result: Study, folder: Path, screen: Screen) -> None:
     predicted = simulate(placement.graph, placement.cluster, placement.costs, placement.plan)
     write_timelines(placement, measured, trace)
     write_placement(placement, full)
-    screen.print(f"\n{plan_headline(placement)}")
+    screen.print(f"\n{placement_headline(placement)}")
     if CORES in result.executables:
         cores = result.executables[CORES].placement
-        screen.print(f"without the device of all cores: {plan_headline(cores)}")
+        screen.print(f"without the device of all cores: {placement_headline(cores)}")
     screen.print(f"\n{plan_text(placement, full)}")
     screen.print(f"\n{times_text(result)}")
     screen.print(f"\n{verdict_text(result, predicted, measured)}")

@@ -10,6 +10,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import PREDICTED, SOURCES_WITH_TIME, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import MemoryUse
+from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_bytes, format_ns
@@ -198,29 +199,50 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
     return format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
 
 
+def placement_headline(placement: Placement) -> str:
+    """Return the `headline` of a placement: what its run is expected to take comes first."""
+    return headline(
+        placement.cluster,
+        placement.plan,
+        placement.predicted_ns,
+        placement.best_single,
+        placement.bound_ns,
+        placement.expected_ns,
+    )
+
+
 def headline(
     cluster: Cluster,
     plan: Plan,
     makespan_ns: int,
     best_single: tuple[str, int] | None = None,
     bound_ns: int | None = None,
+    expected_ns: int | None = None,
 ) -> str:
     """Return one line: what is predicted, where, against the best device alone and the bound.
 
     Parameters
     ----------
+    makespan_ns : int
+        Simulated, as the times of single devices and the bound are.
     best_single : (device name, ns), optional
         The fastest device that runs everything; None: no device can, or it is not known.
     bound_ns : int, optional
         Lower bound of the makespan; None: none is known.
+    expected_ns : int, optional
+        Run time with interference, which is then what is predicted; the gap stays that of the
+        simulated time, which the line says too. None: it is not known.
     """
     used = dict.fromkeys(step.device for step in plan.steps if isinstance(step, Run))
     names = [cluster.devices[device].name for device in sorted(used)]
+    predicted = format_ns(makespan_ns if expected_ns is None else expected_ns)
     notes = []
+    if expected_ns not in (None, makespan_ns):
+        notes.append(f"simulated without interference {format_ns(makespan_ns)}")
     if len(names) == 1:
-        text = f"one device is best: everything on {names[0]}, predicted {format_ns(makespan_ns)}"
+        text = f"one device is best: everything on {names[0]}, predicted {predicted}"
     else:
-        text = f"predicted {format_ns(makespan_ns)} on {'+'.join(names) or 'nothing'}"
+        text = f"predicted {predicted} on {'+'.join(names) or 'nothing'}"
         if best_single is None:
             notes.append("no device alone can run everything")
         else:
