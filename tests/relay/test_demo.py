@@ -17,7 +17,8 @@ from heteroplace.demo.__main__ import main, run_demo
 from heteroplace.demo.console import Screen
 
 KEYS = {
-    "name", "tasks", "devices_used", "copies", "bound_ms", "simulated_ms", "predicted_ms", "measured_ms",
+    "name", "tasks", "devices_used", "copies", "bound_ms", "simulated_ms",
+    "predicted_ms", "measured_ms",
     "single_device_ms", "all_cores_ms", "stock_all_threads_ms", "core_hop_ns", "stock_tvm_ms",
     "onnxruntime_ms", "max_abs_diff_tvm", "compile_s", "stock_compile_s",
 }  # fmt: skip

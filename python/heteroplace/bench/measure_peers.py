@@ -105,26 +105,24 @@ class Comparison:
         return [turn for name in self.turns for turn in self.counted_turns(name)]
 
 
-def balanced_ns(comparison: Comparison) -> dict[str, int]:
-    """Return the time of each plan, without what the machine did to all plans of a round alike.
+def balanced_rounds(comparison: Comparison) -> dict[str, tuple[float, ...]]:
+    """Return for each name the ns of its rounds that count, without what was done to all alike.
 
-    A round's factor is the median, over the plans, of the time in it over the plan's median; each
-    time is divided by the factor of its round before the median over the rounds that count.
+    A round's factor is the median, over the names, of the time in it over the name's median; each
+    time is divided by the factor of its round.
     """
     medians = {name: comparison.median_ns(name) for name in comparison.turns}
-    counted = {name: set(comparison.counted(name)) for name in comparison.turns}
-    factors: dict[int, float] = {}
-    for index in set().union(*counted.values()):
-        ratios = [
+    counted = {name: comparison.counted(name) for name in comparison.turns}
+    factors = {
+        index: statistics.median(
             comparison.turns[name][index].median_ns / medians[name]
             for name in comparison.turns
             if index in counted[name]
-        ]
-        factors[index] = statistics.median(ratios)
-    return {
-        name: round(
-            statistics.median(turns[index].median_ns / factors[index] for index in counted[name])
         )
+        for index in set().union(*counted.values())
+    }
+    return {
+        name: tuple(turns[index].median_ns / factors[index] for index in counted[name])
         for name, turns in comparison.turns.items()
     }
 

@@ -1,18 +1,8 @@
 """`bench prediction`: what was promised for a plan, beside what its run takes.
 
 A network is compiled once. Random plans, the plans of all solvers and those of one device are
-written over the same kernels and weights, loaded into this process, and run in turns. A row has the
-keys
-
-    model, plan, devices, predicted_ms, measured_ms, predicted_peak_bytes, measured_peak_bytes
-
-and predicted_low_ms and predicted_high_ms (a tenth of the runs is expected below and above),
-pace (see `pace_of`; predicted times are at this pace),
-simulated_ms (the makespan that solvers minimise: no interference, no scatter), kind ("random",
-"solver" or "single"), tasks, task_error (weighted error of the tasks' times within the plan),
-rounds_counted and of these rounds_undisturbed, spread_ms (half of the interquartile range of the
-rounds), hop_ns and others_cores (the machine in the turns that count), max_abs_diff (of the
-outputs, to those of the model's first plan). Bytes are summed over the memories.
+written over the same kernels and weights, loaded into this process, and run in turns. What a row
+has, `prediction_rows` says.
 """
 
 from __future__ import annotations
@@ -20,15 +10,16 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from heteroplace import Executable, Executor
-from heteroplace.bench.measure_peers import Comparison, balanced_ns, compare_timers
+from heteroplace import Executor
+from heteroplace.bench.measure_peers import Comparison, balanced_rounds, compare_timers
 from heteroplace.bench.models import Model, load_model, model_names
 from heteroplace.bench.place import PlaceOptions, default_solvers
 from heteroplace.bench.prediction_options import DEFAULT_MODELS, PredictionOptions
+from heteroplace.bench.prediction_rows import PlannedRun, Row, RowMaker
 from heteroplace.bench.prediction_table import prediction_table, scatter_svg
 from heteroplace.bench.random_plans import random_plans
 from heteroplace.bench.stock import in_pass_context, silence_tuning_hint
@@ -40,9 +31,7 @@ from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.timeline import Timeline
 from heteroplace.relay.extract import neutral_module
-from heteroplace.report.accuracy import error_ratios, quantile, weighted_error
-from heteroplace.report.compare import Comparison as TimelineComparison
-from heteroplace.report.compare import compare
+from heteroplace.report.accuracy import error_ratios, quantile
 from heteroplace.report.partings import partings, partings_table
 from heteroplace.run.interference import measure_interference
 from heteroplace.run.local import local_cluster
@@ -52,7 +41,6 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
 from heteroplace.solve.single import single_plan
 
-Row = dict[str, object]
 Say = Callable[[str], None]
 
 _WORST = 3
@@ -62,22 +50,6 @@ _MIN_RUNS = 1
 _TIMELINE_NS = 200_000_000
 _MIN_TIMELINES, _MAX_TIMELINES = 3, 15
 """A plan is run with clocks about so long, within these limits."""
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """A plan with its prediction, ready to run."""
-
-    kind: str
-    """"random", "solver" or "single"."""
-    executable: Executable
-    executor: Executor
-    predicted: Expectation
-
-    @property
-    def name(self) -> str:
-        """What made the plan."""
-        return self.executable.placement.plan.origin
 
 
 def run(options: PredictionOptions, say: Say) -> list[Row]:
@@ -144,11 +116,12 @@ def predict_model(
     say("running every plan with clocks")
     timelines = {item.name: _timeline(item, comparison) for item in runs}
     runs = predict_by_state(prepared, runs, comparison, say)
-    measured_ns = balanced_ns(comparison)
+    rounds_ns = balanced_rounds(comparison)
+    measured_ns = {name: round(quantile(values, 0.5)) for name, values in rounds_ns.items()}
     pace = pace_of(runs, measured_ns)
     if options.explain:
         print(_explanation(model.name, runs, measured_ns, timelines))
-    of_runs = _RowMaker(model.name, comparison, measured_ns, pace)
+    of_runs = RowMaker(model.name, comparison, rounds_ns, pace)
     return [of_runs.row(item, timelines[item.name], differences[item.name]) for item in runs]
 
 
@@ -261,16 +234,6 @@ def prediction(prepared: Prepared, plan: Plan) -> Expectation:
     return expect(graph, prepared.cluster, prepared.costs, plan, prepared.interference)
 
 
-def predicted_peak_bytes(executable: Executable) -> int:
-    """Return the memory that a plan is said to need, over all memories."""
-    return sum(use.total_bytes for use in executable.memory)
-
-
-def measured_peak_bytes(executor: Executor) -> int:
-    """Return the memory that a program held in its runs: weights, values and scratch memory."""
-    return sum(use.total_bytes for use in executor.memory().values())
-
-
 def _output_differences(runs: Sequence[PlannedRun], model: Model) -> dict[str, float]:
     """Run each plan once; return the largest difference of its outputs to those of the first."""
     outputs = {item.name: item.executor.run(**model.inputs) for item in runs}
@@ -294,58 +257,6 @@ def _remaining_time(num_rounds: int, say: Say) -> Callable[[int], None]:
 def _timeline(item: PlannedRun, comparison: Comparison) -> Timeline:
     num_runs = _TIMELINE_NS // comparison.median_ns(item.name)
     return item.executor.timeline(min(_MAX_TIMELINES, max(_MIN_TIMELINES, num_runs)))
-
-
-def _compared(item: PlannedRun, measured: Timeline) -> TimelineComparison:
-    placement = item.executable.placement
-    return compare(
-        placement.graph, placement.cluster, placement.plan, item.predicted.timeline, measured
-    )
-
-
-@dataclass(frozen=True)
-class _RowMaker:
-    """Makes the rows of one model."""
-
-    model: str
-    comparison: Comparison
-    measured_ns: Mapping[str, int]
-    pace: float
-
-    def row(self, item: PlannedRun, measured: Timeline, difference: float) -> Row:
-        """Return the row of one plan."""
-        placement = item.executable.placement
-        turns = self.comparison.counted_turns(item.name)
-        times = [turn.median_ns for turn in turns]
-        tasks = [step for step in _compared(item, measured).steps if step.resource]
-        task_error = weighted_error(
-            [step.predicted_ns for step in tasks], [step.measured_ns for step in tasks]
-        )
-        # A plan of one device is what the pace is taken from; its own error is that without it.
-        pace = 1.0 if item.kind == "single" else self.pace
-        hops = [turn.hop_ns for turn in turns if turn.hop_ns is not None]
-        return {
-            "model": self.model,
-            "plan": item.name,
-            "devices": list(placement.devices_used),
-            "predicted_ms": _ms(item.predicted.makespan_ns * pace),
-            "measured_ms": _ms(self.measured_ns[item.name]),
-            "predicted_peak_bytes": predicted_peak_bytes(item.executable),
-            "measured_peak_bytes": measured_peak_bytes(item.executor),
-            "predicted_low_ms": _ms(item.predicted.low_ns * pace),
-            "predicted_high_ms": _ms(item.predicted.high_ns * pace),
-            "pace": round(pace, 4),
-            "simulated_ms": _ms(placement.predicted_ns),
-            "kind": item.kind,
-            "tasks": len(placement.graph.tasks),
-            "task_error": None if task_error is None else round(task_error, 5),
-            "rounds_counted": len(turns),
-            "rounds_undisturbed": sum(turn.is_undisturbed for turn in turns),
-            "spread_ms": _ms((quantile(times, 0.75) - quantile(times, 0.25)) / 2),
-            "hop_ns": int(quantile(hops, 0.5)) if hops else None,
-            "others_cores": round(quantile([turn.others_cores for turn in turns], 0.5), 3),
-            "max_abs_diff": difference,
-        }
 
 
 def _explanation(
@@ -379,7 +290,3 @@ def _explanation(
             )
         )
     return "\n\n".join(parts) + "\n"
-
-
-def _ms(ns: float) -> float:
-    return round(ns / 1e6, 5)

@@ -38,7 +38,9 @@ def prediction_table(rows: Sequence[Row]) -> str:
 
     Errors are in percent: of makespans (median and 90th percentile of their size, median with
     sign), of task times within plans (weighted, median over the plans), of memory. Pace: time of
-    the plans on one device, in the same rounds, over what was expected of them before.
+    the plans on one device, in the same rounds, over what was expected of them before. Halves:
+    Spearman's correlation of what was measured in every other round with the rounds between; where
+    runs do not repeat their own order, nobody can predict it.
     """
     cells = []
     for model in dict.fromkeys(str(row["model"]) for row in rows):
@@ -48,7 +50,7 @@ def prediction_table(rows: Sequence[Row]) -> str:
             ]
             if chosen:
                 cells.append([model, group, *_cells(chosen)])
-    headers = ["model", "plans", "number", "median |error|", "90th", "bias", "Spearman"]
+    headers = ["model", "plans", "number", "median |error|", "90th", "bias", "Spearman", "halves"]
     headers += [f"regret@{k}" for k in _TOP_K] + [f"recall@{_RECALL_K}"]
     headers += ["tasks", "memory", "worst memory", "pace", "hop ns", "others' cores"]
     ours = format_table(headers, cells, "<<" + ">" * (len(headers) - 2))
@@ -89,7 +91,7 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         str(times.count),
         *map(_percent, (times.median_ratio, times.p90_ratio)),
         f"{100 * times.bias_ratio:+.1f}",
-        "-" if rank is None else f"{rank:.3f}",
+        *("-" if value is None else f"{value:.3f}" for value in (rank, _repeatability(rows))),
         *(_percent(top_k_regret(promised, real, k)) for k in _TOP_K),
         f"{top_k_recall(promised, real, _RECALL_K):.2f}",
         _percent(quantile(tasks, 0.5)) if tasks else "-",
@@ -99,6 +101,20 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         f"{quantile(hops, 0.5):.0f}" if hops else "-",
         f"{quantile(_numbers(rows, 'others_cores'), 0.5):.2f}",
     ]
+
+
+def _repeatability(rows: Sequence[Row]) -> float | None:
+    """Spearman's correlation of the medians of even and of odd rounds; None: too few rounds."""
+    rounds = [[float(str(value)) for value in _list(row["rounds_ms"])] for row in rows]
+    if min(map(len, rounds)) < 2:
+        return None
+    even, odd = ([quantile(times[half::2], 0.5) for times in rounds] for half in (0, 1))
+    return spearman(even, odd)
+
+
+def _list(value: object) -> list[object]:
+    assert isinstance(value, list)
+    return value
 
 
 def scatter_svg(rows: Sequence[Row]) -> str:

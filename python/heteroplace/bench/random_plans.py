@@ -1,9 +1,11 @@
 """Seeded random plans of a problem: good and bad ones, so that predictions are tested on both.
 
 DistIR compares simulator and machine on random configurations (section 5); a placement of single
-ops has other dimensions, so there are five kinds in turn: devices drawn uniformly; mostly one
-device; long runs of neighbours on one device; uniform devices in a random order; long runs, ordered
-by random priorities with insertion into gaps.
+ops has other dimensions. Half of the plans are blind, of five kinds: devices drawn uniformly;
+mostly one device; long runs of neighbours on one device; uniform devices in a random order; long
+runs, ordered by random priorities with insertion into gaps. Blind placements hardly ever use two
+devices well, so the other half are HEFT's plan with a random part of its tasks moved, from none to
+all: what a search meets on its way.
 """
 
 from __future__ import annotations
@@ -20,9 +22,12 @@ from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.mapping_search import breadth_first_order
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.base import Problem
+from heteroplace.solve.heft import heft_draft, no_placement_error
 
-KINDS = ("uniform", "biased", "runs", "shuffled", "priorities")
-"""In the order in which they take turns."""
+BLIND = ("uniform", "biased", "runs", "shuffled", "priorities")
+"""Kinds in the order in which they take turns."""
+KINDS = tuple(kind for blind in BLIND for kind in (blind, "moved"))
+"""Of as many plans, one after the other."""
 
 _MOST_BIAS = 0.5
 _MOST_SWITCHES = 0.3
@@ -30,6 +35,8 @@ _MOST_SWITCHES = 0.3
 probability that a run of neighbours ends."""
 _MAX_TRIES = 20
 """For one plan that fits in the memories."""
+_HEFT_LIMIT_S = 5.0
+"""For mending HEFT's plan where it does not fit."""
 
 
 def random_plans(problem: Problem, count: int, seed: int) -> list[Plan]:
@@ -38,7 +45,8 @@ def random_plans(problem: Problem, count: int, seed: int) -> list[Plan]:
     Raises
     ------
     InfeasibleError
-        A task is allowed nowhere, or no placement fits in the memories within some tries.
+        A task is allowed nowhere, or no placement fits in the memories within some tries (of type
+        SolverLimitError if HEFT finds none in that time, though there may be one).
     """
     maker = _Maker(problem, random.Random(seed))
     return [maker.plan(KINDS[index % len(KINDS)], index) for index in range(count)]
@@ -61,6 +69,7 @@ class _Maker:
                 raise InfeasibleError(f"task {name!r} is allowed on no device; allow one")
         self._order = breadth_first_order(native)
         self._readers = problem.graph.successors
+        self._heft: Draft | None = None
 
     def plan(self, kind: str, number: int) -> Plan:
         """Return a valid plan."""
@@ -78,6 +87,9 @@ class _Maker:
 
     def _draft(self, kind: str) -> Draft:
         native = self._problem.native
+        if kind == "moved":
+            heft = self._heft_draft()
+            return native.evaluate(self._moved(heft), heft.order.tolist())
         if kind == "biased":
             return native.evaluate(self._biased(), self._order)
         if kind == "runs":
@@ -99,6 +111,25 @@ class _Maker:
             is_away = main not in ids or self._random.random() < part
             placement.append(self._random.choice(ids) if is_away else main)
         return self._together(placement)
+
+    def _heft_draft(self) -> Draft:
+        """HEFT's plan; made on first use."""
+        if self._heft is None:
+            devices = range(len(self._problem.cluster.devices))
+            self._heft = heft_draft(self._problem, devices, _HEFT_LIMIT_S)
+            if self._heft is None:
+                raise no_placement_error(self._problem)
+        return self._heft
+
+    def _moved(self, heft: Draft) -> list[int]:
+        part = self._random.random()
+        kept = heft.devices(len(self._allowed)).tolist()
+        return self._together(
+            [
+                self._random.choice(ids) if self._random.random() < part else device
+                for ids, device in zip(self._allowed, kept, strict=True)
+            ]
+        )
 
     def _runs(self) -> list[int]:
         switch = self._random.random() * _MOST_SWITCHES

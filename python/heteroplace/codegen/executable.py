@@ -23,8 +23,8 @@ from heteroplace.relay.annotate import read_placement, strip_annotations
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
-    placement_headline,
     memory_text,
+    placement_headline,
     placement_table,
 )
 from heteroplace.simulate.simulator import simulate

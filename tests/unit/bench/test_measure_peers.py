@@ -11,7 +11,7 @@ from heteroplace.bench.measure_peers import (
     MIN_RUNS,
     Comparison,
     Turn,
-    balanced_ns,
+    balanced_rounds,
     compare_timers,
     wait_until_quiet,
 )
@@ -110,9 +110,22 @@ def test_what_a_round_did_to_all_alike_is_divided_out() -> None:
             "c": turns(3000, 3300, 9000),
         }
     )
-    assert balanced_ns(comparison) == {"a": 1100, "b": 2200, "c": 3300}
-    alike = Comparison({"a": turns(10, 10, 10), "b": turns(20, 22, 24)})
-    assert balanced_ns(alike)["b"] in (21, 22)
+    found = balanced_rounds(comparison)
+    assert {name: pytest.approx(values) for name, values in found.items()} == {
+        "a": (1100, 1100, 1100),
+        "b": (2200, 2200, 2200),
+        "c": (3300, 3300, 9000 / 1.1),
+    }
+
+
+def test_rounds_that_do_not_count_are_not_balanced_either() -> None:
+    comparison = Comparison(
+        {"a": turns(10, 90, 12, others=(0.0, 2.0, 0.0)), "b": turns(20, 24, 24)}
+    )
+    found = balanced_rounds(comparison)
+    assert [len(found[name]) for name in ("a", "b")] == [2, 3]
+    # Alone in its round, b says nothing about what was done to others there.
+    assert found["b"][1] == comparison.median_ns("b")
 
 
 def test_turns_with_busy_others_are_left_out() -> None:

@@ -17,6 +17,7 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Run
+from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.base import Problem
 
 
@@ -75,6 +76,18 @@ def test_runs_stay_longer_on_a_device_than_uniform_choices() -> None:
         if kind in switches:
             switches[kind] += sum(a != b for a, b in itertools.pairwise(devices))
     assert switches["runs"] < switches["uniform"] / 2
+
+
+def test_moved_plans_reach_from_good_to_as_bad_as_blind_ones() -> None:
+    problem = wide(200)
+    makespans: dict[str, list[int]] = {"uniform": [], "moved": []}
+    for plan in random_plans(problem, 60, 0):
+        found = makespans.get(plan.origin.split()[0])
+        if found is not None:
+            timeline = simulate(problem.graph, problem.cluster, problem.costs, plan)
+            found.append(timeline.makespan_ns)
+    assert min(makespans["moved"]) < min(makespans["uniform"])
+    assert max(makespans["moved"]) > min(makespans["uniform"])
 
 
 def test_pinned_task_stays_on_its_device() -> None:
