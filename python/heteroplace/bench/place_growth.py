@@ -165,7 +165,7 @@ def _evaluation_s(problem: Problem, search_s: float) -> float | None:
     wall = time.perf_counter()
     before_s, first = spend(1, _MOST_SETUP_S)
     limit_s = time.perf_counter() - wall + search_s
-    while limit_s < _MOST_SETUP_S:
+    while limit_s < 2 * _MOST_SETUP_S:
         all_s, count = spend(None, limit_s)
         if count > first and all_s > before_s:
             return (all_s - before_s) / (count - first)

@@ -11,7 +11,8 @@ simulated_ms (the makespan that solvers minimise: no interference, no scatter), 
 rounds_ms (of the rounds that count, without what the machine did to all plans of a round alike;
 measured_ms is their median), rounds_counted and of these rounds_undisturbed, spread_ms (half of
 the interquartile range of the rounds), hop_ns and others_cores (the machine in the turns that
-count), max_abs_diff (of the outputs, to those of the model's first plan). Bytes are summed over the memories.
+count), max_abs_diff (of the outputs, to those of the model's first plan). Bytes are summed over the
+memories.
 """
 
 from __future__ import annotations
