@@ -125,6 +125,7 @@ def test_bench_has_time_and_memory_of_the_large_batch() -> None:
     with tvm.transform.PassContext(opt_level=3):
         row = bench.row_of(model, num_rounds=2)
     assert row["peak_deviation"] < 0.02 and row["memory_mean"] < 0.02
+    assert row["memory_weighted"] < 0.02
     for key in ("line_weighted", "line_mean", "traffic_weighted", "traffic_mean"):
         assert row[key] >= 0
     text = bench.table([row])
