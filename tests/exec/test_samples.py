@@ -92,7 +92,7 @@ def test_processor_times_are_measured_and_wall_times_after_them(library: str) ->
     # Wall times are measured again by the same executor afterwards.
     executor = executor_of(library, calls)
     executor.profile_cpu(3)
-    assert (executor.profile(5) > 0).all()
+    assert (np.median(executor.profile_runs(5), axis=0) > 0).all()
 
 
 def test_asynchronous_queues_have_no_processor_times(library: str) -> None:

@@ -14,7 +14,7 @@ from heteroplace.bench import batches as bench
 from heteroplace.bench.models import Model
 from heteroplace.bench.networks import small_cnn
 from heteroplace.errors import InfeasibleError, MissingCostError
-from heteroplace.run import batches, clocked, traffic
+from heteroplace.run import batches, traffic
 from heteroplace.run.batches import BatchProgram, compile_batch, measure_batches
 from heteroplace.run.traffic import CHUNK_BYTES, SPACER, with_traffic
 
@@ -22,7 +22,7 @@ from heteroplace.run.traffic import CHUNK_BYTES, SPACER, with_traffic
 @pytest.fixture(scope="module", autouse=True)
 def few_runs() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clocked, "ROUND_NS", 1)
+        patch.setattr(batches, "ROUND_NS", 1)
         patch.setattr(batches, "_NUM_ROUNDS", 2)
         yield
 
@@ -37,7 +37,7 @@ def program() -> BatchProgram:
 
 
 def test_spacers_touch_what_the_other_items_would(program: BatchProgram) -> None:
-    rows = with_traffic(program.rows, program.rows.kernels[SPACER], ratio=8)
+    rows = with_traffic(program.compiled.rows, program.compiled.rows.kernels[SPACER], ratio=8)
     owed = 0.0
     for row in rows.rows:
         if row.kernel == SPACER:
@@ -53,7 +53,7 @@ def test_spacers_never_touch_more_than_the_ring(
     program: BatchProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traffic, "last_cache_bytes", lambda: 2 * CHUNK_BYTES)
-    rows = with_traffic(program.rows, program.rows.kernels[SPACER], ratio=1000)
+    rows = with_traffic(program.compiled.rows, program.compiled.rows.kernels[SPACER], ratio=1000)
     run, longest = 0, 0
     for row in rows.rows:
         run = run + 1 if row.kernel == SPACER else 0
@@ -62,16 +62,17 @@ def test_spacers_never_touch_more_than_the_ring(
 
 
 def test_traffic_of_the_same_batch_is_none(program: BatchProgram) -> None:
-    rows = with_traffic(program.rows, program.rows.kernels[SPACER], ratio=1)
-    assert rows.rows == program.rows.rows
+    rows = with_traffic(program.compiled.rows, program.compiled.rows.kernels[SPACER], ratio=1)
+    assert rows.rows == program.compiled.rows.rows
 
 
 def test_spacers_are_run_but_not_counted(program: BatchProgram) -> None:
-    busy = program.clocked(large=16)
+    busy = program.rounds(large=16)
     busy.sample()
-    kernels = [instruction.kernel for instruction in busy._executor.instructions]
-    assert SPACER in kernels
-    assert all(ns > 0 for ns in busy.times())
+    calls = zip(busy.program.executor.instructions, busy.program.task_of, strict=True)
+    spacers = [task for instruction, task in calls if instruction.kernel == SPACER]
+    assert spacers and set(spacers) == {None}
+    assert all(ns > 0 for ns in busy.task_times())
 
 
 def test_workspaces_are_those_of_the_kernels(program: BatchProgram) -> None:
@@ -80,7 +81,10 @@ def test_workspaces_are_those_of_the_kernels(program: BatchProgram) -> None:
 
 
 def test_peak_is_what_the_running_program_has(program: BatchProgram) -> None:
-    assert program.peak_bytes() == max(program.clocked().memory_bytes)
+    running = program.rounds()
+    running.sample()
+    (use,) = running.program.executor.memory_bytes().values()
+    assert program.peak_bytes() == use.total_bytes
 
 
 def test_large_batch_follows_from_small_ones() -> None:

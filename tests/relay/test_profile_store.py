@@ -17,6 +17,7 @@ from tvm import relay
 from heteroplace.codegen import compile as compile_module
 from heteroplace.codegen.compile import lower_network
 from heteroplace.codegen.library import compile_kernels
+from heteroplace.codegen.targets import placed_targets
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
 from heteroplace.relay.extract import Extraction, neutral_module
@@ -25,7 +26,7 @@ from heteroplace.run.profile.ahead import CompileAhead
 from heteroplace.run.profile.costs import Profile, join_batches, profile_network
 from heteroplace.run.profile.identity import describe_kernels
 from heteroplace.run.profile.options import ProfileOptions, Step
-from heteroplace.run.profile.subjects import find_subjects, placed_targets
+from heteroplace.run.profile.subjects import find_subjects
 
 QUICK = ProfileOptions(
     is_in_place=False, modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1)

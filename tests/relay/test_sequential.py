@@ -17,15 +17,16 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.extract import Extraction, neutral_module
-from heteroplace.run import clocked, sequential
-from heteroplace.run.sequential import group_rows, measure_sequential
+from heteroplace.run import sequential
+from heteroplace.run.rows import only_rows
+from heteroplace.run.sequential import measure_sequential
 from heteroplace.solve.sequential_placement import SEQUENTIAL_ORDERS
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_runs() -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clocked, "ROUND_NS", 1)
+        patch.setattr(sequential, "ROUND_NS", 1)
         patch.setattr(sequential, "_NUM_ROUNDS", 2)
         yield
 
@@ -124,7 +125,7 @@ def test_group_reads_what_others_make_as_inputs(extraction: Extraction) -> None:
             neutral_module(extraction), targets, {task.name: 0 for task in graph.tasks}
         )
     middle = {graph.tasks[1].name, graph.tasks[2].name}
-    part = group_rows(compiled.rows, middle)
+    part = only_rows(compiled.rows, [row for row in compiled.rows.rows if row.task in middle])
     assert {row.task for row in part.rows} == middle
     inputs = [value for value in part.values if value.input_name is not None]
     assert len(inputs) == 1

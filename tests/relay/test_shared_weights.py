@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 from tests.instances import cpu
@@ -81,6 +83,19 @@ def test_weights_are_there_once() -> None:
     assert len(shared[0].weights) == 2
     # 300 bytes take three times 128, 5 bytes take it once.
     assert {lowered.blob_bytes for lowered in shared} == {4 * ALIGNMENT_BYTES}
+
+
+def test_a_weight_is_hashed_once_for_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed = []
+
+    def note(content: np.ndarray, **options: int) -> object:
+        hashed.append(content.nbytes)
+        return blake2b(content, **options)
+
+    blake2b = hashlib.blake2b
+    monkeypatch.setattr(hashlib, "blake2b", note)
+    share_weights(programs("abc", "bca", "cab"))
+    assert sorted(hashed) == sorted(SIZES.values())
 
 
 def test_nothing_but_places_of_weights_changes() -> None:

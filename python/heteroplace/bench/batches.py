@@ -28,8 +28,8 @@ from heteroplace.costs.standard_evaluation import (
 from heteroplace.model.graph import TaskGraph
 from heteroplace.report.tables import format_table
 from heteroplace.run.batches import BatchProgram, compile_batch, device_table
-from heteroplace.run.clocked import ClockedProgram
 from heteroplace.run.local import local_cluster
+from heteroplace.run.rounds import Rounds, sample_in_turns
 
 SMALL = (1, 2, 4)
 LARGE = 16
@@ -69,18 +69,18 @@ def row_of(
     for batch in (*small, large):
         say(f"compiling for batch {batch}")
         programs[batch] = compile_batch(model.mod, model.params, cluster, 0, batch, model.inputs)
-    plain = {batch: program.clocked() for batch, program in programs.items()}
-    busy = {batch: programs[batch].clocked(large) for batch in small}
+    plain = {batch: program.rounds() for batch, program in programs.items()}
+    busy = {batch: programs[batch].rounds(large) for batch in small}
     for number in range(num_rounds):
         say(f"round {number + 1} of {num_rounds}")
-        for clocked in (*plain.values(), *busy.values()):
-            clocked.sample()
-    measured = plain[large].times()
+        sample_in_turns([*plain.values(), *busy.values()], 1)
+    times = {batch: rounds.task_times() for batch, rounds in plain.items()}
+    measured = times[large]
     row: dict[str, object] = {"name": model.name, "tasks": len(measured), "batch": large}
-    for batch, clocked in plain.items():
-        row[f"batch_{batch}_ms"] = round(sum(clocked.times()) / 1e6, 4)
+    for batch, of_tasks in times.items():
+        row[f"batch_{batch}_ms"] = round(sum(of_tasks) / 1e6, 4)
     lines = [
-        fit_batches(small, [plain[batch].times()[task] for batch in small]).predict(large)
+        fit_batches(small, [times[batch][task] for batch in small]).predict(large)
         for task in range(len(measured))
     ]
     row |= _deviations("line", lines, measured)
@@ -91,15 +91,15 @@ def row_of(
 
 
 def _estimated(
-    programs: Mapping[int, BatchProgram], runs: Mapping[int, ClockedProgram], large: int
+    programs: Mapping[int, BatchProgram], busy: Mapping[int, Rounds], large: int
 ) -> list[float]:
     """The times at the large batch, as the Standard Evaluation of this package has them."""
-    some = programs[min(runs)]
+    some = programs[min(busy)]
     tables = {
-        size: device_table(programs[size].graph, some.cluster, some.device, run.times())
-        for size, run in runs.items()
+        size: device_table(programs[size].graph, some.cluster, some.device, rounds.task_times())
+        for size, rounds in busy.items()
     }
-    graph = estimate_graph({size: programs[size].graph for size in runs}, large)
+    graph = estimate_graph({size: programs[size].graph for size in busy}, large)
     found = []
     for task_id, task in enumerate(graph.tasks):
         likely = likely_intercept_ns(task, some.cluster.devices[some.device])

@@ -24,6 +24,7 @@ from heteroplace.bench.prediction_table import prediction_table, scatter_svg
 from heteroplace.bench.random_plans import random_plans
 from heteroplace.bench.stock import in_pass_context, silence_tuning_hint
 from heteroplace.bench.study import Prepared, hop_probe, prepare_model
+from heteroplace.codegen.compile import compile_placed
 from heteroplace.codegen.executable import write_programs
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.model.cluster import Cluster
@@ -35,7 +36,6 @@ from heteroplace.report.accuracy import error_ratios, quantile
 from heteroplace.report.partings import partings, partings_table
 from heteroplace.run.interference import measure_interference
 from heteroplace.run.local import local_cluster
-from heteroplace.run.profile.subjects import compile_placed
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.base import Problem, SolveOptions, get_solver

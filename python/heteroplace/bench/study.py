@@ -32,6 +32,7 @@ from heteroplace.relay.extract import Extraction, extract, neutral_module
 from heteroplace.relay.prepare import prepare
 from heteroplace.run.interference import measure_interference
 from heteroplace.run.profile.costs import measure_costs
+from heteroplace.run.profile.subjects import Likeness, likeness
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve.base import Problem, SolveOptions, get_solver
 from heteroplace.solve.expected import choose_expected
@@ -180,12 +181,10 @@ def plan_names(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     parts = tuple(d.name for d in cluster.devices if len(d.cores) < most)
     if len(parts) > 1:
         plans[CORES] = parts
-    alike: set[tuple[str, int]] = set()
-    for device in cluster.devices:
-        if (device.target, len(device.cores)) not in alike:
-            alike.add((device.target, len(device.cores)))
-            plans[device.name] = (device.name,)
-    return plans
+    first_of: dict[Likeness, str] = {}
+    for index, device in enumerate(cluster.devices):
+        first_of.setdefault(likeness(cluster, index), device.name)
+    return plans | {name: (name,) for name in first_of.values()}
 
 
 def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: bool = True) -> Study:

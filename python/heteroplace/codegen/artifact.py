@@ -116,10 +116,10 @@ def weights_blob(lowered: Lowered) -> np.ndarray:
     raw = np.zeros(size + _PAGE_BYTES, dtype=np.uint8)
     start = -raw.ctypes.data % _PAGE_BYTES
     blob = raw[start : start + size]
-    offset = 0
-    for weights in lowered.weights:
-        blob[offset : offset + weights.nbytes] = weights.reshape(-1).view(np.uint8)
-        offset += -(-max(weights.nbytes, 1) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    for offset, value in lowered.weights.items():
+        assert value.constant is not None
+        content = value.constant.reshape(-1).view(np.uint8)
+        blob[offset : offset + len(content)] = content
     return blob
 
 

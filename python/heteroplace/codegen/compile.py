@@ -7,7 +7,7 @@ to measure it, and the build that follows usually needs the same kernels again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import tvm
@@ -16,6 +16,9 @@ from tvm import autotvm
 from heteroplace.codegen.kernels import Rows, lower_segments
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.codegen.segments import cut_segments
+from heteroplace.codegen.targets import placed_targets
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 _MAX_KEPT = 2
@@ -68,6 +71,13 @@ def compile_network(
         library = compile_kernels(list(kept.rows.kernels.values()))
         kept.compiled = CompiledRows(kept.rows, library)
     return kept.compiled
+
+
+def compile_placed(
+    mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
+) -> CompiledRows:
+    """Compile the network for the device of each task; otherwise as `compile_network`."""
+    return compile_network(mod, *placed_targets(graph, cluster, placement))
 
 
 def lower_network(

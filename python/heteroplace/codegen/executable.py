@@ -10,11 +10,10 @@ import numpy as np
 import tvm
 
 from heteroplace.codegen.artifact import Manifest, weights_blob, write_artifact
-from heteroplace.codegen.compile import CompiledRows, compile_network
+from heteroplace.codegen.compile import CompiledRows, compile_placed
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
-from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import LoweringError
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.placement import Placement
@@ -95,14 +94,9 @@ def build_annotated(mod: tvm.IRModule) -> Executable:
         raise LoweringError(
             "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first"
         )
-    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-    targets, target_of_device = cluster_targets(cluster)
-    devices = plan.placement(len(graph.tasks))
-    target_of_task = {
-        task.name: target_of_device[device]
-        for task, device in zip(graph.tasks, devices, strict=True)
-    }
-    compiled = compile_network(strip_annotations(mod), targets, target_of_task)
+    graph, cluster = placement.graph, placement.cluster
+    devices = placement.plan.placement(len(graph.tasks))
+    compiled = compile_placed(strip_annotations(mod), graph, cluster, devices)
     return write_programs(compiled, [placement])[0]
 
 

@@ -7,12 +7,11 @@ written only where the order within queues does not imply it already (vector clo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from heteroplace.codegen.clocks import Clocks
-from heteroplace.codegen.kernels import Rows
+from heteroplace.codegen.kernels import Rows, Value
 from heteroplace.codegen.lifetimes import find_conflicts
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import Instance, Item, order_items, root
@@ -42,8 +41,8 @@ class Lowered:
     """A program and the weights that it refers to."""
 
     program: Program
-    weights: tuple[np.ndarray, ...]
-    """To be laid out one after the other at the offsets of the program's constants."""
+    weights: Mapping[int, Value]
+    """Distinct ones, by their offsets in the blob, which the program's constants refer to."""
     blob_bytes: int
     memory: tuple[MemoryUse, ...]
     """For each memory of the cluster what an executor will hold in it."""
@@ -268,7 +267,8 @@ class _Lowering:
             tuple(outputs),
             tuple(self._kernels),
         )
-        return Lowered(program, tuple(self._weights.weights), self._weights.blob_bytes, uses)
+        layout = self._weights.layout
+        return Lowered(program, layout.weights, layout.blob_bytes, uses)
 
     def _memory_use(self, memory: int, is_used: bool) -> MemoryUse:
         """What the executor will hold in a memory (`Executor::MemoryBytes` of the core)."""

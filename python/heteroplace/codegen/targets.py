@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import tvm
 
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
+from heteroplace.model.graph import TaskGraph
 
 DL_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
 """Kinds of devices that can be compiled for, with their DLPack device types."""
@@ -50,3 +53,18 @@ def cluster_targets(cluster: Cluster) -> tuple[tuple[tvm.target.Target, ...], tu
     by_text = {device.target: device_target(device, host) for device in reversed(cluster.devices)}
     positions = tuple(texts.index(device.target) for device in cluster.devices)
     return tuple(by_text[text] for text in texts), positions
+
+
+def placed_targets(
+    graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
+) -> tuple[tuple[tvm.target.Target, ...], dict[str, int]]:
+    """Return the cluster's targets, and by task name the position of that of its device.
+
+    Parameters
+    ----------
+    placement
+        Device id of each task.
+    """
+    targets, target_of_device = cluster_targets(cluster)
+    pairs = zip(graph.tasks, placement, strict=True)
+    return targets, {task.name: target_of_device[device] for task, device in pairs}

@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.program import Constant, aligned
 
 
+class WeightLayout:
+    """Where each distinct weight lies in a blob: in the order of their first use, without gaps."""
+
+    def __init__(self) -> None:
+        self.weights: dict[int, Value] = {}
+        """Distinct ones, by offset."""
+        self.blob_bytes = 0
+        self._offsets: dict[bytes, int] = {}
+
+    def offset(self, value: Value) -> int:
+        """Return the offset of the content of `value`, which is added if it is new."""
+        assert value.constant is not None
+        if value.digest not in self._offsets:
+            self._offsets[value.digest] = self.blob_bytes
+            self.weights[self.blob_bytes] = value
+            self.blob_bytes += aligned(value.constant.nbytes)
+        return self._offsets[value.digest]
+
+
 class WeightTable:
-    """Weights in the order of their first use, and where each lies in the blob."""
+    """The constants of a program: a weight in a memory is one of them."""
 
     def __init__(self) -> None:
         self.constants: list[Constant] = []
-        self.weights: list[np.ndarray] = []
-        """Distinct ones, laid out one after the other."""
-        self.blob_bytes = 0
-        self._offsets: dict[bytes, int] = {}
-        self._ids: dict[tuple[int, bytes], int] = {}
+        self.layout = WeightLayout()
+        self._ids: dict[tuple[int, int], int] = {}
 
     def add(self, value: Value, memory: int) -> int:
         """Return the id of the constant with the content of `value` in a memory; made once."""
         assert value.constant is not None
-        if value.digest not in self._offsets:
-            self._offsets[value.digest] = self.blob_bytes
-            self.weights.append(np.ascontiguousarray(value.constant))
-            self.blob_bytes += aligned(value.constant.nbytes)
-        key = (memory, value.digest)
-        if key not in self._ids:
-            self._ids[key] = len(self.constants)
-            offset = self._offsets[value.digest]
+        offset = self.layout.offset(value)
+        if (memory, offset) not in self._ids:
+            self._ids[memory, offset] = len(self.constants)
             self.constants.append(Constant(memory, offset, value.constant.nbytes))
-        return self._ids[key]
+        return self._ids[memory, offset]
 
     def held_bytes(self, memory: int) -> int:
         """Return what the constants take in a memory."""

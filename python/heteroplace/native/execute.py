@@ -161,18 +161,6 @@ class Executor:
         start_ns, finish_ns = self._core.run_timed()
         return start_ns, finish_ns
 
-    def profile(self, num_runs: int) -> npt.NDArray[np.int64]:
-        """Measure every instruction in place, over several runs.
-
-        Returns
-        -------
-        Median ns of each element of `instructions`.
-        """
-        medians: npt.NDArray[np.int64] = np.median(self.profile_runs(num_runs), axis=0).astype(
-            np.int64
-        )
-        return medians
-
     def profile_cpu(self, num_runs: int) -> npt.NDArray[np.int64]:
         """Measure the processor time of every instruction in place, over several runs.
 

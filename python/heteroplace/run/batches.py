@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 import tvm
 from tvm import relay
 
-from heteroplace.codegen.kernels import Rows, lower_segments
-from heteroplace.codegen.library import KernelLibrary, compile_kernels
-from heteroplace.codegen.lower import lower
-from heteroplace.codegen.segments import cut_segments
+from heteroplace.codegen.compile import CompiledRows, lower_network
+from heteroplace.codegen.library import compile_kernels
+from heteroplace.codegen.memory_prediction import predict_memory
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.costs.regression import fit_batches
 from heteroplace.costs.standard_evaluation import check_same_tasks, estimate_graph
@@ -27,9 +26,11 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.extract import extract, neutral_module
 from heteroplace.relay.prepare import prepare
 from heteroplace.relay.rebatch import rebatch
-from heteroplace.run.clocked import ClockedProgram
 from heteroplace.run.executor import missing_devices
-from heteroplace.run.plan_program import serial_plan
+from heteroplace.run.plan_program import serial_plan, serial_program
+from heteroplace.run.profile.subjects import likeness
+from heteroplace.run.rounds import ROUND_NS, Rounds, sample_in_turns
+from heteroplace.run.rows import with_row_workspaces
 from heteroplace.run.traffic import SPACER, spacer_kernel, with_traffic
 
 MAX_BYTES = 1 << 62
@@ -47,10 +48,15 @@ class BatchProgram:
     """With the workspaces of the compiled kernels."""
     cluster: Cluster
     device: int
-    rows: Rows
-    library: KernelLibrary
+    compiled: CompiledRows
+    """The spacer is among its kernels, but not in its rows."""
 
-    def clocked(self, large: int | None = None) -> ClockedProgram:
+    @property
+    def placement(self) -> list[int]:
+        """The device, for every task."""
+        return [self.device] * len(self.graph.tasks)
+
+    def rounds(self, large: int | None = None) -> Rounds:
         """Return the program to run: as it is, or with the traffic of a batch of `large`.
 
         Traffic is for CPUs alone: what a GPU keeps in its cache from kernel to kernel matters less,
@@ -61,11 +67,13 @@ class BatchProgram:
         InfeasibleError
             The device's memory is too small.
         """
-        rows = self.rows
+        compiled = self.compiled
         if large is not None and self.cluster.devices[self.device].kind == "cpu":
-            rows = with_traffic(rows, self.rows.kernels[SPACER], large / self.batch)
-        placement = [self.device] * len(self.graph.tasks)
-        return ClockedProgram(rows, self.library, self.graph, self.cluster, placement, SPACER)
+            rows = compiled.rows
+            spaced = with_traffic(rows, rows.kernels[SPACER], large / self.batch)
+            compiled = replace(compiled, rows=spaced)
+        program = serial_program(compiled, self.graph, self.cluster, self.placement)
+        return Rounds(program, ROUND_NS)
 
     def peak_bytes(self) -> int:
         """Return what the program needs in the device's memory; nothing is allocated."""
@@ -73,10 +81,9 @@ class BatchProgram:
             self.cluster,
             memories=tuple(replace(memory, bytes=MAX_BYTES) for memory in self.cluster.memories),
         )
-        placement = [self.device] * len(self.graph.tasks)
-        plan, order = serial_plan(self.graph, ample, placement)
-        lowered = lower(self.rows, self.graph, ample, plan, order)
-        return lowered.memory_bytes[self.cluster.devices[self.device].memory]
+        plan, order = serial_plan(self.graph, ample, self.placement)
+        uses = predict_memory(self.compiled.rows, self.graph, ample, plan, order)
+        return uses[self.cluster.devices[self.device].memory].total_bytes
 
 
 def compile_batch(
@@ -116,23 +123,12 @@ def compile_batch(
     extraction = extract(prepare(tvm.IRModule.from_expr(main)))
     graph = extraction.graph
     targets, target_of_device = cluster_targets(cluster)
-    target_of_task = {task.name: target_of_device[device] for task in graph.tasks}
-    neutral = neutral_module(extraction)
-    segments, outputs = cut_segments(neutral, targets, target_of_task)
-    rows = lower_segments(segments, neutral["main"].params, outputs)
-    spacer = spacer_kernel(targets[target_of_device[device]])
-    rows = replace(rows, kernels={**rows.kernels, SPACER: spacer})
-    library = compile_kernels(list(rows.kernels.values()))
-    return BatchProgram(batch, _with_workspaces(graph, rows), cluster, device, rows, library)
-
-
-def _with_workspaces(graph: TaskGraph, rows: Rows) -> TaskGraph:
-    largest: dict[str, int] = {}
-    for row in rows.rows:
-        used = row.workspace.caller_bytes
-        largest[row.task] = max(largest.get(row.task, 0), used)
-    tasks = [replace(task, workspace_bytes=largest.get(task.name, 0)) for task in graph.tasks]
-    return replace(graph, tasks=tuple(tasks))
+    position = target_of_device[device]
+    target_of_task = {task.name: position for task in graph.tasks}
+    rows = lower_network(neutral_module(extraction), targets, target_of_task)
+    rows = replace(rows, kernels={**rows.kernels, SPACER: spacer_kernel(targets[position])})
+    compiled = CompiledRows(rows, compile_kernels(list(rows.kernels.values())))
+    return BatchProgram(batch, with_row_workspaces(graph, rows), cluster, device, compiled)
 
 
 @dataclass(frozen=True)
@@ -185,13 +181,11 @@ def measure_batches(
     }
     graphs = {batch: program.graph for batch, program in programs.items()}
     check_same_tasks(graphs)
-    runs = {batch: program.clocked(large) for batch, program in programs.items()}
-    for _ in range(_NUM_ROUNDS):
-        for run in runs.values():
-            run.sample()
+    rounds = {batch: program.rounds(large) for batch, program in programs.items()}
+    sample_in_turns(rounds.values(), _NUM_ROUNDS)
     tables = {
-        batch: device_table(graphs[batch], cluster, device, run.times())
-        for batch, run in runs.items()
+        batch: device_table(graphs[batch], cluster, device, of_batch.task_times())
+        for batch, of_batch in rounds.items()
     }
     peaks = {batch: program.peak_bytes() for batch, program in programs.items()}
     return BatchMeasurement(large, graphs, tables, peaks)
@@ -202,11 +196,8 @@ def device_table(
 ) -> CostTable:
     """Return the table that knows the times of one device and of those like it, and no others."""
 
-    def likeness(index: int) -> tuple[str, int]:
-        return cluster.devices[index].target, len(cluster.devices[index].cores)
-
     def cost(task: int, index: int) -> Cost:
-        same = likeness(index) == likeness(device)
+        same = likeness(cluster, index) == likeness(cluster, device)
         return Cost.measured(times[task]) if same else Cost.unknown()
 
     return build_table(graph, cluster, cost)

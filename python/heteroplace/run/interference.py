@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import tvm
 
+from heteroplace.codegen.compile import compile_placed
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.link_programs import contention, load_program
 from heteroplace.run.plan_program import load_programs, serial_plan
 from heteroplace.run.profile.conditions import Watch
-from heteroplace.run.profile.subjects import Likeness, compile_placed, find_subjects, likeness
+from heteroplace.run.profile.subjects import Likeness, find_subjects, likeness
 from heteroplace.simulate.expect import fetched_bytes
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
 
@@ -135,8 +136,7 @@ class _Measuring:
         self._copies = _all_copies(cluster, cluster.devices[device].memory)
         self._in_turns = programs[-1] if others else None
         self._fetched = fetched_bytes(graph, cluster, programs[-1].plan)
-        run_ns = max(1, int(min(self._own.executor.benchmark(3))))
-        self._num_runs = min(_MAX_RUNS, max(_MIN_RUNS, _ROUND_NS // run_ns))
+        self._num_runs = self._own.count_runs(_ROUND_NS, _MIN_RUNS, _MAX_RUNS)
 
     def measure(self) -> _Found:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""

@@ -1,6 +1,7 @@
-"""Run a plan with kernels that are compiled already: no library is linked for it.
+"""Run a plan with kernels that are compiled already, and a clock around every one.
 
-Measuring needs many plans of one network; their kernels are the same ones.
+Measuring needs many plans of one network; their kernels are the same ones, so no library is linked
+for a plan.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run
+from heteroplace.model.plan import Plan, Run, Step
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
+
+_WARM_RUNS = 3
 
 
 class PlanProgram:
@@ -33,21 +36,39 @@ class PlanProgram:
         )
         self.queue_kinds = tuple(queue.kind for queue in lowered.program.queues)
         """"cpu", "cuda" or "copy" for each queue of the executor."""
+        kernels = compiled.rows.kernels
+        self.task_of = tuple(
+            _task_of(plan.steps[at.step], at.kernel is not None and bool(kernels[at.kernel].op))
+            for at in self.executor.instructions
+        )
+        """The task of each instruction that counts; None: a copy, a helper, or a kernel that is no
+        part of the network."""
         self._num_tasks = num_tasks
         fill_inputs(self.executor)
 
+    def count_runs(self, round_ns: int, min_runs: int, max_runs: int) -> int:
+        """Warm up; return the number of runs that take about `round_ns`, within the limits."""
+        run_ns = max(1, int(min(self.executor.benchmark(_WARM_RUNS))))
+        return min(max_runs, max(min_runs, round_ns // run_ns))
+
     def task_runs(self, num_runs: int) -> np.ndarray:
-        """Run with clocks; return the ns of every task in every run, [num_runs, num_tasks].
+        """Run with clocks; return the ns of every task in every run, [num_runs, num_tasks]."""
+        return self.by_task(self.executor.profile_runs(num_runs))
+
+    def by_task(self, times: np.ndarray) -> np.ndarray:
+        """Sum ns of instructions, [..., num_instructions], to those of tasks, [..., num_tasks].
 
         A task that has no kernel of its own takes 0 ns.
         """
-        times = np.zeros((num_runs, self._num_tasks), dtype=np.int64)
-        durations = self.executor.profile_runs(num_runs)
-        for column, instruction in enumerate(self.executor.instructions):
-            step = self.plan.steps[instruction.step]
-            if isinstance(step, Run) and instruction.kernel is not None:
-                times[:, step.task] += durations[:, column]
-        return times
+        sums = np.zeros((*times.shape[:-1], self._num_tasks), dtype=np.int64)
+        for index, task in enumerate(self.task_of):
+            if task is not None:
+                sums[..., task] += times[..., index]
+        return sums
+
+
+def _task_of(step: Step, is_kernel: bool) -> int | None:
+    return step.task if is_kernel and isinstance(step, Run) else None
 
 
 def load_programs(
@@ -78,6 +99,19 @@ def load_programs(
         PlanProgram(compiled, plan, lowered, blob, len(graph.tasks))
         for (plan, _), lowered in zip(plans, programs, strict=True)
     ]
+
+
+def serial_program(
+    compiled: CompiledRows, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
+) -> PlanProgram:
+    """Load the program of one task after the other, each on its device of `placement`.
+
+    Raises
+    ------
+    InfeasibleError
+        A memory is too small for it.
+    """
+    return load_programs(compiled, graph, cluster, [serial_plan(graph, cluster, placement)])[0]
 
 
 def fill_inputs(executor: NativeExecutor) -> None:

@@ -18,17 +18,17 @@ from itertools import groupby
 
 import tvm
 
-from heteroplace.codegen.compile import CompiledRows, compile_network
-from heteroplace.codegen.kernels import Rows, Value
-from heteroplace.codegen.order import root
-from heteroplace.codegen.targets import cluster_targets
+from heteroplace.codegen.compile import CompiledRows, compile_placed
 from heteroplace.costs.standard_evaluation import scaled_cost
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.run.clocked import ClockedProgram
 from heteroplace.run.executor import missing_devices
+from heteroplace.run.plan_program import serial_program
+from heteroplace.run.profile.subjects import likeness
+from heteroplace.run.rounds import ROUND_NS, Rounds, sample_in_turns
+from heteroplace.run.rows import only_rows
 from heteroplace.solve.sequential_placement import (
     PIPELINE,
     SequentialPlacement,
@@ -89,15 +89,9 @@ def measure_sequential(
         raise MissingCostError(
             f"cannot measure on devices that are not in this machine: {'; '.join(absent)}"
         )
-    targets, target_of_device = cluster_targets(cluster)
-    target_of_task = {
-        task.name: target_of_device[device]
-        for task, device in zip(graph.tasks, placement.devices, strict=True)
-    }
-    compiled = compile_network(mod, targets, target_of_task)
+    compiled = compile_placed(mod, graph, cluster, placement.devices)
     try:
-        program = _program(compiled, compiled.rows, graph, cluster, placement.devices)
-        times, in_groups = _sampled(program), False
+        times, in_groups = _measured(compiled, graph, cluster, placement.devices), False
     except InfeasibleError:
         times, in_groups = _times_in_groups(compiled, graph, cluster, placement.devices), True
     factors = _factors(placement.devices, times, rough)
@@ -105,20 +99,13 @@ def measure_sequential(
     return SequentialMeasurement(placement, tuple(times), in_groups, factors, costs)
 
 
-def _program(
-    compiled: CompiledRows,
-    rows: Rows,
-    graph: TaskGraph,
-    cluster: Cluster,
-    devices: Sequence[int],
-) -> ClockedProgram:
-    return ClockedProgram(rows, compiled.library, graph, cluster, devices)
-
-
-def _sampled(program: ClockedProgram) -> list[int]:
-    for _ in range(_NUM_ROUNDS):
-        program.sample()
-    return program.times()
+def _measured(
+    compiled: CompiledRows, graph: TaskGraph, cluster: Cluster, devices: Sequence[int]
+) -> list[int]:
+    """Run the rows one after the other; return the time of each task, 0 ns without a row."""
+    rounds = Rounds(serial_program(compiled, graph, cluster, devices), ROUND_NS)
+    sample_in_turns([rounds], _NUM_ROUNDS)
+    return rounds.task_times()
 
 
 def _times_in_groups(
@@ -131,11 +118,12 @@ def _times_in_groups(
     while stretches:
         tasks = stretches.pop()
         names = {graph.tasks[task].name for task in tasks}
-        rows = group_rows(compiled.rows, names)
-        if not rows.rows:
+        kept = [row for row in compiled.rows.rows if row.task in names]
+        if not kept:
             continue  # nothing but reshapes, which take no time
+        part = replace(compiled, rows=only_rows(compiled.rows, kept))
         try:
-            found = _sampled(_program(compiled, rows, graph, cluster, devices))
+            found = _measured(part, graph, cluster, devices)
         except InfeasibleError as err:
             if len(tasks) == 1:
                 raise InfeasibleError(
@@ -147,27 +135,6 @@ def _times_in_groups(
         for task in tasks:
             times[task] = found[task]
     return times
-
-
-def group_rows(rows: Rows, tasks: set[str]) -> Rows:
-    """Return the rows of some tasks alone; what they read from others are inputs."""
-    kept = tuple(row for row in rows.rows if row.task in tasks)
-    made = {value for row in kept for value in row.writes}
-    read = {value for row in kept for value in row.reads}
-    outside = {
-        value
-        for value in read
-        if rows.values[root(rows, value)].constant is None and root(rows, value) not in made
-    }
-    values = []
-    for index, value in enumerate(rows.values):
-        if index in outside:
-            values.append(Value(value.shape, value.dtype, input_name=f"value{index}"))
-        elif value.input_name is not None:
-            values.append(Value(value.shape, value.dtype))  # a model input that nobody reads here
-        else:
-            values.append(value)
-    return replace(rows, values=tuple(values), rows=kept, outputs=())
 
 
 def _factors(devices: Sequence[int], times: Sequence[int], rough: CostTable) -> dict[int, float]:
@@ -189,16 +156,13 @@ def _corrected(
     factors: Mapping[int, float],
 ) -> CostTable:
     """The rough table, measured where a task ran, and else times the factor of the device."""
-
-    def likeness(device: int) -> tuple[str, int]:
-        return cluster.devices[device].target, len(cluster.devices[device].cores)
-
-    factor_of = {likeness(device): factor for device, factor in factors.items()}
+    alike = [likeness(cluster, device) for device in range(len(cluster.devices))]
+    factor_of = {alike[device]: factor for device, factor in factors.items()}
 
     def cost(task: int, device: int) -> Cost:
-        if likeness(device) == likeness(devices[task]):
+        if alike[device] == alike[devices[task]]:
             return Cost.measured(times[task], reason="in a sequential placement")
-        old, factor = rough.cost(task, device), factor_of.get(likeness(device))
+        old, factor = rough.cost(task, device), factor_of.get(alike[device])
         is_measured = old.source in ("measured", "given")
         if old.ns is None or factor is None or is_measured:
             return old

@@ -45,7 +45,10 @@ def last_cache_bytes() -> int:
 
 
 def spacer_kernel(target: tvm.target.Target) -> Kernel:
-    """Return the kernel that reads a chunk and writes another."""
+    """Return the kernel that reads a chunk and writes another.
+
+    It has no op, as it is no part of the network; so its time is not counted (`PlanProgram`).
+    """
     data = relay.var("chunk", shape=(CHUNK_BYTES // 4,), dtype="float32")
     body = relay.nn.relu(data)
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([data], body)))

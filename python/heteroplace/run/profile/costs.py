@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import tvm
 
 from heteroplace.codegen.compile import lower_network
+from heteroplace.codegen.targets import placed_targets
 from heteroplace.costs.measurement import KernelKey, Measurement
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table, table_from_rows
@@ -22,8 +23,9 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.run.profile.options import ProfileOptions, Progress
 from heteroplace.run.profile.profiler import Profiler
 from heteroplace.run.profile.remote import RemoteHost, measure_remotely
-from heteroplace.run.profile.subjects import find_subjects, likeness, placed_targets
+from heteroplace.run.profile.subjects import find_subjects, likeness
 from heteroplace.run.profile.wanted import Wanted, want
+from heteroplace.run.rows import with_row_workspaces
 
 
 @dataclass(frozen=True)
@@ -164,14 +166,10 @@ def with_workspaces(
     The largest of all devices that can be measured; parameters and errors as `measure_costs`. The
     kernels are lowered for it, not compiled, and found again by the measuring that follows.
     """
-    largest = {task.name: task.workspace_bytes for task in graph.tasks}
     for subject in find_subjects(graph, cluster, remote_hosts, skips_absent):
         rows = lower_network(mod, *placed_targets(graph, cluster, subject.placement))
-        for row in rows.rows:
-            used = row.workspace.caller_bytes
-            largest[row.task] = max(largest[row.task], used)
-    tasks = [replace(task, workspace_bytes=largest[task.name]) for task in graph.tasks]
-    return replace(graph, tasks=tuple(tasks))
+        graph = with_row_workspaces(graph, rows)
+    return graph
 
 
 def _announce(

@@ -8,21 +8,17 @@ ones up to 72 % too long.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from heteroplace.codegen.kernels import Rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor
-from heteroplace.run.plan_program import PlanProgram
-from heteroplace.run.profile.options import ProfileOptions
+from heteroplace.run.rounds import Rounds
 
-_MIN_RUNS = 9
-_MAX_RUNS = 100
+MIN_RUNS = 9
+"""Of a round."""
+
 _CPU_RUNS = 5
-_QUARTILES = (25, 50, 75)
 
 
 @dataclass(frozen=True)
@@ -35,63 +31,31 @@ class SiteTimes:
     num_samples: int
 
 
-class InPlace:
-    """A network that is run again and again, with a clock around every kernel.
+def site_times(rounds: Rounds, rows: Rows, graph: TaskGraph) -> dict[int, SiteTimes]:
+    """Return the times of the calls of a network by row, from rounds that were measured.
 
-    Parameters
-    ----------
-    program
-        The network on one device, one task after the other.
-    site_of
-        As `sites` returns it.
-    round_ns
-        Aim for the length of a round.
+    Processor times come from some more runs: reading that clock takes longer than a short kernel.
     """
-
-    def __init__(self, program: PlanProgram, site_of: Sequence[int | None], round_ns: int) -> None:
-        self._executor = program.executor
-        self._site_of = site_of
-        # Work elsewhere than on cores takes no processor time that could be told apart.
-        self._has_cpu_times = all(kind == "cpu" for kind in program.queue_kinds)
-        self._is_call = [at.kernel is not None for at in program.executor.instructions]
-        self._rounds: list[np.ndarray] = []  # [num_quartiles, num_instructions] each
-        warm_ns = max(1, int(min(self._executor.benchmark(3))))
-        self._num_runs = min(_MAX_RUNS, max(_MIN_RUNS, round_ns // warm_ns))
-
-    def sample(self) -> None:
-        """Measure a round of runs."""
-        durations = self._executor.profile_runs(self._num_runs)
-        self._rounds.append(np.percentile(durations, _QUARTILES, axis=0))
-
-    def hop_ns(self) -> int | None:
-        """See `Executor.hop_ns`."""
-        return self._executor.hop_ns()
-
-    def times(self) -> dict[int, SiteTimes]:
-        """Return the times of the second shortest round, by row.
-
-        Other programs only ever lengthen a run, so long rounds say more about them than about the
-        device; one round is kept whole, as times of different rounds do not add up. Processor
-        times come from some more runs: reading that clock takes longer than a short kernel.
-        """
-        ranked = sorted(self._rounds, key=lambda found: float(found[1][self._is_call].sum()))
-        low, median, high = ranked[min(1, len(ranked) - 1)]
-        cpu_ns: dict[int, int] = defaultdict(int)
-        if self._has_cpu_times:
-            times = self._executor.profile_cpu(min(_CPU_RUNS, self._num_runs))
-            for site, time_ns in zip(self._site_of, times, strict=True):
-                if site is not None:
-                    cpu_ns[site] += int(time_ns)
-        return {
-            site: SiteTimes(
-                round(median[index]),
-                round((high[index] - low[index]) / 2),
-                cpu_ns[site],
-                self._num_runs,
-            )
-            for index, site in enumerate(self._site_of)
-            if site is not None and self._is_call[index]
-        }
+    program = rounds.program
+    site_of = sites(program.executor, rows, graph)
+    cpu_ns: dict[int, int] = defaultdict(int)
+    # Work elsewhere than on cores takes no processor time that could be told apart.
+    if all(kind == "cpu" for kind in program.queue_kinds):
+        times = program.executor.profile_cpu(min(_CPU_RUNS, rounds.num_runs))
+        for site, time_ns in zip(site_of, times, strict=True):
+            if site is not None:
+                cpu_ns[site] += int(time_ns)
+    low, median, high = rounds.quartiles()
+    return {
+        site: SiteTimes(
+            round(median[index]),
+            round((high[index] - low[index]) / 2),
+            cpu_ns[site],
+            rounds.num_runs,
+        )
+        for index, site in enumerate(site_of)
+        if site is not None and program.task_of[index] is not None
+    }
 
 
 def sites(executor: Executor, rows: Rows, graph: TaskGraph) -> list[int | None]:
@@ -120,10 +84,3 @@ def sites(executor: Executor, rows: Rows, graph: TaskGraph) -> list[int | None]:
             if position < len(led[at.step]):
                 found[index] = led[at.step][position]
     return found
-
-
-def measure_rounds(probes: list[InPlace], options: ProfileOptions) -> None:
-    """Measure all rounds, the probes in turns, so that all see the same state of the machine."""
-    for _ in range(options.num_rounds):
-        for probe in probes:
-            probe.sample()

@@ -10,22 +10,24 @@ from dataclasses import dataclass, field, replace
 
 import tvm
 
-from heteroplace.codegen.compile import compile_network
+from heteroplace.codegen.compile import CompiledRows, compile_network
 from heteroplace.codegen.kernels import Rows
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
+from heteroplace.codegen.targets import placed_targets
 from heteroplace.costs.measurement import Conditions, KernelKey, Measurement
 from heteroplace.costs.sampling import Summary
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.run.plan_program import PlanProgram, serial_program
 from heteroplace.run.profile.ahead import Compile, CompileAhead
 from heteroplace.run.profile.alone import sample_alone
 from heteroplace.run.profile.conditions import Watch
 from heteroplace.run.profile.identity import KernelFacts
-from heteroplace.run.profile.in_place import InPlace, SiteTimes, measure_rounds, sites
+from heteroplace.run.profile.in_place import MIN_RUNS, SiteTimes, site_times
 from heteroplace.run.profile.options import ProfileOptions, Step
-from heteroplace.run.profile.programs import serial_program, with_own_inputs
-from heteroplace.run.profile.subjects import placed_targets
 from heteroplace.run.profile.wanted import Wanted
+from heteroplace.run.rounds import Rounds, sample_in_turns
+from heteroplace.run.rows import only_rows
 
 CHUNK = 24
 """Kernels that are compiled in one go, at least 24 of them, while earlier ones are measured."""
@@ -145,21 +147,25 @@ class Profiler:
         targets, target_of_task = placed_targets(self.graph, self.cluster, wanted.subject.placement)
         return lambda: compile_network(self.mod, targets, target_of_task, wanted.rows).library
 
-    def _probe(self, job: Job, library: KernelLibrary) -> InPlace:
-        wanted, options = job.wanted, self.options
-        program = serial_program(wanted.rows, library, self.graph, self.cluster, wanted.subject)
+    def _load(self, rows: Rows, library: KernelLibrary, job: Job) -> PlanProgram:
+        placement = job.wanted.subject.placement
+        return serial_program(CompiledRows(rows, library), self.graph, self.cluster, placement)
+
+    def _rounds(self, job: Job, library: KernelLibrary) -> Rounds:
+        options = self.options
+        program = self._load(job.wanted.rows, library, job)
         round_ns = self.limit_ns(options.round_ns * options.num_rounds) // options.num_rounds
-        return InPlace(program, sites(program.executor, wanted.rows, self.graph), round_ns)
+        return Rounds(program, round_ns, MIN_RUNS)
 
     def _measure_in_place(self, group: Sequence[Job], libraries: Sequence[KernelLibrary]) -> None:
         names = ", ".join(self._device_name(job.wanted) for job in group)
         self.tell(f"the whole network on {names}")
         watch = Watch.start()
-        probes = [self._probe(*pair) for pair in zip(group, libraries, strict=True)]
-        measure_rounds(probes, self.options)
-        for job, probe in zip(group, probes, strict=True):
-            times = probe.times()
-            conditions = watch.conditions(probe.hop_ns())
+        several = [self._rounds(*pair) for pair in zip(group, libraries, strict=True)]
+        sample_in_turns(several, self.options.num_rounds)
+        for job, rounds in zip(group, several, strict=True):
+            times = site_times(rounds, job.wanted.rows, self.graph)
+            conditions = watch.conditions(rounds.program.executor.hop_ns())
             rows = job.wanted.rows.rows
             found = {
                 key: make_measurement(job.wanted.facts[rows[row].kernel], times[row], conditions)
@@ -176,8 +182,7 @@ class Profiler:
             facts = wanted.facts[row.kernel]
             self.tell(f"{facts.op} ({key.mode}) on {name}")
             if executor is None or symbol != row.kernel:
-                alone = with_own_inputs(wanted.rows, row)
-                program = serial_program(alone, library, self.graph, self.cluster, wanted.subject)
+                program = self._load(only_rows(wanted.rows, [row]), library, job)
                 symbol, executor = row.kernel, program.executor
             watch = Watch.start()
             limit_ns = self.limit_ns(self.options.sampling.max_ns)

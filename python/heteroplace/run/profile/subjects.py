@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
-import tvm
-
-from heteroplace.codegen.compile import CompiledRows, compile_network
-from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import allowed_devices
@@ -85,19 +81,3 @@ def find_subjects(
             index, tuple(placement), not any(is_remote[device] for device in placement)
         )
     return list(found.values())
-
-
-def placed_targets(
-    graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
-) -> tuple[tuple[tvm.target.Target, ...], dict[str, int]]:
-    """Return the cluster's targets, and for each task the position of its own."""
-    targets, target_of_device = cluster_targets(cluster)
-    pairs = zip(graph.tasks, placement, strict=True)
-    return targets, {task.name: target_of_device[device] for task, device in pairs}
-
-
-def compile_placed(
-    mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
-) -> CompiledRows:
-    """Compile the network for a placement; parameters and errors as `compile_network`."""
-    return compile_network(mod, *placed_targets(graph, cluster, placement))

@@ -9,16 +9,19 @@ import tvm
 
 from heteroplace.codegen.compile import lower_network
 from heteroplace.codegen.kernels import Rows
+from heteroplace.codegen.lower import lower
+from heteroplace.codegen.targets import placed_targets
 from heteroplace.costs.fingerprint import device_fingerprint
 from heteroplace.costs.measurement import KernelKey, Measurement
+from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost
 from heteroplace.model.graph import TaskGraph
+from heteroplace.run.plan_program import serial_plan
 from heteroplace.run.profile.alone import COLD, HOT
 from heteroplace.run.profile.identity import KernelFacts, describe_kernels, network_digest
 from heteroplace.run.profile.options import ProfileOptions
-from heteroplace.run.profile.programs import fits
-from heteroplace.run.profile.subjects import Subject, placed_targets
+from heteroplace.run.profile.subjects import Subject
 
 IN_PLACE = "in place"
 
@@ -95,7 +98,7 @@ def want(
         task.name: index for task, index in zip(graph.tasks, subject.placement, strict=True)
     }
     own = [index for index, row in enumerate(rows.rows) if place_of[row.task] == subject.device]
-    is_in_place = options.is_in_place and subject.is_local and fits(rows, graph, cluster, subject)
+    is_in_place = options.is_in_place and subject.is_local and _fits(rows, graph, cluster, subject)
     digest = ""
     if is_in_place:
         places = [_place(cluster, place_of[row.task]) for row in rows.rows]
@@ -110,6 +113,15 @@ def want(
                 identity, device.target, fingerprint, threads, options.batch, mode, digest, site
             )
     return Wanted(subject, rows, facts, is_in_place, keys)
+
+
+def _fits(rows: Rows, graph: TaskGraph, cluster: Cluster, subject: Subject) -> bool:
+    """Say whether the whole network can run on the device."""
+    try:
+        lower(rows, graph, cluster, *serial_plan(graph, cluster, subject.placement))
+    except InfeasibleError:
+        return False
+    return True
 
 
 def _place(cluster: Cluster, index: int) -> str:
