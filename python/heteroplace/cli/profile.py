@@ -9,9 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
 import math
-import os
 import re
 import sys
 import time
@@ -19,8 +17,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from heteroplace.costs.store import PATH_VARIABLE, CostStore
-from heteroplace.errors import FrontendError, HeteroPlaceError, MissingPackageError
+from heteroplace.cli.shared import (
+    add_cluster,
+    add_store,
+    check_writable,
+    count,
+    print_json,
+    seconds,
+)
+from heteroplace.costs.store import CostStore
+from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.cost_file import save_costs
@@ -47,25 +53,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "the store knows is not measured again.",
     )
     parser.add_argument("model", metavar="MODEL.onnx", help="the model")
-    parser.add_argument(
-        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
-    )
+    add_cluster(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the cost table (JSON)")
     parser.add_argument(
         "--graph-out",
         metavar="FILE",
         help="write the task graph (JSON), which `heteroplace place` takes with the cost table",
     )
-    parser.add_argument(
-        "--store",
-        metavar="FILE",
-        help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's data "
-        f"folder",
-    )
+    add_store(parser)
     _add_measurements(parser)
     parser.add_argument(
         "--budget",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="time for measuring: fewer samples of each kernel; default: as many as needed",
     )
@@ -95,7 +94,7 @@ def _add_measurements(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--estimate-batch",
-        type=_batch,
+        type=count,
         metavar="N",
         help="also estimate the costs of N items from batches of 1, 2 and 4",
     )
@@ -136,8 +135,7 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     if not model.is_file():
         raise FrontendError(f"{model}: there is no such file; give the path of an ONNX model")
-    for path in (arguments.output, arguments.graph_out):
-        _check_writable(path)
+    check_writable(arguments.output, arguments.graph_out)
     cluster = load_cluster(arguments.cluster)
     require_tvm()
     if importlib.util.find_spec("onnx") is None:
@@ -178,8 +176,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         save_costs(found.costs, found.graph, cluster, arguments.output)
     if arguments.json:
-        json.dump(_to_json(found, cluster), sys.stdout, indent=1)
-        print()
+        print_json(_to_json(found, cluster))
         return
     print(f"{_task_table(found, cluster)}\n\n{_summary(found, cluster, path)}")
     for what, written in (("graph", arguments.graph_out), ("costs", arguments.output)):
@@ -341,39 +338,10 @@ def _to_json(found: Any, cluster: Cluster) -> dict[str, object]:
     }
 
 
-def _check_writable(path: str | None) -> None:
-    """Raise before the work if a file could not be written after it."""
-    if path is None:
-        return
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise HeteroPlaceError(f"{path}: folder {str(folder)!r} does not exist; make it first")
-    if Path(path).is_dir():
-        raise HeteroPlaceError(f"{path}: is a folder; give the name of a file")
-    if not os.access(folder, os.W_OK):
-        raise HeteroPlaceError(f"{path}: folder {str(folder)!r} cannot be written to")
-
-
 def _batches(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
         raise argparse.ArgumentTypeError(f"expected numbers of items like 1,2,4, got {text!r}")
     return tuple(sorted({1, *map(int, text.split(","))}))
-
-
-def _batch(text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"expected a number of items, got {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
-    return value
 
 
 def _remote(text: str) -> tuple[str, str, int]:
