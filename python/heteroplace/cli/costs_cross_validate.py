@@ -48,8 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
         return
     print(cost_sources_line(costs))
     print()
-    per_op = not arguments.no_ops
-    print(cross_validation_table(read.graph, cluster, validation, per_op))
+    print(cross_validation_table(cluster, validation, not arguments.no_ops))
 
 
 def _to_json(trial: Trial, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
