@@ -22,7 +22,6 @@ from heteroplace.errors import CostMismatchError
 
 LINEAR = "linear"
 CONSTANT = "constant"
-FORMS = (LINEAR, CONSTANT)
 
 KINDS = ("memory", "time")
 
@@ -43,7 +42,7 @@ class BatchFit:
     residual_ratio: float
     """Root mean square of the residuals, relative to the measured values."""
     form: str
-    """Which of FORMS was chosen."""
+    """LINEAR or CONSTANT."""
     floor: float
     """No prediction is below it: the largest measured value of a time; 0 for memory."""
     batches: tuple[int, ...]
