@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from heteroplace.costs.measurement import NEAR_HOP_NS
 from heteroplace.run.usage import Usage
 
 Timer = Callable[[int], Sequence[int]]
@@ -25,8 +26,6 @@ MIN_RUNS = 4
 MAX_RUNS = 200
 QUIET_CORES = 0.1
 """Others that use fewer cores than this do not disturb."""
-NEAR_HOP_NS = 100
-"""Cores whose hop takes less are near neighbours."""
 _LEAST_SHARE = 1 / 3
 """At least this part of the turns counts."""
 _QUIET_NS = 1_000_000

@@ -14,6 +14,7 @@ from typing import Any
 from heteroplace.cli.shared import check_writable, plural
 from heteroplace.costs.fingerprint import cpu_fingerprint, gpu_fingerprint_of
 from heteroplace.costs.link_report import CopyTimes, LinkReport, with_measured_links
+from heteroplace.costs.measurement import NEAR_HOP_NS
 from heteroplace.costs.probe import machine_cluster
 from heteroplace.costs.probe_cpu import CpuInfo, parse_list, read_cpus
 from heteroplace.costs.probe_gpu import GpuInfo, read_gpus
@@ -24,8 +25,6 @@ from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 
-NEAR_HOP_NS = 100
-"""A cache line goes from core to core in less than this where they share a cache."""
 _MAX_HOPS = 16
 _MEASURING = "heteroplace.run.probe_links"
 """Imports TVM, so it is imported when it is asked for."""
