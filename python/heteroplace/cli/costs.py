@@ -66,7 +66,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "forget", help="remove measurements", description="Remove measurements from the store."
     )
     _add_filters(forget)
-    forget.add_argument("--all", action="store_true", help="remove everything, also notes on links")
+    forget.add_argument("--all", action="store_true", help="remove everything, also all notes")
     forget.add_argument("--dry-run", action="store_true", help="only say how many that would be")
     forget.set_defaults(run=run_forget)
     costs_cross_validate.add_command(actions)
@@ -85,7 +85,7 @@ def run_list(arguments: argparse.Namespace) -> None:
     """Print a table and a summary, or JSON."""
     only = _filter(arguments)
     with _Opened(arguments.store) as opened:
-        rows = list(opened.rows(only))
+        rows = opened.rows(only)
         notes = opened.notes(only)
     if arguments.json:
         print_json(rows_to_json(rows, notes))
@@ -101,7 +101,7 @@ def run_export(arguments: argparse.Namespace) -> None:
     """Write what the filters let through to a file, or to standard output."""
     only = _filter(arguments)
     with _Opened(arguments.store) as opened:
-        rows, notes = list(opened.rows(only)), opened.notes(only)
+        rows, notes = opened.rows(only), opened.notes(only)
     if not rows and not notes:
         raise HeteroPlaceError(opened.why_nothing())
     value = rows_to_json(rows, notes)
@@ -134,7 +134,7 @@ def run_forget(arguments: argparse.Namespace) -> None:
         )
     with _Opened(arguments.store) as opened:
         if arguments.dry_run:
-            num_rows, num_notes = len(list(opened.rows(only))), len(opened.notes(only))
+            num_rows, num_notes = len(opened.rows(only)), len(opened.notes(only))
         else:
             num_rows, num_notes = opened.forget(only)
     verb = "would remove" if arguments.dry_run else "removed"
@@ -158,7 +158,7 @@ class _Opened:
         if self._store is not None:
             self._store.close()
 
-    def rows(self, only: StoreFilter) -> Sequence[Row]:
+    def rows(self, only: StoreFilter) -> list[Row]:
         return list(self._store.rows(only)) if self._store is not None else []
 
     def notes(self, only: StoreFilter) -> list[Note]:
