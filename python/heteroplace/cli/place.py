@@ -8,7 +8,7 @@ import sys
 import time
 
 from heteroplace.cli.progress import Interrupts, ProgressLine
-from heteroplace.cli.shared import add_problem, check_writable, print_json, seconds
+from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json, seconds
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
@@ -71,10 +71,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help=f"threads of a solver that uses several; default: {defaults.threads}",
     )
-    parser.add_argument(
-        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
+    add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
     parser.set_defaults(run=run)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import math
 import re
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from heteroplace.cli.progress import StatusLine
 from heteroplace.cli.shared import (
     add_cluster,
+    add_output,
     add_store,
     check_writable,
     count,
@@ -40,7 +40,6 @@ _PROFILER = "heteroplace.cli.profile_model"
 _OPTIONS = "heteroplace.run.profile.options"
 _REMOTE = "heteroplace.run.profile.remote"
 _LARGEST = 10
-_TERMINAL_PERIOD_S = 0.1
 _LOG_PERIOD_S = 2.0
 
 
@@ -76,10 +75,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="HOST=ADDRESS:PORT",
         help="where TVM's RPC server of a host of the cluster is; may be repeated",
     )
-    parser.add_argument(
-        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -184,8 +180,8 @@ def run(arguments: argparse.Namespace) -> None:
             print(f"{what}: {written}")
 
 
-class StepLine:
-    """Shows how far a profiling is: one line that is written over, or a line now and then.
+class StepLine(StatusLine):
+    """Shows how far a profiling is.
 
     Parameters
     ----------
@@ -194,31 +190,12 @@ class StepLine:
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-        self._is_terminal = stream is not None and stream.isatty()
-        self._shown_at = -math.inf
-
-    def say(self, text: str) -> None:
-        """Show a line about something long that begins."""
-        self._write(text)
+        super().__init__(stream, _LOG_PERIOD_S)
 
     def step(self, step: Any) -> None:
         """Take a `heteroplace.run.profile.options.Step`."""
-        now = time.perf_counter()
-        period = _TERMINAL_PERIOD_S if self._is_terminal else _LOG_PERIOD_S
-        if step.name and now - self._shown_at >= period:
-            self._shown_at = now
-            self._write(describe_step(step.name, step.done, step.total, step.remaining_s))
-
-    def close(self) -> None:
-        """Wipe the line, so that other output can follow."""
-        if self._stream is not None and self._is_terminal:
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
-
-    def _write(self, text: str) -> None:
-        if self._stream is not None:
-            begin, end = ("\r\x1b[K", "") if self._is_terminal else ("", "\n")
-            print(f"{begin}{text}", end=end, file=self._stream, flush=True)
+        if step.name and self.is_due:
+            self.show(describe_step(step.name, step.done, step.total, step.remaining_s))
 
 
 def describe_step(name: str, done: int, total: int, remaining_s: float | None) -> str:

@@ -39,6 +39,14 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add --progress and --json."""
+    parser.add_argument(
+        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
+
+
 def seconds(text: str) -> float:
     """Read a time limit; as `type` of an argument."""
     try:
