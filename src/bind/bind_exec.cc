@@ -53,6 +53,17 @@ NsArray MakeNsArray(std::vector<int64_t>&& values) {
   return NsArray(kept->data(), {kept->size()}, owner);
 }
 
+/*! \brief What a method of the executor measures in so many runs, as an array; without the GIL. */
+template <std::vector<int64_t> (Executor::*kMeasure)(int64_t)>
+NsArray TimeRuns(Executor& executor, int64_t num_runs) {
+  std::vector<int64_t> times;
+  {
+    nb::gil_scoped_release released;
+    times = (executor.*kMeasure)(num_runs);
+  }
+  return MakeNsArray(std::move(times));
+}
+
 void SetInput(Executor& executor, const std::string& name, const InputArray& array) {
   // An unknown name is told by SetInput, whatever the type.
   DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
@@ -159,39 +170,9 @@ void BindExec(nanobind::module_& module) {
              return std::make_pair(MakeNsArray(std::move(starts)),
                                    MakeNsArray(std::move(finishes)));
            })
-      .def(
-          "profile",
-          [](Executor& executor, int64_t num_runs) {
-            std::vector<int64_t> durations;
-            {
-              nb::gil_scoped_release released;
-              durations = executor.Profile(num_runs);
-            }
-            return MakeNsArray(std::move(durations));
-          },
-          nb::arg("num_runs"))
-      .def(
-          "benchmark",
-          [](Executor& executor, int64_t num_runs) {
-            std::vector<int64_t> walls;
-            {
-              nb::gil_scoped_release released;
-              walls = executor.Benchmark(num_runs);
-            }
-            return MakeNsArray(std::move(walls));
-          },
-          nb::arg("num_runs"))
-      .def(
-          "profile_cpu",
-          [](Executor& executor, int64_t num_runs) {
-            std::vector<int64_t> medians;
-            {
-              nb::gil_scoped_release released;
-              medians = executor.ProfileCpu(num_runs);
-            }
-            return MakeNsArray(std::move(medians));
-          },
-          nb::arg("num_runs"))
+      .def("profile", &TimeRuns<&Executor::Profile>, nb::arg("num_runs"))
+      .def("benchmark", &TimeRuns<&Executor::Benchmark>, nb::arg("num_runs"))
+      .def("profile_cpu", &TimeRuns<&Executor::ProfileCpu>, nb::arg("num_runs"))
       .def(
           "sample",
           [](Executor& executor, int64_t num_samples, int64_t num_calls, bool is_cold) {

@@ -112,14 +112,7 @@ void Worker::Sample(SampleOrder* order) {
       SampleHost(order);
     }
   } catch (const Error& error) {
-    Fail(error.what());
-    // The next run must find the stream empty. Its fault is the one just told.
-    if (stream_ != nullptr) {
-      try {
-        stream_->Synchronise();
-      } catch (const Error&) {
-      }
-    }
+    FailAndDrain(error.what());
   }
 }
 

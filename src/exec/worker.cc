@@ -141,14 +141,7 @@ void Worker::Run(bool is_timed) {
       is_timed ? RunHost<true>() : RunHost<false>();
     }
   } catch (const Error& error) {
-    Fail(error.what());
-    // The next run must find the stream empty. Its fault is the one just told.
-    if (stream_ != nullptr) {
-      try {
-        stream_->Synchronise();
-      } catch (const Error&) {
-      }
-    }
+    FailAndDrain(error.what());
   }
 }
 
@@ -261,6 +254,15 @@ void Worker::ReadTimers() {
   for (size_t i = 0; i < instructions_.size(); ++i) {
     spans_[i].start_ns = base_ns_ + timers_[2 * i]->ElapsedNs(*base_);
     spans_[i].finish_ns = base_ns_ + timers_[2 * i + 1]->ElapsedNs(*base_);
+  }
+}
+
+void Worker::FailAndDrain(const std::string& cause) {
+  Fail(cause);
+  if (stream_ == nullptr) return;
+  try {
+    stream_->Synchronise();
+  } catch (const Error&) {  // its fault is the one just told
   }
 }
 

@@ -124,6 +124,8 @@ class Worker {
   void MakeTimers();
   void ReadTimers();
   void Fail(const std::string& cause);
+  /*! \brief Fails, and leaves the stream empty, as the next run must find it. Never throws. */
+  void FailAndDrain(const std::string& cause);
 
   const TvmAbi* abi_;
   const Program& program_;

@@ -12,6 +12,7 @@ from heteroplace import HeteroPlaceError
 from heteroplace.bench import compile as compile_bench
 from heteroplace.bench import run as run_bench
 from heteroplace.bench.__main__ import main
+from heteroplace.bench.fresh_process import measure_in_fresh_process
 from heteroplace.bench.models import Model, load_model, model_names
 from heteroplace.bench.networks import small_cnn
 from heteroplace.bench.stock import StockExecutor, build_stock
@@ -137,4 +138,4 @@ def test_wrong_usage_exits_with_2(
 
 def test_compile_bench_names_what_failed() -> None:
     with pytest.raises(HeteroPlaceError, match=r"measuring ours on lenet failed: .*no network"):
-        compile_bench._in_process("ours", "lenet")
+        measure_in_fresh_process(compile_bench.__name__, "ours", "lenet")

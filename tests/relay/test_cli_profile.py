@@ -80,8 +80,10 @@ def test_a_large_batch_is_estimated_from_small_ones(
 def test_a_batch_that_can_be_measured_is_not_estimated(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*PROFILE, "--estimate-batch", "4"]) == 2
-    assert "use --batch 4" in capsys.readouterr().err
+    assert main([*PROFILE, "--progress", "--estimate-batch", "4"]) == 2
+    said = capsys.readouterr().err
+    assert "use --batch 4" in said
+    assert "importing" not in said, "told before any work"
 
 
 def test_a_device_that_is_not_here_is_predicted(
@@ -151,8 +153,33 @@ WRONG = {
     "no folder": ([*PROFILE, "-o", "no/costs.json"], "folder 'no' does not exist"),
     "a folder": ([*PROFILE, "--graph-out", "."], "is a folder"),
     "no store": ([*PROFILE, "--store", "model.onnx"], "is no SQLite file"),
+    "two ways": (
+        [*PROFILE, "--batch", "8", "--estimate-batch", "8"],
+        "leave out --estimate-batch, or 8 from --batch",
+    ),
     "no host": ([*PROFILE, "--rpc", "far=127.0.0.1:1"], "on which cluster"),
 }
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (["--estimate-batch", "16"], "give --predict, or leave out --estimate-batch"),
+        (["--interference"], "leave out --interference"),
+        (["--predict", "--interference"], "leave out --interference"),
+    ],
+)
+def test_what_needs_all_devices_here_is_refused_before_any_work(
+    files: Path, capsys: pytest.CaptureFixture[str], options: list[str], advice: str
+) -> None:
+    here = cpu_cluster()
+    away = replace(here.devices[0], name="away", cores=(4095,))
+    save_cluster(replace(here, devices=(*here.devices, away)), "cluster.json")
+    assert main([*PROFILE, "--progress", *options]) == 2
+    said = capsys.readouterr().err
+    assert "not in this machine: away" in said
+    assert said.rstrip().endswith(advice)
+    assert "importing" not in said
 
 
 @pytest.mark.parametrize("fault", WRONG)

@@ -7,20 +7,17 @@ process of its own, since TVM keeps what it lowered; starting Python and TVM is 
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 
-from heteroplace import HeteroPlaceError, frontend
+from heteroplace import frontend
+from heteroplace.bench.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.models import load_model
 from heteroplace.bench.stock import (
     build_stock,
     cpu_seconds,
     import_stock,
     in_pass_context,
-    silence_tuning_hint,
 )
 from heteroplace.bench.study import compile_once
 from heteroplace.bench.transformers import gpt_onnx
@@ -30,7 +27,6 @@ from heteroplace.run.local import local_cluster
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 GPT = "gpt_24_layers_graph_only"
-_ERROR_LINES = 3
 
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
@@ -40,10 +36,10 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     names = sorted(light_model_names(), key=lambda name: name != "resnet50")
     for name in filter(re.compile(only).search, [*names, GPT]):
         say(f"{name}: ours")
-        row: dict[str, object] = {"name": name, **_in_process("ours", name)}
+        row: dict[str, object] = {"name": name, **measure_in_fresh_process(__name__, "ours", name)}
         if name != GPT:
             say(f"{name}: stock TVM")
-            row |= _in_process("stock", name)
+            row |= measure_in_fresh_process(__name__, "stock", name)
             ours = row["import_s"] + row["compile_s"]  # type: ignore[operator]
             stock = row["stock_import_s"] + row["stock_compile_s"]  # type: ignore[operator]
             row["ratio"] = round(stock / ours, 2)
@@ -57,17 +53,6 @@ def table(rows: list[dict[str, object]]) -> str:
     cells = [[str(row["name"]), *(str(row.get(key, "-")) for key in columns)] for row in rows]
     headers = ["network", "import", "compile", "stock import", "stock compile", "stock / ours"]
     return format_table(headers, cells, "<>>>>>")
-
-
-def _in_process(side: str, name: str) -> dict[str, float]:
-    """Measure in a fresh process; return what it printed."""
-    command = [sys.executable, "-m", "heteroplace.bench.compile", side, name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = " / ".join(done.stderr.strip().splitlines()[-_ERROR_LINES:])
-        raise HeteroPlaceError(f"measuring {side} on {name} failed: {last}")
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
 
 
 def measure_ours(name: str) -> dict[str, float]:
@@ -102,6 +87,4 @@ def measure_stock(name: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    silence_tuning_hint()
-    measure = {"ours": measure_ours, "stock": measure_stock}[sys.argv[1]]
-    print(json.dumps(measure(sys.argv[2])))
+    answer({"ours": measure_ours, "stock": measure_stock})

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import psutil
+from heteroplace.costs.measurement import NEAR_HOP_NS
+from heteroplace.run.usage import Usage
 
 Timer = Callable[[int], Sequence[int]]
 """Runs something so many times and returns the wall time of each run in ns."""
@@ -25,11 +26,8 @@ MIN_RUNS = 4
 MAX_RUNS = 200
 QUIET_CORES = 0.1
 """Others that use fewer cores than this do not disturb."""
-NEAR_HOP_NS = 100
-"""Cores whose hop takes less are near neighbours."""
 _LEAST_SHARE = 1 / 3
 """At least this part of the turns counts."""
-_BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
 _QUIET_NS = 1_000_000
 _QUIET_SLICE_S = 0.01
 
@@ -174,35 +172,13 @@ def compare_timers(
 def _take_turn(timer: Timer, num_runs: int, hop_ns: Callable[[], int | None] | None) -> Turn:
     wait_until_quiet()
     hops = [None if hop_ns is None else hop_ns()]
-    before = _Usage.now()
+    before = Usage.now()
     times = timer(num_runs + 1)[1:]
-    others = _Usage.now().others_since(before)
+    others = Usage.now().others_since(before)
     wait_until_quiet()
     hops.append(None if hop_ns is None else hop_ns())
     known = [hop for hop in hops if hop is not None]
     return Turn(int(statistics.median(times)), max(known, default=None), others)
-
-
-@dataclass(frozen=True)
-class _Usage:
-    """Seconds at one moment."""
-
-    wall: float
-    own: float
-    """Processor time of this process."""
-    machine: float
-    """Processor time of everything on this machine."""
-
-    @classmethod
-    def now(cls) -> _Usage:
-        times = psutil.cpu_times()
-        machine = sum(getattr(times, name, 0.0) for name in _BUSY_FIELDS)
-        return cls(time.perf_counter(), time.process_time(), machine)
-
-    def others_since(self, before: _Usage) -> float:
-        """Cores that others used since `before`; the clocks' steps can make it less than 0."""
-        others = (self.machine - before.machine) - (self.own - before.own)
-        return max(0.0, others / (self.wall - before.wall))
 
 
 def wait_until_quiet(limit_s: float = 1.0) -> bool:

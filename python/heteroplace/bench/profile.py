@@ -8,24 +8,20 @@ import. Each runs in a process of its own, one after the other, without a store.
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 
 import tvm
 from tvm import relay
 
-from heteroplace import HeteroPlaceError
+from heteroplace.bench.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.models import load_model
 from heteroplace.bench.stock import (
     build_stock,
     cpu_seconds,
     import_stock,
     in_pass_context,
-    silence_tuning_hint,
 )
 from heteroplace.relay.extract import extract, neutral_module
 from heteroplace.relay.onnx_weights import light_model, light_model_names
@@ -39,7 +35,6 @@ from heteroplace.tvm_bridge import llvm_cpu_target
 
 DEFAULT = "^resnet50$"
 """What is measured without --only."""
-_ERROR_LINES = 3
 
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
@@ -49,7 +44,7 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
         row: dict[str, object] = {"name": name}
         for side in ("ours", "stock"):
             say(f"{name}: {side}")
-            row |= _in_process(side, name)
+            row |= measure_in_fresh_process(__name__, side, name)
         for clock in ("wall", "cpu"):
             ours, stock = float(row[f"{clock}_s"]), float(row[f"stock_{clock}_s"])  # type: ignore[arg-type]
             row[f"{clock}_ratio"] = round(ours / stock, 3)
@@ -101,18 +96,5 @@ def measure_stock(name: str) -> dict[str, float]:
     }
 
 
-def _in_process(side: str, name: str) -> dict[str, float]:
-    """Measure in a fresh process; return what it printed."""
-    command = [sys.executable, "-m", "heteroplace.bench.profile", side, name]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        last = " / ".join(done.stderr.strip().splitlines()[-_ERROR_LINES:])
-        raise HeteroPlaceError(f"measuring {side} on {name} failed: {last}")
-    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return result
-
-
 if __name__ == "__main__":
-    silence_tuning_hint()
-    measure = {"ours": measure_ours, "stock": measure_stock}[sys.argv[1]]
-    print(json.dumps(measure(sys.argv[2])))
+    answer({"ours": measure_ours, "stock": measure_stock})

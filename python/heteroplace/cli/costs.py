@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
 from heteroplace.cli import costs_cross_validate
+from heteroplace.cli.shared import add_store, check_writable, count, plural, print_json
 from heteroplace.costs.device_figures import device_figures_table
 from heteroplace.costs.measurement import MODES
-from heteroplace.costs.store import PATH_VARIABLE, CostStore, default_path
+from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.store_file import load_rows, rows_to_json
 from heteroplace.costs.store_values import Note, Row, StoreFilter, date_seconds, date_text
 from heteroplace.errors import HeteroPlaceError
@@ -67,7 +66,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "forget", help="remove measurements", description="Remove measurements from the store."
     )
     _add_filters(forget)
-    forget.add_argument("--all", action="store_true", help="remove everything, also notes on links")
+    forget.add_argument("--all", action="store_true", help="remove everything, also all notes")
     forget.add_argument("--dry-run", action="store_true", help="only say how many that would be")
     forget.set_defaults(run=run_forget)
     costs_cross_validate.add_command(actions)
@@ -79,22 +78,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     devices.set_defaults(run=lambda _: print(device_figures_table()))
     for action in (listing, export, imports, forget):
-        action.add_argument(
-            "--store",
-            metavar="FILE",
-            help=f"the store; default: ${PATH_VARIABLE}, or in the user's data folder",
-        )
+        add_store(action)
 
 
 def run_list(arguments: argparse.Namespace) -> None:
     """Print a table and a summary, or JSON."""
     only = _filter(arguments)
     with _Opened(arguments.store) as opened:
-        rows = list(opened.rows(only))
+        rows = opened.rows(only)
         notes = opened.notes(only)
     if arguments.json:
-        json.dump(rows_to_json(rows, notes), sys.stdout, indent=1)
-        print()
+        print_json(rows_to_json(rows, notes))
     elif arguments.notes:
         print(_notes_table(notes) if notes else f"{opened.path}: no notes")
     elif rows:
@@ -107,19 +101,14 @@ def run_export(arguments: argparse.Namespace) -> None:
     """Write what the filters let through to a file, or to standard output."""
     only = _filter(arguments)
     with _Opened(arguments.store) as opened:
-        rows, notes = list(opened.rows(only)), opened.notes(only)
+        rows, notes = opened.rows(only), opened.notes(only)
     if not rows and not notes:
         raise HeteroPlaceError(opened.why_nothing())
     value = rows_to_json(rows, notes)
     if arguments.file == _STANDARD_OUTPUT:
-        json.dump(value, sys.stdout, indent=1)
-        print()
+        print_json(value)
         return
-    folder = Path(arguments.file).parent
-    if not folder.is_dir():
-        raise HeteroPlaceError(
-            f"{arguments.file}: folder {str(folder)!r} does not exist; make it first"
-        )
+    check_writable(arguments.file)
     write_json(value, arguments.file)
     print(f"{arguments.file}: {_count(rows, notes)}")
 
@@ -145,12 +134,12 @@ def run_forget(arguments: argparse.Namespace) -> None:
         )
     with _Opened(arguments.store) as opened:
         if arguments.dry_run:
-            num_rows, num_notes = len(list(opened.rows(only))), len(opened.notes(only))
+            num_rows, num_notes = len(opened.rows(only)), len(opened.notes(only))
         else:
             num_rows, num_notes = opened.forget(only)
     verb = "would remove" if arguments.dry_run else "removed"
-    notes = f" and {_plural(num_notes, 'note')}" if arguments.all else ""
-    print(f"{opened.path}: {verb} {_plural(num_rows, 'measurement')}{notes}")
+    notes = f" and {plural(num_notes, 'note')}" if arguments.all else ""
+    print(f"{opened.path}: {verb} {plural(num_rows, 'measurement')}{notes}")
 
 
 class _Opened:
@@ -169,7 +158,7 @@ class _Opened:
         if self._store is not None:
             self._store.close()
 
-    def rows(self, only: StoreFilter) -> Sequence[Row]:
+    def rows(self, only: StoreFilter) -> list[Row]:
         return list(self._store.rows(only)) if self._store is not None else []
 
     def notes(self, only: StoreFilter) -> list[Note]:
@@ -179,7 +168,7 @@ class _Opened:
     def why_nothing(self) -> str:
         """Why there are no rows, and what to do."""
         if self._size:
-            return f"{self.path}: the filters meet none of its {_plural(self._size, 'measurement')}"
+            return f"{self.path}: the filters meet none of its {plural(self._size, 'measurement')}"
         return f"{self.path}: no kernel was measured yet; {_HOW_TO_FILL}"
 
     def forget(self, only: StoreFilter) -> tuple[int, int]:
@@ -195,8 +184,8 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--target", metavar="PATTERN", help="target strings, e.g. 'cuda*'")
     group.add_argument("--mode", type=_mode, choices=MODES, help="how it was measured")
     group.add_argument("--network", metavar="PATTERN", help="digests of networks")
-    group.add_argument("--batch", type=_number, metavar="N", help="items run together")
-    group.add_argument("--threads", type=_number, metavar="N", help="number of cores")
+    group.add_argument("--batch", type=count, metavar="N", help="items run together")
+    group.add_argument("--threads", type=count, metavar="N", help="number of cores")
     group.add_argument(
         "--older-than", type=_age_s, metavar="AGE", help="e.g. 30d (units: s, min, h, d, w)"
     )
@@ -216,12 +205,6 @@ def _filter(arguments: argparse.Namespace) -> StoreFilter:
 def _mode(text: str) -> str:
     """Also "in-place", which needs no quotes."""
     return text.replace("-", " ")
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) < 2**63:
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text!r}")
-    return int(text)
 
 
 def _age_s(text: str) -> int:
@@ -284,21 +267,17 @@ def _summary(rows: Sequence[Row], notes: Sequence[Note], path: Path) -> str:
     num_devices = len({key.device for key, _ in rows})
     dates = sorted((measured.conditions.measured_at for _, measured in rows), key=date_seconds)
     oldest, newest = _age(dates[0], now), _age(dates[-1], now)
-    others = f"; {_plural(len(notes), 'note')} on links and interference (--notes)" if notes else ""
+    others = f"; {plural(len(notes), 'note')} on links and interference (--notes)" if notes else ""
     return (
-        f"{_plural(len(rows), 'measurement')} of {_plural(num_kernels, 'kernel')} on "
-        f"{_plural(num_devices, 'device')}, ages {newest} to {oldest}{others}; {path} "
+        f"{plural(len(rows), 'measurement')} of {plural(num_kernels, 'kernel')} on "
+        f"{plural(num_devices, 'device')}, ages {newest} to {oldest}{others}; {path} "
         f"({format_bytes(path.stat().st_size)})"
     )
 
 
 def _count(rows: Sequence[Row], notes: Sequence[Note]) -> str:
-    text = _plural(len(rows), "measurement")
-    return f"{text} and {_plural(len(notes), 'note')}" if notes else text
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    text = plural(len(rows), "measurement")
+    return f"{text} and {plural(len(notes), 'note')}" if notes else text
 
 
 def _short_target(target: str) -> str:

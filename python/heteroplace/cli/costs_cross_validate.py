@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
 from heteroplace.cli.place import read_costs
+from heteroplace.cli.shared import add_problem, print_json
 from heteroplace.costs.cross_validation import (
     Trial,
     cross_validate,
@@ -27,13 +26,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Predict each measured device from the others, and each measured kernel from "
         "the others of its device, by every method that applies; print the errors.",
     )
-    parser.add_argument("--graph", required=True, metavar="FILE", help="task graph (JSON)")
-    parser.add_argument(
-        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
-    )
-    parser.add_argument(
-        "--costs", metavar="FILE", help="cost table (JSON); default: the times in the graph file"
-    )
+    add_problem(parser)
     parser.add_argument("--no-ops", action="store_true", help="leave out the errors by type of op")
     parser.add_argument(
         "--json", action="store_true", help="print every prediction as JSON, no tables"
@@ -51,13 +44,11 @@ def run(arguments: argparse.Namespace) -> None:
             "by_device": [_to_json(t, read.graph, cluster) for t in validation.by_device],
             "by_kernel": [_to_json(t, read.graph, cluster) for t in validation.by_kernel],
         }
-        json.dump(value, sys.stdout, indent=1)
-        print()
+        print_json(value)
         return
     print(cost_sources_line(costs))
     print()
-    per_op = not arguments.no_ops
-    print(cross_validation_table(read.graph, cluster, validation, per_op))
+    print(cross_validation_table(cluster, validation, not arguments.no_ops))
 
 
 def _to_json(trial: Trial, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:

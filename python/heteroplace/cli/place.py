@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import math
 import sys
 import time
-from pathlib import Path
 
 from heteroplace.cli.progress import Interrupts, ProgressLine
-from heteroplace.errors import HeteroPlaceError, MissingCostError
+from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json, seconds
+from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.collector import paused_collector
@@ -44,13 +42,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="place a task graph on a cluster",
         description="Place a task graph on a cluster and print where everything goes.",
     )
-    parser.add_argument("--graph", required=True, metavar="FILE", help="task graph (JSON)")
-    parser.add_argument(
-        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
-    )
-    parser.add_argument(
-        "--costs", metavar="FILE", help="cost table (JSON); default: the times in the graph file"
-    )
+    add_problem(parser)
     parser.add_argument("--solver", choices=list(SOLVERS), default="auto", help="default: auto")
     parser.add_argument(
         "--objective",
@@ -60,7 +52,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument(
         "--budget",
-        type=_seconds,
+        type=seconds,
         default=defaults.time_limit_s,
         metavar="SECONDS",
         help=f"time limit; default: {defaults.time_limit_s:g}",
@@ -79,10 +71,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="N",
         help=f"threads of a solver that uses several; default: {defaults.threads}",
     )
-    parser.add_argument(
-        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
+    add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
     parser.set_defaults(run=run)
@@ -95,7 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     is_shown = arguments.progress or sys.stderr.isatty()
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter())
-    _check_folders(arguments.output, arguments.trace)
+    check_writable(arguments.output, arguments.trace)
     options = SolveOptions(
         objective=arguments.objective,
         time_limit_s=arguments.budget,
@@ -165,8 +154,7 @@ def _finish(arguments: argparse.Namespace, problem: Problem, result: SolveResult
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
-        json.dump(_to_json(problem, result, plan.reasons), sys.stdout, indent=1)
-        print()
+        print_json(_to_json(problem, result, plan.reasons))
         return
     tables = (
         placement_table(graph, cluster, plan, timeline),
@@ -212,26 +200,6 @@ def _summary(problem: Problem, result: SolveResult, objective: str, makespan_ns:
         f"{text}\n{cost_sources_line(problem.costs)}\n"
         f"solver {result.solver}: {result.status} after {result.wall_s:.2f} s"
     )
-
-
-def _seconds(text: str) -> float:
-    """Read a budget."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
-    return value
-
-
-def _check_folders(*paths: str | None) -> None:
-    """Raise before the work if a file could not be written after it."""
-    for path in paths:
-        if path is not None and not Path(path).parent.is_dir():
-            raise HeteroPlaceError(
-                f"{path}: folder {str(Path(path).parent)!r} does not exist; make it first"
-            )
 
 
 def _to_json(problem: Problem, result: SolveResult, reasons: tuple[str, ...]) -> dict[str, object]:

@@ -11,20 +11,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from heteroplace.cli.shared import check_writable, plural
 from heteroplace.costs.fingerprint import cpu_fingerprint, gpu_fingerprint_of
 from heteroplace.costs.link_report import CopyTimes, LinkReport, with_measured_links
+from heteroplace.costs.measurement import NEAR_HOP_NS
 from heteroplace.costs.probe import machine_cluster
 from heteroplace.costs.probe_cpu import CpuInfo, parse_list, read_cpus
 from heteroplace.costs.probe_gpu import GpuInfo, read_gpus
-from heteroplace.errors import ArtifactError, HeteroPlaceError, MissingPackageError, MissingTVMError
+from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster, save_cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 
-NEAR_HOP_NS = 100
-"""A cache line goes from core to core in less than this where they share a cache."""
 _MAX_HOPS = 16
 _MEASURING = "heteroplace.run.probe_links"
 """Imports TVM, so it is imported when it is asked for."""
@@ -97,9 +97,9 @@ def describe_cpu(cpu: CpuInfo, cluster: Cluster) -> str:
     num_cores, num_threads = len(cpu.first_threads), len(cpu.threads)
     limit = " (the container's limit)" if cpu.is_limited else ""
     lines = [
-        f"{cpu.model or 'unknown processor'}: {_count(cpu.num_sockets, 'socket')}, "
-        f"{_count(num_cores, 'core')}, {_count(num_threads, 'hardware thread')}, "
-        f"{_count(len(cpu.nodes), 'NUMA node')}, memory {format_bytes(cpu.memory_bytes)}{limit}",
+        f"{cpu.model or 'unknown processor'}: {plural(cpu.num_sockets, 'socket')}, "
+        f"{plural(num_cores, 'core')}, {plural(num_threads, 'hardware thread')}, "
+        f"{plural(len(cpu.nodes), 'NUMA node')}, memory {format_bytes(cpu.memory_bytes)}{limit}",
         f"fingerprint: {cpu_fingerprint([thread.number for thread in cpu.threads])}",
     ]
     if len(cpu.nodes) > 1:
@@ -124,7 +124,7 @@ def describe_gpu(gpu: GpuInfo) -> str:
     nvlink = ""
     if gpu.nvlink_peers:
         peers = ", ".join(f"cuda:{peer}" for peer in gpu.nvlink_peers)
-        nvlink = f", {_count(gpu.num_nvlinks, 'NVLink')} to {peers}"
+        nvlink = f", {plural(gpu.num_nvlinks, 'NVLink')} to {peers}"
     return (
         f"cuda:{gpu.index}: {gpu.name}, {format_bytes(gpu.memory_bytes)}, PCI Express "
         f"{gpu.pcie_generation} x{gpu.pcie_width}{nvlink}\n"
@@ -202,12 +202,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
             "--cluster says which cores and GPUs there are; leave out --cores and --cpu-only"
         )
     path = arguments.output
-    if path is None:
-        return
-    if not path.parent.is_dir():
-        raise ArtifactError(f"{path}: folder {path.parent} does not exist; make it first")
-    if path.exists() and not arguments.force:
-        raise ArtifactError(f"{path} exists already; give another name, or --force")
+    check_writable(path)
+    if path is not None and path.exists() and not arguments.force:
+        raise HeteroPlaceError(f"{path} exists already; give another name, or --force")
 
 
 def _measuring() -> Any:
@@ -252,10 +249,6 @@ def _ranges(numbers: tuple[int, ...] | list[int]) -> str:
         else:
             parts.append([number])
     return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _say(line: str) -> None:

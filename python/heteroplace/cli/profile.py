@@ -9,18 +9,24 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import json
-import math
-import os
 import re
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from heteroplace.costs.store import PATH_VARIABLE, CostStore
-from heteroplace.errors import FrontendError, HeteroPlaceError, MissingPackageError
+from heteroplace.cli.progress import StatusLine
+from heteroplace.cli.shared import (
+    add_cluster,
+    add_output,
+    add_store,
+    check_writable,
+    count,
+    print_json,
+    seconds,
+)
+from heteroplace.costs.store import CostStore
+from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.cost_file import save_costs
@@ -34,7 +40,6 @@ _PROFILER = "heteroplace.cli.profile_model"
 _OPTIONS = "heteroplace.run.profile.options"
 _REMOTE = "heteroplace.run.profile.remote"
 _LARGEST = 10
-_TERMINAL_PERIOD_S = 0.1
 _LOG_PERIOD_S = 2.0
 
 
@@ -47,25 +52,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "the store knows is not measured again.",
     )
     parser.add_argument("model", metavar="MODEL.onnx", help="the model")
-    parser.add_argument(
-        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
-    )
+    add_cluster(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the cost table (JSON)")
     parser.add_argument(
         "--graph-out",
         metavar="FILE",
         help="write the task graph (JSON), which `heteroplace place` takes with the cost table",
     )
-    parser.add_argument(
-        "--store",
-        metavar="FILE",
-        help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's data "
-        f"folder",
-    )
+    add_store(parser)
     _add_measurements(parser)
     parser.add_argument(
         "--budget",
-        type=_seconds,
+        type=seconds,
         metavar="SECONDS",
         help="time for measuring: fewer samples of each kernel; default: as many as needed",
     )
@@ -77,10 +75,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="HOST=ADDRESS:PORT",
         help="where TVM's RPC server of a host of the cluster is; may be repeated",
     )
-    parser.add_argument(
-        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
+    add_output(parser)
     parser.set_defaults(run=run)
 
 
@@ -95,7 +90,7 @@ def _add_measurements(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--estimate-batch",
-        type=_batch,
+        type=count,
         metavar="N",
         help="also estimate the costs of N items from batches of 1, 2 and 4",
     )
@@ -136,8 +131,7 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     if not model.is_file():
         raise FrontendError(f"{model}: there is no such file; give the path of an ONNX model")
-    for path in (arguments.output, arguments.graph_out):
-        _check_writable(path)
+    check_writable(arguments.output, arguments.graph_out)
     cluster = load_cluster(arguments.cluster)
     require_tvm()
     if importlib.util.find_spec("onnx") is None:
@@ -178,8 +172,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.output:
         save_costs(found.costs, found.graph, cluster, arguments.output)
     if arguments.json:
-        json.dump(_to_json(found, cluster), sys.stdout, indent=1)
-        print()
+        print_json(_to_json(found, cluster))
         return
     print(f"{_task_table(found, cluster)}\n\n{_summary(found, cluster, path)}")
     for what, written in (("graph", arguments.graph_out), ("costs", arguments.output)):
@@ -187,8 +180,8 @@ def run(arguments: argparse.Namespace) -> None:
             print(f"{what}: {written}")
 
 
-class StepLine:
-    """Shows how far a profiling is: one line that is written over, or a line now and then.
+class StepLine(StatusLine):
+    """Shows how far a profiling is.
 
     Parameters
     ----------
@@ -197,31 +190,12 @@ class StepLine:
     """
 
     def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-        self._is_terminal = stream is not None and stream.isatty()
-        self._shown_at = -math.inf
-
-    def say(self, text: str) -> None:
-        """Show a line about something long that begins."""
-        self._write(text)
+        super().__init__(stream, _LOG_PERIOD_S)
 
     def step(self, step: Any) -> None:
         """Take a `heteroplace.run.profile.options.Step`."""
-        now = time.perf_counter()
-        period = _TERMINAL_PERIOD_S if self._is_terminal else _LOG_PERIOD_S
-        if step.name and now - self._shown_at >= period:
-            self._shown_at = now
-            self._write(describe_step(step.name, step.done, step.total, step.remaining_s))
-
-    def close(self) -> None:
-        """Wipe the line, so that other output can follow."""
-        if self._stream is not None and self._is_terminal:
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
-
-    def _write(self, text: str) -> None:
-        if self._stream is not None:
-            begin, end = ("\r\x1b[K", "") if self._is_terminal else ("", "\n")
-            print(f"{begin}{text}", end=end, file=self._stream, flush=True)
+        if step.name and self.is_due:
+            self.show(describe_step(step.name, step.done, step.total, step.remaining_s))
 
 
 def describe_step(name: str, done: int, total: int, remaining_s: float | None) -> str:
@@ -341,39 +315,10 @@ def _to_json(found: Any, cluster: Cluster) -> dict[str, object]:
     }
 
 
-def _check_writable(path: str | None) -> None:
-    """Raise before the work if a file could not be written after it."""
-    if path is None:
-        return
-    folder = Path(path).parent
-    if not folder.is_dir():
-        raise HeteroPlaceError(f"{path}: folder {str(folder)!r} does not exist; make it first")
-    if Path(path).is_dir():
-        raise HeteroPlaceError(f"{path}: is a folder; give the name of a file")
-    if not os.access(folder, os.W_OK):
-        raise HeteroPlaceError(f"{path}: folder {str(folder)!r} cannot be written to")
-
-
 def _batches(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
         raise argparse.ArgumentTypeError(f"expected numbers of items like 1,2,4, got {text!r}")
     return tuple(sorted({1, *map(int, text.split(","))}))
-
-
-def _batch(text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"expected a number of items, got {text!r}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
-    return value
 
 
 def _remote(text: str) -> tuple[str, str, int]:

@@ -24,6 +24,20 @@ SMALL_BATCHES = (1, 2, 4)
 """From which a larger batch is estimated."""
 
 
+def check_estimated_batch(large: int, batches: Sequence[int]) -> None:
+    """Raise SolverError unless a batch can be estimated beside the `batches` that are measured."""
+    if large <= SMALL_BATCHES[-1]:
+        raise SolverError(
+            f"a batch of {large} is not estimated but measured: use --batch {large}; larger than "
+            f"{SMALL_BATCHES[-1]} can be estimated"
+        )
+    if large in batches:
+        raise SolverError(
+            f"a batch of {large} is to be measured and estimated: leave out --estimate-batch, or "
+            f"{large} from --batch"
+        )
+
+
 def estimate_batch(
     imported: ImportedModel,
     graph: TaskGraph,
@@ -41,16 +55,9 @@ def estimate_batch(
 
     Raises
     ------
-    SolverError
-        `large` is not above the small batches.
     UnsupportedRelayError, LoweringError, InfeasibleError, CostMismatchError
         See `measure_batches`.
     """
-    if large <= SMALL_BATCHES[-1]:
-        raise SolverError(
-            f"a batch of {large} is not estimated but measured: use --batch {large}; larger than "
-            f"{SMALL_BATCHES[-1]} can be estimated"
-        )
     say = options.progress or (lambda line: None)
     found: list[BatchMeasurement] = []
     peaks = {}

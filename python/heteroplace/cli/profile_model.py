@@ -10,10 +10,14 @@ from pathlib import Path
 
 import tvm
 
-from heteroplace.cli.profile_extras import estimate_batch, interference_notes
+from heteroplace.cli.profile_extras import (
+    check_estimated_batch,
+    estimate_batch,
+    interference_notes,
+)
 from heteroplace.costs.measurement import KernelKey, Measurement
 from heteroplace.costs.predict import predict_costs
-from heteroplace.errors import ClusterError
+from heteroplace.errors import ClusterError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
@@ -21,6 +25,7 @@ from heteroplace.relay.extract import extract, neutral_module
 from heteroplace.relay.frontend import from_onnx
 from heteroplace.relay.prepare import prepare
 from heteroplace.relay.rebatch import rebatch
+from heteroplace.run.executor import missing_devices
 from heteroplace.run.interference import measure_interference
 from heteroplace.run.profile.costs import (
     Profile,
@@ -106,8 +111,11 @@ def profile_model(
         See `profile_network`.
     InfeasibleError
         A device is too small for what `extras` ask for.
+    SolverError
+        The batch that `extras` estimate is small enough to be measured, or is measured.
     """
     _check_hosts(cluster, remotes)
+    _check_extras(cluster, batches, extras)
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known
     say = options.progress or (lambda line: None)
     options = replace(options, skips_absent=extras.predicts_absent)
@@ -120,7 +128,7 @@ def profile_model(
         say(f"lowering {len(extraction.graph.tasks)} tasks")
         hosts = [remote.host for remote in remotes]
         graph = with_workspaces(neutral, extraction.graph, cluster, hosts, options.skips_absent)
-        profiles = {}
+        profiles: dict[int, Profile] = {}
         for batch in batches:
             module = neutral if batch == 1 else rebatch(neutral, batch)
             chosen = replace(options, batch=batch, budget_s=_left_s(options, profiles))
@@ -159,4 +167,24 @@ def _check_hosts(cluster: Cluster, remotes: Sequence[RemoteHost]) -> None:
             raise ClusterError(
                 f"--rpc names host {remote.host!r}, on which cluster {cluster.name!r} has no "
                 f"device; its hosts: {', '.join(known) or 'none, all devices are in this machine'}"
+            )
+
+
+def _check_extras(cluster: Cluster, batches: Sequence[int], extras: Extras) -> None:
+    """Raise before anything is measured if what else is asked for would fail after it."""
+    if extras.estimated_batch is not None:
+        check_estimated_batch(extras.estimated_batch, batches)
+    absent = missing_devices(cluster, [device.name for device in cluster.devices])
+    for what, is_asked, advice in (
+        ("interference", extras.has_interference, "leave out --interference"),
+        (
+            "a batch that is estimated",
+            extras.estimated_batch is not None and not extras.predicts_absent,
+            "give --predict, or leave out --estimate-batch",
+        ),
+    ):
+        if is_asked and absent:
+            raise MissingCostError(
+                f"{what} cannot be measured on devices that are not in this machine: "
+                f"{'; '.join(absent)}. Use another cluster, or {advice}"
             )

@@ -1,7 +1,8 @@
-"""What the command line shows while a solver works, and what Ctrl-C then does."""
+"""What the command line shows while something long works, and what Ctrl-C does to a solver."""
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -12,12 +13,53 @@ from heteroplace.solve.base import ProgressReport
 
 _TERMINAL_PERIOD_S = 0.1
 _LOG_PERIOD_S = 1.0
+_WIPE = "\r\x1b[K"
+
+
+class StatusLine:
+    """One line on a terminal that is written over; elsewhere a line now and then.
+
+    Parameters
+    ----------
+    stream
+        Where to write; None: nowhere.
+    period_s
+        Elsewhere than on a terminal, the time between lines that come often.
+    """
+
+    def __init__(self, stream: TextIO | None, period_s: float) -> None:
+        self._stream = stream
+        self._is_terminal = stream is not None and stream.isatty()
+        self._period_s = _TERMINAL_PERIOD_S if self._is_terminal else period_s
+        self._shown_at = -math.inf
+        self._is_wiped = True
+
+    @property
+    def is_due(self) -> bool:
+        """Whether anyone looks, and the last line of `show` was long enough ago."""
+        return self._stream is not None and time.perf_counter() - self._shown_at >= self._period_s
+
+    def show(self, text: str) -> None:
+        """Show a line of those that come often."""
+        self._shown_at = time.perf_counter()
+        self.say(text)
+
+    def say(self, text: str) -> None:
+        """Show a line about something long that begins; it does not put off the others."""
+        self._is_wiped = False
+        if self._stream is not None:
+            begin, end = (_WIPE, "") if self._is_terminal else ("", "\n")
+            print(f"{begin}{text}", end=end, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Wipe the line, so that other output can follow."""
+        if self._stream is not None and self._is_terminal and not self._is_wiped:
+            print(_WIPE, end="", file=self._stream, flush=True)
+        self._is_wiped = True
 
 
 class ProgressLine:
-    """One line on a terminal that is written over; elsewhere a line now and then.
-
-    The first valid plan is always shown, at once.
+    """Shows the reports of a solver. The first valid plan is always shown, at once.
 
     Parameters
     ----------
@@ -30,31 +72,22 @@ class ProgressLine:
     def __init__(self, stream: TextIO | None, begin: float) -> None:
         self.latest: ProgressReport | None = None
         """The latest report with a plan that can be had; None: none so far."""
-        self._stream = stream
+        self._line = StatusLine(stream, _LOG_PERIOD_S)
         self._begin = begin
-        self._is_terminal = stream is not None and stream.isatty()
-        self._shown_at = 0.0
         self._has_shown_plan = False
 
     def __call__(self, report: ProgressReport) -> None:
         """Take a report of the solver."""
         if report.plan is not None:
             self.latest = report
-        now = time.perf_counter()
         is_first_plan = report.best_ns is not None and not self._has_shown_plan
-        period = _TERMINAL_PERIOD_S if self._is_terminal else _LOG_PERIOD_S
-        if self._stream is None or (now - self._shown_at < period and not is_first_plan):
-            return
-        self._has_shown_plan = self._has_shown_plan or is_first_plan
-        self._shown_at = now
-        text = describe(report, now - self._begin)
-        print(f"\r\x1b[K{text}" if self._is_terminal else text,
-              end="" if self._is_terminal else "\n", file=self._stream, flush=True)  # fmt: skip
+        if is_first_plan or self._line.is_due:
+            self._has_shown_plan = self._has_shown_plan or is_first_plan
+            self._line.show(describe(report, time.perf_counter() - self._begin))
 
     def close(self) -> None:
         """Wipe the line, so that other output can follow."""
-        if self._stream is not None and self._is_terminal and self._shown_at:
-            print("\r\x1b[K", end="", file=self._stream, flush=True)
+        self._line.close()
 
 
 def describe(report: ProgressReport, elapsed_s: float) -> str:

@@ -188,7 +188,7 @@ class ErrorEstimates:
 
 
 def cross_validation_table(
-    graph: TaskGraph, cluster: Cluster, validation: CrossValidation, per_op: bool = True
+    cluster: Cluster, validation: CrossValidation, per_op: bool = True
 ) -> str:
     """Return the errors by device and method, and by type of op where `per_op`, as text."""
     parts = []

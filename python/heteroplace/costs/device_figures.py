@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from heteroplace.errors import ClusterError
-from heteroplace.model.cluster import Cluster, Device
+from heteroplace.model.cluster import Device
 from heteroplace.report.tables import format_table
 
 _FILE = Path(__file__).with_name("device_figures.json")
@@ -140,11 +140,6 @@ def fill_device(device: Device, dtype: str = "float32") -> Device:
         num_cpus = -(-(num_cores or 1) // figures.num_units) if figures.num_units else 1
         bandwidth = figures.memory_bytes_per_second * (num_cpus if figures.kind == "cpu" else 1)
     return replace(device, flops_per_second=flops, memory_bytes_per_second=bandwidth)
-
-
-def fill_cluster(cluster: Cluster, dtype: str = "float32") -> Cluster:
-    """Return `cluster` with every device filled in by `fill_device`; its digest changes."""
-    return replace(cluster, devices=tuple(fill_device(each, dtype) for each in cluster.devices))
 
 
 def device_figures_table() -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from heteroplace.costs.probe_cpu import cpu_model, first_fields
+from heteroplace.costs.probe_cpu import cpu_model, first_fields, read_text
 from heteroplace.costs.probe_gpu import GpuInfo, read_gpus
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Device
@@ -57,7 +57,7 @@ def cpu_fingerprint(cores: Sequence[int] = (0,), root: Path = Path("/")) -> str:
     ClusterError
         The system says nothing of its processor.
     """
-    text = _read(root / "proc/cpuinfo")
+    text = read_text(root / "proc/cpuinfo")
     fields = first_fields(text)
     parts = [_identity(cpu_model(text), fields)]
     if fields.get("microcode"):
@@ -123,7 +123,7 @@ def _kind_of_core(root: Path, core: int, fields: dict[str, str]) -> str:
 def _clock(folder: Path, fields: dict[str, str]) -> str:
     """The largest clock that the system allows, else the base clock, else that of the counter."""
     for name in ("cpuinfo_max_freq", "base_frequency"):
-        text = _read(folder / name)
+        text = read_text(folder / name)
         if text:
             return f"{int(text) / 1e6:.2f} GHz"
     # The time stamp counter of x86 ticks at the base clock, and BogoMIPS is twice that. On other
@@ -137,14 +137,7 @@ def _clock(folder: Path, fields: dict[str, str]) -> str:
 def _caches(folder: Path) -> list[str]:
     found = []
     for index in sorted(folder.glob("index[0-9]*")):
-        level, kind, size = (_read(index / name) for name in ("level", "type", "size"))
+        level, kind, size = (read_text(index / name) for name in ("level", "type", "size"))
         if size and kind != "Instruction":
             found.append(f"L{level}{'d' if kind == 'Data' else ''} {size}")
     return found
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from heteroplace.costs.weighted_line import slope_through_origin, weighted_line
 from heteroplace.errors import ClusterError
 
 
@@ -34,20 +35,11 @@ def link_from_samples(samples: Sequence[tuple[int, int]]) -> tuple[int, int]:
         raise ClusterError(f"a link needs copies of two sizes or more, got {list(samples)[:4]}")
     if any(duration <= 0 or size < 0 for size, duration in samples):
         raise ClusterError("a link needs copies with sizes >= 0 bytes and durations > 0 ns")
-    # Weighted normal equations of y = latency + slope * x with weights 1 / y^2.
-    weights = [1.0 / duration**2 for _, duration in samples]
-    total = sum(weights)
-    mean_size = sum(w * x for w, (x, _) in zip(weights, samples, strict=True)) / total
-    mean_ns = sum(w * y for w, (_, y) in zip(weights, samples, strict=True)) / total
-    variance = covariance = 0.0
-    for weight, (size, duration) in zip(weights, samples, strict=True):
-        variance += weight * (size - mean_size) ** 2
-        covariance += weight * (size - mean_size) * (duration - mean_ns)
-    slope = covariance / variance
-    latency_ns = mean_ns - slope * mean_size
+    sizes, times = [size for size, _ in samples], [duration for _, duration in samples]
+    weights = [1.0 / duration**2 for duration in times]
+    slope, latency_ns = weighted_line(sizes, times, weights)
     if latency_ns < 0:
-        latency_ns = 0.0
-        slope = sum(x / y for x, y in samples) / sum((x / y) ** 2 for x, y in samples)
+        slope, latency_ns = slope_through_origin(sizes, times, weights), 0.0
     if slope <= 0:
         raise ClusterError(
             "the durations of the copies do not grow with their sizes, so they give no bandwidth; "

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 MODES = ("hot", "cold", "in place")
 """Alone, over and over, its data in the caches; alone, with the caches emptied before; as one call
 among the others of a network that runs on one device."""
+NEAR_HOP_NS = 100
+"""A cache line goes from core to core in less than this where they share a cache."""
 
 
 @dataclass(frozen=True, order=True)

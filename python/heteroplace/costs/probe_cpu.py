@@ -105,7 +105,7 @@ def read_cpus(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> C
     """
     wanted = os.sched_getaffinity(0) if allowed is None else set(allowed)
     cpu_folder = root / "sys/devices/system/cpu"
-    online = parse_list(_text(cpu_folder / "online")) or sorted(wanted)
+    online = parse_list(read_text(cpu_folder / "online")) or sorted(wanted)
     numbers = [number for number in online if number in wanted]
     if not numbers:
         raise ClusterError(
@@ -116,13 +116,13 @@ def read_cpus(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> C
     limit = _least(root, "memory", {"memory.max": _limit_v2, "memory.limit_in_bytes": _limit_v1})
     built_in = sum(node.bytes for node in nodes)
     return CpuInfo(
-        model=cpu_model(_text(root / "proc/cpuinfo")),
+        model=cpu_model(read_text(root / "proc/cpuinfo")),
         threads=threads,
         nodes=nodes,
         memory_bytes=built_in if limit is None else min(built_in, int(limit)),
         is_limited=limit is not None and limit < built_in,
         quota_cores=_least(root, "cpu", {"cpu.max": _quota_v2, "cpu.cfs_quota_us": _quota_v1}),
-        governor=_text(cpu_folder / f"cpu{numbers[0]}/cpufreq/scaling_governor"),
+        governor=read_text(cpu_folder / f"cpu{numbers[0]}/cpufreq/scaling_governor"),
     )
 
 
@@ -165,9 +165,9 @@ def parse_list(text: str) -> list[int]:
 
 def _read_thread(cpu_folder: Path, number: int, node_of: dict[int, int]) -> HardwareThread:
     topology = cpu_folder / f"cpu{number}/topology"
-    siblings = parse_list(_text(topology / "thread_siblings_list")) or [number]
+    siblings = parse_list(read_text(topology / "thread_siblings_list")) or [number]
     # -1 is what some ARM and virtual machines say of the only socket.
-    socket = max(0, int(_text(topology / "physical_package_id") or 0))
+    socket = max(0, int(read_text(topology / "physical_package_id") or 0))
     return HardwareThread(number, socket, node_of[number], tuple(sorted(siblings)))
 
 
@@ -175,15 +175,15 @@ def _read_nodes(root: Path, numbers: Sequence[int]) -> tuple[tuple[NumaNode, ...
     """The nodes that have some of the processors `numbers`, and the node of each processor."""
     found = []
     for folder in sorted((root / "sys/devices/system/node").glob("node[0-9]*")):
-        near = [number for number in parse_list(_text(folder / "cpulist")) if number in numbers]
+        near = [number for number in parse_list(read_text(folder / "cpulist")) if number in numbers]
         if near:
-            size = _kib(_text(folder / "meminfo"), "MemTotal") or 0
+            size = _kib(read_text(folder / "meminfo"), "MemTotal") or 0
             found.append(NumaNode(int(folder.name[4:]), size, tuple(sorted(near))))
     found = sorted(found, key=lambda node: node.number)
     if len(found) < 2 or any(node.bytes == 0 for node in found):
         # One memory: its size is that of the whole machine. A node's own figure leaves out memory
         # that was added while the machine ran.
-        total = _kib(_text(root / "proc/meminfo"), "MemTotal")
+        total = _kib(read_text(root / "proc/meminfo"), "MemTotal")
         if not total:
             raise ClusterError(f"{root / 'proc/meminfo'} does not tell the memory's size")
         number = found[0].number if found else 0
@@ -217,7 +217,7 @@ def _group_folders(root: Path, controller: str) -> list[Path]:
     """
     mount = root / "sys/fs/cgroup"
     folders: list[Path] = []
-    for line in _text(root / "proc/self/cgroup").splitlines() or ["0::/"]:
+    for line in read_text(root / "proc/self/cgroup").splitlines() or ["0::/"]:
         number, controllers, path = [*line.split(":", 2), "", ""][:3]
         if number == "0" and not controllers:
             bases = [mount, mount / "unified"]
@@ -232,28 +232,28 @@ def _group_folders(root: Path, controller: str) -> list[Path]:
 
 
 def _limit_v2(path: Path) -> float | None:
-    text = _text(path)
+    text = read_text(path)
     return None if text == "max" else int(text)
 
 
 def _limit_v1(path: Path) -> float | None:
-    limit = int(_text(path))
+    limit = int(read_text(path))
     return None if limit >= _NO_LIMIT_BYTES else limit
 
 
 def _quota_v2(path: Path) -> float | None:
-    quota, period = _text(path).split()
+    quota, period = read_text(path).split()
     return None if quota == "max" else int(quota) / int(period)
 
 
 def _quota_v1(path: Path) -> float | None:
-    quota = int(_text(path))
-    period = _text(path.with_name("cpu.cfs_period_us"))
+    quota = int(read_text(path))
+    period = read_text(path.with_name("cpu.cfs_period_us"))
     return None if quota < 0 else quota / int(period or 100_000)
 
 
-def _text(path: Path) -> str:
-    """The stripped text of a file; "" where there is none, or it may not be read."""
+def read_text(path: Path) -> str:
+    """Return the stripped text of a file; "" where there is none, or it may not be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

@@ -8,7 +8,7 @@ asked for the bus address of each of its devices.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,12 +79,8 @@ class GpuInfo:
         ClusterError
             The generation is unknown.
         """
-        if self.pcie_generation not in _PCIE_LANE_BYTES_PER_SECOND:
-            raise ClusterError(
-                f"GPU cuda:{self.index} ({self.name}) has PCI Express of generation "
-                f"{self.pcie_generation}, whose speed is not known here; measure its links"
-            )
-        return _PCIE_LANE_BYTES_PER_SECOND[self.pcie_generation] * self.pcie_width
+        speeds, generation = _PCIE_LANE_BYTES_PER_SECOND, self.pcie_generation
+        return self._known(speeds, generation, "PCI Express of generation") * self.pcie_width
 
     @property
     def nvlink_bytes_per_second(self) -> int:
@@ -95,12 +91,17 @@ class GpuInfo:
         ClusterError
             Their version is unknown.
         """
-        if self.nvlink_version not in _NVLINK_BYTES_PER_SECOND:
+        speeds, version = _NVLINK_BYTES_PER_SECOND, self.nvlink_version
+        return self._known(speeds, version, "NVLinks of version number") * self.num_nvlinks
+
+    def _known(self, speeds: Mapping[int, int], key: int, what: str) -> int:
+        if key not in speeds:
             raise ClusterError(
-                f"GPU cuda:{self.index} ({self.name}) has NVLinks of version number "
-                f"{self.nvlink_version}, whose speed is not known here; measure its links"
+                f"GPU cuda:{self.index} ({self.name}) has {what} {key}, whose speed is not known "
+                f"here; write a cluster file with this GPU and have its links measured "
+                f"(heteroplace probe --cluster FILE), or leave the GPUs out (--cpu-only)"
             )
-        return _NVLINK_BYTES_PER_SECOND[self.nvlink_version] * self.num_nvlinks
+        return speeds[key]
 
 
 def has_nvidia_driver(root: Path = Path("/")) -> bool:

@@ -18,11 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
+from heteroplace.costs.weighted_line import slope_through_origin, weighted_line
 from heteroplace.errors import CostMismatchError
 
 LINEAR = "linear"
 CONSTANT = "constant"
-FORMS = (LINEAR, CONSTANT)
 
 KINDS = ("memory", "time")
 
@@ -43,7 +43,7 @@ class BatchFit:
     residual_ratio: float
     """Root mean square of the residuals, relative to the measured values."""
     form: str
-    """Which of FORMS was chosen."""
+    """LINEAR or CONSTANT."""
     floor: float
     """No prediction is below it: the largest measured value of a time; 0 for memory."""
     batches: tuple[int, ...]
@@ -115,7 +115,7 @@ def fit_batches(
     sizes = tuple(size for size, _ in pairs)
     measured = [float(value) for _, value in pairs]
     if kind == "memory":
-        slope, intercept = _line(sizes, measured, [1.0] * len(sizes))
+        slope, intercept = weighted_line(sizes, measured, [1.0] * len(sizes))
         residual = _residual(sizes, measured, slope, intercept)
         return BatchFit(slope, intercept, residual, LINEAR, 0.0, sizes)
     floor = max(measured)
@@ -132,13 +132,13 @@ def _fit_time(
 ) -> BatchFit:
     weights = [1.0 / max(value, 1.0) ** 2 for value in measured]
     if likely_intercept is None:
-        slope, intercept = _line(sizes, measured, weights)
+        slope, intercept = weighted_line(sizes, measured, weights)
     else:
         # A measurement at a batch of none that found nothing, with its own noise.
         held = (NOISE_RATIO / max(likely_intercept, 1.0)) ** 2
-        slope, intercept = _line([0, *sizes], [0.0, *measured], [held, *weights])
+        slope, intercept = weighted_line([0, *sizes], [0.0, *measured], [held, *weights])
     if intercept < 0.0:
-        slope = _through_origin(sizes, measured, weights)
+        slope = slope_through_origin(sizes, measured, weights)
         intercept = 0.0
     level = sum(w * y for w, y in zip(weights, measured, strict=True)) / sum(weights)
     flat = _residual(sizes, measured, 0.0, level)
@@ -164,28 +164,6 @@ def _check(batches: Sequence[int], values: Sequence[float], kind: str) -> None:
         )
     if min(values) < 0:
         raise CostMismatchError(f"measured {list(values)}; expected values >= 0")
-
-
-def _line(
-    sizes: Sequence[int], values: Sequence[float], weights: Sequence[float]
-) -> tuple[float, float]:
-    """Slope and intercept of the weighted least squares line."""
-    total = sum(weights)
-    mean_x = sum(w * x for w, x in zip(weights, sizes, strict=True)) / total
-    mean_y = sum(w * y for w, y in zip(weights, values, strict=True)) / total
-    variance = covariance = 0.0
-    for weight, size, value in zip(weights, sizes, values, strict=True):
-        variance += weight * (size - mean_x) ** 2
-        covariance += weight * (size - mean_x) * (value - mean_y)
-    slope = covariance / variance
-    return slope, mean_y - slope * mean_x
-
-
-def _through_origin(
-    sizes: Sequence[int], values: Sequence[float], weights: Sequence[float]
-) -> float:
-    products = sum(w * x * y for w, x, y in zip(weights, sizes, values, strict=True))
-    return products / sum(w * x * x for w, x in zip(weights, sizes, strict=True))
 
 
 def _residual(

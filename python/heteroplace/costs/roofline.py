@@ -59,7 +59,7 @@ def estimate_costs(graph: TaskGraph, cluster: Cluster) -> CostTable:
     if lacking:
         raise MissingCostError(
             f"cannot estimate costs on {', '.join(lacking)}: flops_per_second and "
-            f"memory_bytes_per_second are needed; add them to cluster {cluster.name!r}, or "
+            f"memory_bandwidth are needed; add them to cluster {cluster.name!r}, or "
             f"'model' with the name of a known device"
         )
     works = [task_work(graph, task) for task in range(len(graph.tasks))]

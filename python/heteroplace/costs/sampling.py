@@ -13,11 +13,13 @@ kernel that has two speeds has a wide interval and a wide spread, and both are t
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import comb
 
 from heteroplace.errors import MissingCostError
+from heteroplace.report.accuracy import quantile
 
 _MAX_EXACT = 1000
 """Number of samples up to which the binomial sum is exact; far more than are ever taken."""
@@ -103,7 +105,7 @@ class Sampling:
         interval = median_interval(walls, self.options.confidence)
         if len(kept) >= self.options.min_samples and interval is not None:
             half = (interval[1] - interval[0]) / 2
-            if half <= self.options.precision_ratio * middle(walls):
+            if half <= self.options.precision_ratio * statistics.median(walls):
                 return "precision"
         if len(self._samples) >= self.options.max_samples:
             return "samples"
@@ -124,9 +126,9 @@ class Sampling:
         low, high = median_interval(walls, self.options.confidence) or (walls[0], walls[-1])
         cpus = sorted(sample.cpu_ns for sample in kept)
         return Summary(
-            self._per_call(middle(walls)),
-            self._per_call((quantile(walls, 3, 4) - quantile(walls, 1, 4)) / 2),
-            self._per_call(middle(cpus)),
+            self._per_call(statistics.median(walls)),
+            self._per_call((quantile(walls, 0.75) - quantile(walls, 0.25)) / 2),
+            self._per_call(statistics.median(cpus)),
             len(kept),
             len(self._samples) - len(kept),
             self._per_call(low),
@@ -189,21 +191,3 @@ def interval_rank(num_samples: int, confidence: float) -> int:
         tail += comb(num_samples, rank)
         rank += 1
     return rank
-
-
-def middle(ordered: Sequence[int]) -> float:
-    """Return the median of ascending values; between the two in the middle, their mean."""
-    half = len(ordered) // 2
-    return float(ordered[half]) if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-def quantile(ordered: Sequence[int], numerator: int, denominator: int) -> float:
-    """Return a quantile of ascending values, by linear interpolation.
-
-    >>> quantile([1, 2, 3, 4, 5], 1, 4)
-    2.0
-    """
-    place = (len(ordered) - 1) * numerator / denominator
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from heteroplace.costs.regression import BatchFit, fit_batches
 from heteroplace.errors import CostMismatchError, GraphError
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.model.cost import Cost, CostTable, TableBuilder, build_table
+from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, Tensor
 
 SLOW_BYTES_PER_SECOND = 10_000_000_000
@@ -184,45 +184,3 @@ def estimate_costs(
         return regressed_cost(fit, batch)
 
     return build_table(graph, cluster, cost)
-
-
-def batched_costs(
-    graphs: Mapping[int, TaskGraph],
-    cluster: Cluster,
-    tables: Mapping[int, CostTable],
-    batches: tuple[int, ...],
-) -> CostTable:
-    """Return one table of the graph of one item with costs of several items run together.
-
-    Batch sizes with a table of their own keep its cells, the others are predicted.
-
-    Parameters
-    ----------
-    graphs, tables
-        By batch size; 1 is among them.
-    batches
-        Sizes of the result, ascending from 1.
-
-    Raises
-    ------
-    CostMismatchError
-        The graphs differ in more than sizes, there is none for one item, or a table belongs to
-        another graph.
-    """
-    check_same_tasks(graphs)
-    if 1 not in graphs or set(tables) - set(graphs):
-        raise CostMismatchError(
-            f"tables of batches {sorted(tables)} and graphs of {sorted(graphs)}; each table needs "
-            f"its graph, and one item (batch 1) must be among them"
-        )
-    for size, table in tables.items():
-        table.check(graphs[size], cluster)
-    builder = TableBuilder(graphs[1].digest(), cluster, batches)
-    for batch in batches:
-        table = tables.get(batch) or estimate_costs(
-            estimate_graph(graphs, batch), cluster, tables, batch
-        )
-        for task in range(len(graphs[1].tasks)):
-            for device in range(len(cluster.devices)):
-                builder.add(table.cost(task, device))
-    return builder.finalize()

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heteroplace import Timeline
-from heteroplace.bench.measure_peers import NEAR_HOP_NS, QUIET_CORES, Comparison
+from heteroplace.bench.measure_peers import QUIET_CORES, Comparison
 from heteroplace.bench.study import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
+from heteroplace.costs.measurement import NEAR_HOP_NS
 from heteroplace.model.placement import Placement
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace

@@ -98,11 +98,11 @@ def test_nothing_measured_gives_no_trials():
     table = measured_table(GRAPH, CLUSTER, {("*", name) for name in NAMES})
     found = cross_validate(GRAPH, CLUSTER, table)
     assert (found.by_device, found.by_kernel) == ((), ())
-    assert "no method applies" in cross_validation_table(GRAPH, CLUSTER, found)
+    assert "no method applies" in cross_validation_table(CLUSTER, found)
 
 
 def test_the_table_has_devices_methods_and_ops(validation):
-    text = cross_validation_table(GRAPH, CLUSTER, validation)
+    text = cross_validation_table(CLUSTER, validation)
     assert "each device predicted from the others\ndevice  method" in text
     assert "each kernel predicted from the others of its device, by op\nop" in text
     row = next(line for line in text.splitlines() if line.startswith("h200    wave scaling"))
@@ -110,5 +110,5 @@ def test_the_table_has_devices_methods_and_ops(validation):
     median, p90 = f"{100 * found.median_error:.1f}", f"{100 * found.p90_error:.1f}"
     assert row.split()[3:] == ["16", median, "%", p90, "%", f"{found.spearman:.3f}"]
     assert {method for method in METHODS if method in text} >= {WAVES, CALIBRATED, PLAIN}
-    short = cross_validation_table(GRAPH, CLUSTER, validation, per_op=False)
+    short = cross_validation_table(CLUSTER, validation, per_op=False)
     assert "by op" not in short

@@ -4,13 +4,12 @@ import pytest
 
 from heteroplace.costs.device_figures import (
     device_figures_table,
-    fill_cluster,
     fill_device,
     find_device,
     known_devices,
 )
 from heteroplace.errors import ClusterError
-from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.model.cluster import Device
 
 # float32 lanes of a multiprocessor, from the CUDA C++ Programming Guide, Arithmetic Instructions.
 LANES = {"6.0": 64, "6.1": 128, "7.0": 64, "7.5": 64, "8.0": 64, "8.6": 128, "9.0": 128}
@@ -93,9 +92,9 @@ def test_a_cpu_device_has_the_share_of_its_cores():
         Device("cpu", "cpu", "llvm", 0, 0, tuple(range(count)), model="Intel Xeon Gold 6132")
         for count in (1, 28)
     )
-    cluster = fill_cluster(Cluster("box", (Memory("ram", 1),), (one,)))
-    assert cluster.devices[0].flops_per_second == 64 * 2_600_000_000
-    assert cluster.devices[0].memory_bytes_per_second == 128_000_000_000
+    alone = fill_device(one)
+    assert alone.flops_per_second == 64 * 2_600_000_000
+    assert alone.memory_bytes_per_second == 128_000_000_000
     both = fill_device(all_of_two)
     assert both.flops_per_second == 28 * 64 * 2_600_000_000
     assert both.memory_bytes_per_second == 256_000_000_000

@@ -8,7 +8,6 @@ import pytest
 from tests.instances import gpus
 
 from heteroplace.costs.standard_evaluation import (
-    batched_costs,
     check_same_tasks,
     estimate_costs,
     estimate_graph,
@@ -67,14 +66,6 @@ def test_times_are_those_of_the_large_batch() -> None:
     assert table.cost(1, 1) == Cost.unsupported("no kernel")
 
 
-def test_measured_batches_keep_their_cells_in_one_table() -> None:
-    table = batched_costs(GRAPHS, cluster(), TABLES, (1, 4, 16))
-    table.check(GRAPHS[1], cluster())
-    assert table.cost(0, 0, 4) == TABLES[4].cost(0, 0)
-    assert table.run_ns(0, 0, 16) == 1630
-    assert table.run_ns(1, 1, 16) is None
-
-
 def test_another_task_at_one_batch_is_refused() -> None:
     with pytest.raises(CostMismatchError, match="becomes 'c'"):
         check_same_tasks({1: GRAPHS[1], 2: graph_of(2, second="c")})
@@ -104,11 +95,6 @@ def test_extents_that_do_not_grow_evenly_are_refused() -> None:
 
     with pytest.raises(GraphError, match="not a whole number"):
         estimate_graph({1: odd(1, 8), 3: odd(3, 9)}, 2)
-
-
-def test_table_of_another_graph_is_refused() -> None:
-    with pytest.raises(CostMismatchError):
-        batched_costs(GRAPHS, cluster(), {1: TABLES[1], 2: TABLES[4]}, (1, 16))
 
 
 def test_unknown_time_is_refused() -> None:

@@ -1,0 +1,96 @@
+"""What several subcommands share: options and their values, checks of outputs, printing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from pathlib import Path
+
+from heteroplace.costs.store import PATH_VARIABLE
+from heteroplace.errors import HeteroPlaceError
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add --cluster, which must be given."""
+    parser.add_argument(
+        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
+    )
+
+
+def add_problem(parser: argparse.ArgumentParser) -> None:
+    """Add --graph, --cluster and --costs, of which `read_costs` makes a cost table."""
+    parser.add_argument("--graph", required=True, metavar="FILE", help="task graph (JSON)")
+    add_cluster(parser)
+    parser.add_argument(
+        "--costs", metavar="FILE", help="cost table (JSON); default: the times in the graph file"
+    )
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add --store."""
+    parser.add_argument(
+        "--store",
+        metavar="FILE",
+        help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's data "
+        f"folder",
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add --progress and --json."""
+    parser.add_argument(
+        "--progress", action="store_true", help="show progress, even if stderr is no terminal"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
+
+
+def seconds(text: str) -> float:
+    """Read a time limit; as `type` of an argument."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
+    return value
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1; as `type` of an argument."""
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) < 2**63:
+        raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text!r}")
+    return int(text)
+
+
+def check_writable(*paths: str | Path | None) -> None:
+    """Raise HeteroPlaceError before the work if a file could not be written after it."""
+    for path in paths:
+        if path is None:
+            continue
+        folder = Path(path).parent
+        if not folder.is_dir():
+            raise HeteroPlaceError(f"{path}: folder {str(folder)!r} does not exist; make it first")
+        if Path(path).is_dir():
+            raise HeteroPlaceError(f"{path}: is a folder; give the name of a file")
+        if not os.access(folder, os.W_OK):
+            raise HeteroPlaceError(
+                f"{path}: folder {str(folder)!r} cannot be written to; give another one"
+            )
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON."""
+    json.dump(value, sys.stdout, indent=1)
+    print()
+
+
+def plural(number: int, noun: str) -> str:
+    """Return how many there are.
+
+    >>> plural(1, "core"), plural(1200, "core")
+    ('1 core', '1,200 cores')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

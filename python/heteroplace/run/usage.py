@@ -1,0 +1,36 @@
+"""How many cores other programs use: what the whole machine works, without this process."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psutil
+
+# Guests are counted in user and nice time already.
+_BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
+_LEAST_S = 1e-9
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Seconds at one moment. Any thread may use it."""
+
+    wall: float
+    own: float
+    """Processor time of this process."""
+    machine: float
+    """Processor time of everything on this machine."""
+
+    @classmethod
+    def now(cls) -> Usage:
+        """Read the clocks."""
+        times = psutil.cpu_times()
+        machine = sum(getattr(times, name, 0.0) for name in _BUSY_FIELDS)
+        return cls(time.perf_counter(), time.process_time(), machine)
+
+    def others_since(self, before: Usage) -> float:
+        """Return how many cores others used since `before`, at least 0."""
+        others_s = (self.machine - before.machine) - (self.own - before.own)
+        # The system counts in steps of 10 ms, so that a short time can see less than nothing.
+        return max(0.0, others_s / max(self.wall - before.wall, _LEAST_S))
