@@ -17,15 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heteroplace.costs.measurement import NEAR_HOP_NS
-from heteroplace.run.usage import Usage
+from heteroplace.run.usage import QUIET_CORES, Usage
 
 Timer = Callable[[int], Sequence[int]]
 """Runs something so many times and returns the wall time of each run in ns."""
 
 MIN_RUNS = 4
 MAX_RUNS = 200
-QUIET_CORES = 0.1
-"""Others that use fewer cores than this do not disturb."""
 _LEAST_SHARE = 1 / 3
 """At least this part of the turns counts."""
 _QUIET_NS = 1_000_000

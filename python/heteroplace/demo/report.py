@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heteroplace import Timeline
-from heteroplace.bench.measure_peers import QUIET_CORES, Comparison
+from heteroplace.bench.measure_peers import Comparison
 from heteroplace.bench.study import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
 from heteroplace.costs.measurement import NEAR_HOP_NS
 from heteroplace.model.placement import Placement
@@ -23,6 +23,7 @@ from heteroplace.report.tables import (
     placement_headline,
     placement_table,
 )
+from heteroplace.run.usage import QUIET_CORES
 from heteroplace.simulate.simulator import simulate
 
 _ROWS_SHOWN = 14

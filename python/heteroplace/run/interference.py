@@ -22,8 +22,8 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.link_programs import contention, load_program
 from heteroplace.run.plan_program import load_programs, serial_plan
-from heteroplace.run.profile.conditions import Watch
 from heteroplace.run.profile.subjects import Likeness, find_subjects, likeness
+from heteroplace.run.usage import QUIET_CORES, Usage
 from heteroplace.simulate.expect import fetched_bytes
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
 
@@ -33,8 +33,6 @@ _MIN_RUNS, _MAX_RUNS = 9, 60
 _COMPANY_RUNS = 4
 """Runs between two looks at whether company is still wanted."""
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
-_QUIET_CORES = 0.1
-"""Other programs that use fewer cores than this in a round do not disturb it."""
 _LEAST_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""
 _LEAST, _MOST = 0.5, 20.0
@@ -142,11 +140,11 @@ class _Measuring:
         """Measure alone, beside others, beside copies, and hand in hand with another device."""
         rounds = []
         for _ in range(_NUM_ROUNDS):
-            watch = Watch.start()
+            before = Usage.now()
             found = self._round()
-            rounds.append((watch.conditions(None).others_cores, found))
+            rounds.append((Usage.now().others_since(before), found))
         rounds.sort(key=lambda entry: entry[0])
-        num_quiet = sum(others <= _QUIET_CORES for others, _ in rounds)
+        num_quiet = sum(others <= QUIET_CORES for others, _ in rounds)
         counted = [found for _, found in rounds[: max(num_quiet, _LEAST_ROUNDS)]]
         return _Found(
             np.median([found.alone_ns for found in counted], axis=0) * self._is_own,

@@ -11,6 +11,9 @@ import psutil
 _BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
 _LEAST_S = 1e-9
 
+QUIET_CORES = 0.1
+"""Other programs that use fewer cores than this do not disturb what is measured."""
+
 
 @dataclass(frozen=True)
 class Usage:
