@@ -43,7 +43,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "list", help="show what was measured", description="Show what was measured."
     )
     listing.add_argument(
-        "--notes", action="store_true", help="show what was measured of interference"
+        "--notes", action="store_true", help="show what was measured of links and interference"
     )
     listing.add_argument("--json", action="store_true", help="print JSON, as `export` writes it")
     _add_filters(listing)
@@ -267,7 +267,7 @@ def _summary(rows: Sequence[Row], notes: Sequence[Note], path: Path) -> str:
     num_devices = len({key.device for key, _ in rows})
     dates = sorted((measured.conditions.measured_at for _, measured in rows), key=date_seconds)
     oldest, newest = _age(dates[0], now), _age(dates[-1], now)
-    others = f"; {plural(len(notes), 'note')} on interference (--notes)" if notes else ""
+    others = f"; {plural(len(notes), 'note')} on links and interference (--notes)" if notes else ""
     return (
         f"{plural(len(rows), 'measurement')} of {plural(num_kernels, 'kernel')} on "
         f"{plural(num_devices, 'device')}, ages {newest} to {oldest}{others}; {path} "
