@@ -81,8 +81,9 @@ def measure_links(
     Everything is measured in turns: every run has all pairs and all sizes, so that a disturbance
     meets all alike. A round in which other programs were quiet counts alone, by its lower
     quartiles. If there is none among the first few, the shortest copies and the shortest waits of
-    all rounds count (`fit_hand_overs`): other programs only ever lengthen them. `progress` is told;
-    latencies may then be too long, and slowdowns are of links that share the cores with others.
+    all rounds count (`fit_hand_overs`): other programs only ever lengthen them. `progress` is told.
+    Latencies are then those of the fastest wake-ups, down to half of the usual ones, or too long if
+    every wake-up was disturbed; slowdowns are of links that share the cores with other programs.
 
     Every memory needs about four times the largest size, and `contention_bytes` for each of its
     links.
