@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -24,6 +26,41 @@ void PinToCore(const Queue& queue) {
                     ", which this machine or this process's cpuset does not have (" +
                     std::strerror(error) + "); plan for the cores it has");
   }
+}
+
+/*! \brief Turn that a worker asks for: the shortest that Linux grants. */
+constexpr uint64_t kTurnNs = 100'000;
+
+/*! \brief The kernel's `sched_attr` in its first version; not every C library declares it. */
+struct SchedulingRequest {
+  uint32_t size = sizeof(SchedulingRequest);
+  uint32_t policy = 0;
+  uint64_t flags = 0;
+  int32_t nice = 0;
+  uint32_t priority = 0;
+  uint64_t runtime_ns = 0;
+  uint64_t deadline_ns = 0;
+  uint64_t period_ns = 0;
+};
+
+/*!
+ * \brief Lets the calling thread, once woken, begin before the turn of another program is over.
+ *
+ * Since 6.6 Linux lets a running thread finish its turn of some milliseconds before one of equal
+ * priority that has been woken: beside a busy program each hand-over would take as long as 50
+ * undisturbed ones. Since 6.12 a thread that asks for shorter turns goes first. Its share of the
+ * core stays the same. A wish only: older systems ignore it, sandboxes may refuse it, and all
+ * works without it.
+ */
+void AskForShortTurns() {
+#if defined(SYS_sched_getattr) && defined(SYS_sched_setattr)
+  SchedulingRequest request;
+  if (syscall(SYS_sched_getattr, 0, &request, sizeof(request), 0) != 0) return;
+  // Threads with a fixed priority, which someone has set, do not wait for others' turns.
+  if (request.policy != SCHED_OTHER && request.policy != SCHED_BATCH) return;
+  request.runtime_ns = kTurnNs;
+  static_cast<void>(syscall(SYS_sched_setattr, 0, &request, 0));
+#endif
 }
 
 /*! \brief Threads of the largest team that a queue leads. */
@@ -121,6 +158,8 @@ void Worker::Bind(const Program& program, TensorStore* store, KernelLibrary* lib
 
 void Worker::Attach() {
   if (queue_.core >= 0) PinToCore(queue_);
+  // Workers that spin through their waits are not woken, and do better with long turns.
+  if (Spins() <= kSpins) AskForShortTurns();
   // Kernels that do not come through our launch must not make a pool of threads on this core.
   if (abi_->SetMaxConcurrency != nullptr) abi_->SetMaxConcurrency(1);
   if (queue_.workspace_bytes != 0) workspace_.Reserve(queue_.workspace_bytes);
@@ -188,8 +227,7 @@ void Worker::RunStream() {
 
 /*! \brief Waits for all waits of an instruction; false if the run was cancelled meanwhile. */
 bool Worker::Await(const BoundInstruction& instruction) {
-  // A worker without a core of its own would spin on one that computes.
-  const int spins = queue_.core >= 0 ? state_->run_spins : kSpins;
+  const int spins = Spins();
   for (const BoundWait& wait : instruction.waits) {
     if (wait.progress->done.load(std::memory_order_acquire) < wait.count) {
       wait.progress->bell.WaitUntil(

@@ -118,6 +118,8 @@ class Worker {
   void SampleHost(SampleOrder* order);
   void SampleStream(SampleOrder* order);
   bool SampleCall(const BoundInstruction& instruction, SampleOrder* order);
+  /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
+  int Spins() const { return queue_.core >= 0 ? state_->run_spins : kSpins; }
   bool Await(const BoundInstruction& instruction);
   bool Execute(const BoundInstruction& instruction);
   bool Call(const BoundInstruction& instruction);

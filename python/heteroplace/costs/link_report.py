@@ -8,10 +8,10 @@ eq. 8: links of one channel are never used at once).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.costs.links import link_from_samples
+from heteroplace.costs.links import link_from_samples, undisturbed_ns
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster, Link
 
@@ -26,7 +26,7 @@ class CopyTimes:
     """Times of copies of several sizes over one link, and the line through them."""
 
     samples: tuple[tuple[int, int], ...]
-    """(bytes, median ns), ascending by bytes."""
+    """(bytes, ns), ascending by bytes."""
     latency_ns: int
     bytes_per_second: int
 
@@ -57,6 +57,38 @@ def fit_copies(samples: Sequence[tuple[int, int]]) -> CopyTimes:
     """
     ordered = tuple(sorted(samples))
     return CopyTimes(ordered, *link_from_samples(ordered))
+
+
+def fit_hand_overs(
+    copies_ns: Mapping[int, Sequence[int]], waits_ns: Mapping[int, Sequence[int]], share: float
+) -> tuple[CopyTimes, CopyTimes]:
+    """Fit lines to hand-overs (copy and wait) and to their copies alone.
+
+    Undisturbed copies and undisturbed waits (`undisturbed_ns`) are found apart and then added: a
+    copy that nothing disturbs may have had to wait for long. The sums grow with the size because
+    the copies do, however long the waits of all samples were.
+
+    Parameters
+    ----------
+    copies_ns, waits_ns : mapping of int to sequence of int
+        For each size in bytes the same number of samples, in ns.
+    share : float
+        As in `undisturbed_ns`.
+
+    Raises
+    ------
+    ClusterError
+        All sizes are copied in the same time: the clock cannot tell them apart.
+
+    >>> handed, alone = fit_hand_overs({1: [1], 10_000: [1001]}, {1: [50], 10_000: [50]}, share=0)
+    >>> handed.samples, alone.samples
+    (((1, 51), (10000, 1051)), ((1, 1), (10000, 1001)))
+    """
+    # A clock may not see the shortest copies at all.
+    alone_ns = {size: max(1, ns) for size, ns in undisturbed_ns(copies_ns, share).items()}
+    wait_ns = undisturbed_ns(waits_ns, share)
+    handed = fit_copies([(size, ns + wait_ns[size]) for size, ns in alone_ns.items()])
+    return handed, fit_copies(list(alone_ns.items()))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ would decide alone, and the latency, which small copies pay, would be noise.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from heteroplace.costs.weighted_line import slope_through_origin, weighted_line
 from heteroplace.errors import ClusterError
@@ -46,3 +48,29 @@ def link_from_samples(samples: Sequence[tuple[int, int]]) -> tuple[int, int]:
             "measure larger copies, or more of them"
         )
     return round(latency_ns), max(1, round(1e9 / slope))
+
+
+def undisturbed_ns(times_ns: Mapping[int, Sequence[int]], share: float) -> dict[int, int]:
+    """Return for each size the time that it takes undisturbed, which never falls with the size.
+
+    Other programs only ever lengthen a copy or a wait, and less takes no longer than more over the
+    same link. So the time that a `share` of a size's samples is below is an upper bound for this
+    size and for all smaller ones, and the least of these bounds is taken.
+
+    Parameters
+    ----------
+    times_ns : mapping of int to sequence of int
+        For each size in bytes one sample or more, in ns.
+    share : float
+        0: the shortest sample, for samples among which few are undisturbed; 0.25: the lower
+        quartile, for those that are mostly undisturbed.
+
+    >>> undisturbed_ns({4: [900, 300], 1000: [200, 800], 4000: [500, 600]}, share=0)
+    {4: 200, 1000: 200, 4000: 500}
+    """
+    found: dict[int, int] = {}
+    least = np.inf
+    for size in sorted(times_ns, reverse=True):
+        least = min(least, float(np.quantile(times_ns[size], share)))
+        found[size] = round(least)
+    return {size: found[size] for size in sorted(found)}

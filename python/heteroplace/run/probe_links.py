@@ -13,7 +13,14 @@ from statistics import median
 
 import numpy as np
 
-from heteroplace.costs.link_report import CopyTimes, LinkMeasurement, LinkReport, fit_copies
+from heteroplace.costs.link_report import (
+    CopyTimes,
+    LinkMeasurement,
+    LinkReport,
+    fit_copies,
+    fit_hand_overs,
+)
+from heteroplace.costs.links import undisturbed_ns
 from heteroplace.costs.probe import ordered_pairs
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster
@@ -29,6 +36,7 @@ from heteroplace.run.link_programs import (
     round_trips,
     two_cores,
 )
+from heteroplace.run.usage import QUIET_CORES, Usage
 
 Progress = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
@@ -37,12 +45,10 @@ _MIN_PHASE_NS = 5_000_000
 """Copies that are timed beside others go on for at least this long: the workers' wake-ups, some
 tens of microseconds, then hardly count."""
 _MAX_COPIES = 64
-_COUNTED_SHARE = 0.25
-"""The lower quartile counts: other programs only ever lengthen a copy."""
-_NUM_USUAL_ROUNDS = 3
-"""If copies do not grow with their sizes after so many rounds, the shortest of each counts."""
-_MAX_ROUNDS = 20
-"""So often are copies timed before a machine counts as too busy."""
+_QUIET_SHARE = 0.25
+"""Of a quiet round the lower quartile counts, of disturbed ones the shortest of all."""
+_MAX_ROUNDS = 4
+"""So many rounds are tried for a quiet one."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +76,15 @@ def measure_links(
 ) -> LinkReport:
     """Measure copies between all memories of a cluster, which must be this machine.
 
-    Everything is measured in turns: every run has all pairs and all sizes, and low quartiles are
-    taken over runs, so that a disturbance meets all alike. Every memory needs about four times the
-    largest size, and `contention_bytes` for each of its links.
+    Everything is measured in turns: every run has all pairs and all sizes, so that a disturbance
+    meets all alike. A round in which other programs were quiet counts alone, by its lower
+    quartiles. If there is none among the first few, the shortest copies and the shortest waits of
+    all rounds count (`fit_hand_overs`): other programs only ever lengthen them. `progress` is told.
+    Latencies are then those of the fastest wake-ups, down to half of the usual ones, or too long if
+    every wake-up was disturbed; slowdowns are of links that share the cores with other programs.
+
+    Every memory needs about four times the largest size, and `contention_bytes` for each of its
+    links.
 
     Parameters
     ----------
@@ -82,8 +94,8 @@ def measure_links(
     Raises
     ------
     ClusterError
-        A device is not in this machine, a memory has no device, or other programs keep the machine
-        so busy that large copies seem no longer than small ones.
+        A device is not in this machine, a memory has no device, or all sizes of `options` are
+        copied in the same time.
     ExecutionError
         There is not enough memory, or the driver refuses a copy.
     """
@@ -184,38 +196,40 @@ def trip_times(trip: Trip, starts: Sequence[int], finishes: Sequence[int]) -> tu
 def _time_copies(
     cluster: Cluster, options: LinkProbeOptions, say: Progress
 ) -> tuple[dict[tuple[int, int], CopyTimes], dict[tuple[int, int], CopyTimes]]:
-    """For each ordered pair the times from producer to consumer, and those of the copies alone.
-
-    Raises
-    ------
-    ClusterError
-        Even after `_MAX_ROUNDS` rounds large copies seem no longer than small ones.
-    """
+    """For each ordered pair the times from producer to consumer, and those of the copies alone."""
     program, trips = round_trips(cluster, options.sizes)
     executor = load_program(program)
-    handed: dict[tuple[int, int], dict[int, list[int]]] = {}
-    alone: dict[tuple[int, int], dict[int, list[int]]] = {}
-    num_rounds = 0
-    while True:
-        num_rounds += 1
+    samples: list[tuple[tuple[int, int], int, int, int]] = []
+    for _ in range(_MAX_ROUNDS):
+        before = Usage.now()
+        found = []
         for starts, finishes in _runs(executor, options):
             for trip in trips:
                 there_ns, back_ns, wait_ns = trip_times(trip, starts, finishes)
-                pair, size = (trip.low, trip.high), trip.bytes
-                for ends, copy_ns in ((pair, there_ns), (pair[::-1], back_ns)):
-                    alone.setdefault(ends, {}).setdefault(size, []).append(copy_ns)
-                    handed.setdefault(ends, {}).setdefault(size, []).append(copy_ns + wait_ns)
-        share = _COUNTED_SHARE if num_rounds <= _NUM_USUAL_ROUNDS else 0.0
-        try:
-            return (
-                {pair: _fit(times, share) for pair, times in handed.items()},
-                {pair: _fit(times, share) for pair, times in alone.items()},
-            )
-        except ClusterError:
-            # Other programs, which take a core for some milliseconds, outweigh the copies.
-            if num_rounds == _MAX_ROUNDS:
-                raise
-            say("other programs disturb the copies; timing more of them")
+                found.append(((trip.low, trip.high), trip.bytes, there_ns, wait_ns))
+                found.append(((trip.high, trip.low), trip.bytes, back_ns, wait_ns))
+        others_cores = Usage.now().others_since(before)
+        if others_cores <= QUIET_CORES:
+            return _fit_pairs(found, _QUIET_SHARE)
+        say(f"other programs disturb the copies, on {others_cores:.1f} cores; timing more of them")
+        samples += found
+    say("other programs never rested: the shortest copies and waits count")
+    return _fit_pairs(samples, share=0.0)
+
+
+def _fit_pairs(
+    samples: Sequence[tuple[tuple[int, int], int, int, int]], share: float
+) -> tuple[dict[tuple[int, int], CopyTimes], dict[tuple[int, int], CopyTimes]]:
+    """Fit to (pair, bytes, ns of the copy, ns of the waiting): hand-overs and copies alone."""
+    copies_ns: dict[tuple[int, int], dict[int, list[int]]] = {}
+    waits_ns: dict[tuple[int, int], dict[int, list[int]]] = {}
+    for pair, size, copy_ns, wait_ns in samples:
+        copies_ns.setdefault(pair, {}).setdefault(size, []).append(copy_ns)
+        waits_ns.setdefault(pair, {}).setdefault(size, []).append(wait_ns)
+    fits = {pair: fit_hand_overs(copies_ns[pair], waits_ns[pair], share) for pair in copies_ns}
+    return {pair: fit[0] for pair, fit in fits.items()}, {
+        pair: fit[1] for pair, fit in fits.items()
+    }
 
 
 def _time_contention(
@@ -284,12 +298,10 @@ def _runs(
     return runs
 
 
-def _fit(times: dict[int, list[int]], share: float = _COUNTED_SHARE) -> CopyTimes:
-    """The fit to the time of each size that this share of the samples is below."""
+def _fit(times_ns: dict[int, list[int]]) -> CopyTimes:
     # A clock may not see the shortest copies at all.
-    return fit_copies(
-        [(size, max(1, round(float(np.quantile(values, share))))) for size, values in times.items()]
-    )
+    found = undisturbed_ns(times_ns, _QUIET_SHARE)
+    return fit_copies([(size, max(1, ns)) for size, ns in found.items()])
 
 
 def _is_gpu(cluster: Cluster, memory: int) -> bool:

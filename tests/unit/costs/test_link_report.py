@@ -14,6 +14,7 @@ from heteroplace.costs.link_report import (
     LinkMeasurement,
     LinkReport,
     fit_copies,
+    fit_hand_overs,
     with_measured_links,
 )
 from heteroplace.costs.probe import ordered_pairs
@@ -46,6 +47,34 @@ def test_an_exact_line_has_no_error() -> None:
     assert times.samples[0] == (0, 10_000)
     assert times.error_ratio == pytest.approx(0, abs=1e-9)
     assert times.measured == ((0, 0), (1000, 1000), (10_000, 10_000))
+
+
+def test_long_waits_of_small_copies_do_not_hide_that_copies_grow() -> None:
+    # Every sum of a small copy and its wait is longer than that of the large one.
+    copies_ns = {4: [2, 1, 2], 1_000_000: [100_001, 100_400, 107_000]}
+    waits_ns = {4: [6_000_000, 5_900_000, 5_850_000], 1_000_000: [4_000_000, 50_000, 60_000]}
+    handed, alone = fit_hand_overs(copies_ns, waits_ns, share=0)
+    assert alone.samples == ((4, 1), (1_000_000, 100_001))
+    assert handed.samples == ((4, 50_001), (1_000_000, 150_001))
+    assert handed.latency_ns == pytest.approx(50_000, abs=2)
+    assert handed.bytes_per_second == pytest.approx(10**10, rel=1e-4)
+
+
+def test_a_copy_and_its_wait_may_be_undisturbed_in_different_runs() -> None:
+    copies_ns = {4: [10, 900_000], 1_000_000: [100_010, 900_000]}
+    waits_ns = {4: [3_000_000, 40], 1_000_000: [3_000_000, 40]}
+    handed, _ = fit_hand_overs(copies_ns, waits_ns, share=0)
+    assert handed.samples == ((4, 50), (1_000_000, 100_050))
+
+
+def test_copies_that_the_clock_does_not_see_last_a_nanosecond() -> None:
+    handed, alone = fit_hand_overs({4: [0], 4096: [400]}, {4: [0], 4096: [0]}, share=0.25)
+    assert handed.samples == alone.samples == ((4, 1), (4096, 400))
+
+
+def test_copies_of_one_time_are_refused() -> None:
+    with pytest.raises(ClusterError, match="do not grow with their sizes"):
+        fit_hand_overs({4: [7], 4096: [7]}, {4: [5], 4096: [9]}, share=0)
 
 
 def test_the_error_of_a_line_is_relative() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.costs.links import link_from_samples
+from heteroplace.costs.links import link_from_samples, undisturbed_ns
 from heteroplace.errors import ClusterError
 
 SIZES = [4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20]
@@ -44,3 +44,30 @@ def test_negative_latency_becomes_zero():
 def test_useless_samples_are_refused(samples, message):
     with pytest.raises(ClusterError, match=message):
         link_from_samples(samples)
+
+
+def test_a_size_takes_no_longer_than_a_larger_one():
+    times_ns = {4: [9000, 7000], 4096: [6000, 5000], 16_384: [8000, 5500]}
+    assert undisturbed_ns(times_ns, share=0) == {4: 5000, 4096: 5000, 16_384: 5500}
+
+
+def test_a_disturbed_quarter_of_the_samples_does_not_count():
+    samples = [100, 101, 102, 103, 10**6, 10**6]
+    assert undisturbed_ns({4: samples}, share=0.25) == {4: 101}
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 10**8), st.lists(st.integers(1, 10**9), min_size=1, max_size=5), min_size=2
+    ),
+    st.sampled_from([0.0, 0.25]),
+)
+def test_undisturbed_times_are_bounds_that_never_fall(times_ns, share):
+    found = undisturbed_ns(times_ns, share)
+    assert list(found) == sorted(times_ns)
+    assert list(found.values()) == sorted(found.values())
+    assert all(ns <= max(times_ns[size]) for size, ns in found.items())
+    if len(set(found.values())) > 1:
+        latency_ns, bytes_per_second = link_from_samples(list(found.items()))
+        assert latency_ns >= 0
+        assert bytes_per_second > 0
