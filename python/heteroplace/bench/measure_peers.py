@@ -24,6 +24,8 @@ Timer = Callable[[int], Sequence[int]]
 
 MIN_RUNS = 4
 MAX_RUNS = 200
+LONG_RUN_NS = 100_000_000
+"""A run that takes longer warms itself up: what it finds cold at first is 1 % of it."""
 _LEAST_SHARE = 1 / 3
 """At least this part of the turns counts."""
 _QUIET_NS = 1_000_000
@@ -142,7 +144,7 @@ def compare_timers(
         Number of rounds, at least 1.
     turn_ns
         Each turn takes about this long, but at least `min_runs` runs. The first run of each turn
-        warms up and is not counted.
+        warms up and is not counted, unless it takes as long as `LONG_RUN_NS`.
     min_runs
         At least 1.
     hop_ns
@@ -152,26 +154,29 @@ def compare_timers(
     """
     if num_rounds < 1:
         raise ValueError(f"num_rounds must be at least 1, got {num_rounds}")
-    num_runs = {}
+    num_runs, num_warm = {}, {}
     for name, timer in timers.items():
         run_ns = max(1, *timer(3)[1:])
         num_runs[name] = min(MAX_RUNS, max(min_runs, turn_ns // run_ns))
+        num_warm[name] = 0 if run_ns >= LONG_RUN_NS else 1
     names = list(timers)
     turns: dict[str, list[Turn]] = {name: [] for name in names}
     for done in range(num_rounds):
         first = done % len(names)
         for name in names[first:] + names[:first]:
-            turns[name].append(_take_turn(timers[name], num_runs[name], hop_ns))
+            turns[name].append(_take_turn(timers[name], num_runs[name], num_warm[name], hop_ns))
         if on_round is not None:
             on_round(done + 1)
     return Comparison({name: tuple(values) for name, values in turns.items()})
 
 
-def _take_turn(timer: Timer, num_runs: int, hop_ns: Callable[[], int | None] | None) -> Turn:
+def _take_turn(
+    timer: Timer, num_runs: int, num_warm: int, hop_ns: Callable[[], int | None] | None
+) -> Turn:
     wait_until_quiet()
     hops = [None if hop_ns is None else hop_ns()]
     before = Usage.now()
-    times = timer(num_runs + 1)[1:]
+    times = timer(num_warm + num_runs)[num_warm:]
     others = Usage.now().others_since(before)
     wait_until_quiet()
     hops.append(None if hop_ns is None else hop_ns())

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from heteroplace.bench.measure_peers import (
+    LONG_RUN_NS,
     MAX_RUNS,
     MIN_RUNS,
     Comparison,
@@ -46,6 +47,19 @@ def test_first_run_of_a_turn_is_not_counted() -> None:
         name: clock.run_ns for name, clock in clocks.items()
     }
     assert all(len(result.rounds_ns(name)) == 3 for name in clocks)
+
+
+def test_long_runs_do_not_warm_up() -> None:
+    times = iter([LONG_RUN_NS] * 3 + [LONG_RUN_NS + 1, LONG_RUN_NS + 2])
+    num_runs: list[int] = []
+
+    def timer(count: int) -> list[int]:
+        num_runs.append(count)
+        return [next(times) for _ in range(count)]
+
+    result = compare_timers({"long": timer}, num_rounds=2, turn_ns=1, min_runs=1)
+    assert num_runs == [3, 1, 1]
+    assert result.rounds_ns("long") == (LONG_RUN_NS + 1, LONG_RUN_NS + 2)
 
 
 def test_number_of_runs_follows_the_time_of_one() -> None:
