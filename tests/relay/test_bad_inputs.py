@@ -52,7 +52,7 @@ def place(cluster: object, **options: object) -> tvm.IRModule:
         ({"costs": 3}, SolverError, "costs must be 'measure'"),
         ({"costs": lambda graph, cluster: None}, SolverError, "returns one; got None"),
         ({"costs": "/none/costs.json"}, HeteroPlaceError, "cannot be read: No such file"),
-        ({"costs": "estimate"}, MissingCostError, "flops_per_second and memory_bytes_per_second"),
+        ({"costs": "estimate"}, MissingCostError, "flops_per_second and memory_bandwidth"),
     ],
 )
 def test_a_wrong_option(options: dict, error: type, message: str) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -123,12 +124,26 @@ def test_the_second_interrupt_ends_the_program(folder: Path) -> None:
     assert [path.name for path in folder.iterdir() if path.name.endswith(".tmp")] == []
 
 
+def wait_until_asleep(process: subprocess.Popen[str]) -> None:
+    """Return once the program waits for something, such as a file that it reads.
+
+    A signal on its way there, between Python's last look for signals and the call of the system,
+    would not wake it: Python itself has no remedy for that.
+    """
+    times_asleep = 0
+    while times_asleep < 10:
+        status = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        times_asleep = times_asleep + 1 if status == "S" else 0
+        time.sleep(0.01)
+
+
 @pytest.mark.timeout(120)
 def test_interrupted_without_a_plan(folder: Path) -> None:
     (folder / "graph.json").unlink()
     os.mkfifo(folder / "graph.json")
     process = place(folder)
-    with (folder / "graph.json").open("w"):  # It waits here until the program reads.
+    with (folder / "graph.json").open("w"):  # It waits here until the program opens it, too.
+        wait_until_asleep(process)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate()
     assert process.returncode == INTERRUPTED
