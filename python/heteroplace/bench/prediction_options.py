@@ -23,7 +23,7 @@ class PredictionOptions:
     """Time limit of each solver; 0: no solver's plan."""
     all_devices: bool = False
     """Also the device of all cores; else only the parts of the CPU."""
-    rounds: int = 11
+    rounds: int = 21
     """Each plan has so many turns."""
     turn_ns: int = 40_000_000
     """See `compare_timers`."""
