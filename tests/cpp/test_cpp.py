@@ -5,6 +5,7 @@ Programs are those of tests/cpp/check_*.cc; a second run builds only what change
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -73,11 +74,14 @@ def built(sanitizer: str) -> Path:
     }
     defines = [f"-D{name}={value}" for name, value in options.items()]
     configure = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *defines]
-    checked_run(configure, BUILD_SECONDS, {})
     targets = PROGRAMS if sanitizer == MEMORY else sorted(THREADED)
     jobs = str(len(os.sched_getaffinity(0)))
     command = [tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets]
-    checked_run(command, BUILD_SECONDS, {})
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:  # two builds of one folder spoil each other's files
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        checked_run(configure, BUILD_SECONDS, {})
+        checked_run(command, BUILD_SECONDS, {})
     return folder / "tests" / "cpp"
 
 
