@@ -41,6 +41,7 @@ def _why_no_gpu() -> str | None:
     return None if count.value else "this machine has no NVIDIA GPU"
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in tests/relay and tests/gpu, and skip what this machine cannot run.
 
@@ -51,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reasons = {"relay": _why_no_relay(), "gpu": _why_no_gpu()}
     for item in items:
         if _TESTS / "unit" not in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         for mark, folder in folders.items():
             if folder in item.path.parents:
                 item.add_marker(mark)
