@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import tvm
+from few_rounds import few_rounds
 from relay_models import conv, cpu_cluster, module, var
 from tvm import relay
 
@@ -21,9 +22,7 @@ from heteroplace.run.traffic import CHUNK_BYTES, SPACER, with_traffic
 
 @pytest.fixture(scope="module", autouse=True)
 def few_runs() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "ROUND_NS", 1)
-        patch.setattr(batches, "_NUM_ROUNDS", 2)
+    with few_rounds(batches):
         yield
 
 

@@ -12,7 +12,7 @@ from relay_models import conv, cores, cpu_cluster, extraction_of, module, var
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.relay.extract import Extraction, neutral_module
 from heteroplace.run import interference
-from heteroplace.run.interference import measure_interference, slope_through_zero
+from heteroplace.run.interference import fetch_ns_per_byte, measure_interference
 from heteroplace.simulate.interference import Interference
 
 two_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
@@ -90,7 +90,7 @@ def test_a_part_of_the_devices_keeps_its_figures(extraction: Extraction) -> None
     np.testing.assert_array_equal(of_part.slowdown, found.slowdown[:, last:])
 
 
-def test_the_slope_through_zero() -> None:
+def test_time_for_each_fetched_byte() -> None:
     sizes, times = np.array([0.0, 1.0, 2.0]), np.array([5.0, 2.0, 4.0])
-    assert slope_through_zero(sizes, times) == pytest.approx(2.0)
-    assert slope_through_zero(np.zeros(2), np.ones(2)) == 0.0
+    assert fetch_ns_per_byte(sizes, times) == pytest.approx(2.0)
+    assert fetch_ns_per_byte(np.zeros(2), np.ones(2)) == 0.0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import tvm
+from few_rounds import few_rounds
 from relay_models import TARGET, conv, cores, extraction_of, module, var, weights
 from tvm import relay
 
@@ -24,10 +26,8 @@ from heteroplace.solve.sequential_placement import SEQUENTIAL_ORDERS
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_runs() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequential, "ROUND_NS", 1)
-        patch.setattr(sequential, "_NUM_ROUNDS", 2)
+def few_runs() -> Iterator[None]:
+    with few_rounds(sequential):
         yield
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import tvm
 
 from heteroplace.codegen.compile import compile_placed
+from heteroplace.costs.weighted_line import slope_through_origin
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor as NativeExecutor
@@ -162,7 +163,7 @@ class _Measuring:
         fetch, hop_ns = 0.0, 0
         if self._in_turns is not None:
             turns = np.median(self._in_turns.task_runs(self._num_runs), axis=0)
-            fetch = slope_through_zero(self._fetched, turns - middle)
+            fetch = fetch_ns_per_byte(self._fetched, turns - middle)
             hop_ns = self._in_turns.executor.hop_ns() or 0
         return _Found(
             middle,
@@ -238,7 +239,15 @@ def _beside(cluster: Cluster, device: int, placement: list[int]) -> list[int]:
     return chosen
 
 
-def slope_through_zero(sizes: FloatArray, times: FloatArray) -> float:
-    """Return the slope of the line through zero that fits best; 0 if all sizes are 0."""
-    squares = float(sizes @ sizes)
-    return float(sizes @ times) / squares if squares else 0.0
+def fetch_ns_per_byte(fetched_bytes: FloatArray, longer_ns: FloatArray) -> float:
+    """Return what tasks take longer for each byte that they fetch; 0 if none fetches anything.
+
+    Parameters
+    ----------
+    fetched_bytes, longer_ns
+        [num_tasks]
+    """
+    if not fetched_bytes.any():
+        return 0.0
+    alike = np.ones(len(fetched_bytes))
+    return float(slope_through_origin(fetched_bytes, longer_ns, alike))
