@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
+from functools import partial
 
 import numpy as np
 import tvm
@@ -42,10 +43,9 @@ from heteroplace.relay.annotate.writer import annotate, read_solution
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.run.executor import missing_devices
-from heteroplace.solve.expected import choose_expected
+from heteroplace.solve.portfolio import solve_network
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.registry import get_solver
-from heteroplace.solve.solution import make_solution
 
 _MEASURED = ("measure", "isolated", "predict")
 """Values of the option `costs` that run kernels on this machine."""
@@ -169,7 +169,7 @@ def place(
     """
     say = options.progress or (lambda line: None)
     _check_reachable(cluster)
-    solver = get_solver(options.solver)
+    get_solver(options.solver)
     # Made first: wrong options are told before minutes of measuring.
     limits = SolveOptions(
         objective=options.objective, time_limit_s=options.time_limit, seed=options.seed
@@ -191,12 +191,10 @@ def place(
     costs = _costs(neutral, graph, cluster, options)
     say(f"solving: {len(graph.tasks)} tasks on {len(cluster.devices)} devices")
     problem = Problem(graph, cluster, costs)
-    result = solver.solve(problem, limits)
-    if options.costs != "measure" or len(set(problem.native.placement(result.plan.steps))) == 1:
-        return extraction, make_solution(problem, result)
-    interference = measure_interference(neutral, graph, cluster, options.progress)
-    chosen, expected = choose_expected(problem, result, interference, limits.min_gain_ratio)
-    return extraction, make_solution(problem, chosen, expected)
+    interference = None
+    if options.costs == "measure":
+        interference = partial(measure_interference, neutral, graph, cluster, options.progress)
+    return extraction, solve_network(problem, limits, interference, solver=options.solver)
 
 
 def _check_reachable(cluster: Cluster) -> None:

@@ -34,10 +34,8 @@ from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve.expected import choose_expected
+from heteroplace.solve.portfolio import solve_network
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.registry import get_solver
-from heteroplace.solve.solution import make_solution
 
 Say = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
@@ -165,9 +163,7 @@ def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) ->
     graph = prepared.extraction.graph
     options = SolveOptions(time_limit_s=time_limit_s)
     problem = Problem(graph, cluster, costs)
-    result = get_solver("auto").solve(problem, options)
-    chosen, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
-    placement = make_solution(problem, chosen, expected)
+    placement = solve_network(problem, options, interference)
     with in_pass_context():
         return build(annotate(prepared.extraction, placement))
 

@@ -33,10 +33,10 @@ STATUSES = ("optimal", "feasible", "interrupted")
 class ProgressReport:
     """How far a solver is."""
 
-    stage: str
+    phase: str
     """What it does, e.g. "heft" or "search"."""
     elapsed_s: float
-    """Seconds since the stage began."""
+    """Seconds since the phase began."""
     best_ns: int | None
     """Objective of the best valid plan so far; None: there is none yet."""
     bound_ns: int
@@ -91,8 +91,8 @@ class SolveOptions:
     threads: int = 2
     """Threads of `search`, `lns`, `throughput`, `auto` and CP-SAT; the other solvers use one."""
     min_gain_ratio: float = 0.02
-    """`auto` uses several devices only if that is shorter than the best single device by more than
-    this part; a smaller predicted gain is within what measured costs can be wrong by."""
+    """`auto` and `solve_network` use several devices only if that is shorter than the best single
+    device by more than this part; a smaller gain is within what measured costs can be wrong by."""
     progress: Progress | None = None
     """Called now and then while a solver works; None: silence."""
 
@@ -140,16 +140,16 @@ class SolveResult:
 
 def report(
     options: SolveOptions,
-    stage: str,
+    phase: str,
     begin: float,
     best_ns: int | None,
     bound_ns: int = 0,
     plan: Callable[[], Plan] | None = None,
 ) -> None:
-    """Call `options.progress`, if there is one; `begin` is when the stage began."""
+    """Call `options.progress`, if there is one; `begin` is when the phase began."""
     if options.progress is not None:
         elapsed = time.perf_counter() - begin
-        options.progress(ProgressReport(stage, elapsed, best_ns, bound_ns, plan))
+        options.progress(ProgressReport(phase, elapsed, best_ns, bound_ns, plan))
 
 
 def make_result(
