@@ -28,7 +28,8 @@ from heteroplace.tvm_bridge import pass_config, register_pass_config
 CONFIG_PREFIX = "relay.HeteroPlace."
 """Of the keys of the pass in a PassContext."""
 
-_OPTION_CLASSES = (PlaceOptions, SolveOptions)
+OPTION_CLASSES = (PlaceOptions, SolveOptions)
+"""The dataclasses whose options are keywords of the pass."""
 _CALLER_ONLY = ("params", "progress")
 """Keywords that are no options of a configuration or a command line."""
 
@@ -106,7 +107,7 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
     """
     extra = {name: given[name] for name in _CALLER_ONLY if name in given}
     rest = {name: value for name, value in given.items() if name not in extra}
-    place, limits = by_attribute(_OPTION_CLASSES, rest, "HeteroPlace", SolverError)
+    place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
     return PlaceOptions(**place, **extra), SolveOptions(**limits)
 
 
@@ -157,6 +158,6 @@ def _type_key(entry: Option) -> str:
     return numbers.get(entry.parse, "runtime.String")
 
 
-for _class in _OPTION_CLASSES:
+for _class in OPTION_CLASSES:
     for _entry in options_of(_class):
         register_pass_config(CONFIG_PREFIX + _entry.name, _type_key(_entry))

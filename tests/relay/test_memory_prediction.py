@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from heteroplace.codegen.memory_prediction import predict_memory
 from relay_models import (
     TARGET,
     cores,
@@ -25,7 +26,6 @@ from heteroplace.bench.models import load_model
 from heteroplace.bench.networks import small_cnn
 from heteroplace.codegen.executable import Executable, build_annotated
 from heteroplace.codegen.kernels import KernelCalls, lower_segments
-from heteroplace.codegen.memory_prediction import predict_memory
 from heteroplace.codegen.program import in_pages
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import cluster_targets

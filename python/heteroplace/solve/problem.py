@@ -34,10 +34,10 @@ STATUSES = ("optimal", "feasible", "interrupted")
 class ProgressReport:
     """How far a solver is."""
 
-    stage: str
+    phase: str
     """What it does, e.g. "heft" or "search"."""
     elapsed_s: float
-    """Seconds since the stage began."""
+    """Seconds since the phase began."""
     best_ns: int | None
     """Objective of the best valid plan so far; None: there is none yet."""
     bound_ns: int
@@ -160,16 +160,16 @@ class SolveResult:
 
 def report(
     options: SolveOptions,
-    stage: str,
+    phase: str,
     begin: float,
     best_ns: int | None,
     bound_ns: int = 0,
     plan: Callable[[], Plan] | None = None,
 ) -> None:
-    """Call `options.progress`, if there is one; `begin` is when the stage began."""
+    """Call `options.progress`, if there is one; `begin` is when the phase began."""
     if options.progress is not None:
         elapsed = time.perf_counter() - begin
-        options.progress(ProgressReport(stage, elapsed, best_ns, bound_ns, plan))
+        options.progress(ProgressReport(phase, elapsed, best_ns, bound_ns, plan))
 
 
 def make_result(

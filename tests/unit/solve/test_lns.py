@@ -249,7 +249,7 @@ def test_solver_says_what_lns_achieved() -> None:
     assert names == ["search", "lns"]
     assert result.candidates[1][1] == result.objective_ns
     assert result.candidates[1][2].startswith("lns: ")
-    made = [report for report in reports if report.stage == "lns"]
+    made = [report for report in reports if report.phase == "lns"]
     assert made
     assert all(report.best_ns is not None for report in made)
     assert made[-1].plan is not None
