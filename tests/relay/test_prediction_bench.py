@@ -67,7 +67,9 @@ def test_every_plan_has_a_row_with_what_readers_rely_on(rows: list[Row]) -> None
     assert len({row["plan"] for row in rows}) == len(rows)
 
 
-def test_random_and_single_plans_are_there_and_solvers_where_they_differ(rows: list[Row]) -> None:
+def test_random_and_single_plans_are_there_and_solvers_where_they_differ(
+    rows: list[Row],
+) -> None:
     kinds = [row["kind"] for row in rows]
     assert kinds.count("random") == 3
     assert kinds.count("single") == len(prediction_cluster(local_cluster(), False).devices)

@@ -119,7 +119,7 @@ def run_demo(
         screen.step("importing")
         prepared = prepare_model(make(), cluster, screen.step)
         names_allowed = plan_names(cluster)[CHOSEN]
-        screen.step(f"placing {len(prepared.extraction.graph.tasks)} tasks")
+        screen.step(f"placing {len(prepared.graph.tasks)} tasks")
         placement = place_on(prepared, names_allowed, time_limit_s).placement
         screen.print(f"\n{placement_headline(placement)}")
         placed_rows.append(plan_row(prepared.model.name, placement))
