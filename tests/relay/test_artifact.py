@@ -17,9 +17,10 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.codegen import artifact, library
-from heteroplace.codegen.artifact import FORMAT_VERSION, Manifest, load_manifest
+from heteroplace.codegen.artifact import load_manifest
 from heteroplace.codegen.executable import Executable, build_annotated
 from heteroplace.errors import ArtifactError
+from heteroplace.files.manifest import FORMAT_VERSION, Manifest
 
 FOOTER = struct.Struct("<12sIQQ32s")
 
