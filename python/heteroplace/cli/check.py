@@ -25,7 +25,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "check",
         help="check a file and name all its faults",
-        description="Check a cluster, graph, cost or plan file or a compiled model; name all faults.",
+        description="Check a cluster, graph, cost or plan file or a compiled model and name its "
+        "faults.",
     )
     parser.add_argument("file", metavar="FILE", help="what to check (JSON, or a compiled model)")
     parser.add_argument("--graph", metavar="FILE", help="graph that a cost or plan file is for")
