@@ -38,7 +38,8 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import Task, TaskGraph
 from heteroplace.model.solution import Solution
-from heteroplace.relay.annotate.writer import annotate, read_solution
+from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.run.executor import missing_devices

@@ -24,7 +24,7 @@ from heteroplace.errors import LoweringError, PlanError
 from heteroplace.files.costs import save_costs
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.annotate.writer import read_solution
+from heteroplace.relay.annotate.reader import read_solution
 
 FAST = {"costs": random_costs, "solver": "heft"}
 

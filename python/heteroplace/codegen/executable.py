@@ -18,7 +18,7 @@ from heteroplace.errors import LoweringError
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.relay.annotate.writer import read_solution, strip_annotations
+from heteroplace.relay.annotate.reader import read_solution, strip_annotations
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
