@@ -54,14 +54,15 @@ class Lowered:
 
 
 def lower(
-    rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline
+    rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline | None
 ) -> Lowered:
     """Write the program of a plan.
 
     Parameters
     ----------
     predicted
-        The simulated timeline of `plan`: it decides which memory is reused by whom.
+        The simulated timeline of `plan`: it decides which memory is reused by whom. None: nothing
+        is known but the order of the plan, and memory is reused wherever that allows it.
 
     Raises
     ------
@@ -77,8 +78,8 @@ def lower(
             f"plan of one item, or a model whose inputs hold {plan.items} (its batch dimension)"
         )
     items = order_items(rows, graph, cluster, plan, predicted)
-    lowered = _Lowering(rows, cluster, items, is_tight=False).run()
-    if _excess(lowered, cluster):
+    lowered = _Lowering(rows, cluster, items, is_tight=predicted is None).run()
+    if predicted is not None and _excess(lowered, cluster):
         lowered = _Lowering(rows, cluster, items, is_tight=True).run()
     excess = _excess(lowered, cluster)
     if excess:

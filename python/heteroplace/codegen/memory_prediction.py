@@ -24,7 +24,7 @@ from heteroplace.model.timeline import Timeline
 
 
 def predict_memory(
-    rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline
+    rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline | None
 ) -> tuple[MemoryUse, ...]:
     """Return what each memory of the cluster will hold.
 
@@ -34,7 +34,7 @@ def predict_memory(
         Kernel calls of the network for the targets of the plan (`lower_segments`); they need not
         be compiled.
     predicted
-        The simulated timeline of `plan`.
+        The simulated timeline of `plan`, or None, as for `heteroplace.codegen.lower.lower`.
 
     Scratch memory that kernels of a GPU take from the driver, the code itself and the stacks of
     threads are not in it.

@@ -34,9 +34,9 @@ class Item:
     step: int
     """Position of the plan's step that it carries out."""
     start_ns: int
-    """Predicted start."""
+    """Predicted start; 0 if nothing is predicted."""
     finish_ns: int
-    """Predicted finish."""
+    """Predicted finish; 0 if nothing is predicted."""
     reads: tuple[Instance, ...]
     """Weights are not among them."""
     writes: tuple[Instance, ...]
@@ -50,7 +50,7 @@ def root(rows: Rows, value: int) -> int:
 
 
 def order_items(
-    rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline
+    rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline | None
 ) -> tuple[Item, ...]:
     """List kernel calls and copies in an order that respects dependencies and follows the plan.
 
@@ -64,7 +64,7 @@ def order_items(
 
 class _Orderer:
     def __init__(
-        self, rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline
+        self, rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline | None
     ) -> None:
         self._rows = rows
         self._graph = graph
@@ -72,7 +72,9 @@ class _Orderer:
         self._plan = plan
         self._task_id = {task.name: index for index, task in enumerate(graph.tasks)}
         self._run_step = {s.task: i for i, s in enumerate(plan.steps) if isinstance(s, Run)}
-        self._span = {span.step: (span.start_ns, span.finish_ns) for span in predicted.spans}
+        self._span = dict.fromkeys(range(len(plan.steps)), (0, 0))
+        if predicted is not None:
+            self._span = {s.step: (s.start_ns, s.finish_ns) for s in predicted.spans}
         self._copy_step = {
             (step.tensor, step.dst): index
             for index, step in enumerate(plan.steps)

@@ -81,8 +81,8 @@ class BatchProgram:
             self.cluster,
             memories=tuple(replace(memory, bytes=MAX_BYTES) for memory in self.cluster.memories),
         )
-        plan, order = serial_plan(self.graph, ample, self.placement)
-        uses = predict_memory(self.compiled.rows, self.graph, ample, plan, order)
+        plan = serial_plan(self.graph, ample, self.placement)
+        uses = predict_memory(self.compiled.rows, self.graph, ample, plan, None)
         return uses[self.cluster.devices[self.device].memory].total_bytes
 
 

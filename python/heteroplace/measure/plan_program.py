@@ -17,7 +17,6 @@ from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
-from heteroplace.model.timeline import Span, Timeline
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
 
@@ -75,7 +74,7 @@ def load_programs(
     compiled: CompiledRows,
     graph: TaskGraph,
     cluster: Cluster,
-    plans: Sequence[tuple[Plan, Timeline]],
+    plans: Sequence[Plan],
 ) -> list[PlanProgram]:
     """Write and load the programs of plans over the same kernels and one copy of the weights.
 
@@ -84,7 +83,7 @@ def load_programs(
     compiled
         Kernels of the network, for every target that the plans use.
     plans
-        Each with its predicted timeline, which decides which memory is reused by whom.
+        Nothing is predicted of them: memory is reused wherever their order allows it.
 
     Raises
     ------
@@ -92,12 +91,12 @@ def load_programs(
         A plan does not fit in some memory.
     """
     programs = share_weights(
-        [lower(compiled.rows, graph, cluster, plan, order) for plan, order in plans]
+        [lower(compiled.rows, graph, cluster, plan, None) for plan in plans]
     )
     blob = weights_blob(programs[0])
     return [
         PlanProgram(compiled, plan, lowered, blob, len(graph.tasks))
-        for (plan, _), lowered in zip(plans, programs, strict=True)
+        for plan, lowered in zip(plans, programs, strict=True)
     ]
 
 
@@ -128,17 +127,10 @@ def made_up(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> 
     return np.zeros(shape, "uint16" if dtype == "bfloat16" else dtype)
 
 
-def serial_plan(
-    graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
-) -> tuple[Plan, Timeline]:
-    """Return the plan of one task after the other, and a timeline that only says the order.
+def serial_plan(graph: TaskGraph, cluster: Cluster, placement: Sequence[int]) -> Plan:
+    """Return the plan of one task after the other.
 
     Copies are not among its steps; the program has what it needs all the same.
     """
     steps = tuple(Run(task, device) for task, device in enumerate(placement))
-    plan = Plan(graph.digest(), cluster.digest(), steps, "one after the other")
-    spans = tuple(
-        Span(step, cluster.devices[run.device].name, step, step + 1)
-        for step, run in enumerate(steps)
-    )
-    return plan, Timeline(spans, "simulated", (), len(steps))
+    return Plan(graph.digest(), cluster.digest(), steps, "one after the other")

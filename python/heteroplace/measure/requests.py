@@ -118,7 +118,7 @@ def want(
 def _fits(rows: Rows, graph: TaskGraph, cluster: Cluster, subject: Subject) -> bool:
     """Say whether the whole network can run on the device."""
     try:
-        lower(rows, graph, cluster, *serial_plan(graph, cluster, subject.placement))
+        lower(rows, graph, cluster, serial_plan(graph, cluster, subject.placement), None)
     except InfeasibleError:
         return False
     return True
