@@ -32,6 +32,8 @@ MAX_VERSION = (0, 19)
 """Newest accepted TVM; later ones have no Relay."""
 
 _RELAY_TRANSFORM = "tvm.relay.transform"
+_REGISTER_CONFIG = "_ZN3tvm9transform11PassContext20RegisterConfigOptionEPKcj"
+"""`static void PassContext::RegisterConfigOption(const char* key, uint32_t type_index)`"""
 _HOW_TO_GET_TVM = "run `python -m heteroplace.tvm_wheel install`"
 
 # LLVM 10 knows these names. It compiles newer ones ("x86-64-v3", "sapphirerapids", "znver4")
@@ -147,6 +149,39 @@ class _AfterImport(MetaPathFinder, Loader):
                 module.__spec__.loader = self._loader
             self._loader.exec_module(module)
         self._act(module)
+
+
+def register_pass_config(name: str, type_key: str) -> None:
+    """Make `name` a key of PassContext's config, for values of a TVM type ("IntImm").
+
+    TVM offers that to C++ alone; its own function for it is called by its exported symbol.
+    """
+    tvm = require_tvm()
+    index = ctypes.c_uint()
+    library = tvm._ffi.base._LIB
+    library.TVMObjectTypeKey2Index(type_key.encode(), ctypes.byref(index))
+    if name not in tvm.transform.PassContext.list_configs():
+        getattr(library, _REGISTER_CONFIG)(name.encode(), index)
+
+
+def pass_config(context: Any, prefix: str) -> dict[str, Any]:
+    """Return what a PassContext's config says under keys of a prefix, as Python values."""
+    return {
+        str(name)[len(prefix) :]: _plain(value)
+        for name, value in context.config.items()
+        if str(name).startswith(prefix)
+    }
+
+
+def _plain(value: Any) -> Any:
+    """The Python value of a TVM object of a configuration."""
+    if hasattr(value, "items"):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "value"):  # a number
+        return value.value
+    if isinstance(value, str):
+        return str(value)
+    return [_plain(item) for item in value] if hasattr(value, "__len__") else value
 
 
 def library_path() -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from heteroplace.codegen.memory_prediction import predict_memory
 from relay_models import (
     TARGET,
     cores,
@@ -21,11 +22,10 @@ from relay_models import (
     two_branches,
 )
 
-from heteroplace.bench.models import load_model
-from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.codegen.executable import Executable, build_annotated
-from heteroplace.codegen.kernels import Rows, lower_segments
-from heteroplace.codegen.memory_prediction import predict_memory
+from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.program import in_pages
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import cluster_targets
@@ -178,7 +178,7 @@ def test_loading_a_file_again_leaves_the_scratch_memory_of_a_run_alone(tmp_path:
     assert running.memory()["ram"].workspace_bytes == use.workspace_bytes
 
 
-def rows_of(extraction: Extraction, cluster: Cluster) -> Rows:
+def rows_of(extraction: Extraction, cluster: Cluster) -> KernelCalls:
     """Kernel calls for the one target of a cluster, not compiled."""
     neutral = neutral_module(extraction)
     target_of_task = {task.name: 0 for task in extraction.graph.tasks}
@@ -187,10 +187,12 @@ def rows_of(extraction: Extraction, cluster: Cluster) -> Rows:
         return lower_segments(segments, neutral["main"].params, outputs)
 
 
-def prediction(rows: Rows, placement: Solution, cluster: Cluster | None = None) -> MemoryUse:
+def prediction(
+    calls: KernelCalls, placement: Solution, cluster: Cluster | None = None
+) -> MemoryUse:
     graph, costs, plan = placement.graph, placement.costs, placement.plan
     timeline = simulate(graph, placement.cluster, costs, plan)
-    (use,) = predict_memory(rows, graph, cluster or placement.cluster, plan, timeline)
+    (use,) = predict_memory(calls, graph, cluster or placement.cluster, plan, timeline)
     return use
 
 
@@ -208,22 +210,22 @@ def test_simulated_live_peak_is_never_above_the_predicted_memory(make) -> None:
         neutral = neutral_module(extraction)
         graph = with_workspaces(neutral, extraction.graph, cluster)
     extraction = replace(extraction, graph=graph)
-    rows = rows_of(extraction, cluster)
+    calls = rows_of(extraction, cluster)
     for seed in range(3):
         devices = random_devices(extraction, cluster, seed)
         placement = placement_of(extraction, cluster, devices)
         timeline = simulate(graph, cluster, placement.costs, placement.plan)
-        assert timeline.peak_bytes[0] <= prediction(rows, placement).total_bytes
+        assert timeline.peak_bytes[0] <= prediction(calls, placement).total_bytes
 
 
 def test_a_memory_without_room_for_workspace_is_refused() -> None:
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
     placement = placement_of(extraction, cluster, [0] * len(extraction.graph.tasks))
-    rows = rows_of(extraction, cluster)
-    use = prediction(rows, placement)
-    assert prediction(rows, placement, cpu_cluster(use.total_bytes)) == use
+    calls = rows_of(extraction, cluster)
+    use = prediction(calls, placement)
+    assert prediction(calls, placement, cpu_cluster(use.total_bytes)) == use
     with pytest.raises(InfeasibleError, match="weights, live values and workspace"):
-        prediction(rows, placement, cpu_cluster(use.total_bytes - use.workspace_bytes))
+        prediction(calls, placement, cpu_cluster(use.total_bytes - use.workspace_bytes))
 
 
 def test_the_file_keeps_the_prediction_and_reports_tell_it(tmp_path: Path) -> None:

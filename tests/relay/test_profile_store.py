@@ -21,8 +21,8 @@ from heteroplace.codegen.targets import placed_targets
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
 from heteroplace.measure import profiler
-from heteroplace.measure.background_compiler import CompileAhead
-from heteroplace.measure.devices_under_test import find_subjects
+from heteroplace.measure.background_compiler import BackgroundCompiler
+from heteroplace.measure.devices_under_test import find_devices_under_test
 from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.measure.options import ProfileOptions, Step
 from heteroplace.measure.profile import Profile, join_batches, profile_network
@@ -100,7 +100,7 @@ def test_a_second_network_measures_only_what_is_new(store: CostStore, compiled: 
 
 
 def find_subjects_of(extraction: Extraction) -> list[object]:
-    return list(find_subjects(extraction.graph, cpu_cluster()))
+    return list(find_devices_under_test(extraction.graph, cpu_cluster()))
 
 
 def test_every_call_in_place_is_kept_with_its_site_and_network(store: CostStore) -> None:
@@ -159,7 +159,7 @@ def test_batches_are_measured_apart_and_joined() -> None:
 def identities(extraction: Extraction) -> dict[str, str]:
     """Identity of each kernel by its symbol."""
     graph, cluster = extraction.graph, cpu_cluster()
-    subject = find_subjects(graph, cluster)[0]
+    subject = find_devices_under_test(graph, cluster)[0]
     with tvm.transform.PassContext(opt_level=3):
         targets = placed_targets(graph, cluster, subject.placement)
         rows = lower_network(neutral_module(extraction), *targets)
@@ -225,14 +225,14 @@ def test_other_shapes_and_options_are_other_kernels() -> None:
 def libraries(extraction: Extraction) -> list[object]:
     """What compiles each kernel of a network into a library of its own."""
     graph, cluster = extraction.graph, cpu_cluster()
-    targets = placed_targets(graph, cluster, find_subjects(graph, cluster)[0].placement)
+    targets = placed_targets(graph, cluster, find_devices_under_test(graph, cluster)[0].placement)
     with tvm.transform.PassContext(opt_level=3):
         rows = lower_network(neutral_module(extraction), *targets)
     return [lambda kernel=kernel: compile_kernels([kernel]) for kernel in rows.kernels.values()]
 
 
 def test_the_next_library_is_made_beside_the_measuring() -> None:
-    with CompileAhead(libraries(extraction_of(two_branches()))) as ahead:
+    with BackgroundCompiler(libraries(extraction_of(two_branches()))) as ahead:
         first = ahead.library(0)
         with ahead.beside(0, cores()[:1]):
             begun = dict(ahead._made)
@@ -242,7 +242,7 @@ def test_the_next_library_is_made_beside_the_measuring() -> None:
 
 def test_nothing_is_compiled_while_all_cores_are_measured() -> None:
     everything = set(range(4096))
-    with CompileAhead(libraries(extraction_of(two_branches()))) as ahead:
+    with BackgroundCompiler(libraries(extraction_of(two_branches()))) as ahead:
         ahead.library(0)
         with ahead.beside(0, everything):
             assert list(ahead._made) == [0]
@@ -253,7 +253,7 @@ def test_what_the_compiler_raises_is_raised_for_its_library() -> None:
     def fail():
         raise ValueError("no code for this")
 
-    with CompileAhead([*libraries(extraction_of(two_branches()))[:1], fail]) as ahead:
+    with BackgroundCompiler([*libraries(extraction_of(two_branches()))[:1], fail]) as ahead:
         ahead.library(0)
         with ahead.beside(0, cores()[:1]):
             pass

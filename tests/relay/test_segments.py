@@ -24,7 +24,7 @@ from relay_models import (
 from tvm import relay
 
 from heteroplace.codegen.compile import compile_network
-from heteroplace.codegen.kernels import Rows, lower_segments
+from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import LoweringError
@@ -35,7 +35,7 @@ from heteroplace.relay.tasks.extract import neutral_module
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 
-def rows_of(mod: tvm.IRModule, cluster: Cluster, devices: list[int] | int) -> Rows:
+def rows_of(mod: tvm.IRModule, cluster: Cluster, devices: list[int] | int) -> KernelCalls:
     """Kernel calls of a network whose task i is on devices[i]."""
     extraction = extraction_of(mod)
     names = [task.name for task in extraction.graph.tasks]
@@ -66,40 +66,42 @@ def plain(name: str) -> str:
 
 @pytest.mark.parametrize("make", [fire_modules, two_branches])
 def test_a_plan_on_one_target_has_the_kernels_of_stock_tvm(make) -> None:
-    rows = rows_of(make(), cpu_cluster(), 0)
-    assert sorted(plain(row.kernel) for row in rows.rows) == stock_kernels(make())
+    calls = rows_of(make(), cpu_cluster(), 0)
+    assert sorted(plain(call.kernel) for call in calls.calls) == stock_kernels(make())
 
 
 def test_devices_of_one_target_change_nothing_about_the_kernels() -> None:
     one = rows_of(fire_modules(), cpu_cluster(), 0)
     alternating = [index % 2 for index in range(len(extraction_of(fire_modules()).graph.tasks))]
     two = rows_of(fire_modules(), cpu_cluster(), alternating)
-    assert [plain(row.kernel) for row in one.rows] == [plain(row.kernel) for row in two.rows]
+    assert [plain(call.kernel) for call in one.calls] == [plain(call.kernel) for call in two.calls]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_cpu_convolutions_are_blocked_and_those_of_a_gpu_are_not(seed: int) -> None:
     extraction = extraction_of(fire_modules())
     devices = random_devices(extraction, mixed_cluster(), seed)
-    rows = rows_of(fire_modules(), mixed_cluster(), devices)
+    calls = rows_of(fire_modules(), mixed_cluster(), devices)
     device_of = {
         task.name: device for task, device in zip(extraction.graph.tasks, devices, strict=True)
     }
-    convolutions = [row for row in rows.rows if "conv2d" in row.kernel]
+    convolutions = [call for call in calls.calls if "conv2d" in call.kernel]
     assert len(convolutions) == 6
-    for row in rows.rows:
-        kind = rows.kernels[row.kernel].target.kind.name
-        assert kind == ("cuda" if device_of[row.task] == 1 else "llvm"), row
-    for row in convolutions:
-        assert ("NCHWc" in row.kernel) == (device_of[row.task] == 0), row.kernel
+    for call in calls.calls:
+        kind = calls.kernels[call.kernel].target.kind.name
+        assert kind == ("cuda" if device_of[call.task] == 1 else "llvm"), call
+    for call in convolutions:
+        assert ("NCHWc" in call.kernel) == (device_of[call.task] == 0), call.kernel
 
 
 def test_every_task_with_a_computation_has_a_kernel() -> None:
     extraction = extraction_of(fire_modules())
     devices = random_devices(extraction, mixed_cluster(), 9)
-    rows = rows_of(fire_modules(), mixed_cluster(), devices)
+    calls = rows_of(fire_modules(), mixed_cluster(), devices)
     reshapes = {task.name for task in extraction.graph.tasks if task.op == "nn.batch_flatten"}
-    assert {row.task for row in rows.rows} == {t.name for t in extraction.graph.tasks} - reshapes
+    assert {call.task for call in calls.calls} == {
+        t.name for t in extraction.graph.tasks
+    } - reshapes
 
 
 def test_a_mixed_network_compiles_into_one_library() -> None:
@@ -113,7 +115,7 @@ def test_a_mixed_network_compiles_into_one_library() -> None:
         compiled = compile_network(neutral, targets, target_of_task)
     register_cuda_compiler()
     library = tvm.runtime.load_module(str(compiled.library.path))
-    kernels = compiled.rows.kernels.items()
+    kernels = compiled.calls.kernels.items()
     symbols = [symbol for symbol, kernel in kernels if kernel.target.kind.name == "llvm"]
     assert 0 < len(symbols) < len(kernels)
     assert all(library.get_function(symbol, query_imports=True) for symbol in symbols)
@@ -131,16 +133,18 @@ def test_two_cpu_targets_are_two_segments_and_one_library() -> None:
     with tvm.transform.PassContext(opt_level=3):
         compiled = compile_network(neutral_module(extraction), targets, target_of_task)
     library = tvm.runtime.load_module(str(compiled.library.path))
-    assert all(library.get_function(symbol, query_imports=True) for symbol in compiled.rows.kernels)
+    assert all(
+        library.get_function(symbol, query_imports=True) for symbol in compiled.calls.kernels
+    )
 
 
 def test_inputs_come_in_the_order_of_the_model_used_or_not() -> None:
     x, y, z = var("in:0"), var("unused"), var("z")
     body = relay.Tuple([relay.subtract(relay.exp(z), relay.nn.softmax(x)), y])
-    rows = rows_of(module([x, y, z], body), cpu_cluster(), 0)
-    names = [value.input_name for value in rows.values if value.input_name is not None]
+    calls = rows_of(module([x, y, z], body), cpu_cluster(), 0)
+    names = [value.input_name for value in calls.values if value.input_name is not None]
     assert names == ["in:0", "unused", "z"]
-    assert rows.values[rows.outputs[1]].input_name == "unused"
+    assert calls.values[calls.outputs[1]].input_name == "unused"
 
 
 def test_a_value_crosses_once_however_many_read_it() -> None:
@@ -159,14 +163,14 @@ def test_a_value_crosses_once_however_many_read_it() -> None:
 
 
 def test_a_segment_that_is_not_convex_is_cut_all_the_same() -> None:
-    rows = rows_of(fire_modules(), mixed_cluster(), [i % 2 for i in range(12)])
-    made = {value for row in rows.rows for value in row.writes}
-    read = [value for row in rows.rows for value in row.reads]
+    calls = rows_of(fire_modules(), mixed_cluster(), [i % 2 for i in range(12)])
+    made = {value for call in calls.calls for value in call.writes}
+    read = [value for call in calls.calls for value in call.reads]
     assert read
     for value in read:
-        while rows.values[value].alias_of is not None:
-            value = rows.values[value].alias_of
-        description = rows.values[value]
+        while calls.values[value].alias_of is not None:
+            value = calls.values[value].alias_of
+        description = calls.values[value]
         is_given = description.input_name is not None or description.constant is not None
         assert value in made or is_given
 
@@ -227,8 +231,8 @@ def test_results_are_kept_for_equal_networks_only() -> None:
         assert compile_network(neutral_module(extraction), targets, target_of_task) is first
     with tvm.transform.PassContext(opt_level=3, disabled_pass=["AlterOpLayout"]):
         other = compile_network(neutral, targets, target_of_task)
-    assert not any("NCHWc" in symbol for symbol in other.rows.kernels)
-    assert any("NCHWc" in symbol for symbol in first.rows.kernels)
+    assert not any("NCHWc" in symbol for symbol in other.calls.kernels)
+    assert any("NCHWc" in symbol for symbol in first.calls.kernels)
 
 
 def test_annotations_leave_no_trace_in_the_kernels() -> None:
@@ -240,6 +244,6 @@ def test_annotations_leave_no_trace_in_the_kernels() -> None:
 
 def test_a_convolution_alone_keeps_its_neutral_layout_outside() -> None:
     x = var("x", (1, 16, 8, 8))
-    rows = rows_of(module([x], conv(x, 16, 16)), cpu_cluster(), 0)
-    assert rows.values[rows.outputs[0]].shape == (1, 16, 8, 8)
-    assert len({row.task for row in rows.rows}) == 1
+    calls = rows_of(module([x], conv(x, 16, 16)), cpu_cluster(), 0)
+    assert calls.values[calls.outputs[0]].shape == (1, 16, 8, 8)
+    assert len({call.task for call in calls.calls}) == 1

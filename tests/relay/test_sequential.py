@@ -16,7 +16,7 @@ from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import CostMismatchError, InfeasibleError, MissingCostError
 from heteroplace.measure import sequential
-from heteroplace.measure.kernel_calls import only_rows
+from heteroplace.measure.kernel_calls import only_calls
 from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
@@ -125,7 +125,7 @@ def test_group_reads_what_others_make_as_inputs(extraction: Extraction) -> None:
             neutral_module(extraction), targets, {task.name: 0 for task in graph.tasks}
         )
     middle = {graph.tasks[1].name, graph.tasks[2].name}
-    part = only_rows(compiled.rows, [row for row in compiled.rows.rows if row.task in middle])
+    part = only_calls(compiled.rows, [row for row in compiled.rows.rows if row.task in middle])
     assert {row.task for row in part.rows} == middle
     inputs = [value for value in part.values if value.input_name is not None]
     assert len(inputs) == 1

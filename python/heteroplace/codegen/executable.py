@@ -1,4 +1,4 @@
-"""Annotated module -> executable: the heterogeneous build in one function."""
+"""Compiled kernels + solutions -> executables: program, weights and what a file says of them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import numpy as np
 import tvm
 
 from heteroplace.codegen.artifact import Manifest, weights_blob, write_artifact
-from heteroplace.codegen.compile import CompiledRows, compile_placed
+from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
-from heteroplace.errors import LoweringError
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.relay.annotate.reader import read_solution, strip_annotations
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -78,30 +76,8 @@ class Executable:
         write_artifact(path, self.library, self.blob, self.manifest)
 
 
-def build_annotated(mod: tvm.IRModule) -> Executable:
-    """Compile a module that HeteroPlace has annotated.
-
-    Raises
-    ------
-    LoweringError
-        The module is not annotated, or was changed afterwards; an op has no implementation on the
-        target of its device.
-    InfeasibleError
-        The compiled program does not fit in some memory.
-    """
-    placement = read_solution(mod)
-    if placement is None:
-        raise LoweringError(
-            "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first"
-        )
-    graph, cluster = placement.graph, placement.cluster
-    devices = placement.plan.placement(len(graph.tasks))
-    compiled = compile_placed(strip_annotations(mod), graph, cluster, devices)
-    return write_programs(compiled, [placement])[0]
-
-
 def write_programs(
-    compiled: CompiledRows, placements: Sequence[Solution], timelines: Sequence[Timeline] = ()
+    compiled: CompiledKernels, placements: Sequence[Solution], timelines: Sequence[Timeline] = ()
 ) -> list[Executable]:
     """Write the programs of several placements of one network over the same kernels and weights.
 
@@ -117,13 +93,13 @@ def write_programs(
     Raises
     ------
     LoweringError
-        Rows and a plan do not belong together, or the plan is for several items.
+        Kernel calls and a plan do not belong together, or the plan is for several items.
     InfeasibleError
         A program does not fit in some memory.
     """
     known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in placements]
     programs = [
-        lower(compiled.rows, p.graph, p.cluster, p.plan, timeline)
+        lower(compiled.calls, p.graph, p.cluster, p.plan, timeline)
         for p, timeline in zip(placements, known, strict=True)
     ]
     if len(programs) > 1:

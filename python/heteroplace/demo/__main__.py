@@ -13,18 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from heteroplace import Cluster, HeteroPlaceError, load
-from heteroplace.bench.models import Model, load_model
-from heteroplace.bench.stock import silence_tuning_hint
-from heteroplace.bench.study import (
-    CHOSEN,
-    CORES,
-    Study,
-    StudyOptions,
-    place_on,
-    plan_names,
-    prepare_model,
-    study,
-)
+from heteroplace.bench.models.catalogue import (Model, load_model)
+from heteroplace.bench.peers.stock import silence_tuning_hint
+from heteroplace.bench.run.comparison import (CHOSEN, CORES, Study, StudyOptions, place_on, plan_names, prepare_model, study)
 from heteroplace.demo.console import Screen
 from heteroplace.demo.report import (
     plan_row,
@@ -119,7 +110,7 @@ def run_demo(
         screen.step("importing")
         prepared = prepare_model(make(), cluster, screen.step)
         names_allowed = plan_names(cluster)[CHOSEN]
-        screen.step(f"placing {len(prepared.extraction.graph.tasks)} tasks")
+        screen.step(f"placing {len(prepared.graph.tasks)} tasks")
         placement = place_on(prepared, names_allowed, time_limit_s).placement
         screen.print(f"\n{placement_headline(placement)}")
         placed_rows.append(plan_row(prepared.model.name, placement))

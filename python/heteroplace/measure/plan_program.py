@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.compile import CompiledRows
+from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.model.cluster import Cluster
@@ -27,7 +27,12 @@ class PlanProgram:
     """A plan of a compiled network, loaded; its inputs are filled with random numbers."""
 
     def __init__(
-        self, compiled: CompiledRows, plan: Plan, lowered: Lowered, blob: np.ndarray, num_tasks: int
+        self,
+        compiled: CompiledKernels,
+        plan: Plan,
+        lowered: Lowered,
+        blob: np.ndarray,
+        num_tasks: int,
     ) -> None:
         self.plan = plan
         self.executor = NativeExecutor(
@@ -35,7 +40,7 @@ class PlanProgram:
         )
         self.queue_kinds = tuple(queue.kind for queue in lowered.program.queues)
         """"cpu", "cuda" or "copy" for each queue of the executor."""
-        kernels = compiled.rows.kernels
+        kernels = compiled.calls.kernels
         self.task_of = tuple(
             _task_of(plan.steps[at.step], at.kernel is not None and bool(kernels[at.kernel].op))
             for at in self.executor.instructions
@@ -71,28 +76,26 @@ def _task_of(step: Step, is_kernel: bool) -> int | None:
 
 
 def load_programs(
-    compiled: CompiledRows,
+    compiled: CompiledKernels,
     graph: TaskGraph,
     cluster: Cluster,
     plans: Sequence[Plan],
 ) -> list[PlanProgram]:
-    """Write and load the programs of plans over the same kernels and one copy of the weights.
+    """Write and load serial programs over the same kernels and one copy of the weights.
 
     Parameters
     ----------
     compiled
         Kernels of the network, for every target that the plans use.
     plans
-        Nothing is predicted of them: memory is reused wherever their order allows it.
+        Of which the steps are done one after the other; see `serial_plan`.
 
     Raises
     ------
     InfeasibleError
         A plan does not fit in some memory.
     """
-    programs = share_weights(
-        [lower(compiled.rows, graph, cluster, plan, None) for plan in plans]
-    )
+    programs = share_weights([lower(compiled.calls, graph, cluster, plan, None) for plan in plans])
     blob = weights_blob(programs[0])
     return [
         PlanProgram(compiled, plan, lowered, blob, len(graph.tasks))
@@ -101,7 +104,7 @@ def load_programs(
 
 
 def serial_program(
-    compiled: CompiledRows, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
+    compiled: CompiledKernels, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
 ) -> PlanProgram:
     """Load the program of one task after the other, each on its device of `placement`.
 

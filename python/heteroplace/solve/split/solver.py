@@ -29,7 +29,7 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.search.initial_solutions import START_SHARE
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import begin_solve, run_search
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit, find_paths
@@ -98,7 +98,7 @@ class _Split:
         if draft.violation == 0:
             self._offer(name, draft.steps)
         stages = find_chain(problem)
-        drafts = [d for _, d in starts.drafts(START_SHARE * options.time_limit_s)]
+        drafts = [d for _, d in starts.drafts(INITIAL_SHARE * options.time_limit_s)]
         share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", drafts or [draft], share * options.time_limit_s)
         if self._best_ns is None:
