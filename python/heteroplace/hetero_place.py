@@ -20,7 +20,7 @@ from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.place_options import CONFIG_PREFIX, read_options
-from heteroplace.relay.annotate.writer import read_solution
+from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.tvm_bridge import pass_config
 
 

@@ -36,8 +36,8 @@ from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
+from heteroplace.relay.annotate.reader import read_solution, strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
-from heteroplace.relay.annotate.writer import read_solution, strip_annotations
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.pins import with_pins
 from heteroplace.simulate.interference import Interference

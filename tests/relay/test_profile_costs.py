@@ -129,11 +129,11 @@ def test_kernels_are_measured_one_by_one_where_the_network_does_not_fit() -> Non
         compiled = compile_network(
             neutral_module(extraction), targets, {t.name: 0 for t in graph.tasks}
         )
-    plan, order = serial_plan(graph, cluster, [0] * len(graph.tasks))
-    (needed,) = lower(compiled.rows, graph, cluster, plan, order).memory_bytes
+    plan = serial_plan(graph, cluster, [0] * len(graph.tasks))
+    (needed,) = lower(compiled.rows, graph, cluster, plan, None).memory_bytes
     tight = cpu_cluster(needed - 1)
     try:
-        lower(compiled.rows, graph, tight, *serial_plan(graph, tight, [0] * len(graph.tasks)))
+        lower(compiled.rows, graph, tight, serial_plan(graph, tight, [0] * len(graph.tasks)), None)
     except InfeasibleError:
         pass
     else:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from heteroplace.bench.models import load_model, model_names
-from heteroplace.bench.stock import silence_tuning_hint
-from heteroplace.bench.study import (
+from heteroplace.bench.models.catalogue import load_model, model_names
+from heteroplace.bench.peers.stock import silence_tuning_hint
+from heteroplace.bench.run.comparison import (
     CHOSEN,
     ONNXRUNTIME,
     STOCK_ALL,
