@@ -5,9 +5,9 @@
 #include <cmath>
 #include <limits>
 
-#include "bounds/stage_bound.h"
-#include "search/jobs.h"
-#include "search/piece.h"
+#include "bounds/module_bound.h"
+#include "decompose/module.h"
+#include "support/jobs.h"
 
 namespace heteroplace {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "search/piece.h"
+#include "decompose/module.h"
 
 namespace heteroplace {
 

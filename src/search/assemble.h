@@ -1,9 +1,9 @@
 #pragma once
 
+#include "decompose/module.h"
+#include "model/native_plan.h"
 #include "model/problem.h"
-#include "sched/schedule.h"
 #include "search/patterns.h"
-#include "search/piece.h"
 #include "search/selection.h"
 
 namespace heteroplace {

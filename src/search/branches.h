@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "decompose/module.h"
 #include "model/problem.h"
-#include "search/piece.h"
 
 namespace heteroplace {
 

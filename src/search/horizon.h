@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "sched/schedule.h"
+#include "model/native_plan.h"
 #include "search/arrangement.h"
 
 namespace heteroplace {

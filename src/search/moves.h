@@ -3,9 +3,9 @@
 #include <span>
 #include <vector>
 
-#include "sched/random.h"
 #include "search/arrangement.h"
 #include "search/branches.h"
+#include "support/random.h"
 
 namespace heteroplace {
 

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "search/arrangement.h"
-#include "search/piece_evaluator.h"
+#include "search/module_evaluator.h"
 
 namespace heteroplace {
 

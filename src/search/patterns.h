@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "search/piece.h"
-#include "search/piece_search.h"
+#include "decompose/module.h"
+#include "search/module_annealing.h"
 
 namespace heteroplace {
 

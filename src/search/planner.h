@@ -4,13 +4,13 @@
 #include <span>
 #include <vector>
 
+#include "decompose/module.h"
 #include "model/problem.h"
-#include "sched/random.h"
+#include "search/module_annealing.h"
 #include "search/patterns.h"
-#include "search/piece.h"
-#include "search/piece_search.h"
 #include "search/search.h"
 #include "search/selection.h"
+#include "support/random.h"
 
 namespace heteroplace {
 

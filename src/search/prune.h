@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "decompose/module.h"
 #include "search/patterns.h"
-#include "search/piece.h"
 #include "search/selection.h"
 
 namespace heteroplace {

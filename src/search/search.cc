@@ -7,17 +7,17 @@
 #include <numeric>
 
 #include "bounds/lagrangian.h"
-#include "sched/evaluate.h"
-#include "sched/random.h"
+#include "list/evaluate.h"
 #include "search/assemble.h"
 #include "search/branches.h"
-#include "search/jobs.h"
+#include "search/initial_solutions.h"
+#include "search/module_annealing.h"
 #include "search/patterns.h"
-#include "search/piece_search.h"
 #include "search/planner.h"
 #include "search/prune.h"
 #include "search/selection.h"
-#include "search/starts.h"
+#include "support/jobs.h"
+#include "support/random.h"
 
 namespace heteroplace {
 

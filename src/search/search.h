@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
+#include "model/native_plan.h"
 #include "model/problem.h"
-#include "sched/schedule.h"
 
 namespace heteroplace {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "sched/random.h"
 #include "search/patterns.h"
+#include "support/random.h"
 
 namespace heteroplace {
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "throughput/chain.h"
+#include "throughput/annealer.h"
 
 namespace heteroplace {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sched/random.h"
+#include "support/random.h"
 #include "throughput/improve.h"
 #include "throughput/loads.h"
 

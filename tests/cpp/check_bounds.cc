@@ -3,8 +3,8 @@
 
 #include "bounds/lagrangian.h"
 #include "check.h"
+#include "list/evaluate.h"
 #include "random_problem.h"
-#include "sched/evaluate.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

@@ -3,11 +3,11 @@
 #include <numeric>
 
 #include "check.h"
+#include "decompose/module.h"
+#include "list/evaluate.h"
 #include "random_problem.h"
-#include "sched/evaluate.h"
 #include "search/arrangement.h"
-#include "search/piece.h"
-#include "search/piece_evaluator.h"
+#include "search/module_evaluator.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "check.h"
-#include "exec/executor.h"
+#include "exec/run/executor.h"
 #include "support/error.h"
 
 using namespace heteroplace;

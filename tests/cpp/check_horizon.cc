@@ -5,13 +5,13 @@
 #include <tuple>
 
 #include "check.h"
+#include "decompose/module.h"
 #include "random_problem.h"
 #include "search/arrangement.h"
 #include "search/branches.h"
 #include "search/horizon.h"
+#include "search/module_evaluator.h"
 #include "search/moves.h"
-#include "search/piece.h"
-#include "search/piece_evaluator.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

@@ -6,7 +6,7 @@
 
 #include "bounds/simplex.h"
 #include "check.h"
-#include "search/jobs.h"
+#include "support/jobs.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

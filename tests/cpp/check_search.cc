@@ -3,11 +3,11 @@
 
 #include "bounds/lagrangian.h"
 #include "check.h"
+#include "list/evaluate.h"
+#include "model/native_plan.h"
 #include "random_problem.h"
-#include "sched/evaluate.h"
-#include "sched/schedule.h"
 #include "search/search.h"
-#include "sim/simulator.h"
+#include "simulate/simulator.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

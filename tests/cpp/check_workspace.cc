@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "check.h"
-#include "exec/workspace.h"
+#include "exec/devices/workspace.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;

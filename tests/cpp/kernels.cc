@@ -2,7 +2,7 @@
 // the sanitizer of the test, so that races between kernels are seen too.
 #include <algorithm>
 
-#include "exec/tvm_abi.h"
+#include "exec/devices/tvm_abi.h"
 
 using namespace heteroplace;
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "sched/evaluate.h"
+#include "list/evaluate.h"
 
 namespace heteroplace::test {
 

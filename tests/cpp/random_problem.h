@@ -4,9 +4,9 @@
 #include <functional>
 #include <vector>
 
+#include "decompose/module.h"
 #include "model/problem.h"
-#include "sched/random.h"
-#include "search/piece.h"
+#include "support/random.h"
 
 namespace heteroplace::test {
 

@@ -1,0 +1,52 @@
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include "bind/arrays.h"
+#include "bind/bind.h"
+#include "list/batch_compositions.h"
+#include "list/batch_schedule.h"
+
+namespace nb = nanobind;
+
+namespace heteroplace {
+
+namespace {
+
+/*! \brief (device, size) of each part of each composition. */
+std::vector<std::vector<std::pair<int, int>>> ListCompositions(const Problem& problem, int task,
+                                                               int num_items) {
+  std::vector<std::vector<std::pair<int, int>>> lists;
+  for (const Composition& parts : Compositions(problem, task, num_items)) {
+    std::vector<std::pair<int, int>>& list = lists.emplace_back();
+    for (const BatchPart& part : parts) list.emplace_back(part.device, part.size);
+  }
+  return lists;
+}
+
+/*! \brief (steps [num_steps][4] of kind, subject, place, src; offsets and values of their items;
+ * makespan of the schedule; violation). */
+nb::tuple ScheduleAll(const Problem& problem, int num_items, int rule) {
+  BatchSchedule schedule;
+  {
+    nb::gil_scoped_release release;
+    schedule = ScheduleBatches(problem, num_items, static_cast<BatchRule>(rule));
+  }
+  std::vector<int64_t> rows;
+  for (const Step& step : schedule.steps.list) {
+    rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.subject, step.place, step.src});
+  }
+  const Csr& items = schedule.steps.items;
+  return nb::make_tuple(ToNumpy(std::move(rows), 4),
+                        ToNumpy({items.offsets.begin(), items.offsets.end()}),
+                        ToNumpy({items.values.begin(), items.values.end()}), schedule.makespan_ns,
+                        schedule.violation);
+}
+
+}  // namespace
+
+void BindBatches(nb::module_& module) {
+  module.def("batch_compositions", &ListCompositions);
+  module.def("schedule_batches", &ScheduleAll);
+}
+
+}  // namespace heteroplace

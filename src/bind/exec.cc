@@ -1,0 +1,217 @@
+// `_core.Executor`: conversions between numpy and the executor.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "bind/bind.h"
+#include "exec/run/executor.h"
+#include "support/error.h"
+
+namespace nb = nanobind;
+
+namespace heteroplace {
+
+namespace {
+
+using InputArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using OutputArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
+using BlobArray = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using NsArray = nb::ndarray<nb::numpy, int64_t>;
+
+/*! \brief numpy's type of a tensor: bool has 8 bits there, and bfloat16 passes as its bits. */
+DLDataType ArrayType(const DLDataType& dtype) {
+  if (dtype.code == kDLUInt && dtype.bits == 1) return {kDLBool, 8, 1};
+  if (dtype.code == kDLBfloat) return {kDLUInt, dtype.bits, 1};
+  return dtype;
+}
+
+/*! \brief The tensor's own type where an array has numpy's form of it; else the array's. */
+DLDataType TensorType(const nb::dlpack::dtype& array, const DLDataType& expected) {
+  const DLDataType form = ArrayType(expected);
+  if (array.code == form.code && array.bits == form.bits && array.lanes == 1) return expected;
+  return {array.code, array.bits, array.lanes};
+}
+
+template <typename Array>
+std::vector<int64_t> Shape(const Array& array) {
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < array.ndim(); ++i) shape.push_back(static_cast<int64_t>(array.shape(i)));
+  return shape;
+}
+
+/*! \brief A numpy array of ns with its own memory. */
+NsArray MakeNsArray(std::vector<int64_t>&& values) {
+  auto* kept = new std::vector<int64_t>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
+  return NsArray(kept->data(), {kept->size()}, owner);
+}
+
+/*! \brief What a method of the executor measures in so many runs, as an array; without the GIL. */
+template <std::vector<int64_t> (Executor::*kMeasure)(int64_t)>
+NsArray TimeRuns(Executor& executor, int64_t num_runs) {
+  std::vector<int64_t> times;
+  {
+    nb::gil_scoped_release released;
+    times = (executor.*kMeasure)(num_runs);
+  }
+  return MakeNsArray(std::move(times));
+}
+
+void SetInput(Executor& executor, const std::string& name, const InputArray& array) {
+  // An unknown name is told by SetInput, whatever the type.
+  DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
+  for (const Port& port : executor.program().inputs) {
+    if (port.name == name) {
+      const Tensor& tensor = executor.program().tensors[static_cast<size_t>(port.tensor)];
+      dtype = TensorType(array.dtype(), tensor.dtype);
+    }
+  }
+  const std::vector<int64_t> shape = Shape(array);
+  nb::gil_scoped_release release;
+  executor.SetInput(name, dtype, shape, array.data());
+}
+
+nb::object NewOutput(Executor& executor, const std::string& name) {
+  const Tensor& tensor = executor.OutputTensor(name);
+  const DLDataType type = ArrayType(tensor.dtype);
+  auto* bytes = new std::vector<char>(static_cast<size_t>(std::max<int64_t>(tensor.bytes, 1)));
+  nb::capsule owner(bytes, [](void* p) noexcept { delete static_cast<std::vector<char>*>(p); });
+  std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
+  {
+    nb::gil_scoped_release release;
+    executor.GetOutput(name, bytes->data());
+  }
+  return nb::cast(nb::ndarray<nb::numpy>(bytes->data(), shape.size(), shape.data(), owner, nullptr,
+                                         nb::dlpack::dtype{type.code, type.bits, 1}));
+}
+
+void FillOutput(Executor& executor, const std::string& name, const OutputArray& out) {
+  const Tensor& tensor = executor.OutputTensor(name);
+  const DLDataType dtype = TensorType(out.dtype(), tensor.dtype);
+  const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
+  if (!is_same_type || Shape(out) != tensor.shape) {
+    throw Error(ErrorKind::kExecution, "output '" + name + "': `out` is " +
+                                           DescribeTensor(dtype, Shape(out)) + ", expected " +
+                                           DescribeTensor(tensor.dtype, tensor.shape));
+  }
+  nb::gil_scoped_release release;
+  executor.GetOutput(name, out.data());
+}
+
+/*! \brief (name, type, shape) of inputs or outputs; the type is numpy's name for it. */
+std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>> DescribePorts(
+    const Executor& executor, const std::vector<Port>& ports) {
+  std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>> specs;
+  for (const Port& port : ports) {
+    const Tensor& tensor = executor.program().tensors[static_cast<size_t>(port.tensor)];
+    specs.emplace_back(port.name, TypeName(tensor.dtype), tensor.shape);
+  }
+  return specs;
+}
+
+/*! \brief (queue, index, step, kernel or "") of every instruction, in the order of the times. */
+std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> DescribeInstructions(
+    const Executor& executor) {
+  std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> rows;
+  const Program& program = executor.program();
+  for (size_t q = 0; q < program.queues.size(); ++q) {
+    for (size_t i = 0; i < program.queues[q].instructions.size(); ++i) {
+      const Instruction& at = program.queues[q].instructions[i];
+      rows.emplace_back(static_cast<int32_t>(q), static_cast<int32_t>(i), at.step,
+                        at.opcode == Opcode::kCall ? program.kernels[static_cast<size_t>(at.kernel)]
+                                                   : std::string());
+    }
+  }
+  return rows;
+}
+
+void MakeExecutor(Executor* place, const std::string& libtvm_path, const std::string& library_path,
+                  const std::string& program_text, uintptr_t module,
+                  const std::optional<BlobArray>& blob) {
+  ExecutorSource source;
+  source.libtvm_path = libtvm_path;
+  source.library_path = library_path;
+  source.program_text = program_text;
+  source.module = reinterpret_cast<TVMModuleHandle>(module);
+  if (blob.has_value()) source.blob = {blob->data(), static_cast<int64_t>(blob->size())};
+  nb::gil_scoped_release release;
+  new (place) Executor(source);
+}
+
+}  // namespace
+
+void BindExec(nanobind::module_& module) {
+  using release = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<Executor>(module, "Executor", "A loaded program. See heteroplace.native.execute.")
+      .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path"),
+           nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),
+           nb::keep_alive<1, 6>())  // the weights are used where they lie
+      .def("set_input", &SetInput, nb::arg("name"), nb::arg("array").noconvert())
+      .def("run", &Executor::Run, release())
+      .def("get_output", &NewOutput, nb::arg("name"))
+      .def("fill_output", &FillOutput, nb::arg("name"), nb::arg("out").noconvert())
+      .def("run_timed",
+           [](Executor& executor) {
+             std::vector<int64_t> starts, finishes;
+             {
+               nb::gil_scoped_release released;
+               for (const Span& span : executor.RunTimed()) {
+                 starts.push_back(span.start_ns);
+                 finishes.push_back(span.finish_ns);
+               }
+             }
+             return std::make_pair(MakeNsArray(std::move(starts)),
+                                   MakeNsArray(std::move(finishes)));
+           })
+      .def("profile", &TimeRuns<&Executor::Profile>, nb::arg("num_runs"))
+      .def("benchmark", &TimeRuns<&Executor::Benchmark>, nb::arg("num_runs"))
+      .def("profile_cpu", &TimeRuns<&Executor::ProfileCpu>, nb::arg("num_runs"))
+      .def(
+          "sample",
+          [](Executor& executor, int64_t num_samples, int64_t num_calls, bool is_cold) {
+            std::vector<int64_t> walls, cpus;
+            {
+              nb::gil_scoped_release released;
+              for (const KernelSample& found : executor.Sample(num_samples, num_calls, is_cold)) {
+                walls.push_back(found.wall_ns);
+                cpus.push_back(found.cpu_ns);
+              }
+            }
+            return std::make_pair(MakeNsArray(std::move(walls)), MakeNsArray(std::move(cpus)));
+          },
+          nb::arg("num_samples"), nb::arg("num_calls"), nb::arg("is_cold"))
+      .def("hop_ns", &Executor::HopNs, release())
+      .def("inputs",
+           [](const Executor& executor) {
+             return DescribePorts(executor, executor.program().inputs);
+           })
+      .def("outputs",
+           [](const Executor& executor) {
+             return DescribePorts(executor, executor.program().outputs);
+           })
+      .def("instructions", &DescribeInstructions)
+      .def("queues",
+           [](const Executor& executor) {
+             std::vector<std::string> names;
+             for (const Queue& queue : executor.program().queues) names.push_back(queue.name);
+             return names;
+           })
+      .def("memory_bytes", [](Executor& executor) {
+        std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
+        const std::vector<SpaceBytes> bytes = executor.MemoryBytes();
+        for (size_t s = 0; s < bytes.size(); ++s) {
+          rows.emplace_back(executor.program().spaces[s].name, bytes[s].arena, bytes[s].weights,
+                            bytes[s].workspace);
+        }
+        return rows;
+      });
+}
+
+}  // namespace heteroplace

@@ -1,0 +1,81 @@
+// Lane against Slots: the same as long as it remembers everything, and never too early.
+#include <algorithm>
+
+#include "check.h"
+#include "list/bounded_reservation_table.h"
+#include "list/reservation_table.h"
+
+using namespace heteroplace;
+using namespace heteroplace::test;
+
+namespace {
+
+constexpr int kCapacity = 32;  // of a lane, in intervals
+constexpr int kHorizon = 200;
+
+/*! \brief Up to its capacity a lane gives the same gaps as Slots. */
+void SameAsSlots(Random& random) {
+  Lane lane;
+  Slots slots;
+  for (int count = 0; count < kCapacity; ++count) {
+    const int64_t ready = random.Below(kHorizon), duration = random.Below(6);
+    const int64_t start = slots.EarliestFit(ready, duration);
+    CHECK_EQ(lane.EarliestFit(ready, duration), start);
+    lane.Reserve(start, start + duration);
+    slots.Reserve(start, start + duration);
+    const Lane copy = lane;
+    CHECK(copy.IsSameFrom(lane, 0));
+    const int64_t probe = random.Below(kHorizon);
+    CHECK_EQ(copy.EarliestFit(probe, 1), slots.EarliestFit(probe, 1));
+  }
+  lane.Clear();
+  CHECK_EQ(lane.EarliestFit(3, kHorizon), int64_t{3});
+}
+
+/*! \brief Beyond its capacity a lane may miss gaps, but never gives time that is taken. */
+void NeverTaken(Random& random) {
+  Lane lane;
+  Slots slots;
+  int64_t late = 0;
+  for (int count = 0; count < 8 * kCapacity; ++count) {
+    const int64_t ready = count * 3 / 2 + random.Below(kHorizon), duration = 1 + random.Below(4);
+    const int64_t start = lane.EarliestFit(ready, duration);
+    CHECK(start >= ready);
+    CHECK_EQ(slots.EarliestFit(start, duration), start);
+    late += start - slots.EarliestFit(ready, duration);
+    lane.Reserve(start, start + duration);
+    slots.Reserve(start, start + duration);
+  }
+  CHECK(late >= 0);
+}
+
+/*! \brief IsSameFrom says whether the lanes answer alike, for lanes that remember everything. */
+void SameFrom(Random& random) {
+  Lane left, right;
+  for (int count = random.Below(kCapacity / 2); count >= 0; --count) {
+    const int64_t ready = random.Below(60), duration = 1 + random.Below(4);
+    const int64_t start = left.EarliestFit(ready, duration);
+    left.Reserve(start, start + duration);
+    // The other one has mostly the same, and something else early.
+    const int64_t other =
+        right.EarliestFit(random.Below(5) == 0 ? random.Below(10) : ready, duration);
+    right.Reserve(other, other + duration);
+  }
+  for (int64_t from = 0; from < kHorizon; ++from) {
+    bool is_alike = true;
+    for (int64_t ready = from; ready < kHorizon; ++ready) {
+      is_alike = is_alike && left.EarliestFit(ready, 1) == right.EarliestFit(ready, 1);
+    }
+    CHECK_EQ(left.IsSameFrom(right, from), is_alike);
+    CHECK_EQ(right.IsSameFrom(left, from), is_alike);
+  }
+}
+
+}  // namespace
+
+int main() {
+  ForSeeds("as slots", 5000, SameAsSlots);
+  ForSeeds("never taken", 2000, NeverTaken);
+  ForSeeds("same from", 1000, SameFrom);
+  return 0;
+}
