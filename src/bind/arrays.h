@@ -10,7 +10,7 @@
 #include "model/problem.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 /*! \brief One-dimensional arrays that Python passes. */
 using Ints =
@@ -35,8 +35,8 @@ std::vector<T> ToNarrow(const Ints& array) {
 }
 
 /*! \brief A list of lists. Throws Error(kGraph) if the offsets do not fit the values. */
-inline Csr ToCsr(const Ints& offsets, const Ints& values) {
-  Csr csr;
+inline model::Csr ToCsr(const Ints& offsets, const Ints& values) {
+  model::Csr csr;
   csr.offsets = ToNarrow(offsets);
   csr.values = ToNarrow(values);
   const std::vector<int>& ends = csr.offsets;
@@ -60,4 +60,4 @@ inline nanobind::object ToNumpy(std::vector<int64_t> values, size_t columns = 1)
       owned->data(), {owned->size() / columns, columns}, owner));
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

@@ -8,34 +8,34 @@
 
 namespace nb = nanobind;
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 namespace {
 
 /*! \brief (device, size) of each part of each composition. */
-std::vector<std::vector<std::pair<int, int>>> ListCompositions(const Problem& problem, int task,
-                                                               int num_items) {
+std::vector<std::vector<std::pair<int, int>>> ListCompositions(const model::Problem& problem,
+                                                               int task, int num_items) {
   std::vector<std::vector<std::pair<int, int>>> lists;
-  for (const Composition& parts : Compositions(problem, task, num_items)) {
+  for (const list::Composition& parts : list::Compositions(problem, task, num_items)) {
     std::vector<std::pair<int, int>>& list = lists.emplace_back();
-    for (const BatchPart& part : parts) list.emplace_back(part.device, part.size);
+    for (const list::BatchPart& part : parts) list.emplace_back(part.device, part.size);
   }
   return lists;
 }
 
 /*! \brief (steps [num_steps][4] of kind, subject, place, src; offsets and values of their items;
  * makespan of the schedule; violation). */
-nb::tuple ScheduleAll(const Problem& problem, int num_items, int rule) {
-  BatchSchedule schedule;
+nb::tuple ScheduleAll(const model::Problem& problem, int num_items, int rule) {
+  list::BatchPlan schedule;
   {
     nb::gil_scoped_release release;
-    schedule = ScheduleBatches(problem, num_items, static_cast<BatchRule>(rule));
+    schedule = list::ScheduleBatches(problem, num_items, static_cast<list::BatchRule>(rule));
   }
   std::vector<int64_t> rows;
-  for (const Step& step : schedule.steps.list) {
-    rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.subject, step.place, step.src});
+  for (const model::Step& step : schedule.steps.list) {
+    rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.id, step.dst, step.src});
   }
-  const Csr& items = schedule.steps.items;
+  const model::Csr& items = schedule.steps.items;
   return nb::make_tuple(ToNumpy(std::move(rows), 4),
                         ToNumpy({items.offsets.begin(), items.offsets.end()}),
                         ToNumpy({items.values.begin(), items.values.end()}), schedule.makespan_ns,
@@ -49,4 +49,4 @@ void BindBatches(nb::module_& module) {
   module.def("schedule_batches", &ScheduleAll);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

@@ -2,7 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 /*! \brief Adds the simulator to the extension module. */
 void BindSimulate(nanobind::module_& module);
@@ -31,4 +31,4 @@ void BindThroughput(nanobind::module_& module);
 /*! \brief Adds the executor to the extension module. */
 void BindExec(nanobind::module_& module);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

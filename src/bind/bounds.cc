@@ -5,20 +5,20 @@
 
 namespace nb = nanobind;
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 void BindBounds(nb::module_& module) {
   module.def(
       "lagrangian_bound",
-      [](const Problem& problem, std::vector<double> price, int rounds, int iterations,
+      [](const model::Problem& problem, std::vector<double> price, int rounds, int iterations,
          double time_limit_s, int64_t max_work, int64_t target_ns, int threads, int num_samples) {
-        const BoundOptions options{rounds,    iterations, time_limit_s, max_work,
-                                   target_ns, threads,    num_samples};
+        const bounds::BoundOptions options{rounds,    iterations, time_limit_s, max_work,
+                                           target_ns, threads,    num_samples};
 
-        BoundOutcome outcome;
+        bounds::BoundOutcome outcome;
         {
           nb::gil_scoped_release release;
-          outcome = LagrangianBound(problem, std::move(price), options, [] {
+          outcome = bounds::LagrangianBound(problem, std::move(price), options, [] {
             nb::gil_scoped_acquire acquire;
             return PyErr_CheckSignals() != 0;
           });
@@ -31,4 +31,4 @@ void BindBounds(nb::module_& module) {
       nb::arg("num_samples") = 0);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

@@ -16,7 +16,7 @@
 
 namespace nb = nanobind;
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 namespace {
 
@@ -26,15 +26,15 @@ using BlobArray = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::devi
 using NsArray = nb::ndarray<nb::numpy, int64_t>;
 
 /*! \brief numpy's type of a tensor: bool has 8 bits there, and bfloat16 passes as its bits. */
-DLDataType ArrayType(const DLDataType& dtype) {
-  if (dtype.code == kDLUInt && dtype.bits == 1) return {kDLBool, 8, 1};
-  if (dtype.code == kDLBfloat) return {kDLUInt, dtype.bits, 1};
+exec::DLDataType ArrayType(const exec::DLDataType& dtype) {
+  if (dtype.code == exec::kDLUInt && dtype.bits == 1) return {exec::kDLBool, 8, 1};
+  if (dtype.code == exec::kDLBfloat) return {exec::kDLUInt, dtype.bits, 1};
   return dtype;
 }
 
 /*! \brief The tensor's own type where an array has numpy's form of it; else the array's. */
-DLDataType TensorType(const nb::dlpack::dtype& array, const DLDataType& expected) {
-  const DLDataType form = ArrayType(expected);
+exec::DLDataType TensorType(const nb::dlpack::dtype& array, const exec::DLDataType& expected) {
+  const exec::DLDataType form = ArrayType(expected);
   if (array.code == form.code && array.bits == form.bits && array.lanes == 1) return expected;
   return {array.code, array.bits, array.lanes};
 }
@@ -54,8 +54,8 @@ NsArray MakeNsArray(std::vector<int64_t>&& values) {
 }
 
 /*! \brief What a method of the executor measures in so many runs, as an array; without the GIL. */
-template <std::vector<int64_t> (Executor::*kMeasure)(int64_t)>
-NsArray TimeRuns(Executor& executor, int64_t num_runs) {
+template <std::vector<int64_t> (exec::Executor::*kMeasure)(int64_t)>
+NsArray TimeRuns(exec::Executor& executor, int64_t num_runs) {
   std::vector<int64_t> times;
   {
     nb::gil_scoped_release released;
@@ -64,12 +64,12 @@ NsArray TimeRuns(Executor& executor, int64_t num_runs) {
   return MakeNsArray(std::move(times));
 }
 
-void SetInput(Executor& executor, const std::string& name, const InputArray& array) {
+void SetInput(exec::Executor& executor, const std::string& name, const InputArray& array) {
   // An unknown name is told by SetInput, whatever the type.
-  DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
-  for (const Port& port : executor.program().inputs) {
+  exec::DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
+  for (const exec::Port& port : executor.program().inputs) {
     if (port.name == name) {
-      const Tensor& tensor = executor.program().tensors[static_cast<size_t>(port.tensor)];
+      const exec::Tensor& tensor = executor.program().tensors[static_cast<size_t>(port.tensor)];
       dtype = TensorType(array.dtype(), tensor.dtype);
     }
   }
@@ -78,9 +78,9 @@ void SetInput(Executor& executor, const std::string& name, const InputArray& arr
   executor.SetInput(name, dtype, shape, array.data());
 }
 
-nb::object NewOutput(Executor& executor, const std::string& name) {
-  const Tensor& tensor = executor.OutputTensor(name);
-  const DLDataType type = ArrayType(tensor.dtype);
+nb::object NewOutput(exec::Executor& executor, const std::string& name) {
+  const exec::Tensor& tensor = executor.OutputTensor(name);
+  const exec::DLDataType type = ArrayType(tensor.dtype);
   auto* bytes = new std::vector<char>(static_cast<size_t>(std::max<int64_t>(tensor.bytes, 1)));
   nb::capsule owner(bytes, [](void* p) noexcept { delete static_cast<std::vector<char>*>(p); });
   std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
@@ -92,14 +92,14 @@ nb::object NewOutput(Executor& executor, const std::string& name) {
                                          nb::dlpack::dtype{type.code, type.bits, 1}));
 }
 
-void FillOutput(Executor& executor, const std::string& name, const OutputArray& out) {
-  const Tensor& tensor = executor.OutputTensor(name);
-  const DLDataType dtype = TensorType(out.dtype(), tensor.dtype);
+void FillOutput(exec::Executor& executor, const std::string& name, const OutputArray& out) {
+  const exec::Tensor& tensor = executor.OutputTensor(name);
+  const exec::DLDataType dtype = TensorType(out.dtype(), tensor.dtype);
   const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
   if (!is_same_type || Shape(out) != tensor.shape) {
     throw Error(ErrorKind::kExecution, "output '" + name + "': `out` is " +
-                                           DescribeTensor(dtype, Shape(out)) + ", expected " +
-                                           DescribeTensor(tensor.dtype, tensor.shape));
+                                           exec::DescribeTensor(dtype, Shape(out)) + ", expected " +
+                                           exec::DescribeTensor(tensor.dtype, tensor.shape));
   }
   nb::gil_scoped_release release;
   executor.GetOutput(name, out.data());
@@ -107,62 +107,64 @@ void FillOutput(Executor& executor, const std::string& name, const OutputArray& 
 
 /*! \brief (name, type, shape) of inputs or outputs; the type is numpy's name for it. */
 std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>> DescribePorts(
-    const Executor& executor, const std::vector<Port>& ports) {
+    const exec::Executor& executor, const std::vector<exec::Port>& ports) {
   std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>> specs;
-  for (const Port& port : ports) {
-    const Tensor& tensor = executor.program().tensors[static_cast<size_t>(port.tensor)];
-    specs.emplace_back(port.name, TypeName(tensor.dtype), tensor.shape);
+  for (const exec::Port& port : ports) {
+    const exec::Tensor& tensor = executor.program().tensors[static_cast<size_t>(port.tensor)];
+    specs.emplace_back(port.name, exec::TypeName(tensor.dtype), tensor.shape);
   }
   return specs;
 }
 
 /*! \brief (queue, index, step, kernel or "") of every instruction, in the order of the times. */
 std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> DescribeInstructions(
-    const Executor& executor) {
+    const exec::Executor& executor) {
   std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> rows;
-  const Program& program = executor.program();
+  const exec::Program& program = executor.program();
   for (size_t q = 0; q < program.queues.size(); ++q) {
     for (size_t i = 0; i < program.queues[q].instructions.size(); ++i) {
-      const Instruction& at = program.queues[q].instructions[i];
+      const exec::Instruction& at = program.queues[q].instructions[i];
       rows.emplace_back(static_cast<int32_t>(q), static_cast<int32_t>(i), at.step,
-                        at.opcode == Opcode::kCall ? program.kernels[static_cast<size_t>(at.kernel)]
-                                                   : std::string());
+                        at.opcode == exec::Opcode::kCall
+                            ? program.kernels[static_cast<size_t>(at.kernel)]
+                            : std::string());
     }
   }
   return rows;
 }
 
-void MakeExecutor(Executor* place, const std::string& libtvm_path, const std::string& library_path,
-                  const std::string& program_text, uintptr_t module,
-                  const std::optional<BlobArray>& blob) {
-  ExecutorSource source;
+void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
+                  const std::string& library_path, const std::string& program_text,
+                  uintptr_t module, const std::optional<BlobArray>& blob) {
+  exec::ExecutorSource source;
   source.libtvm_path = libtvm_path;
   source.library_path = library_path;
   source.program_text = program_text;
-  source.module = reinterpret_cast<TVMModuleHandle>(module);
+  source.module = reinterpret_cast<exec::TVMModuleHandle>(module);
   if (blob.has_value()) source.blob = {blob->data(), static_cast<int64_t>(blob->size())};
   nb::gil_scoped_release release;
-  new (place) Executor(source);
+  new (place) exec::Executor(source);
 }
 
 }  // namespace
 
 void BindExec(nanobind::module_& module) {
   using release = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<Executor>(module, "Executor", "A loaded program. See heteroplace.native.execute.")
+  nb::class_<exec::Executor>(module, "Executor",
+                             "A loaded program. See heteroplace.native.execute.")
       .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path"),
            nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),
            nb::keep_alive<1, 6>())  // the weights are used where they lie
       .def("set_input", &SetInput, nb::arg("name"), nb::arg("array").noconvert())
-      .def("run", &Executor::Run, release())
+      .def("run", &exec::Executor::Run, release())
       .def("get_output", &NewOutput, nb::arg("name"))
       .def("fill_output", &FillOutput, nb::arg("name"), nb::arg("out").noconvert())
       .def("run_timed",
-           [](Executor& executor) {
+           [](exec::Executor& executor) {
              std::vector<int64_t> starts, finishes;
              {
                nb::gil_scoped_release released;
-               for (const Span& span : executor.RunTimed()) {
+               for (const exec::Span& span : executor.RunTimed()) {
                  starts.push_back(span.start_ns);
                  finishes.push_back(span.finish_ns);
                }
@@ -170,16 +172,17 @@ void BindExec(nanobind::module_& module) {
              return std::make_pair(MakeNsArray(std::move(starts)),
                                    MakeNsArray(std::move(finishes)));
            })
-      .def("profile", &TimeRuns<&Executor::Profile>, nb::arg("num_runs"))
-      .def("benchmark", &TimeRuns<&Executor::Benchmark>, nb::arg("num_runs"))
-      .def("profile_cpu", &TimeRuns<&Executor::ProfileCpu>, nb::arg("num_runs"))
+      .def("profile", &TimeRuns<&exec::Executor::Profile>, nb::arg("num_runs"))
+      .def("benchmark", &TimeRuns<&exec::Executor::Benchmark>, nb::arg("num_runs"))
+      .def("profile_cpu", &TimeRuns<&exec::Executor::ProfileCpu>, nb::arg("num_runs"))
       .def(
           "sample",
-          [](Executor& executor, int64_t num_samples, int64_t num_calls, bool is_cold) {
+          [](exec::Executor& executor, int64_t num_samples, int64_t num_calls, bool is_cold) {
             std::vector<int64_t> walls, cpus;
             {
               nb::gil_scoped_release released;
-              for (const KernelSample& found : executor.Sample(num_samples, num_calls, is_cold)) {
+              for (const exec::KernelSample& found :
+                   executor.Sample(num_samples, num_calls, is_cold)) {
                 walls.push_back(found.wall_ns);
                 cpus.push_back(found.cpu_ns);
               }
@@ -187,25 +190,25 @@ void BindExec(nanobind::module_& module) {
             return std::make_pair(MakeNsArray(std::move(walls)), MakeNsArray(std::move(cpus)));
           },
           nb::arg("num_samples"), nb::arg("num_calls"), nb::arg("is_cold"))
-      .def("hop_ns", &Executor::HopNs, release())
+      .def("core_to_core_ns", &exec::Executor::CoreToCoreNs, release())
       .def("inputs",
-           [](const Executor& executor) {
+           [](const exec::Executor& executor) {
              return DescribePorts(executor, executor.program().inputs);
            })
       .def("outputs",
-           [](const Executor& executor) {
+           [](const exec::Executor& executor) {
              return DescribePorts(executor, executor.program().outputs);
            })
       .def("instructions", &DescribeInstructions)
       .def("queues",
-           [](const Executor& executor) {
+           [](const exec::Executor& executor) {
              std::vector<std::string> names;
-             for (const Queue& queue : executor.program().queues) names.push_back(queue.name);
+             for (const exec::Queue& queue : executor.program().queues) names.push_back(queue.name);
              return names;
            })
-      .def("memory_bytes", [](Executor& executor) {
+      .def("memory_bytes", [](exec::Executor& executor) {
         std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
-        const std::vector<SpaceBytes> bytes = executor.MemoryBytes();
+        const std::vector<exec::SpaceBytes> bytes = executor.MemoryBytes();
         for (size_t s = 0; s < bytes.size(); ++s) {
           rows.emplace_back(executor.program().spaces[s].name, bytes[s].arena, bytes[s].weights,
                             bytes[s].workspace);
@@ -214,4 +217,4 @@ void BindExec(nanobind::module_& module) {
       });
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

@@ -12,7 +12,7 @@
 
 namespace nb = nanobind;
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 namespace {
 
@@ -30,65 +30,74 @@ auto Unlocked(const Work& work) {
   return work();
 }
 
-nb::tuple BindLevels(const Dag& dag, const Ints& node_ns, const Ints& edge_ns) {
+nb::tuple BindLevels(const graph::Dag& dag, const Ints& node_ns, const Ints& edge_ns) {
   const auto [levels, path] = Unlocked([&] {
-    Levels found = ComputeLevels(dag, View(node_ns), View(edge_ns));
-    std::vector<int> longest = CriticalPath(dag, found, View(node_ns), View(edge_ns));
+    graph::Levels found = graph::ComputeLevels(dag, View(node_ns), View(edge_ns));
+    std::vector<int> longest = graph::CriticalPath(dag, found, View(node_ns), View(edge_ns));
     return std::pair(std::move(found), std::move(longest));
   });
   return nb::make_tuple(Widen(levels.tlevel_ns), Widen(levels.blevel_ns), Widen(path));
 }
 
-nb::tuple BindBlocks(const Dag& dag, const Ints& order, const Ints& edge_ns, int max_nodes,
-                     int64_t max_bytes, const Ints& bytes, const Ints& label, const Ints& devices) {
+nb::tuple BindSegments(const graph::Dag& dag, const Ints& order, const Ints& edge_ns, int max_nodes,
+                       int64_t max_bytes, const Ints& bytes, const Ints& label,
+                       const Ints& devices) {
   const std::vector<int> labels = ToNarrow(label);
   const std::vector<uint64_t> bits = ToNarrow<uint64_t>(devices);
   const std::vector<int> nodes = ToNarrow(order);
-  const BlockRules rules{max_nodes, max_bytes, View(bytes), labels, bits};
-  const Blocks blocks = Unlocked([&] { return CutIntoBlocks(dag, nodes, View(edge_ns), rules); });
-  return nb::make_tuple(Widen(blocks.starts), blocks.cut_ns);
+  const graph::SegmentRules rules{max_nodes, max_bytes, View(bytes), labels, bits};
+  const graph::Segments segments =
+      Unlocked([&] { return graph::CutIntoSegments(dag, nodes, View(edge_ns), rules); });
+  return nb::make_tuple(Widen(segments.starts), segments.cut_ns);
 }
 
-nb::tuple BindCuts(const Dag& dag) {
-  const Cuts cuts = Unlocked([&] { return FindCuts(dag); });
+nb::tuple BindCuts(const graph::Dag& dag) {
+  const graph::Cuts cuts = Unlocked([&] { return graph::FindCuts(dag); });
   return nb::make_tuple(Widen(cuts.is_articulation), Widen(cuts.is_bridge), Widen(cuts.component),
                         cuts.num_components);
 }
 
-nb::tuple BindPrefixCuts(const Dag& dag, const Ints& order, int max_channels, int64_t target,
+nb::tuple BindPrefixCuts(const graph::Dag& dag, const Ints& order, int max_channels, int64_t target,
                          int64_t min_nodes, const Ints& is_allowed) {
   const std::vector<uint8_t> allowed = ToNarrow<uint8_t>(is_allowed);
   const std::vector<int> nodes = ToNarrow(order);
-  const PrefixCutRules rules{max_channels, target, min_nodes, allowed};
-  const PrefixCuts cuts = Unlocked([&] { return BalancedPrefixCuts(dag, nodes, rules); });
+  const graph::PrefixCutRules rules{max_channels, target, min_nodes, allowed};
+  const graph::PrefixCuts cuts =
+      Unlocked([&] { return graph::BalancedPrefixCuts(dag, nodes, rules); });
   return nb::make_tuple(Widen(cuts.starts), cuts.cost);
 }
 
 }  // namespace
 
 void BindGraph(nb::module_& module) {
-  nb::class_<Dag>(module, "Dag")
-      .def("__init__", [](Dag* self, const Ints& offsets,
-                          const Ints& successors) { new (self) Dag(ToCsr(offsets, successors)); })
-      .def_prop_ro("offsets", [](const Dag& dag) { return Widen(dag.successors.offsets); })
-      .def_prop_ro("successors", [](const Dag& dag) { return Widen(dag.successors.values); });
-  module.def("find_cycle", [](const Dag& dag) { return Widen(FindCycle(dag)); });
-  module.def("strong_components", [](const Dag& dag) { return Widen(StrongComponents(dag)); });
-  module.def("edge_connected_components", [](const Dag& dag, int k) {
-    return Widen(Unlocked([&] { return EdgeConnectedComponents(dag, k); }));
+  nb::class_<graph::Dag>(module, "Dag")
+      .def("__init__",
+           [](graph::Dag* self, const Ints& offsets, const Ints& successors) {
+             new (self) graph::Dag(ToCsr(offsets, successors));
+           })
+      .def_prop_ro("offsets", [](const graph::Dag& dag) { return Widen(dag.successors.offsets); })
+      .def_prop_ro("successors",
+                   [](const graph::Dag& dag) { return Widen(dag.successors.values); });
+  module.def("find_cycle", [](const graph::Dag& dag) { return Widen(graph::FindCycle(dag)); });
+  module.def("strong_components",
+             [](const graph::Dag& dag) { return Widen(graph::StrongComponents(dag)); });
+  module.def("edge_connected_components", [](const graph::Dag& dag, int k) {
+    return Widen(Unlocked([&] { return graph::EdgeConnectedComponents(dag, k); }));
   });
-  module.def("quotient", [](const Dag& dag, const Ints& group_of, int num_groups) {
-    return Quotient(dag, ToNarrow(group_of), num_groups);
+  module.def("quotient", [](const graph::Dag& dag, const Ints& group_of, int num_groups) {
+    return graph::Quotient(dag, ToNarrow(group_of), num_groups);
   });
-  module.def("breadth_first_order", [](const Dag& dag) { return Widen(BreadthFirstOrder(dag)); });
-  module.def("depth_first_order", [](const Dag& dag) { return Widen(DepthFirstOrder(dag)); });
-  module.def("critical_path_order", [](const Dag& dag, const Ints& through_ns) {
+  module.def("breadth_first_order",
+             [](const graph::Dag& dag) { return Widen(graph::BreadthFirstOrder(dag)); });
+  module.def("depth_first_order",
+             [](const graph::Dag& dag) { return Widen(graph::DepthFirstOrder(dag)); });
+  module.def("critical_path_order", [](const graph::Dag& dag, const Ints& through_ns) {
     return Widen(CriticalPathOrder(dag, View(through_ns)));
   });
   module.def("levels", &BindLevels);
-  module.def("cut_into_blocks", &BindBlocks);
+  module.def("cut_into_segments", &BindSegments);
   module.def("find_cuts", &BindCuts);
   module.def("balanced_prefix_cuts", &BindPrefixCuts);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

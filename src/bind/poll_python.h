@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 /*!
  * \brief Asks Python for Ctrl-C and reports progress by some numbers; true ends the search.
@@ -34,4 +34,4 @@ bool PollPython(const std::optional<nanobind::callable>& progress, Numbers... nu
   return false;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

@@ -19,22 +19,22 @@
 
 namespace nb = nanobind;
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 namespace {
 
 /*! \brief (steps [num_steps][4] of kind, subject, place, src; makespan of the schedule). */
-nb::tuple ToTuple(const Problem& problem, const Schedule& schedule) {
+nb::tuple ToTuple(const model::Problem& problem, const model::NativePlan& schedule) {
   std::vector<int64_t> rows;
-  for (const Step& step : ToSteps(problem, schedule).list) {
-    rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.subject, step.place, step.src});
+  for (const model::Step& step : model::ToSteps(problem, schedule).list) {
+    rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.id, step.dst, step.src});
   }
   return nb::make_tuple(ToNumpy(std::move(rows), 4), schedule.makespan_ns, schedule.violation);
 }
 
-SearchStart ToStart(const Problem& problem, const Ints& device, const Ints& order,
-                    bool may_lack_order = false) {
-  SearchStart start{ToNarrow(device), ToNarrow(order)};
+search::InitialSolution ToSolution(const model::Problem& problem, const Ints& device,
+                                   const Ints& order, bool may_lack_order = false) {
+  search::InitialSolution start{ToNarrow(device), ToNarrow(order)};
   const auto tasks = static_cast<size_t>(problem.num_tasks);
   const bool is_ordered = start.order.size() == tasks || (may_lack_order && order.size() == 0);
   if (start.device.size() != tasks || !is_ordered) {
@@ -43,7 +43,7 @@ SearchStart ToStart(const Problem& problem, const Ints& device, const Ints& orde
   return start;
 }
 
-void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offsets,
+void InitProblem(model::Problem* self, Ints run_ns, Ints device_memory, Ints unit_offsets,
                  Ints unit_values, Ints weight_bytes, Ints workspace_bytes, Ints task_group,
                  Ints tensor_bytes, Ints producer, Ints is_output, Ints read_offsets,
                  Ints read_values, Ints memory_bytes, Ints link_bandwidth, Ints link_latency_ns,
@@ -51,7 +51,7 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
                  Ints route_links, int host, std::optional<Ints> batch_sizes,
                  std::optional<Ints> batch_run_ns, std::optional<Ints> measured_offsets,
                  std::optional<Ints> measured_bytes, std::optional<Ints> measured_ns) {
-  Problem problem;
+  model::Problem problem;
   problem.run_ns = ToWide(run_ns);
   problem.device_memory = ToNarrow(device_memory);
   problem.device_units = ToCsr(unit_offsets, unit_values);
@@ -78,21 +78,23 @@ void InitProblem(Problem* self, Ints run_ns, Ints device_memory, Ints unit_offse
     std::iota(problem.link_measured.values.begin(), problem.link_measured.values.end(), 0);
   }
   problem.Finish();
-  new (self) Problem(std::move(problem));
+  new (self) model::Problem(std::move(problem));
 }
 
-nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
-                      const SearchOptions& options, std::optional<nb::callable> progress) {
-  std::vector<SearchStart> begin;
-  for (const auto& [device, order] : starts) begin.push_back(ToStart(problem, device, order, true));
+nb::tuple SearchPlans(const model::Problem& problem,
+                      const std::vector<std::pair<Ints, Ints>>& starts,
+                      const search::SearchOptions& options, std::optional<nb::callable> progress) {
+  std::vector<search::InitialSolution> begin;
+  for (const auto& [device, order] : starts)
+    begin.push_back(ToSolution(problem, device, order, true));
   if (begin.empty()) throw Error(ErrorKind::kGraph, "a search needs at least one start");
-  const SearchHook hook = [&progress](int64_t evaluations, int64_t best, int64_t bound) {
+  const search::SearchHook hook = [&progress](int64_t evaluations, int64_t best, int64_t bound) {
     return PollPython(progress, evaluations, best, bound);
   };
-  SearchOutcome outcome;
+  search::SearchOutcome outcome;
   {
     nb::gil_scoped_release release;
-    outcome = Search(problem, begin, options, hook);
+    outcome = search::Search(problem, begin, options, hook);
   }
   return nb::make_tuple(ToTuple(problem, outcome.schedule), outcome.evaluations,
                         outcome.was_stopped, outcome.price, outcome.bound_ns);
@@ -101,7 +103,7 @@ nb::tuple SearchPlans(const Problem& problem, const std::vector<std::pair<Ints, 
 }  // namespace
 
 void BindSchedule(nb::module_& module) {
-  nb::class_<Problem>(module, "Problem")
+  nb::class_<model::Problem>(module, "Problem")
       .def("__init__", &InitProblem, nb::kw_only(), nb::arg("run_ns"), nb::arg("device_memory"),
            nb::arg("unit_offsets"), nb::arg("unit_values"), nb::arg("weight_bytes"),
            nb::arg("workspace_bytes"), nb::arg("task_group"), nb::arg("tensor_bytes"),
@@ -112,44 +114,46 @@ void BindSchedule(nb::module_& module) {
            nb::arg("host"), nb::arg("batch_sizes") = nb::none(),
            nb::arg("batch_run_ns") = nb::none(), nb::arg("measured_offsets") = nb::none(),
            nb::arg("measured_bytes") = nb::none(), nb::arg("measured_ns") = nb::none());
-  module.def("heft", [](const Problem& problem, const Ints& preferred) {
+  module.def("heft", [](const model::Problem& problem, const Ints& preferred) {
     const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
-    Schedule schedule;
+    model::NativePlan schedule;
     {
       nb::gil_scoped_release release;
-      schedule = Heft(problem, mask);
+      schedule = list::Heft(problem, mask);
     }
     return ToTuple(problem, schedule);
   });
-  module.def(
-      "list_schedule", [](const Problem& problem, const Ints& device, const Doubles& priority) {
-        const std::vector<int> devices = ToNarrow(device);
-        return ToTuple(problem, ListSchedule(problem, devices, {priority.data(), priority.size()}));
-      });
-  module.def("search", [](const Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
-                          int64_t max_evaluations, double time_limit_s, uint64_t seed,
-                          int64_t bound_ns, int64_t patience, int threads,
-                          std::vector<double> price, bool finds_bound,
-                          std::optional<nb::callable> progress) {
-    const SearchOptions options{max_evaluations, time_limit_s,     seed,       bound_ns, patience,
-                                threads,         std::move(price), finds_bound};
-    return SearchPlans(problem, starts, options, std::move(progress));
+  module.def("list_schedule",
+             [](const model::Problem& problem, const Ints& device, const Doubles& priority) {
+               const std::vector<int> devices = ToNarrow(device);
+               return ToTuple(problem, list::ListSchedule(problem, devices,
+                                                          {priority.data(), priority.size()}));
+             });
+  module.def("search",
+             [](const model::Problem& problem, const std::vector<std::pair<Ints, Ints>>& starts,
+                int64_t max_evaluations, double time_limit_s, uint64_t seed, int64_t bound_ns,
+                int64_t patience, int threads, std::vector<double> price, bool finds_bound,
+                std::optional<nb::callable> progress) {
+               const search::SearchOptions options{max_evaluations,  time_limit_s, seed,
+                                                   bound_ns,         patience,     threads,
+                                                   std::move(price), finds_bound};
+               return SearchPlans(problem, starts, options, std::move(progress));
+             });
+  module.def("evaluate", [](const model::Problem& problem, const Ints& device, const Ints& order) {
+    const search::InitialSolution plan = ToSolution(problem, device, order);
+    list::Evaluator evaluate(problem);
+    evaluate(plan.device, plan.order, list::kNever);
+    return ToTuple(problem, evaluate.LatestPlan(plan.device));
   });
-  module.def("evaluate", [](const Problem& problem, const Ints& device, const Ints& order) {
-    const SearchStart plan = ToStart(problem, device, order);
-    Evaluator evaluate(problem);
-    evaluate(plan.device, plan.order, kNever);
-    return ToTuple(problem, evaluate.LatestSchedule(plan.device));
-  });
-  module.def("what_if", [](const Problem& problem, const Ints& device, const Ints& order) {
-    const SearchStart plan = ToStart(problem, device, order);
+  module.def("what_if", [](const model::Problem& problem, const Ints& device, const Ints& order) {
+    const search::InitialSolution plan = ToSolution(problem, device, order);
     std::vector<int64_t> makespan;
     {
       nb::gil_scoped_release release;
-      makespan = WhatIf(problem, plan.device, plan.order);
+      makespan = list::WhatIf(problem, plan.device, plan.order);
     }
     return ToNumpy(std::move(makespan), static_cast<size_t>(problem.num_devices));
   });
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

@@ -16,7 +16,7 @@
 
 namespace nb = nanobind;
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 namespace {
 
@@ -35,21 +35,21 @@ nb::ndarray<nb::numpy, int64_t> ToNumpy(const std::vector<int>& values) {
   return ToNumpy(std::vector<int64_t>(values.begin(), values.end()));
 }
 
-std::vector<int> ToPlacement(const Problem& problem, const Ints& device) {
+std::vector<int> ToPlacement(const model::Problem& problem, const Ints& device) {
   if (device.size() != static_cast<size_t>(problem.num_tasks)) {
     throw Error(ErrorKind::kGraph, "a placement does not cover the tasks");
   }
   return {device.data(), device.data() + device.size()};
 }
 
-nb::tuple PlacementLoads(const Problem& problem, const Ints& device) {
-  const Loads loads(problem, ToPlacement(problem, device));
+nb::tuple PlacementLoads(const model::Problem& problem, const Ints& device) {
+  const throughput::Loads loads(problem, ToPlacement(problem, device));
   return nb::make_tuple(ToNumpy(std::vector<int64_t>(loads.busy_ns())),
                         ToNumpy(std::vector<int64_t>(loads.used_bytes())), loads.num_unreachable());
 }
 
-nb::tuple EvaluateRelaxation(Relaxation& relaxation, const Doubles& prices) {
-  RelaxedValue found;
+nb::tuple EvaluateRelaxation(throughput::Relaxation& relaxation, const Doubles& prices) {
+  throughput::RelaxedValue found;
   {
     nb::gil_scoped_release release;
     found = relaxation.Evaluate({prices.data(), prices.data() + prices.size()});
@@ -57,7 +57,7 @@ nb::tuple EvaluateRelaxation(Relaxation& relaxation, const Doubles& prices) {
   return nb::make_tuple(found.value, ToNumpy(std::move(found.totals)));
 }
 
-std::vector<std::vector<int>> ToPlacements(const Problem& problem,
+std::vector<std::vector<int>> ToPlacements(const model::Problem& problem,
                                            const std::vector<Ints>& arrays) {
   std::vector<std::vector<int>> placements;
   for (const Ints& device : arrays) placements.push_back(ToPlacement(problem, device));
@@ -76,29 +76,29 @@ bool PollPython(const std::optional<nb::callable>& progress, int64_t moves, int6
   return progress && nb::cast<bool>((*progress)(moves, best_ns));
 }
 
-nb::tuple ImprovePlacements(const Problem& problem, const std::vector<Ints>& starts,
+nb::tuple ImprovePlacements(const model::Problem& problem, const std::vector<Ints>& starts,
                             const std::vector<Ints>& patterns, int64_t max_moves,
                             double time_limit_s, uint64_t seed, int threads, int64_t bound_ns,
                             const std::optional<nb::callable>& progress) {
   const std::vector<std::vector<int>> begin = ToPlacements(problem, starts);
   const std::vector<std::vector<int>> models = ToPlacements(problem, patterns);
   if (begin.empty()) throw Error(ErrorKind::kGraph, "a search needs at least one start");
-  const ImproveHook hook = [&progress](int64_t moves, int64_t best_ns) {
+  const throughput::ImproveHook hook = [&progress](int64_t moves, int64_t best_ns) {
     return PollPython(progress, moves, best_ns);
   };
-  ImproveOutcome outcome;
+  throughput::ImproveOutcome outcome;
   {
     nb::gil_scoped_release release;
-    outcome =
-        Improve(problem, begin, models, {max_moves, time_limit_s, seed, threads, bound_ns}, hook);
+    outcome = throughput::Improve(problem, begin, models,
+                                  {max_moves, time_limit_s, seed, threads, bound_ns}, hook);
   }
   return nb::make_tuple(ToNumpy(outcome.device), outcome.item_ns, outcome.violation, outcome.moves,
                         outcome.was_stopped);
 }
 
-nb::list Splits(const Problem& problem, int max_orders) {
+nb::list Splits(const model::Problem& problem, int max_orders) {
   nb::list splits;
-  for (const std::vector<int>& split : ContiguousSplits(problem, max_orders)) {
+  for (const std::vector<int>& split : throughput::ContiguousSplits(problem, max_orders)) {
     splits.append(ToNumpy(split));
   }
   return splits;
@@ -112,14 +112,14 @@ void BindThroughput(nb::module_& module) {
              nb::arg("patterns"), nb::arg("max_moves"), nb::arg("time_limit_s"), nb::arg("seed"),
              nb::arg("threads"), nb::arg("bound_ns"), nb::arg("progress").none());
   module.def("contiguous_splits", &Splits, nb::arg("problem"), nb::arg("max_orders"));
-  nb::class_<Relaxation>(module, "Relaxation")
-      .def(nb::init<const Problem&, int64_t>(), nb::arg("problem"), nb::arg("max_work"),
+  nb::class_<throughput::Relaxation>(module, "Relaxation")
+      .def(nb::init<const model::Problem&, int64_t>(), nb::arg("problem"), nb::arg("max_work"),
            nb::keep_alive<1, 2>(), nb::call_guard<nb::gil_scoped_release>())
       .def("evaluate", &EvaluateRelaxation, nb::arg("prices"))
       .def("placement",
-           [](const Relaxation& relaxation) { return ToNumpy(relaxation.Placement()); })
-      .def_prop_ro("is_exact", &Relaxation::is_exact)
-      .def_prop_ro("num_eliminations", &Relaxation::num_eliminations);
+           [](const throughput::Relaxation& relaxation) { return ToNumpy(relaxation.Placement()); })
+      .def_prop_ro("is_exact", &throughput::Relaxation::is_exact)
+      .def_prop_ro("num_eliminations", &throughput::Relaxation::num_eliminations);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

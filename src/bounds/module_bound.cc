@@ -8,14 +8,14 @@
 #include "bounds/head_tail_bound.h"
 #include "bounds/simplex.h"
 
-namespace heteroplace {
+namespace heteroplace::bounds {
 
 namespace {
 
 constexpr int kMaxDevicesToTry = 4;
-constexpr double kMemory = 0.97;    // weight of a placement met one iteration before
-constexpr int kPatience = 6;        // iterations without gain before the step is halved
-constexpr int64_t kWindowWork = 8;  // what the windows of a task cost, in looks at it
+constexpr double kMemory = 0.97;      // weight of a placement met one iteration before
+constexpr int kPatience = 6;          // iterations without gain before the step is halved
+constexpr int64_t kHeadTailWork = 8;  // what the windows of a task cost, in looks at it
 constexpr double kFar = 1e300;
 
 bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
@@ -23,24 +23,25 @@ uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 
 }  // namespace
 
-StageBound::StageBound(const Problem& problem, const Piece& piece, bool keeps_samples)
+ModuleBound::ModuleBound(const model::Problem& problem, const decompose::Module& module,
+                         bool keeps_samples)
     : problem_(problem),
-      piece_(piece),
-      stage_(problem, piece),
+      module_(module),
+      trees_(problem, module),
       is_enumerable_(problem.num_devices <= kMaxDevicesToTry),
       keeps_samples_(keeps_samples),
       is_copying_(static_cast<size_t>(problem.num_resources), false),
-      pairs_((piece.num_devices + 1) * (piece.num_devices + 1)) {
+      pairs_((module.num_devices + 1) * (module.num_devices + 1)) {
   for (int resource : problem.route_resources.values) is_copying_[resource] = true;
-  for (int tensor = 0; tensor < piece.num_tensors; ++tensor) {
-    if (piece.is_from_cut[tensor] != 0) cut_tensors_.push_back(tensor);
+  for (int tensor = 0; tensor < module.num_tensors; ++tensor) {
+    if (module.is_from_cut[tensor] != 0) cut_tensors_.push_back(tensor);
   }
 }
 
-void StageBound::Prepare(int entry, int exit, Pair& pair) {
+void ModuleBound::Prepare(int entry, int exit, Pair& pair) {
   pair.is_ready = true;
-  pair.used.assign(piece_.num_memories, 0.0);
-  if (stage_.num_inner() == 0) return;
+  pair.used.assign(module_.num_memories, 0.0);
+  if (trees_.num_inner() == 0) return;
   const uint32_t all_devices = FirstOnes(problem_.num_devices);
   const uint32_t all_memories = FirstOnes(problem_.num_memories);
   if (!is_enumerable_) {
@@ -66,18 +67,18 @@ void StageBound::Prepare(int entry, int exit, Pair& pair) {
   }
 }
 
-bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_exact, Pair& pair) {
-  work_ -= kWindowWork * stage_.num_inner();
-  const Windows windows(problem_, piece_, scope, entry, exit);
+bool ModuleBound::AddCase(int entry, int exit, const Scope& scope, bool is_exact, Pair& pair) {
+  work_ -= kHeadTailWork * trees_.num_inner();
+  const HeadTailBound windows(problem_, module_, scope, entry, exit);
   const auto resources = static_cast<size_t>(problem_.num_resources + problem_.num_devices);
   Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
   std::vector<double> release(resources, kFar), tail(resources, kFar);
-  for (int task = 0; task < stage_.num_inner(); ++task) {
+  for (int task = 0; task < trees_.num_inner(); ++task) {
     double path = kFar;
-    for (int device : piece_.allowed[task]) {
+    for (int device : module_.allowed[task]) {
       const double start = windows.start(task, device), rest = windows.rest(task, device);
       if (start >= kFar || rest >= kFar) continue;
-      path = std::min(path, start + static_cast<double>(piece_.Run(task, device)) + rest);
+      path = std::min(path, start + static_cast<double>(module_.Run(task, device)) + rest);
       for (int unit : problem_.device_units[device]) {
         release[unit] = std::min(release[unit], start);
         tail[unit] = std::min(tail[unit], rest);
@@ -111,7 +112,7 @@ bool StageBound::AddCase(int entry, int exit, const StageScope& scope, bool is_e
 }
 
 /*! \brief Releases of tasks that read what the cut made and was copied; false: there are none. */
-bool StageBound::AddLate(int entry, const Windows& windows, Case& one) const {
+bool ModuleBound::AddLate(int entry, const HeadTailBound& windows, Case& one) const {
   const int home = problem_.device_memory[entry];
   for (int memory = 0; memory < problem_.num_memories; ++memory) {
     if (memory == home || !Has(one.scope.memories, memory)) continue;
@@ -119,12 +120,12 @@ bool StageBound::AddLate(int entry, const Windows& windows, Case& one) const {
     double release = kFar, tail = kFar, path = kFar;
     for (int device = 0; device < problem_.num_devices; ++device) {
       if (problem_.device_memory[device] != memory || !Has(one.scope.devices, device)) continue;
-      for (int task = 0; task < stage_.num_inner(); ++task) {
+      for (int task = 0; task < trees_.num_inner(); ++task) {
         const double start = windows.start(task, device), rest = windows.rest(task, device);
-        if (!stage_.ReadsCut(task) || start >= kFar || rest >= kFar) continue;
+        if (!trees_.ReadsCut(task) || start >= kFar || rest >= kFar) continue;
         release = std::min(release, start);
         tail = std::min(tail, rest);
-        path = std::min(path, start + static_cast<double>(piece_.Run(task, device)) + rest);
+        path = std::min(path, start + static_cast<double>(module_.Run(task, device)) + rest);
         if (user != device) ++num_devices;
         user = device;
       }
@@ -138,52 +139,53 @@ bool StageBound::AddLate(int entry, const Windows& windows, Case& one) const {
   return true;
 }
 
-double StageBound::Direct(int entry, int exit, std::span<const double> price) const {
+double ModuleBound::Direct(int entry, int exit, std::span<const double> price) const {
   if (exit < 0) return 0;
-  const int task = piece_.num_tasks - 1;
+  const int task = module_.num_tasks - 1;
   const int memory = problem_.device_memory[exit];
-  double ready = 0, bytes = static_cast<double>(piece_.weight_bytes[task]), cost = 0;
-  for (int tensor : piece_.reads[task]) {
-    const bool is_input = entry < 0 && piece_.source[tensor] >= 0 && piece_.producer[tensor] < 0;
-    if (piece_.is_from_cut[tensor] == 0 && !is_input) continue;
-    const int home = is_input ? piece_.source[tensor] : problem_.device_memory[entry];
+  double ready = 0, bytes = static_cast<double>(module_.weight_bytes[task]), cost = 0;
+  for (int tensor : module_.reads[task]) {
+    const bool is_input = entry < 0 && module_.source[tensor] >= 0 && module_.producer[tensor] < 0;
+    if (module_.is_from_cut[tensor] == 0 && !is_input) continue;
+    const int home = is_input ? module_.source[tensor] : problem_.device_memory[entry];
     if (home == memory) continue;
-    const int64_t transfer = piece_.Transfer(tensor, home, memory);
-    if (transfer == kImpossible) return kImpossibleBound;
+    const int64_t transfer = module_.Transfer(tensor, home, memory);
+    if (transfer == model::kImpossible) return kImpossibleBound;
     ready = std::max(ready, static_cast<double>(transfer));
     // Copies of a cut that inner tasks share are charged to them; the host has room set aside.
-    const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
-    if (stage_.num_inner() == 0 && !is_input && !is_set_aside) {
-      cost += price[memory] * static_cast<double>(piece_.tensor_bytes[tensor]);
+    const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
+    if (trees_.num_inner() == 0 && !is_input && !is_set_aside) {
+      cost += price[memory] * static_cast<double>(module_.tensor_bytes[tensor]);
     }
   }
-  for (int tensor : piece_.makes[task]) {
-    const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
-    if (!is_set_aside) bytes += static_cast<double>(piece_.tensor_bytes[tensor]);
+  for (int tensor : module_.makes[task]) {
+    const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
+    if (!is_set_aside) bytes += static_cast<double>(module_.tensor_bytes[tensor]);
   }
   cost += price[memory] * bytes;
-  if (stage_.num_inner() == 0) {
-    cost += ready + static_cast<double>(piece_.Run(task, exit));
+  if (trees_.num_inner() == 0) {
+    cost += ready + static_cast<double>(module_.Run(task, exit));
   }
   return cost;
 }
 
-double StageBound::Bound(int entry, int exit, std::span<const double> price, int iterations) {
-  if (exit >= 0 && piece_.Run(piece_.num_tasks - 1, exit) == kImpossible) return kImpossibleBound;
+double ModuleBound::Bound(int entry, int exit, std::span<const double> price, int iterations) {
+  if (exit >= 0 && module_.Run(module_.num_tasks - 1, exit) == model::kImpossible)
+    return kImpossibleBound;
   Pair& pair = At(entry, exit);
   const double own = Direct(entry, exit, price);
   if (!pair.is_ready && IsOver()) {
-    pair.used.assign(piece_.num_memories, 0.0);
+    pair.used.assign(module_.num_memories, 0.0);
     return own;
   }
   if (!pair.is_ready) Prepare(entry, exit, pair);
-  if (stage_.num_inner() == 0) {
+  if (trees_.num_inner() == 0) {
     if (exit < 0) return 0;
     std::fill(pair.used.begin(), pair.used.end(), 0.0);
-    std::vector<double> unit(piece_.num_memories, 0.0);
+    std::vector<double> unit(module_.num_memories, 0.0);
     for (size_t memory = 0; memory < unit.size(); ++memory) {
       unit[memory] = 1;
-      std::vector<double> none(piece_.num_memories, 0.0);
+      std::vector<double> none(module_.num_memories, 0.0);
       pair.used[memory] = Direct(entry, exit, unit) - Direct(entry, exit, none);
       unit[memory] = 0;
     }
@@ -207,7 +209,7 @@ double StageBound::Bound(int entry, int exit, std::span<const double> price, int
   }
   if (least >= kImpossibleBound) return kImpossibleBound;
   if (exit >= 0) {
-    std::vector<double> none(piece_.num_memories, 0.0), unit(none);
+    std::vector<double> none(module_.num_memories, 0.0), unit(none);
     for (size_t memory = 0; memory < unit.size(); ++memory) {
       unit[memory] = 1;
       pair.used[memory] += Direct(entry, exit, unit) - Direct(entry, exit, none);
@@ -217,24 +219,24 @@ double StageBound::Bound(int entry, int exit, std::span<const double> price, int
   return least + own;
 }
 
-double StageBound::LeastMemory(const StageScope& scope, std::span<const double> price) const {
+double ModuleBound::LeastMemory(const Scope& scope, std::span<const double> price) const {
   double total = 0;
-  for (int task = 0; task < stage_.num_inner(); ++task) {
+  for (int task = 0; task < trees_.num_inner(); ++task) {
     double least = kFar;
-    for (int device : piece_.allowed[task]) {
+    for (int device : module_.allowed[task]) {
       if (!Has(scope.devices, device)) continue;
       least = std::min(least, price[problem_.device_memory[device]] *
-                                  static_cast<double>(piece_.weight_bytes[task]));
+                                  static_cast<double>(module_.weight_bytes[task]));
     }
     total += least;
   }
   return total;
 }
 
-double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePrices& prices) {
-  work_ -= stage_.num_distinct();
+double ModuleBound::Evaluate(int entry, int exit, const Case& one, const Prices& prices) {
+  work_ -= trees_.num_distinct();
   const int home = entry < 0 ? -1 : problem_.device_memory[entry];
-  if (!stage_.Solve(prices, one.scope, home, exit, use_)) return kImpossibleBound;
+  if (!trees_.Solve(prices, one.scope, home, exit, use_)) return kImpossibleBound;
   double value = use_.cost;
   slope_ = use_.busy_ns;
   if (is_enumerable_ && home >= 0) {
@@ -244,14 +246,14 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
       double least = kFar;
       int cheapest = -1;
       for (int tensor : cut_tensors_) {
-        const int64_t transfer = piece_.Transfer(tensor, home, memory);
-        if (transfer == kImpossible) continue;
+        const int64_t transfer = module_.Transfer(tensor, home, memory);
+        if (transfer == model::kImpossible) continue;
         double rate = 0;
         for (int resource : problem_.route_resources[problem_.Pair(home, memory)]) {
           rate += prices.resource[resource];
         }
-        const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[tensor] != 0;
-        const double bytes = is_set_aside ? 0.0 : static_cast<double>(piece_.tensor_bytes[tensor]);
+        const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
+        const double bytes = is_set_aside ? 0.0 : static_cast<double>(module_.tensor_bytes[tensor]);
         const double cost = rate * static_cast<double>(transfer) + prices.memory[memory] * bytes;
         if (cost < least) {
           least = cost;
@@ -261,11 +263,11 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
       if (cheapest < 0) return kImpossibleBound;
       value += least;
       for (int resource : problem_.route_resources[problem_.Pair(home, memory)]) {
-        slope_[resource] += static_cast<double>(piece_.Transfer(cheapest, home, memory));
+        slope_[resource] += static_cast<double>(module_.Transfer(cheapest, home, memory));
       }
-      const bool is_set_aside = memory == problem_.host && piece_.is_free_at_host[cheapest] != 0;
+      const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[cheapest] != 0;
       if (!is_set_aside) {
-        use_.used[memory] += static_cast<double>(piece_.tensor_bytes[cheapest]);
+        use_.used[memory] += static_cast<double>(module_.tensor_bytes[cheapest]);
       }
     }
   }
@@ -276,12 +278,12 @@ double StageBound::Evaluate(int entry, int exit, const Case& one, const StagePri
   return value;
 }
 
-double StageBound::Maximise(int entry, int exit, Case& one, std::span<const double> price,
-                            const Effort& effort, std::vector<double>& used,
-                            std::vector<Met>& met) {
-  StagePrices prices{one.resource, {price.begin(), price.end()}};
+double ModuleBound::Maximise(int entry, int exit, Case& one, std::span<const double> price,
+                             const Effort& effort, std::vector<double>& used,
+                             std::vector<Met>& met) {
+  Prices prices{one.resource, {price.begin(), price.end()}};
   double best = one.path_ns + LeastMemory(one.scope, price);
-  used.assign(piece_.num_memories, 0.0);
+  used.assign(module_.num_memories, 0.0);
   met.clear();
   double weight = 0, step = 1.0;
   double best_combination = -kFar;
@@ -320,7 +322,7 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
     weight = kMemory * weight + length;
     if (keeps_samples_) {
       for (Met& one : met) one.weight *= kMemory;
-      met.push_back({length, stage_.solution()});
+      met.push_back({length, trees_.solution()});
     }
     for (double& bytes : used) bytes *= kMemory;
     for (size_t memory = 0; memory < used.size(); ++memory) {
@@ -330,25 +332,25 @@ double StageBound::Maximise(int entry, int exit, Case& one, std::span<const doub
   for (double& bytes : used) bytes /= weight > 0 ? weight : 1.0;
   if (weight == 0 && is_evaluated) {
     used = use_.used;
-    if (keeps_samples_) met.push_back({1.0, stage_.solution()});
+    if (keeps_samples_) met.push_back({1.0, trees_.solution()});
   }
   return best;
 }
 
-void StageBound::Sample(int entry, int exit, double turn, std::span<int> device) const {
+void ModuleBound::Sample(int entry, int exit, double turn, std::span<int> device) const {
   if (exit >= 0) device.back() = exit;
   const std::vector<Met>& met = At(entry, exit).met;
-  if (stage_.num_inner() == 0 || met.empty()) return;
+  if (trees_.num_inner() == 0 || met.empty()) return;
   double total = 0;
   for (const Met& one : met) total += one.weight;
   // Trees take turns, so that each placement gets its share of them.
-  const int count = stage_.num_trees();
+  const int count = trees_.num_trees();
   for (int tree = 0; tree < count; ++tree) {
     double left = std::fmod(turn + static_cast<double>(tree) / count, 1.0) * total;
     size_t index = 0;
     while (index + 1 < met.size() && left >= met[index].weight) left -= met[index++].weight;
-    stage_.Apply(tree, met[index].solution, device);
+    trees_.Apply(tree, met[index].solution, device);
   }
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bounds

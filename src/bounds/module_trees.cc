@@ -4,7 +4,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace heteroplace {
+namespace heteroplace::bounds {
 
 namespace {
 
@@ -14,33 +14,33 @@ bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
 
 }  // namespace
 
-Stage::Stage(const Problem& problem, const Piece& piece)
+ModuleTrees::ModuleTrees(const model::Problem& problem, const decompose::Module& module)
     : problem_(problem),
-      piece_(piece),
-      num_inner_(piece.has_exit ? piece.num_tasks - 1 : piece.num_tasks),
-      num_readers_(piece.num_tensors, 0),
-      pair_rate_(piece.num_memories * piece.num_memories, 0.0),
-      unit_rate_(piece.num_devices, 0.0),
-      memory_rate_(piece.num_memories, 0.0) {
-  for (int tensor = 0; tensor < piece.num_tensors; ++tensor) {
-    num_readers_[tensor] = std::max(1, static_cast<int>(piece.readers[tensor].size()));
+      module_(module),
+      num_inner_(module.has_exit ? module.num_tasks - 1 : module.num_tasks),
+      num_readers_(module.num_tensors, 0),
+      pair_rate_(module.num_memories * module.num_memories, 0.0),
+      unit_rate_(module.num_devices, 0.0),
+      memory_rate_(module.num_memories, 0.0) {
+  for (int tensor = 0; tensor < module.num_tensors; ++tensor) {
+    num_readers_[tensor] = std::max(1, static_cast<int>(module.readers[tensor].size()));
   }
-  for (int task = 0; task < piece.num_tasks; ++task) {
+  for (int task = 0; task < module.num_tasks; ++task) {
     for (int memory = 0; memory < problem.num_memories; ++memory) {
-      int64_t bytes = piece.weight_bytes[task];
-      for (int tensor : piece.makes[task]) {
-        const bool is_set_aside = memory == problem.host && piece.is_free_at_host[tensor] != 0;
-        if (!is_set_aside) bytes += piece.tensor_bytes[tensor];
+      int64_t bytes = module.weight_bytes[task];
+      for (int tensor : module.makes[task]) {
+        const bool is_set_aside = memory == problem.host && module.is_free_at_host[tensor] != 0;
+        if (!is_set_aside) bytes += module.tensor_bytes[tensor];
       }
       made_bytes_.push_back(static_cast<double>(bytes));
     }
   }
-  reads_cut_.assign(piece.num_tasks, 0);
-  for (int tensor = 0; tensor < piece.num_tensors; ++tensor) {
-    if (piece.is_from_cut[tensor] == 0) continue;
-    for (int reader : piece.readers[tensor]) reads_cut_[reader] = 1;
+  reads_cut_.assign(module.num_tasks, 0);
+  for (int tensor = 0; tensor < module.num_tensors; ++tensor) {
+    if (module.is_from_cut[tensor] == 0) continue;
+    for (int reader : module.readers[tensor]) reads_cut_[reader] = 1;
   }
-  std::vector<uint8_t> is_taken(piece.num_tasks, 0);
+  std::vector<uint8_t> is_taken(module.num_tasks, 0);
   for (int task = 0; task < num_inner_; ++task) {
     if (is_taken[task] == 0) Grow(task, is_taken);
   }
@@ -60,7 +60,7 @@ Stage::Stage(const Problem& problem, const Piece& piece)
   trees_ = std::move(distinct);
 }
 
-void Stage::Grow(int root, std::vector<uint8_t>& is_taken) {
+void ModuleTrees::Grow(int root, std::vector<uint8_t>& is_taken) {
   Tree tree;
   tree.tasks.push_back(root);
   tree.edges.push_back({-1, false, {}});
@@ -73,8 +73,8 @@ void Stage::Grow(int root, std::vector<uint8_t>& is_taken) {
       Edge edge{static_cast<int>(index), is_from_parent, {}};
       const int producer = is_from_parent ? task : other;
       const int reader = is_from_parent ? other : task;
-      for (int tensor : piece_.makes[producer]) {
-        const auto readers = piece_.readers[tensor];
+      for (int tensor : module_.makes[producer]) {
+        const auto readers = module_.readers[tensor];
         if (std::find(readers.begin(), readers.end(), reader) != readers.end()) {
           edge.tensors.push_back(tensor);
         }
@@ -82,45 +82,45 @@ void Stage::Grow(int root, std::vector<uint8_t>& is_taken) {
       tree.tasks.push_back(other);
       tree.edges.push_back(std::move(edge));
     };
-    for (int other : piece_.successors[task]) visit(other, true);
-    for (int other : piece_.predecessors[task]) visit(other, false);
+    for (int other : module_.successors[task]) visit(other, true);
+    for (int other : module_.predecessors[task]) visit(other, false);
   }
   trees_.push_back(std::move(tree));
 }
 
-std::string Stage::Key(const Tree& tree) const {
+std::string ModuleTrees::Key(const Tree& tree) const {
   std::vector<int64_t> key;
   const auto add_tensor = [&](int tensor) {
-    key.push_back(piece_.tensor_bytes[tensor]);
+    key.push_back(module_.tensor_bytes[tensor]);
     key.push_back(num_readers_[tensor]);
-    key.push_back(piece_.is_free_at_host[tensor]);
+    key.push_back(module_.is_free_at_host[tensor]);
   };
   for (size_t index = 0; index < tree.tasks.size(); ++index) {
     const int task = tree.tasks[index];
-    key.push_back(piece_.weight_bytes[task]);
+    key.push_back(module_.weight_bytes[task]);
     for (int device = 0; device < problem_.num_devices; ++device) {
-      key.push_back(piece_.Run(task, device));
+      key.push_back(module_.Run(task, device));
     }
     key.push_back(tree.edges[index].parent);
     key.push_back(tree.edges[index].is_from_parent ? 1 : 0);
     for (int tensor : tree.edges[index].tensors) add_tensor(tensor);
     key.push_back(-2);
-    for (int tensor : piece_.makes[task]) {
+    for (int tensor : module_.makes[task]) {
       add_tensor(tensor);
-      const auto readers = piece_.readers[tensor];
-      const bool is_for_exit = piece_.has_exit && !readers.empty() && readers.back() == num_inner_;
+      const auto readers = module_.readers[tensor];
+      const bool is_for_exit = module_.has_exit && !readers.empty() && readers.back() == num_inner_;
       key.push_back(is_for_exit ? 1 : 0);
     }
     key.push_back(-3);
-    for (int tensor : piece_.reads[task]) {
-      if (piece_.is_from_cut[tensor] != 0) key.push_back(tensor);
+    for (int tensor : module_.reads[task]) {
+      if (module_.is_from_cut[tensor] != 0) key.push_back(tensor);
     }
     key.push_back(-4);
   }
   return {reinterpret_cast<const char*>(key.data()), key.size() * sizeof(int64_t)};
 }
 
-void Stage::FindRates(const StagePrices& prices) {
+void ModuleTrees::FindRates(const Prices& prices) {
   memory_rate_ = prices.memory;
   for (int device = 0; device < problem_.num_devices; ++device) {
     unit_rate_[device] = 0;
@@ -134,20 +134,21 @@ void Stage::FindRates(const StagePrices& prices) {
   }
 }
 
-double Stage::CopyCost(int tensor, int src, int dst) const {
+double ModuleTrees::CopyCost(int tensor, int src, int dst) const {
   if (src == dst) return 0;
-  const int64_t transfer = piece_.Transfer(tensor, src, dst);
-  if (transfer == kImpossible) return kForbidden;
-  const bool is_set_aside = dst == problem_.host && piece_.is_free_at_host[tensor] != 0;
-  const double bytes = is_set_aside ? 0.0 : static_cast<double>(piece_.tensor_bytes[tensor]);
+  const int64_t transfer = module_.Transfer(tensor, src, dst);
+  if (transfer == model::kImpossible) return kForbidden;
+  const bool is_set_aside = dst == problem_.host && module_.is_free_at_host[tensor] != 0;
+  const double bytes = is_set_aside ? 0.0 : static_cast<double>(module_.tensor_bytes[tensor]);
   return (pair_rate_[problem_.Pair(src, dst)] * static_cast<double>(transfer) +
           memory_rate_[dst] * bytes) *
          Share(tensor);
 }
 
-double Stage::TaskCost(int task, int device, int entry_memory, int exit, const StagePrices& prices,
-                       const StageScope& scope) const {
-  if (piece_.Run(task, device) == kImpossible || !Has(scope.devices, device)) return kForbidden;
+double ModuleTrees::TaskCost(int task, int device, int entry_memory, int exit, const Prices& prices,
+                             const Scope& scope) const {
+  if (module_.Run(task, device) == model::kImpossible || !Has(scope.devices, device))
+    return kForbidden;
   const int memory = problem_.device_memory[device];
   if (entry_memory >= 0 && reads_cut_[task] != 0 && !Has(scope.memories, memory)) {
     return kForbidden;
@@ -155,12 +156,12 @@ double Stage::TaskCost(int task, int device, int entry_memory, int exit, const S
   const int late = Late(task, device, entry_memory);
   const double rate = unit_rate_[device] + (late < 0 ? 0.0 : prices.resource[late]);
   double cost =
-      rate * static_cast<double>(piece_.Run(task, device)) +
-      prices.memory[memory] * made_bytes_[static_cast<size_t>(task) * piece_.num_memories +
+      rate * static_cast<double>(module_.Run(task, device)) +
+      prices.memory[memory] * made_bytes_[static_cast<size_t>(task) * module_.num_memories +
                                           static_cast<size_t>(memory)];
   if (exit < 0) return cost;
-  for (int tensor : piece_.makes[task]) {
-    const auto readers = piece_.readers[tensor];
+  for (int tensor : module_.makes[task]) {
+    const auto readers = module_.readers[tensor];
     if (!readers.empty() && readers.back() == num_inner_) {
       cost += CopyCost(tensor, memory, problem_.device_memory[exit]);
     }
@@ -168,22 +169,22 @@ double Stage::TaskCost(int task, int device, int entry_memory, int exit, const S
   return cost;
 }
 
-bool Stage::Solve(const StagePrices& prices, const StageScope& scope, int entry_memory, int exit,
-                  StageUse& use) {
+bool ModuleTrees::Solve(const Prices& prices, const Scope& scope, int entry_memory, int exit,
+                        Usage& use) {
   FindRates(prices);
   use.cost = 0;
   use.busy_ns.assign(static_cast<size_t>(problem_.num_resources + problem_.num_devices), 0.0);
-  use.used.assign(piece_.num_memories, 0.0);
+  use.used.assign(module_.num_memories, 0.0);
   for (const Tree& tree : trees_) {
     if (!SolveTree(tree, prices, scope, entry_memory, exit, use)) return false;
   }
   return true;
 }
 
-bool Stage::SolveTree(const Tree& tree, const StagePrices& prices, const StageScope& scope,
-                      int entry_memory, int exit, StageUse& use) {
+bool ModuleTrees::SolveTree(const Tree& tree, const Prices& prices, const Scope& scope,
+                            int entry_memory, int exit, Usage& use) {
   const size_t count = tree.tasks.size();
-  const size_t width = piece_.num_devices;
+  const size_t width = module_.num_devices;
   cost_.resize(count * width);
   best_child_.resize(count * width);
   device_.resize(count);
@@ -245,7 +246,8 @@ bool Stage::SolveTree(const Tree& tree, const StagePrices& prices, const StageSc
   return true;
 }
 
-void Stage::Apply(int tree, const std::vector<uint8_t>& solution, std::span<int> device) const {
+void ModuleTrees::Apply(int tree, const std::vector<uint8_t>& solution,
+                        std::span<int> device) const {
   const Instance& instance = instances_[tree];
   const size_t offset = trees_[instance.tree].offset;
   for (size_t index = 0; index < instance.tasks.size(); ++index) {
@@ -253,35 +255,35 @@ void Stage::Apply(int tree, const std::vector<uint8_t>& solution, std::span<int>
   }
 }
 
-void Stage::AddTask(int task, int device, int entry_memory, int exit, double times,
-                    StageUse& use) const {
+void ModuleTrees::AddTask(int task, int device, int entry_memory, int exit, double times,
+                          Usage& use) const {
   const int late = Late(task, device, entry_memory);
-  if (late >= 0) use.busy_ns[late] += times * static_cast<double>(piece_.Run(task, device));
+  if (late >= 0) use.busy_ns[late] += times * static_cast<double>(module_.Run(task, device));
   const int memory = problem_.device_memory[device];
   for (int unit : problem_.device_units[device]) {
-    use.busy_ns[unit] += times * static_cast<double>(piece_.Run(task, device));
+    use.busy_ns[unit] += times * static_cast<double>(module_.Run(task, device));
   }
   use.used[memory] +=
       times *
-      made_bytes_[static_cast<size_t>(task) * piece_.num_memories + static_cast<size_t>(memory)];
+      made_bytes_[static_cast<size_t>(task) * module_.num_memories + static_cast<size_t>(memory)];
   if (exit < 0) return;
-  for (int tensor : piece_.makes[task]) {
-    const auto readers = piece_.readers[tensor];
+  for (int tensor : module_.makes[task]) {
+    const auto readers = module_.readers[tensor];
     if (!readers.empty() && readers.back() == num_inner_) {
       AddCopy(tensor, memory, problem_.device_memory[exit], times, use);
     }
   }
 }
 
-void Stage::AddCopy(int tensor, int src, int dst, double times, StageUse& use) const {
+void ModuleTrees::AddCopy(int tensor, int src, int dst, double times, Usage& use) const {
   if (src == dst) return;
   const double share = times * Share(tensor);
-  const double transfer = static_cast<double>(piece_.Transfer(tensor, src, dst));
+  const double transfer = static_cast<double>(module_.Transfer(tensor, src, dst));
   for (int resource : problem_.route_resources[problem_.Pair(src, dst)]) {
     use.busy_ns[resource] += share * transfer;
   }
-  const bool is_set_aside = dst == problem_.host && piece_.is_free_at_host[tensor] != 0;
-  if (!is_set_aside) use.used[dst] += share * static_cast<double>(piece_.tensor_bytes[tensor]);
+  const bool is_set_aside = dst == problem_.host && module_.is_free_at_host[tensor] != 0;
+  if (!is_set_aside) use.used[dst] += share * static_cast<double>(module_.tensor_bytes[tensor]);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bounds

@@ -8,7 +8,7 @@
 #include "decompose/module.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::bounds {
 
 /*!
  * \brief Prices of what a placement uses: times of units and copy resources weigh against the
@@ -17,20 +17,20 @@ namespace heteroplace {
  * Behind the resources come the devices once more, as "late" ones: only tasks that read what the
  * cut made occupy them, and only if it had to be copied there.
  */
-struct StagePrices {
+struct Prices {
   std::vector<double> resource;  // [num_resources + num_devices], >= 0, sum 1
   std::vector<double> memory;    // [num_memories], ns per byte
 };
 
 /*! \brief What a placement that is cheapest at some prices takes. */
-struct StageUse {
+struct Usage {
   double cost = 0;              // at the prices
   std::vector<double> busy_ns;  // [num_resources + num_devices]
   std::vector<double> used;     // [num_memories], bytes
 };
 
-/*! \brief Which devices and memories a stage is restricted to. */
-struct StageScope {
+/*! \brief Which devices and memories a module is restricted to. */
+struct Scope {
   uint32_t devices = 0;   // devices that its inner tasks may use
   uint32_t memories = 0;  // memories that may read what the cut before it made
 };
@@ -43,23 +43,22 @@ struct StageScope {
  * reader in another memory: both only lower the cost, so it stays a lower bound. Equal trees are
  * solved once. Memory counts weights, tensors where they are made, and copies.
  */
-class Stage {
+class ModuleTrees {
  public:
-  Stage(const Problem& problem, const Piece& piece);
+  ModuleTrees(const model::Problem& problem, const decompose::Module& module);
 
   /*! \brief Number of tasks between the cuts. */
   int num_inner() const { return num_inner_; }
   /*! \brief The same, tasks of equal trees counted once. */
   int num_distinct() const { return static_cast<int>(solution_.size()); }
-  const Piece& piece() const { return piece_; }
+  const decompose::Module& module() const { return module_; }
 
   /*!
    * \brief The cheapest placement of the inner tasks, if the exit (if any) is on device `exit`
    * (-1: there is none) and what the cut made is in memory `entry_memory` (-1: there is none).
    * \return False if some task may run on no device of the scope.
    */
-  bool Solve(const StagePrices& prices, const StageScope& scope, int entry_memory, int exit,
-             StageUse& use);
+  bool Solve(const Prices& prices, const Scope& scope, int entry_memory, int exit, Usage& use);
 
   /*! \brief Whether an inner task reads what the cut made. */
   bool ReadsCut(int task) const { return reads_cut_[task] != 0; }
@@ -90,14 +89,14 @@ class Stage {
 
   void Grow(int root, std::vector<uint8_t>& is_taken);
   std::string Key(const Tree& tree) const;
-  bool SolveTree(const Tree& tree, const StagePrices& prices, const StageScope& scope,
-                 int entry_memory, int exit, StageUse& use);
-  void FindRates(const StagePrices& prices);
-  double TaskCost(int task, int device, int entry_memory, int exit, const StagePrices& prices,
-                  const StageScope& scope) const;
+  bool SolveTree(const Tree& tree, const Prices& prices, const Scope& scope, int entry_memory,
+                 int exit, Usage& use);
+  void FindRates(const Prices& prices);
+  double TaskCost(int task, int device, int entry_memory, int exit, const Prices& prices,
+                  const Scope& scope) const;
   double CopyCost(int tensor, int src, int dst) const;
-  void AddCopy(int tensor, int src, int dst, double times, StageUse& use) const;
-  void AddTask(int task, int device, int entry_memory, int exit, double times, StageUse& use) const;
+  void AddCopy(int tensor, int src, int dst, double times, Usage& use) const;
+  void AddTask(int task, int device, int entry_memory, int exit, double times, Usage& use) const;
   /*! \brief Position of the late resource that a task occupies; -1: none. */
   int Late(int task, int device, int entry_memory) const {
     const bool is_late = reads_cut_[task] != 0 && entry_memory >= 0 &&
@@ -106,8 +105,8 @@ class Stage {
   }
   double Share(int tensor) const { return 1.0 / static_cast<double>(num_readers_[tensor]); }
 
-  const Problem& problem_;
-  const Piece& piece_;
+  const model::Problem& problem_;
+  const decompose::Module& module_;
   int num_inner_;
   std::vector<Tree> trees_;          // distinct ones
   std::vector<Instance> instances_;  // all, in order of their first tasks
@@ -123,4 +122,4 @@ class Stage {
   std::vector<uint8_t> solution_;    // [tasks of distinct trees]
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bounds

@@ -6,12 +6,12 @@
 
 #include "list/list_scheduler.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 namespace {
 
 /*! \brief The device that runs most tasks; of those the one with the least sum of run times. */
-int StartDevice(const Problem& problem) {
+int StartDevice(const model::Problem& problem) {
   std::vector<std::pair<int, int64_t>> load(static_cast<size_t>(problem.num_devices), {0, 0});
   for (int task = 0; task < problem.num_tasks; ++task) {
     for (int device : problem.allowed[task]) {
@@ -25,7 +25,7 @@ int StartDevice(const Problem& problem) {
 /*! \brief Prices of returning from another device to `prev`. */
 class WayBack {
  public:
-  explicit WayBack(const Problem& problem)
+  explicit WayBack(const model::Problem& problem)
       : problem_(problem), is_read_(static_cast<size_t>(problem.num_tensors), 0) {
     for (int tensor : problem.task_reads.values) is_read_[tensor] = 1;
   }
@@ -38,18 +38,19 @@ class WayBack {
     for (int tensor : problem_.task_makes[task]) {
       if (is_read_[tensor] == 0) continue;
       const int64_t transfer = problem_.Transfer(tensor, src, dst);
-      longest = std::max(longest, transfer == kImpossible ? kUnreachablePenalty : transfer);
+      longest =
+          std::max(longest, transfer == model::kImpossible ? model::kUnreachablePenalty : transfer);
     }
     return longest;
   }
 
  private:
-  const Problem& problem_;
+  const model::Problem& problem_;
   std::vector<uint8_t> is_read_;  // [num_tensors]
 };
 
 /*! \brief Part of the device's memory that is in use. */
-double Fullness(const Problem& problem, const ListScheduler& scheduler, int device) {
+double Fullness(const model::Problem& problem, const ListScheduler& scheduler, int device) {
   const int memory = problem.device_memory[device];
   return static_cast<double>(scheduler.memory_use().used()[memory]) /
          static_cast<double>(problem.memory_bytes[memory]);
@@ -57,7 +58,7 @@ double Fullness(const Problem& problem, const ListScheduler& scheduler, int devi
 
 }  // namespace
 
-Schedule AdjustingPlacement(const Problem& problem, std::span<const int> order) {
+model::NativePlan AdjustingPlacement(const model::Problem& problem, std::span<const int> order) {
   ListScheduler scheduler(problem);
   std::vector<Candidate> trials(static_cast<size_t>(problem.num_devices));
   const WayBack way_back(problem);
@@ -74,8 +75,9 @@ Schedule AdjustingPlacement(const Problem& problem, std::span<const int> order) 
         if (best < 0 || trial.finish_ns < trials[best].finish_ns) best = device;
         if (device == prev) can_stay = true;
       }
-      const bool is_reached = trial.violation < kUnreachablePenalty;
-      const bool was_reached = emptiest >= 0 && trials[emptiest].violation < kUnreachablePenalty;
+      const bool is_reached = trial.violation < model::kUnreachablePenalty;
+      const bool was_reached =
+          emptiest >= 0 && trials[emptiest].violation < model::kUnreachablePenalty;
       if (emptiest < 0 || (is_reached && !was_reached) ||
           (is_reached == was_reached &&
            Fullness(problem, scheduler, device) < Fullness(problem, scheduler, emptiest))) {
@@ -95,4 +97,4 @@ Schedule AdjustingPlacement(const Problem& problem, std::span<const int> order) 
   return scheduler.Finish();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

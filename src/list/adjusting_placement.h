@@ -5,7 +5,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief Adjusting Placement (Celeritas, section 5.3, algorithm 2): tasks go in the given order,
@@ -23,6 +23,6 @@ namespace heteroplace {
  *
  * \param order [num_tasks], a topological order
  */
-Schedule AdjustingPlacement(const Problem& problem, std::span<const int> order);
+model::NativePlan AdjustingPlacement(const model::Problem& problem, std::span<const int> order);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

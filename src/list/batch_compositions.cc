@@ -4,20 +4,21 @@
 #include <limits>
 #include <utility>
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 namespace {
 
 constexpr int kMaxParts = 3;
 
-void Extend(const Problem& problem, int task, int device, int left, int parts, Composition& current,
-            std::vector<Composition>& found) {
+void Extend(const model::Problem& problem, int task, int device, int left, int parts,
+            Composition& current, std::vector<Composition>& found) {
   if (left == 0) found.push_back(current);
   if (left == 0 || parts == 0) return;
   for (; device < problem.num_devices; ++device) {
     for (int size : problem.batch_sizes) {
       if (size > left) break;
-      if ((parts == 1 && size < left) || problem.BatchRun(task, device, size) == kImpossible) {
+      if ((parts == 1 && size < left) ||
+          problem.BatchRun(task, device, size) == model::kImpossible) {
         continue;
       }
       current.push_back({device, size});
@@ -28,7 +29,8 @@ void Extend(const Problem& problem, int task, int device, int left, int parts, C
 }
 
 /*! \brief Run times per item of a composition, ascending: what MET compares. */
-std::vector<double> TimesPerItem(const Problem& problem, int task, const Composition& parts) {
+std::vector<double> TimesPerItem(const model::Problem& problem, int task,
+                                 const Composition& parts) {
   std::vector<double> times;
   for (const BatchPart& part : parts) {
     times.push_back(static_cast<double>(problem.BatchRun(task, part.device, part.size)) /
@@ -40,7 +42,7 @@ std::vector<double> TimesPerItem(const Problem& problem, int task, const Composi
 
 }  // namespace
 
-std::vector<Composition> Compositions(const Problem& problem, int task, int num_items) {
+std::vector<Composition> Compositions(const model::Problem& problem, int task, int num_items) {
   std::vector<Composition> found;
   Composition current;
   for (int parts = kMaxParts; parts <= std::max(kMaxParts, problem.num_devices); ++parts) {
@@ -50,7 +52,8 @@ std::vector<Composition> Compositions(const Problem& problem, int task, int num_
   return found;
 }
 
-void SortByTimePerItem(const Problem& problem, int task, std::vector<Composition>& compositions) {
+void SortByTimePerItem(const model::Problem& problem, int task,
+                       std::vector<Composition>& compositions) {
   std::vector<std::pair<std::vector<double>, Composition>> timed;
   for (Composition& parts : compositions) {
     timed.emplace_back(TimesPerItem(problem, task, parts), std::move(parts));
@@ -62,7 +65,7 @@ void SortByTimePerItem(const Problem& problem, int task, std::vector<Composition
   }
 }
 
-std::vector<double> BatchRanks(const Problem& problem, int num_items) {
+std::vector<double> BatchRanks(const model::Problem& problem, int num_items) {
   const double items = static_cast<double>(num_items);
   std::vector<double> below(problem.num_tasks, 0.0);  // max over readers of transfer + rank
   std::vector<double> rank(problem.num_tasks, 0.0);
@@ -73,7 +76,7 @@ std::vector<double> BatchRanks(const Problem& problem, int num_items) {
       for (int to = 0; to < problem.num_devices; ++to) {
         const int src = problem.device_memory[from];
         const int dst = problem.device_memory[to];
-        if (from == to || problem.Transfer(tensor, src, dst) == kImpossible) continue;
+        if (from == to || problem.Transfer(tensor, src, dst) == model::kImpossible) continue;
         sum += static_cast<double>(problem.TransferNs(problem.route_links[problem.Pair(src, dst)],
                                                       problem.tensor_bytes[tensor] * num_items));
         pairs += 1;
@@ -88,7 +91,7 @@ std::vector<double> BatchRanks(const Problem& problem, int num_items) {
       double least = std::numeric_limits<double>::infinity();
       for (int size : problem.batch_sizes) {
         const int64_t time = problem.BatchRun(task, device, size);
-        if (time == kImpossible || size > num_items) continue;
+        if (time == model::kImpossible || size > num_items) continue;
         least = std::min(least, static_cast<double>(time) / static_cast<double>(size));
       }
       if (least == std::numeric_limits<double>::infinity()) continue;
@@ -105,4 +108,4 @@ std::vector<double> BatchRanks(const Problem& problem, int num_items) {
   return rank;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

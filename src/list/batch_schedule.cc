@@ -13,7 +13,7 @@
 #include "model/native_plan.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 namespace {
 
@@ -49,7 +49,7 @@ struct Trial {
 /*! \brief Grows a plan for several items task by task. */
 class BatchScheduler {
  public:
-  BatchScheduler(const Problem& problem, int num_items, BatchRule rule)
+  BatchScheduler(const model::Problem& problem, int num_items, BatchRule rule)
       : problem_(problem),
         num_items_(num_items),
         rule_(rule),
@@ -87,7 +87,7 @@ class BatchScheduler {
     Commit(task, std::move(best));
   }
 
-  BatchSchedule Finish() {
+  BatchPlan Finish() {
     if (problem_.host >= 0) CopyOutputs();
     return {log_.Sorted(problem_, num_items_), makespan_ns_, use_.Overflow() + unreachable_};
   }
@@ -247,8 +247,8 @@ class BatchScheduler {
   int64_t Arrival(int tensor, int home, int memory, int64_t made, const std::vector<int>& items,
                   Trial& trial) {
     if (home < 0 || home == memory) return made;
-    if (problem_.Transfer(tensor, home, memory) == kImpossible) {
-      trial.violation += kUnreachablePenalty;
+    if (problem_.Transfer(tensor, home, memory) == model::kImpossible) {
+      trial.violation += model::kUnreachablePenalty;
       return made;
     }
     int64_t ready = made;
@@ -276,8 +276,8 @@ class BatchScheduler {
     if (problem_.host < 0 || problem_.host == memory) return longest;
     for (int tensor : problem_.task_makes[task]) {
       if (problem_.is_output[tensor] == 0) continue;
-      if (problem_.Transfer(tensor, memory, problem_.host) == kImpossible) {
-        trial.violation += kUnreachablePenalty;
+      if (problem_.Transfer(tensor, memory, problem_.host) == model::kImpossible) {
+        trial.violation += model::kUnreachablePenalty;
         continue;
       }
       const auto links = problem_.route_links[problem_.Pair(memory, problem_.host)];
@@ -290,7 +290,7 @@ class BatchScheduler {
 
   /*! \brief Bytes over capacity that the trial adds; the first of a group answers for all. */
   int64_t ExtraOverflow(int task, const Trial& trial, bool is_first_of_group) const {
-    MemoryUse use = use_;
+    model::MemoryUse use = use_;
     for (const BatchCopy& copy : trial.copies) {
       use.AddCopy(copy.tensor, copy.dst, static_cast<int>(copy.items.size()));
     }
@@ -316,10 +316,10 @@ class BatchScheduler {
       }
       use_.AddBatch(task, batch.device, static_cast<int>(batch.items.size()), false);
       makespan_ns_ = std::max(makespan_ns_, batch.finish_ns);
-      log_.Add({StepKind::kRun, task, batch.device, -1}, batch.start_ns, batch.finish_ns,
+      log_.Add({model::StepKind::kRun, task, batch.device, -1}, batch.start_ns, batch.finish_ns,
                batch.items);
     }
-    if (trial.violation >= kUnreachablePenalty) unreachable_ += kUnreachablePenalty;
+    if (trial.violation >= model::kUnreachablePenalty) unreachable_ += model::kUnreachablePenalty;
     batches_[task] = std::move(trial.batches);
   }
 
@@ -330,8 +330,8 @@ class BatchScheduler {
     for (int item : copy.items) SetCopied(copy.tensor, copy.dst, item, copy.finish_ns);
     use_.AddCopy(copy.tensor, copy.dst, static_cast<int>(copy.items.size()));
     makespan_ns_ = std::max(makespan_ns_, copy.finish_ns);
-    log_.Add({StepKind::kCopy, copy.tensor, copy.dst, copy.src}, copy.start_ns, copy.finish_ns,
-             copy.items);
+    log_.Add({model::StepKind::kCopy, copy.tensor, copy.dst, copy.src}, copy.start_ns,
+             copy.finish_ns, copy.items);
   }
 
   void CopyOutputs() {
@@ -354,11 +354,11 @@ class BatchScheduler {
     }
   }
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   const int num_items_;
   const BatchRule rule_;
-  MemoryUse use_;
-  std::vector<Slots> busy_;                  // [num_resources]
+  model::MemoryUse use_;
+  std::vector<ReservationTable> busy_;       // [num_resources]
   std::vector<int64_t> row_;                 // [num_tensors][num_memories], into there_ns_
   std::vector<int64_t> there_ns_;            // rows of num_items, arrival of copies
   std::vector<std::vector<Batch>> batches_;  // [num_tasks]
@@ -371,7 +371,7 @@ class BatchScheduler {
 
 }  // namespace
 
-BatchSchedule ScheduleBatches(const Problem& problem, int num_items, BatchRule rule) {
+BatchPlan ScheduleBatches(const model::Problem& problem, int num_items, BatchRule rule) {
   std::vector<int> order(problem.num_tasks);
   std::iota(order.begin(), order.end(), 0);
   if (rule != BatchRule::kLatency) {
@@ -385,4 +385,4 @@ BatchSchedule ScheduleBatches(const Problem& problem, int num_items, BatchRule r
   return scheduler.Finish();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

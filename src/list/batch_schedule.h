@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "model/problem.h"
-#include "simulate/simulator.h"
+#include "model/steps.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*! \brief How a batched list scheduler chooses the composition of a task (DiviML, section V). */
 enum class BatchRule : int {
@@ -15,10 +15,10 @@ enum class BatchRule : int {
 };
 
 /*! \brief A plan for several items. */
-struct BatchSchedule {
-  Steps steps;  // by start
+struct BatchPlan {
+  model::Steps steps;  // by start
   int64_t makespan_ns = 0;
-  int64_t violation = 0;  // as in Schedule
+  int64_t violation = 0;  // as in NativePlan
 };
 
 /*!
@@ -34,6 +34,6 @@ struct BatchSchedule {
  * Throws Error(kInfeasible) if a task has no composition.
  * Complexity: O(tasks * compositions * (reads * items + gaps passed over)).
  */
-BatchSchedule ScheduleBatches(const Problem& problem, int num_items, BatchRule rule);
+BatchPlan ScheduleBatches(const model::Problem& problem, int num_items, BatchRule rule);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

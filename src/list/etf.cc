@@ -3,10 +3,10 @@
 #include "list/ranks.h"
 #include "list/ready_queue.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-Schedule Etf(const Problem& problem, const Csr& devices) {
+model::NativePlan Etf(const model::Problem& problem, const model::Csr& devices) {
   return PlaceEarliest(problem, devices, UpwardRanks(problem), Earliest::kFinish);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

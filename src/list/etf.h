@@ -3,7 +3,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief ETF (Hwang, Chow, Anger, Lee 1989): of all ready tasks and devices the pair that finishes
@@ -16,6 +16,6 @@ namespace heteroplace {
  * \param devices [num_tasks], where each task may go.
  * Complexity: O(reads * num_devices * log) unless many pairs wait for one link.
  */
-Schedule Etf(const Problem& problem, const Csr& devices);
+model::NativePlan Etf(const model::Problem& problem, const model::Csr& devices);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -4,9 +4,9 @@
 
 #include "list/settle.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-Evaluator::Evaluator(const Problem& problem)
+Evaluator::Evaluator(const model::Problem& problem)
     : problem_(problem),
       use_(problem),
       unit_free_ns_(problem.num_units, 0),
@@ -21,7 +21,7 @@ Value Evaluator::operator()(std::span<const int> device, std::span<const int> or
   ++evaluation_;
   use_.Clear();
   copies_.clear();
-  for (Slots& busy : busy_) busy.Clear();
+  for (ReservationTable& busy : busy_) busy.Clear();
   std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
   makespan_ns_ = 0;
   unreachable_ = 0;
@@ -63,8 +63,8 @@ int64_t Evaluator::Arrival(int tensor, int memory, std::span<const int> device) 
 
 int64_t Evaluator::Copy(int tensor, int src, int dst, int64_t ready) {
   const int64_t duration = problem_.Transfer(tensor, src, dst);
-  if (duration == kImpossible) {
-    unreachable_ += kUnreachablePenalty;
+  if (duration == model::kImpossible) {
+    unreachable_ += model::kUnreachablePenalty;
     return ready;
   }
   const auto resources = problem_.route_resources[problem_.Pair(src, dst)];
@@ -103,8 +103,8 @@ void Evaluator::CopyOutputs(std::span<const int> device) {
   for (int tensor : waiting_outputs_) Arrival(tensor, problem_.host, device);
 }
 
-Schedule Evaluator::LatestSchedule(std::span<const int> device) const {
-  Schedule schedule;
+model::NativePlan Evaluator::LatestPlan(std::span<const int> device) const {
+  model::NativePlan schedule;
   schedule.device.assign(device.begin(), device.end());
   schedule.start_ns.resize(static_cast<size_t>(problem_.num_tasks));
   for (int task = 0; task < problem_.num_tasks; ++task) {
@@ -116,4 +116,4 @@ Schedule Evaluator::LatestSchedule(std::span<const int> device) const {
   return schedule;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -10,7 +10,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*! \brief A makespan that no schedule has. */
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
@@ -36,7 +36,7 @@ struct Value {
  */
 class Evaluator {
  public:
-  explicit Evaluator(const Problem& problem);
+  explicit Evaluator(const model::Problem& problem);
 
   /*!
    * \brief Returns the value; kNever as soon as the makespan is sure to exceed limit_ns.
@@ -45,7 +45,7 @@ class Evaluator {
   Value operator()(std::span<const int> device, std::span<const int> order, int64_t limit_ns);
 
   /*! \brief The schedule of the latest evaluation, which must not have been cut short. */
-  Schedule LatestSchedule(std::span<const int> device) const;
+  model::NativePlan LatestPlan(std::span<const int> device) const;
 
   /*! \brief Finish of a task in the latest evaluation. */
   int64_t finish_ns(int task) const { return finish_ns_[task]; }
@@ -55,18 +55,18 @@ class Evaluator {
   int64_t Copy(int tensor, int src, int dst, int64_t ready);
   void CopyOutputs(std::span<const int> device);
 
-  const Problem& problem_;
-  MemoryUse use_;
-  std::vector<int64_t> unit_free_ns_;  // [num_units]
-  std::vector<Slots> busy_;            // [num_resources], those of units stay empty
-  std::vector<int64_t> finish_ns_;     // [num_tasks]
-  std::vector<int64_t> arrival_ns_;    // [num_tensors][num_memories], valid if stamped
-  std::vector<int> stamp_;             // [num_tensors][num_memories], evaluation of the arrival
+  const model::Problem& problem_;
+  model::MemoryUse use_;
+  std::vector<int64_t> unit_free_ns_;   // [num_units]
+  std::vector<ReservationTable> busy_;  // [num_resources], those of units stay empty
+  std::vector<int64_t> finish_ns_;      // [num_tasks]
+  std::vector<int64_t> arrival_ns_;     // [num_tensors][num_memories], valid if stamped
+  std::vector<int> stamp_;              // [num_tensors][num_memories], evaluation of the arrival
   int evaluation_ = 0;
-  std::vector<ScheduledCopy> copies_;
+  std::vector<model::ScheduledCopy> copies_;
   std::vector<int> waiting_outputs_;
   int64_t makespan_ns_ = 0;
   int64_t unreachable_ = 0;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -7,13 +7,13 @@
 
 #include "list/list_scheduler.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 namespace {
 
 class Filler {
  public:
-  Filler(const Problem& problem, std::span<const int64_t> capacity, FillRule rule)
+  Filler(const model::Problem& problem, std::span<const int64_t> capacity, FillRule rule)
       : problem_(problem),
         rule_(rule),
         room_(capacity.begin(), capacity.end()),
@@ -148,7 +148,7 @@ class Filler {
            static_cast<size_t>(memory);
   }
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   FillRule rule_;
   std::vector<int64_t> room_;        // [num_memories]
   std::vector<int64_t> workspace_;   // [num_devices], largest so far
@@ -163,14 +163,14 @@ class Filler {
 
 }  // namespace
 
-std::vector<int> FillMemories(const Problem& problem, std::span<const int> order,
+std::vector<int> FillMemories(const model::Problem& problem, std::span<const int> order,
                               std::span<const int64_t> capacity, FillRule rule) {
   Filler filler(problem, capacity, rule);
   for (int task : order) filler.Place(task);
   return filler.Take();
 }
 
-std::vector<int64_t> UniformCapacity(const Problem& problem) {
+std::vector<int64_t> UniformCapacity(const model::Problem& problem) {
   std::vector<uint8_t> has_device(static_cast<size_t>(problem.num_memories), 0);
   for (int memory : problem.device_memory) has_device[memory] = 1;
   const int64_t count =
@@ -188,8 +188,8 @@ std::vector<int64_t> UniformCapacity(const Problem& problem) {
   return capacity;
 }
 
-Schedule ScheduleInOrder(const Problem& problem, std::span<const int> device,
-                         std::span<const int> order) {
+model::NativePlan ScheduleInOrder(const model::Problem& problem, std::span<const int> device,
+                                  std::span<const int> order) {
   ListScheduler scheduler(problem);
   Candidate only;
   for (int task : order) {
@@ -199,4 +199,4 @@ Schedule ScheduleInOrder(const Problem& problem, std::span<const int> device,
   return scheduler.Finish();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -7,7 +7,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*! \brief What happens when a task does not fit into the memory that is being filled. */
 enum class FillRule {
@@ -28,17 +28,17 @@ enum class FillRule {
  * \param order [num_tasks], any order.  \param capacity [num_memories] bytes, at most the real ones
  * Complexity: O((reads + makes) * num_memories).
  */
-std::vector<int> FillMemories(const Problem& problem, std::span<const int> order,
+std::vector<int> FillMemories(const model::Problem& problem, std::span<const int> order,
                               std::span<const int64_t> capacity, FillRule rule);
 
 /*!
  * \brief Capacities for the uniform cap of Baechi: the sum of what all tasks bring / number of
  * memories that have devices, plus the most that one brings; never above the real capacities.
  */
-std::vector<int64_t> UniformCapacity(const Problem& problem);
+std::vector<int64_t> UniformCapacity(const model::Problem& problem);
 
 /*! \brief Schedules a placement, the tasks in the given topological order, with insertion. */
-Schedule ScheduleInOrder(const Problem& problem, std::span<const int> device,
-                         std::span<const int> order);
+model::NativePlan ScheduleInOrder(const model::Problem& problem, std::span<const int> device,
+                                  std::span<const int> order);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

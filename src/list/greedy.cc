@@ -5,9 +5,9 @@
 
 #include "list/list_scheduler.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-Schedule Greedy(const Problem& problem) {
+model::NativePlan Greedy(const model::Problem& problem) {
   ListScheduler scheduler(problem);
   for (int task = 0; task < problem.num_tasks; ++task) {
     scheduler.PlaceBest(task, problem.allowed[task], [&](const Candidate& trial) {
@@ -19,4 +19,4 @@ Schedule Greedy(const Problem& problem) {
   return scheduler.Finish();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

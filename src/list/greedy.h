@@ -3,7 +3,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief Greedy (the baseline of DiviML, section V): in topological order (by id) each task goes
@@ -12,6 +12,6 @@ namespace heteroplace {
  * Ties, frequent since most tasks do not move the end: earlier finish, then fewer units, then the
  * lower device id.
  */
-Schedule Greedy(const Problem& problem);
+model::NativePlan Greedy(const model::Problem& problem);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -5,11 +5,11 @@
 #include "list/list_scheduler.h"
 #include "list/ranks.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-Schedule Heft(const Problem& problem, std::span<const uint8_t> preferred) {
+model::NativePlan Heft(const model::Problem& problem, std::span<const uint8_t> preferred) {
   const std::vector<int> order = OrderByRank(UpwardRanks(problem, preferred));
-  const Csr devices = PreferredDevices(problem, preferred);
+  const model::Csr devices = PreferredDevices(problem, preferred);
   ListScheduler scheduler(problem);
   for (int task : order) {
     // Less violation, then less finish with the way to the host, fewer units, lower id.
@@ -22,4 +22,4 @@ Schedule Heft(const Problem& problem, std::span<const uint8_t> preferred) {
   return scheduler.Finish();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

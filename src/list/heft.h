@@ -6,7 +6,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief HEFT (Topcuoglu et al. 2002, section 4.2) with insertion, on devices that share units and
@@ -22,6 +22,6 @@ namespace heteroplace {
  * \return A schedule; violation > 0 where no device had room or could be reached.
  * Complexity: O((num_tasks * num_devices + reads * num_devices) * log).
  */
-Schedule Heft(const Problem& problem, std::span<const uint8_t> preferred);
+model::NativePlan Heft(const model::Problem& problem, std::span<const uint8_t> preferred);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -5,10 +5,10 @@
 
 #include "list/list_scheduler.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-Schedule ListSchedule(const Problem& problem, std::span<const int> device,
-                      std::span<const double> priority) {
+model::NativePlan ListSchedule(const model::Problem& problem, std::span<const int> device,
+                               std::span<const double> priority) {
   const auto is_later = [&priority](int left, int right) {
     if (priority[left] != priority[right]) return priority[left] < priority[right];
     return left > right;
@@ -33,4 +33,4 @@ Schedule ListSchedule(const Problem& problem, std::span<const int> device,
   return scheduler.Finish();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

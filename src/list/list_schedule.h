@@ -5,7 +5,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief Schedules a given placement: of the tasks whose producers are done, the one of highest
@@ -14,7 +14,7 @@ namespace heteroplace {
  * \param device [num_tasks]; every task must be allowed there.
  * \param priority [num_tasks]; ties by task id.
  */
-Schedule ListSchedule(const Problem& problem, std::span<const int> device,
-                      std::span<const double> priority);
+model::NativePlan ListSchedule(const model::Problem& problem, std::span<const int> device,
+                               std::span<const double> priority);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

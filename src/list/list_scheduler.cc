@@ -4,9 +4,9 @@
 
 #include "list/settle.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-ListScheduler::ListScheduler(const Problem& problem)
+ListScheduler::ListScheduler(const model::Problem& problem)
     : problem_(problem),
       use_(problem),
       busy_(static_cast<size_t>(problem.num_resources)),
@@ -16,8 +16,8 @@ ListScheduler::ListScheduler(const Problem& problem)
       home_(static_cast<size_t>(problem.num_tensors), -1),
       group_device_(static_cast<size_t>(problem.num_groups), -1),
       workspace_(static_cast<size_t>(problem.num_devices), 0) {
-  schedule_.device.assign(static_cast<size_t>(problem.num_tasks), -1);
-  schedule_.start_ns.assign(static_cast<size_t>(problem.num_tasks), 0);
+  plan_.device.assign(static_cast<size_t>(problem.num_tasks), -1);
+  plan_.start_ns.assign(static_cast<size_t>(problem.num_tasks), 0);
   for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
     if (problem.producer[tensor] >= 0) continue;
     home_[tensor] = problem.host;
@@ -39,8 +39,8 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
     if (arrival == kNotThere) {
       const int home = home_[tensor];
       const int64_t duration = problem_.Transfer(tensor, home, memory);
-      if (duration == kImpossible) {
-        trial.violation += kUnreachablePenalty;
+      if (duration == model::kImpossible) {
+        trial.violation += model::kUnreachablePenalty;
         continue;
       }
       const int64_t start = FindTransfer(home, memory, There(tensor, home), duration, trial.copies);
@@ -53,8 +53,8 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
   if (problem_.host >= 0) {
     for (int tensor : problem_.task_makes[task]) {
       const bool is_stuck = problem_.is_output[tensor] != 0 &&
-                            problem_.Transfer(tensor, memory, problem_.host) == kImpossible;
-      if (is_stuck) trial.violation += kUnreachablePenalty;
+                            problem_.Transfer(tensor, memory, problem_.host) == model::kImpossible;
+      if (is_stuck) trial.violation += model::kUnreachablePenalty;
     }
   }
   trial.violation += std::max<int64_t>(0, extra_bytes - use_.Free(memory));
@@ -148,10 +148,10 @@ void ListScheduler::Commit(int task, const Candidate& chosen) {
     group_device_[group] = device;
     for (int member : problem_.group_tasks[group]) Charge(member, device);
   }
-  if (chosen.violation >= kUnreachablePenalty) schedule_.violation += kUnreachablePenalty;
-  schedule_.device[task] = device;
-  schedule_.start_ns[task] = chosen.start_ns;
-  schedule_.makespan_ns = std::max(schedule_.makespan_ns, chosen.finish_ns);
+  if (chosen.violation >= model::kUnreachablePenalty) plan_.violation += model::kUnreachablePenalty;
+  plan_.device[task] = device;
+  plan_.start_ns[task] = chosen.start_ns;
+  plan_.makespan_ns = std::max(plan_.makespan_ns, chosen.finish_ns);
 }
 
 void ListScheduler::Charge(int task, int device) {
@@ -159,17 +159,17 @@ void ListScheduler::Charge(int task, int device) {
   workspace_[device] = std::max(workspace_[device], problem_.workspace_bytes[task]);
 }
 
-void ListScheduler::CommitCopy(const ScheduledCopy& copy) {
+void ListScheduler::CommitCopy(const model::ScheduledCopy& copy) {
   for (int resource : problem_.route_resources[problem_.Pair(copy.src, copy.dst)]) {
     busy_[resource].Reserve(copy.start_ns, copy.finish_ns);
   }
   there_ns_[At(copy.tensor, copy.dst)] = copy.finish_ns;
   use_.AddCopy(copy.tensor, copy.dst);
-  schedule_.copies.push_back(copy);
-  schedule_.makespan_ns = std::max(schedule_.makespan_ns, copy.finish_ns);
+  plan_.copies.push_back(copy);
+  plan_.makespan_ns = std::max(plan_.makespan_ns, copy.finish_ns);
 }
 
-Schedule ListScheduler::Finish() {
+model::NativePlan ListScheduler::Finish() {
   std::vector<int> waiting;
   for (int tensor : problem_.outputs) {
     if (problem_.host >= 0 && There(tensor, problem_.host) == kNotThere) waiting.push_back(tensor);
@@ -180,15 +180,15 @@ Schedule ListScheduler::Finish() {
   for (int tensor : waiting) {
     const int home = home_[tensor];
     const int64_t duration = problem_.Transfer(tensor, home, problem_.host);
-    if (duration == kImpossible) {
-      schedule_.violation += kUnreachablePenalty;
+    if (duration == model::kImpossible) {
+      plan_.violation += model::kUnreachablePenalty;
       continue;
     }
     const int64_t start = FindTransfer(home, problem_.host, made(tensor), duration, {});
     CommitCopy({tensor, home, problem_.host, start, start + duration});
   }
-  schedule_.violation += use_.Overflow();
-  return std::move(schedule_);
+  plan_.violation += use_.Overflow();
+  return std::move(plan_);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

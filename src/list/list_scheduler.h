@@ -10,7 +10,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*! \brief A copy that a candidate placement would need, with the slot found for it. */
 struct PendingCopy {
@@ -39,7 +39,7 @@ struct Candidate {
  */
 class ListScheduler {
  public:
-  explicit ListScheduler(const Problem& problem);
+  explicit ListScheduler(const model::Problem& problem);
 
   /*! \brief Finds the earliest run of the task on a device; its producers must be placed. */
   void Try(int task, int device, Candidate& trial) const;
@@ -64,7 +64,7 @@ class ListScheduler {
     Commit(task, best_);
   }
   /*! \brief Copies the outputs to the host, in the order they are made; returns the schedule. */
-  Schedule Finish();
+  model::NativePlan Finish();
 
   /*! \brief The device of the task's group; -1: it is free to choose. */
   int GroupDevice(int task) const {
@@ -82,17 +82,17 @@ class ListScheduler {
   /*! \brief When all that was placed on the device's units is done. */
   int64_t AvailableNs(int device) const;
   /*! \brief Device of a placed task; -1: not placed yet. */
-  int device(int task) const { return schedule_.device[task]; }
+  int device(int task) const { return plan_.device[task]; }
   /*! \brief When a placed task is done. */
   int64_t FinishNs(int task) const {
-    return schedule_.start_ns[task] + problem_.Run(task, schedule_.device[task]);
+    return plan_.start_ns[task] + problem_.Run(task, plan_.device[task]);
   }
   /*! \brief When the tensor is in the memory; kNotThere: it is not. */
   int64_t There(int tensor, int memory) const { return there_ns_[At(tensor, memory)]; }
   /*! \brief Latest finish so far. */
-  int64_t makespan_ns() const { return schedule_.makespan_ns; }
+  int64_t makespan_ns() const { return plan_.makespan_ns; }
   /*! \brief Bytes in use. */
-  const MemoryUse& memory_use() const { return use_; }
+  const model::MemoryUse& memory_use() const { return use_; }
 
   static constexpr int64_t kNotThere = -1;
 
@@ -108,18 +108,18 @@ class ListScheduler {
   int64_t FindRun(int device, int64_t ready, int64_t duration) const;
   /*! \brief Bytes that the task brings; for the first of a group those of the whole group. */
   int64_t ExtraBytes(int task, int device) const;
-  void CommitCopy(const ScheduledCopy& copy);
+  void CommitCopy(const model::ScheduledCopy& copy);
   void Charge(int task, int device);
 
-  const Problem& problem_;
-  MemoryUse use_;
-  std::vector<Slots> busy_;         // [num_resources]
-  std::vector<int64_t> there_ns_;   // [num_tensors][num_memories]
-  std::vector<int> home_;           // [num_tensors], memory where it is made; -1: not yet
-  std::vector<int> group_device_;   // [num_groups], -1: not chosen yet
-  std::vector<int64_t> workspace_;  // [num_devices], largest so far
-  Schedule schedule_;
+  const model::Problem& problem_;
+  model::MemoryUse use_;
+  std::vector<ReservationTable> busy_;  // [num_resources]
+  std::vector<int64_t> there_ns_;       // [num_tensors][num_memories]
+  std::vector<int> home_;               // [num_tensors], memory where it is made; -1: not yet
+  std::vector<int> group_device_;       // [num_groups], -1: not chosen yet
+  std::vector<int64_t> workspace_;      // [num_devices], largest so far
+  model::NativePlan plan_;
   Candidate best_, trial_;  // of PlaceBest, kept for their storage
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -3,10 +3,10 @@
 #include "list/ranks.h"
 #include "list/ready_queue.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-Schedule MEtf(const Problem& problem) {
+model::NativePlan MEtf(const model::Problem& problem) {
   return PlaceEarliest(problem, problem.allowed, UpwardRanks(problem), Earliest::kStart);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

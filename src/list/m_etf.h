@@ -3,7 +3,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief m-ETF (Jeon et al., "Baechi", SoCC 2020, section 3): of all ready tasks and devices with
@@ -11,6 +11,6 @@ namespace heteroplace {
  *
  * The memory of a co-location group is charged with its first task. Complexity as Etf.
  */
-Schedule MEtf(const Problem& problem);
+model::NativePlan MEtf(const model::Problem& problem);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

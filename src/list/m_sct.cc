@@ -8,7 +8,7 @@
 #include "list/ranks.h"
 #include "list/ready_queue.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 namespace {
 
@@ -25,8 +25,8 @@ bool IsLater(const ReadyPair& left, const ReadyPair& right) { return right < lef
  */
 class UrgentQueue {
  public:
-  UrgentQueue(const Problem& problem, const ListScheduler& scheduler, const ReadyQueue& ready,
-              std::span<const double> level)
+  UrgentQueue(const model::Problem& problem, const ListScheduler& scheduler,
+              const ReadyQueue& ready, std::span<const double> level)
       : problem_(problem), scheduler_(scheduler), ready_(ready), level_(level) {}
 
   void Enter(int task) {
@@ -95,7 +95,7 @@ class UrgentQueue {
     return last;
   }
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   const ListScheduler& scheduler_;
   const ReadyQueue& ready_;
   std::span<const double> level_;
@@ -106,7 +106,7 @@ class UrgentQueue {
 
 class SctPlacer {
  public:
-  SctPlacer(const Problem& problem, std::span<const int> favourite)
+  SctPlacer(const model::Problem& problem, std::span<const int> favourite)
       : problem_(problem),
         favourite_(favourite),
         level_(UpwardRanks(problem)),
@@ -116,7 +116,7 @@ class SctPlacer {
         latest_(static_cast<size_t>(problem.num_devices), -1),
         awaited_(static_cast<size_t>(problem.num_devices)) {}
 
-  Schedule Run() {
+  model::NativePlan Run() {
     for (int task : queue_.touched()) urgent_.Enter(task);
     ReadyPair pair;
     Candidate candidate;
@@ -189,7 +189,7 @@ class SctPlacer {
     return {0, here, level_[child], problem_.Run(child, device), child, device};
   }
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   std::span<const int> favourite_;
   std::vector<double> level_;
   ListScheduler scheduler_;
@@ -202,8 +202,8 @@ class SctPlacer {
 
 }  // namespace
 
-Schedule MSct(const Problem& problem, std::span<const int> favourite) {
+model::NativePlan MSct(const model::Problem& problem, std::span<const int> favourite) {
   return SctPlacer(problem, favourite).Run();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

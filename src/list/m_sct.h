@@ -5,7 +5,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief m-SCT (Jeon et al., "Baechi", SoCC 2020, section 3): m-ETF in which a device that has
@@ -22,6 +22,6 @@ namespace heteroplace {
  * each. From a linear programme, see solve/m_sct_lp.py.
  * Complexity: as MEtf, plus a trial on each device for every task met while a device is awake.
  */
-Schedule MSct(const Problem& problem, std::span<const int> favourite);
+model::NativePlan MSct(const model::Problem& problem, std::span<const int> favourite);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -3,7 +3,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*! \brief How full m-TOPO fills a memory. */
 enum class TopoCap {
@@ -15,6 +15,6 @@ enum class TopoCap {
  * \brief m-TOPO (Jeon et al., "Baechi", SoCC 2020, section 3): fills one memory after the other in
  * breadth-first order; a task that does not fit closes the memory. Tasks then run in that order.
  */
-Schedule MTopo(const Problem& problem, TopoCap cap);
+model::NativePlan MTopo(const model::Problem& problem, TopoCap cap);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

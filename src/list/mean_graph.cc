@@ -7,10 +7,10 @@
 #include "graph/topo.h"
 #include "list/ranks.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-MeanGraph MakeMeanGraph(const Problem& problem) {
-  MeanGraph graph{Dag(problem.successors), {}, {}};
+MeanGraph MakeMeanGraph(const model::Problem& problem) {
+  MeanGraph graph{graph::Dag(problem.successors), {}, {}};
   const std::vector<uint8_t> all(static_cast<size_t>(problem.num_devices), uint8_t{1});
   for (double run : MeanRuns(problem, problem.allowed)) graph.run_ns.push_back(std::llround(run));
   std::vector<int64_t> transfer;
@@ -29,12 +29,12 @@ MeanGraph MakeMeanGraph(const Problem& problem) {
   return graph;
 }
 
-std::vector<int> CriticalPathOrder(const Problem& problem) {
+std::vector<int> CriticalPathOrder(const model::Problem& problem) {
   const MeanGraph graph = MakeMeanGraph(problem);
-  const Levels levels = ComputeLevels(graph.dag, graph.run_ns, graph.transfer_ns);
+  const graph::Levels levels = graph::ComputeLevels(graph.dag, graph.run_ns, graph.transfer_ns);
   std::vector<int64_t> through(levels.tlevel_ns);
   for (size_t task = 0; task < through.size(); ++task) through[task] += levels.blevel_ns[task];
   return CriticalPathOrder(graph.dag, through);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

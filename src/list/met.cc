@@ -6,12 +6,12 @@
 #include "list/list_scheduler.h"
 #include "list/ranks.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 namespace {
 
 /*! \brief Run time of a task, or of all tasks of its group, on a device. */
-int64_t RunOfGroup(const Problem& problem, int task, int device) {
+int64_t RunOfGroup(const model::Problem& problem, int task, int device) {
   const int group = problem.task_group[task];
   if (group < 0) return problem.Run(task, device);
   int64_t total = 0;
@@ -21,7 +21,7 @@ int64_t RunOfGroup(const Problem& problem, int task, int device) {
 
 }  // namespace
 
-Schedule Met(const Problem& problem) {
+model::NativePlan Met(const model::Problem& problem) {
   ListScheduler scheduler(problem);
   for (int task : OrderByRank(UpwardRanks(problem))) {
     scheduler.PlaceBest(task, problem.allowed[task], [&](const Candidate& trial) {
@@ -32,4 +32,4 @@ Schedule Met(const Problem& problem) {
   return scheduler.Finish();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -3,7 +3,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief MET (minimum execution time, Braun et al. 2001): each task on the device that runs it
@@ -12,6 +12,6 @@ namespace heteroplace {
  * Unlike the paper: a device without room is passed over for the next fastest; a group counts as
  * one task. Ties: earlier finish, then the lower device id.
  */
-Schedule Met(const Problem& problem);
+model::NativePlan Met(const model::Problem& problem);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -2,12 +2,12 @@
 
 #include "list/fill.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-Schedule OrderPlace(const Problem& problem, std::span<const int> order) {
+model::NativePlan OrderPlace(const model::Problem& problem, std::span<const int> order) {
   const std::vector<int> device =
       FillMemories(problem, order, problem.memory_bytes, FillRule::kReturn);
   return ScheduleInOrder(problem, device, order);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -5,7 +5,7 @@
 #include "model/native_plan.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief Order-Place (Celeritas, section 5.3): fills one memory after the other in the given order,
@@ -16,6 +16,6 @@ namespace heteroplace {
  *
  * \param order [num_tasks], a topological order
  */
-Schedule OrderPlace(const Problem& problem, std::span<const int> order);
+model::NativePlan OrderPlace(const model::Problem& problem, std::span<const int> order);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-Csr PreferredDevices(const Problem& problem, std::span<const uint8_t> preferred) {
-  Csr lists;
+model::Csr PreferredDevices(const model::Problem& problem, std::span<const uint8_t> preferred) {
+  model::Csr lists;
   lists.values.reserve(problem.allowed.values.size());
   lists.offsets.reserve(static_cast<size_t>(problem.num_tasks) + 1);
   for (int task = 0; task < problem.num_tasks; ++task) {
@@ -23,7 +23,7 @@ Csr PreferredDevices(const Problem& problem, std::span<const uint8_t> preferred)
   return lists;
 }
 
-std::vector<double> MeanRuns(const Problem& problem, const Csr& devices) {
+std::vector<double> MeanRuns(const model::Problem& problem, const model::Csr& devices) {
   std::vector<double> mean(static_cast<size_t>(problem.num_tasks), 0.0);
   for (int task = 0; task < problem.num_tasks; ++task) {
     double run = 0;
@@ -33,7 +33,8 @@ std::vector<double> MeanRuns(const Problem& problem, const Csr& devices) {
   return mean;
 }
 
-std::vector<double> MeanTransfers(const Problem& problem, std::span<const uint8_t> preferred) {
+std::vector<double> MeanTransfers(const model::Problem& problem,
+                                  std::span<const uint8_t> preferred) {
   const size_t memories = static_cast<size_t>(problem.num_memories);
   std::vector<double> count(memories, 0.0);  // preferred devices in each memory
   double devices = 0;
@@ -64,7 +65,7 @@ std::vector<double> MeanTransfers(const Problem& problem, std::span<const uint8_
   return mean;
 }
 
-std::vector<double> UpwardRanks(const Problem& problem, std::span<const uint8_t> preferred) {
+std::vector<double> UpwardRanks(const model::Problem& problem, std::span<const uint8_t> preferred) {
   std::vector<double> rank = MeanRuns(problem, PreferredDevices(problem, preferred));
   const std::vector<double> transfer = MeanTransfers(problem, preferred);
   std::vector<double> below(rank.size(), 0.0);  // max over readers of transfer + rank
@@ -79,7 +80,7 @@ std::vector<double> UpwardRanks(const Problem& problem, std::span<const uint8_t>
   return rank;
 }
 
-std::vector<double> UpwardRanks(const Problem& problem) {
+std::vector<double> UpwardRanks(const model::Problem& problem) {
   return UpwardRanks(problem,
                      std::vector<uint8_t>(static_cast<size_t>(problem.num_devices), uint8_t{1}));
 }
@@ -93,4 +94,4 @@ std::vector<int> OrderByRank(std::span<const double> rank) {
   return order;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

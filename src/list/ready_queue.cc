@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <tuple>
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 namespace {
 
 /*! \brief Order of std heaps: the earliest pair comes first. */
 bool IsLater(const ReadyPair& left, const ReadyPair& right) { return right < left; }
 
-Csr ReadersOfTensors(const Problem& problem) {
-  Csr readers;
+model::Csr ReadersOfTensors(const model::Problem& problem) {
+  model::Csr readers;
   readers.offsets.assign(static_cast<size_t>(problem.num_tensors) + 1, 0);
   for (int tensor : problem.task_reads.values) ++readers.offsets[tensor + 1];
   for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
@@ -34,8 +34,8 @@ bool ReadyPair::operator<(const ReadyPair& other) const {
   return std::tie(run_ns, task, device) < std::tie(other.run_ns, other.task, other.device);
 }
 
-ReadyQueue::ReadyQueue(const Problem& problem, const ListScheduler& scheduler, const Csr& devices,
-                       std::span<const double> level, Earliest rule)
+ReadyQueue::ReadyQueue(const model::Problem& problem, const ListScheduler& scheduler,
+                       const model::Csr& devices, std::span<const double> level, Earliest rule)
     : problem_(problem),
       scheduler_(scheduler),
       devices_(devices),
@@ -58,7 +58,9 @@ ReadyQueue::ReadyQueue(const Problem& problem, const ListScheduler& scheduler, c
 ReadyPair ReadyQueue::Judge(int task, int device) {
   scheduler_.Try(task, device, trial_);
   const int64_t time = rule_ == Earliest::kStart ? trial_.start_ns : trial_.finish_ns;
-  const int fault = trial_.violation == 0 ? 0 : trial_.violation < kUnreachablePenalty ? 1 : 2;
+  const int fault = trial_.violation == 0                           ? 0
+                    : trial_.violation < model::kUnreachablePenalty ? 1
+                                                                    : 2;
   return {fault, time, level_[task], problem_.Run(task, device), task, device};
 }
 
@@ -151,8 +153,8 @@ void ReadyQueue::Placed(int task, const Candidate& chosen) {
   }
 }
 
-Schedule PlaceEarliest(const Problem& problem, const Csr& devices, std::span<const double> level,
-                       Earliest rule) {
+model::NativePlan PlaceEarliest(const model::Problem& problem, const model::Csr& devices,
+                                std::span<const double> level, Earliest rule) {
   ListScheduler scheduler(problem);
   ReadyQueue queue(problem, scheduler, devices, level, rule);
   ReadyPair pair;
@@ -164,4 +166,4 @@ Schedule PlaceEarliest(const Problem& problem, const Csr& devices, std::span<con
   return scheduler.Finish();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

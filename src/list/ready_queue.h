@@ -8,7 +8,7 @@
 #include "list/list_scheduler.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*! \brief What the earliest pair is judged by. */
 enum class Earliest { kStart, kFinish };
@@ -43,8 +43,8 @@ class ReadyQueue {
    * \param devices [num_tasks], where each task may go.
    * \param level [num_tasks]
    */
-  ReadyQueue(const Problem& problem, const ListScheduler& scheduler, const Csr& devices,
-             std::span<const double> level, Earliest rule);
+  ReadyQueue(const model::Problem& problem, const ListScheduler& scheduler,
+             const model::Csr& devices, std::span<const double> level, Earliest rule);
 
   /*! \brief Takes out the earliest pair and tries it; false if there is none. */
   bool Pop(ReadyPair& pair, Candidate& candidate);
@@ -71,12 +71,12 @@ class ReadyQueue {
   /*! \brief Heap whose first pair is the earliest, -1: all are empty; sets its key. */
   int Top(ReadyPair& key) const;
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   const ListScheduler& scheduler_;
-  const Csr& devices_;
+  const model::Csr& devices_;
   std::span<const double> level_;
   Earliest rule_;
-  Csr readers_;                                // [num_tensors], task ids
+  model::Csr readers_;                         // [num_tensors], task ids
   std::vector<size_t> waiting_;                // [num_tasks], producers that are not placed
   std::vector<std::vector<ReadyPair>> heaps_;  // [2 * num_devices]: timed, backlog
   std::vector<int64_t> locked_from_ns_;        // [num_devices]; kNever: it is not locked
@@ -85,7 +85,7 @@ class ReadyQueue {
 };
 
 /*! \brief Places the earliest pair again and again: ETF, with the given rule. */
-Schedule PlaceEarliest(const Problem& problem, const Csr& devices, std::span<const double> level,
-                       Earliest rule);
+model::NativePlan PlaceEarliest(const model::Problem& problem, const model::Csr& devices,
+                                std::span<const double> level, Earliest rule);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -2,16 +2,16 @@
 
 #include <algorithm>
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-void Slots::Clear() {
+void ReservationTable::Clear() {
   spare_.insert(spare_.end(), order_.begin(), order_.end());
   order_.clear();
   last_ns_.clear();
   gap_ns_.clear();
 }
 
-Slots::Place Slots::FirstEndingAfter(int64_t time_ns) const {
+ReservationTable::Place ReservationTable::FirstEndingAfter(int64_t time_ns) const {
   const auto chunk = static_cast<size_t>(
       std::upper_bound(last_ns_.begin(), last_ns_.end(), time_ns) - last_ns_.begin());
   if (chunk == last_ns_.size()) return {chunk, 0};
@@ -23,7 +23,7 @@ Slots::Place Slots::FirstEndingAfter(int64_t time_ns) const {
   return {chunk, static_cast<size_t>(item - begin)};
 }
 
-int64_t Slots::FindGap(int64_t ready_ns, int64_t duration_ns) const {
+int64_t ReservationTable::FindGap(int64_t ready_ns, int64_t duration_ns) const {
   const Place first = FirstEndingAfter(ready_ns);
   int64_t start = ready_ns;
   for (size_t chunk = first.chunk; chunk < last_ns_.size(); ++chunk) {
@@ -42,7 +42,7 @@ int64_t Slots::FindGap(int64_t ready_ns, int64_t duration_ns) const {
   return start;
 }
 
-void Slots::Reserve(int64_t start_ns, int64_t finish_ns) {
+void ReservationTable::Reserve(int64_t start_ns, int64_t finish_ns) {
   if (Append(start_ns, finish_ns)) return;
   const Place after = FirstEndingAfter(start_ns);
   const bool has_before = after.chunk > 0 || after.item > 0;
@@ -74,7 +74,7 @@ void Slots::Reserve(int64_t start_ns, int64_t finish_ns) {
   }
 }
 
-bool Slots::Append(int64_t start_ns, int64_t finish_ns) {
+bool ReservationTable::Append(int64_t start_ns, int64_t finish_ns) {
   if (order_.empty() || start_ns < last_ns_.back()) return false;
   Chunk& chunk = At(order_.size() - 1);
   if (start_ns == last_ns_.back()) {
@@ -88,7 +88,7 @@ bool Slots::Append(int64_t start_ns, int64_t finish_ns) {
   return true;
 }
 
-void Slots::Insert(Place at, Interval interval) {
+void ReservationTable::Insert(Place at, Interval interval) {
   if (order_.empty()) AddChunk(0);
   if (At(at.chunk).count == kCapacity) {
     Split(at.chunk);
@@ -105,7 +105,7 @@ void Slots::Insert(Place at, Interval interval) {
   if (at.chunk + 1 < order_.size()) Summarise(at.chunk + 1);
 }
 
-void Slots::Erase(Place at) {
+void ReservationTable::Erase(Place at) {
   Chunk& chunk = At(at.chunk);
   const auto begin = chunk.items.begin() + static_cast<std::ptrdiff_t>(at.item);
   std::move(begin + 1, chunk.items.begin() + static_cast<std::ptrdiff_t>(chunk.count), begin);
@@ -122,7 +122,7 @@ void Slots::Erase(Place at) {
   if (at.chunk < order_.size()) Summarise(at.chunk);
 }
 
-void Slots::AddChunk(size_t position) {
+void ReservationTable::AddChunk(size_t position) {
   if (spare_.empty()) {
     spare_.push_back(pool_.size());
     pool_.emplace_back();
@@ -135,7 +135,7 @@ void Slots::AddChunk(size_t position) {
   At(position).count = 0;
 }
 
-void Slots::Split(size_t chunk) {
+void ReservationTable::Split(size_t chunk) {
   AddChunk(chunk + 1);
   Chunk& left = At(chunk);
   Chunk& right = At(chunk + 1);
@@ -150,7 +150,7 @@ void Slots::Split(size_t chunk) {
   Summarise(chunk + 1);
 }
 
-void Slots::Summarise(size_t chunk) {
+void ReservationTable::Summarise(size_t chunk) {
   const Chunk& items = At(chunk);
   int64_t last = chunk > 0 ? last_ns_[chunk - 1] : 0;
   int64_t widest = 0;
@@ -162,4 +162,4 @@ void Slots::Summarise(size_t chunk) {
   last_ns_[chunk] = last;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace heteroplace {
+namespace heteroplace::list {
 
 /*!
  * \brief Earliest start that suits several resources at once.
@@ -19,4 +19,4 @@ int64_t SettleStart(int64_t ready_ns, Delay delay) {
   }
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

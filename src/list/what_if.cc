@@ -2,9 +2,9 @@
 
 #include "list/evaluate.h"
 
-namespace heteroplace {
+namespace heteroplace::list {
 
-std::vector<int64_t> WhatIf(const Problem& problem, std::span<const int> placement,
+std::vector<int64_t> WhatIf(const model::Problem& problem, std::span<const int> placement,
                             std::span<const int> order) {
   Evaluator evaluate(problem);
   std::vector<int> device(placement.begin(), placement.end());
@@ -19,17 +19,17 @@ std::vector<int64_t> WhatIf(const Problem& problem, std::span<const int> placeme
       }
     };
     for (int place = 0; place < problem.num_devices; ++place) {
-      if (problem.Run(task, place) == kImpossible) {
-        makespan.push_back(kImpossible);
+      if (problem.Run(task, place) == model::kImpossible) {
+        makespan.push_back(model::kImpossible);
         continue;
       }
       set(place);
       const Value value = evaluate(device, order, kNever);
-      makespan.push_back(value.violation == 0 ? value.makespan_ns : kImpossible);
+      makespan.push_back(value.violation == 0 ? value.makespan_ns : model::kImpossible);
     }
     set(placement[task]);
   }
   return makespan;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::list

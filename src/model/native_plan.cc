@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
-namespace heteroplace {
+namespace heteroplace::model {
 
 namespace {
 
@@ -14,12 +14,12 @@ struct Entry {
   int64_t rank;
   Step step;
 
-  auto Key() const { return std::tie(start_ns, finish_ns, rank, step.subject, step.place); }
+  auto Key() const { return std::tie(start_ns, finish_ns, rank, step.id, step.dst); }
 };
 
 }  // namespace
 
-Steps ToSteps(const Problem& problem, const Schedule& schedule) {
+Steps ToSteps(const Problem& problem, const NativePlan& schedule) {
   std::vector<Entry> entries;
   for (int task = 0; task < problem.num_tasks; ++task) {
     const int64_t start = schedule.start_ns[task];
@@ -41,10 +41,10 @@ Steps ToSteps(const Problem& problem, const Schedule& schedule) {
     if (entry.step.kind == StepKind::kRun) {
       steps.links.AddRow(std::vector<int>());
     } else {
-      steps.links.AddRow(problem.route_links[problem.Pair(entry.step.src, entry.step.place)]);
+      steps.links.AddRow(problem.route_links[problem.Pair(entry.step.src, entry.step.dst)]);
     }
   }
   return steps;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::model

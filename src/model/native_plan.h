@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "model/problem.h"
-#include "simulate/simulator.h"
+#include "model/steps.h"
 
-namespace heteroplace {
+namespace heteroplace::model {
 
 /*! \brief One copy of a schedule. */
 struct ScheduledCopy {
@@ -18,7 +18,7 @@ struct ScheduledCopy {
 };
 
 /*! \brief Where and when everything happens; a scheduler's result, before it becomes steps. */
-struct Schedule {
+struct NativePlan {
   std::vector<int> device;            // [num_tasks]
   std::vector<int64_t> start_ns;      // [num_tasks]
   std::vector<ScheduledCopy> copies;  // in the order of making
@@ -35,6 +35,6 @@ inline constexpr int64_t kUnreachablePenalty = int64_t{1} << 50;
  * That order keeps dependencies (a producer finishes before its readers start) and the order of
  * service of each unit and channel, so simulating the steps is never later than the schedule.
  */
-Steps ToSteps(const Problem& problem, const Schedule& schedule);
+Steps ToSteps(const Problem& problem, const NativePlan& schedule);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::model

@@ -6,10 +6,10 @@
 #include "search/patterns.h"
 #include "search/selection.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
-/*! \brief The schedule of a selection: its pieces one after the other. */
-Schedule AssembleSchedule(const Problem& problem, const Chain& chain, const Patterns& patterns,
-                          const Selection& selection);
+/*! \brief The schedule of a selection: its modules one after the other. */
+model::NativePlan AssemblePlan(const model::Problem& problem, const decompose::Modules& modules,
+                               const Patterns& patterns, const Selection& selection);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -7,7 +7,7 @@
 #include "model/native_plan.h"
 #include "search/arrangement.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*!
  * \brief What a schedule does from a position of the order on, as times behind what is there then.
@@ -44,8 +44,9 @@ struct Horizon {
 class Tails {
  public:
   /*! \brief All three must outlive this. */
-  Tails(const Problem& problem, const Piece& piece, const Arrangement& arrangement)
-      : problem_(problem), piece_(piece), arrangement_(arrangement) {}
+  Tails(const model::Problem& problem, const decompose::Module& module,
+        const Arrangement& arrangement)
+      : problem_(problem), module_(module), arrangement_(arrangement) {}
 
   /*!
    * \brief Finds the tails of a schedule. Complexity: O((tasks + copies) log(tasks + copies) +
@@ -54,7 +55,7 @@ class Tails {
    * \param copies In order of making, with local tensor ids.
    * \param copy_position Of the first reader of each copy; num_tasks: it leaves at the end.
    */
-  void Find(std::span<const int64_t> finish_ns, std::span<const ScheduledCopy> copies,
+  void Find(std::span<const int64_t> finish_ns, std::span<const model::ScheduledCopy> copies,
             std::span<const int> copy_position);
   /*!
    * \brief The horizon at a position; from there on the arrangement must be as it was in Find.
@@ -78,19 +79,20 @@ class Tails {
   int64_t AddUse(std::span<const int> resources, const Use& use);
   int64_t ResourceTail(const std::vector<Use>& uses, int position) const;
   size_t Slot(int tensor, int memory) const {
-    return static_cast<size_t>(tensor) * piece_.num_memories + static_cast<size_t>(memory);
+    return static_cast<size_t>(tensor) * module_.num_memories + static_cast<size_t>(memory);
   }
   /*! \brief Whether no copy is made to a memory: it is there, or nothing can bring it there. */
   bool NeedsNoCopy(int tensor, int home, int memory) const {
-    return home < 0 || home == memory || piece_.Transfer(tensor, home, memory) == kImpossible;
+    return home < 0 || home == memory ||
+           module_.Transfer(tensor, home, memory) == model::kImpossible;
   }
 
-  const Problem& problem_;
-  const Piece& piece_;
+  const model::Problem& problem_;
+  const decompose::Module& module_;
   const Arrangement& arrangement_;
   std::vector<int64_t> task_tail_ns_;   // [num_tasks], from its start
   std::vector<CopyTail> copy_tail_;     // [num_tensors][num_memories]
   std::vector<std::vector<Use>> uses_;  // [num_resources], latest first
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

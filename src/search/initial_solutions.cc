@@ -7,31 +7,31 @@
 #include "list/ranks.h"
 #include "search/post_order.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
 /*! \brief Priorities of tasks for list scheduling: branch by branch, and by upward rank. */
-std::vector<std::vector<double>> OrderRules(const Problem& problem) {
+std::vector<std::vector<double>> OrderRules(const model::Problem& problem) {
   std::vector<double> turn(problem.num_tasks);
   const std::vector<int> order = PostOrder(problem);
   for (size_t index = 0; index < order.size(); ++index) {
     turn[order[index]] = -static_cast<double>(index);
   }
-  return {turn, UpwardRanks(problem, std::vector<uint8_t>(problem.num_devices, 1))};
+  return {turn, list::UpwardRanks(problem, std::vector<uint8_t>(problem.num_devices, 1))};
 }
 
 }  // namespace
 
-std::vector<SearchStart> CompleteStarts(const Problem& problem,
-                                        const std::vector<SearchStart>& starts) {
-  std::vector<SearchStart> complete;
+std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
+                                               const std::vector<InitialSolution>& starts) {
+  std::vector<InitialSolution> complete;
   std::vector<std::vector<double>> rules;
-  for (SearchStart start : starts) {
+  for (InitialSolution start : starts) {
     for (int group = 0; group < problem.num_groups; ++group) {
       const auto tasks = problem.group_tasks[group];
       if (tasks.empty()) continue;
-      const bool is_fine = problem.Run(tasks[0], start.device[tasks[0]]) != kImpossible;
+      const bool is_fine = problem.Run(tasks[0], start.device[tasks[0]]) != model::kImpossible;
       const int device = is_fine ? start.device[tasks[0]] : problem.allowed[tasks[0]][0];
       for (int task : tasks) start.device[task] = device;
     }
@@ -41,7 +41,7 @@ std::vector<SearchStart> CompleteStarts(const Problem& problem,
     }
     if (rules.empty()) rules = OrderRules(problem);
     for (const std::vector<double>& priority : rules) {
-      const Schedule schedule = ListSchedule(problem, start.device, priority);
+      const model::NativePlan schedule = list::ListSchedule(problem, start.device, priority);
       start.order.resize(problem.num_tasks);
       std::iota(start.order.begin(), start.order.end(), 0);
       // Ids are in topological order, which breaks ties between tasks that take no time.
@@ -54,9 +54,9 @@ std::vector<SearchStart> CompleteStarts(const Problem& problem,
   return complete;
 }
 
-Layout PartOf(const Chain& chain, const SearchStart& start, std::span<const int> position,
-              int piece) {
-  const int begin = chain.first_task[piece], end = chain.first_task[piece + 1];
+Layout LayoutOf(const decompose::Modules& modules, const InitialSolution& start,
+                std::span<const int> position, int module) {
+  const int begin = modules.first_task[module], end = modules.first_task[module + 1];
   Layout layout;
   layout.device.assign(start.device.begin() + begin, start.device.begin() + end);
   layout.order.resize(static_cast<size_t>(end - begin));
@@ -66,4 +66,4 @@ Layout PartOf(const Chain& chain, const SearchStart& start, std::span<const int>
   return layout;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -8,20 +8,20 @@
 #include "search/module_annealing.h"
 #include "search/search.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*!
  * \brief Puts groups on one device each; a start without an order becomes one for each rule of list
  * scheduling: branch by branch, and by upward rank.
  */
-std::vector<SearchStart> CompleteStarts(const Problem& problem,
-                                        const std::vector<SearchStart>& starts);
+std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
+                                               const std::vector<InitialSolution>& starts);
 
 /*!
- * \brief The part of a plan for one piece, with local ids.
+ * \brief The part of a plan for one module, with local ids.
  * \param position [num_tasks], of each task in the plan's order
  */
-Layout PartOf(const Chain& chain, const SearchStart& start, std::span<const int> position,
-              int piece);
+Layout LayoutOf(const decompose::Modules& modules, const InitialSolution& start,
+                std::span<const int> position, int module);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -8,7 +8,7 @@
 #include "list/evaluate.h"
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*! \brief How a search over mappings makes and accepts its moves. */
 enum class MappingRule : int {
@@ -28,29 +28,13 @@ struct MappingOptions {
 /*! \brief What a search over mappings found. */
 struct MappingOutcome {
   std::vector<int> device;  // [num_tasks], the best mapping
-  Value value;              // of it, in the search's order
+  list::Value value;        // of it, in the search's order
   int64_t evaluations = 0;
   bool was_stopped = false;  // by the hook
 };
 
 /*! \brief Called now and then with (evaluations, best makespan); true ends the search. */
 using MappingHook = std::function<bool(int64_t, int64_t)>;
-
-/*! \brief Tasks in breadth-first topological order: first those without producers, by id. */
-std::vector<int> BreadthFirstOrder(const Problem& problem);
-
-/*! \brief Tasks in depth-first topological order: a reader of the latest task goes on if ready. */
-std::vector<int> DepthFirstOrder(const Problem& problem);
-
-/*!
- * \brief Device of each task by MET: the one with the least run time whose memory has room for
- * the task, its outputs and the copies it reads; without any room the one that lacks least.
- *
- * A group goes where its run times sum to the least. Ties: the lower device id.
- * \param order [num_tasks], topological; who comes first takes the room.
- * \return [num_tasks]; the memories may overflow. Complexity: O(num_devices * (tasks + reads)).
- */
-std::vector<int> FastestMapping(const Problem& problem, std::span<const int> order);
 
 /*!
  * \brief Improves a mapping by simulated annealing or a (1+1) evolutionary algorithm, as DiviML
@@ -66,7 +50,7 @@ std::vector<int> FastestMapping(const Problem& problem, std::span<const int> ord
  * \param start [num_tasks], allowed devices, one per group.
  * \param order [num_tasks], topological.
  */
-MappingOutcome SearchMapping(const Problem& problem, std::span<const int> start,
+MappingOutcome SearchMapping(const model::Problem& problem, std::span<const int> start,
                              std::span<const int> order, const MappingOptions& options,
                              const MappingHook& hook);
 
@@ -74,7 +58,8 @@ MappingOutcome SearchMapping(const Problem& problem, std::span<const int> start,
  * \brief Values of several mappings under one order.
  * \param devices [num_mappings][num_tasks]  \return [num_mappings]
  */
-std::vector<Value> EvaluateMappings(const Problem& problem, std::span<const int> devices,
-                                    int num_mappings, std::span<const int> order);
+std::vector<list::Value> EvaluateMappings(const model::Problem& problem,
+                                          std::span<const int> devices, int num_mappings,
+                                          std::span<const int> order);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

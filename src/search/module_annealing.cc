@@ -9,7 +9,7 @@
 #include "search/moves.h"
 #include "support/random.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
@@ -18,30 +18,30 @@ constexpr double kPriceGain = 0.15;    // relative change of a price per share t
 constexpr double kMostGain = 0.5;      // logarithm of the largest change
 constexpr double kMostPrice = 1e4;     // makespans per room; beyond, times are lost in rounding
 constexpr double kMostLimit = 9e18;    // ns, less than the largest int64_t
-constexpr int kLookAhead = 1;          // checkpoints behind a stretch that are evaluated with it
+constexpr int kLookAhead = 1;          // checkpoints behind a segment that are evaluated with it
 constexpr int64_t kStopInterval = 64;  // evaluations between two looks at `stop`
 
 class Annealer {
  public:
-  Annealer(const Problem& problem, const Piece& piece, const Branches& branches,
-           const PieceGoal& goal, const AnnealOptions& options)
+  Annealer(const model::Problem& problem, const decompose::Module& module, const Branches& branches,
+           const ModuleGoal& goal, const AnnealOptions& options)
       : problem_(problem),
-        piece_(piece),
+        module_(module),
         goal_(goal),
         options_(options),
         price_(goal.price),
         random_(options.seed),
-        arrangement_(problem, piece),
-        evaluator_(problem, piece, arrangement_),
-        moves_(problem, piece, branches, arrangement_, random_) {}
+        arrangement_(problem, module),
+        evaluator_(problem, module, arrangement_),
+        moves_(problem, module, branches, arrangement_, random_) {}
 
   AnnealOutcome Run(const Layout& start, const std::atomic<bool>& stop) {
     arrangement_.Load(start.device, start.order, goal_.entry);
     evaluator_.Evaluate();
     Value();
     Keep();
-    if (options_.stretch > 0) {
-      AnnealStretches(stop);
+    if (options_.segment > 0) {
+      AnnealSegments(stop);
     } else {
       const int64_t time = std::max<int64_t>(1, evaluator_.makespan_ns());
       Cool(options_.first_heat * static_cast<double>(time), options_.max_evaluations, stop,
@@ -60,19 +60,19 @@ class Annealer {
   }
 
   /*!
-   * \brief Makes memories dearer of which a stretch took more than its share, and others cheaper.
-   * \param used_before [num_memories], bytes in use before the stretch was annealed.
+   * \brief Makes memories dearer of which a segment took more than its share, and others cheaper.
+   * \param used_before [num_memories], bytes in use before the segment was annealed.
    */
   void AdjustPrices(std::span<const int64_t> used_before, int first, int last) {
     const double step = static_cast<double>(last - first);
     const double time = std::max(1.0, static_cast<double>(evaluator_.makespan_ns()));
-    const double left = static_cast<double>(piece_.num_tasks - first) / step;  // such stretches
+    const double left = static_cast<double>(module_.num_tasks - first) / step;  // such segments
     for (size_t memory = 0; memory < price_.size(); ++memory) {
       const double before = static_cast<double>(used_before[memory]);
       const double share = (static_cast<double>(options_.target_bytes[memory]) - before) / left;
       const double taken = static_cast<double>(arrangement_.used()[memory]) - before;
       const double room = static_cast<double>(std::max<int64_t>(1, goal_.limit_bytes[memory]));
-      const double even = room * step / piece_.num_tasks;
+      const double even = room * step / module_.num_tasks;
       price_[memory] *=
           std::exp(std::clamp(kPriceGain * (taken - share) / even, -kMostGain, kMostGain));
       price_[memory] = std::min(price_[memory], kMostPrice * time / room);
@@ -85,7 +85,7 @@ class Annealer {
     for (size_t memory = 0; memory < price_.size(); ++memory) {
       price += price_[memory] * static_cast<double>(arrangement_.used()[memory]);
     }
-    return piece_.num_tasks == 0 ? price : price + goal_.exit_ns[arrangement_.device().back()];
+    return module_.num_tasks == 0 ? price : price + goal_.exit_ns[arrangement_.device().back()];
   }
 
   /*! \brief Makes moves while it gets colder; calls `keep` at each new best. */
@@ -93,7 +93,7 @@ class Annealer {
   void Cool(double first, int64_t evaluations, const std::atomic<bool>& stop, Keep keep) {
     const double ratio = kLastHeat / options_.first_heat;
     double temperature = first;
-    PieceValue best = value_;
+    ModuleValue best = value_;
     for (int64_t step = 0; step < evaluations; ++step) {
       if (step % kStopInterval == 0) {
         if (stop.load(std::memory_order_relaxed)) break;
@@ -115,34 +115,34 @@ class Annealer {
   }
 
   /*!
-   * \brief Anneals one stretch of the order after the other, each for its share of the moves.
+   * \brief Anneals one segment of the order after the other, each for its share of the moves.
    *
    * Memory is spread over them by prices: else the first ones would take all there is.
    */
-  void AnnealStretches(const std::atomic<bool>& stop) {
-    const int count = piece_.num_tasks;
+  void AnnealSegments(const std::atomic<bool>& stop) {
+    const int count = module_.num_tasks;
     const int spacing = evaluator_.spacing();
-    Tails tails(problem_, piece_, arrangement_);
+    Tails tails(problem_, module_, arrangement_);
     evaluator_.FindTails(tails);
     price_ = options_.price;
     Horizon horizon;
     int replaced = 0;  // From here on the evaluator does not know what was kept.
     int first = 0;
     // Where they meet differs each time.
-    int last = options_.stretch / 2 + random_.Below(options_.stretch);
+    int last = options_.segment / 2 + random_.Below(options_.segment);
     while (first < count && !stop.load(std::memory_order_relaxed)) {
-      if (last > count - options_.stretch / 2) last = count;
+      if (last > count - options_.segment / 2) last = count;
       const int behind = (last / spacing + 1 + kLookAhead) * spacing;
       const bool is_to_end = behind >= count;
       if (!is_to_end) horizon = tails.At(behind);
       evaluator_.Look(replaced, is_to_end ? nullptr : &horizon);
       Value();
       const std::vector<int64_t> used_before = arrangement_.used();
-      AnnealStretch(first, last, stop);
+      AnnealSegment(first, last, stop);
       AdjustPrices(used_before, first, last);
       replaced = first;
       first = last;
-      last += options_.stretch;
+      last += options_.segment;
     }
     evaluator_.Look(replaced, nullptr);
     outcome_.price = std::exchange(price_, goal_.price);
@@ -151,7 +151,7 @@ class Annealer {
   }
 
   /*! \brief Anneals the tasks at positions [first, last) of the order; keeps the best. */
-  void AnnealStretch(int first, int last, const std::atomic<bool>& stop) {
+  void AnnealSegment(int first, int last, const std::atomic<bool>& stop) {
     Layout best;
     const auto keep = [&] {
       const auto& order = arrangement_.order();
@@ -161,16 +161,16 @@ class Annealer {
     };
     keep();
     moves_.StayWithin(first, last);
-    const double part = static_cast<double>(last - first) / piece_.num_tasks;
+    const double part = static_cast<double>(last - first) / module_.num_tasks;
     const double time = std::max(1.0, static_cast<double>(evaluator_.makespan_ns()) * part);
-    const int64_t evaluations = options_.max_evaluations * (last - first) / piece_.num_tasks;
+    const int64_t evaluations = options_.max_evaluations * (last - first) / module_.num_tasks;
     Cool(options_.first_heat * time, evaluations, stop, keep);
     arrangement_.Replace(first, best.order, best.device);
   }
 
   /*! \brief Takes the value of what the evaluator keeps. */
   void Value() {
-    value_ = {Violation() + evaluator_.num_unreachable() * kUnreachablePenalty,
+    value_ = {Violation() + evaluator_.num_unreachable() * model::kUnreachablePenalty,
               static_cast<double>(evaluator_.makespan_ns()) + Price()};
   }
 
@@ -180,19 +180,19 @@ class Annealer {
     const double price = Price();
     // Drawing the limit first lets the evaluation stop as soon as it is exceeded.
     const double limit = value_.cost - temperature * std::log(random_.Unit());
-    const int64_t over = value_.violation % kUnreachablePenalty;
+    const int64_t over = value_.violation % model::kUnreachablePenalty;
     if (violation > over || price > limit) return false;
-    const bool is_relief = violation < over || value_.violation >= kUnreachablePenalty;
+    const bool is_relief = violation < over || value_.violation >= model::kUnreachablePenalty;
     const int64_t limit_ns =
-        is_relief ? kNever : static_cast<int64_t>(std::min(limit - price, kMostLimit));
+        is_relief ? list::kNever : static_cast<int64_t>(std::min(limit - price, kMostLimit));
     const int64_t time = evaluator_.Try(limit_ns);
     // Of what is unreachable the last evaluation tells.
-    if (time == kNever) {
+    if (time == list::kNever) {
       evaluator_.Reject();
       return false;
     }
-    const PieceValue trial{violation + evaluator_.trial_unreachable() * kUnreachablePenalty,
-                           static_cast<double>(time) + price};
+    const ModuleValue trial{violation + evaluator_.trial_unreachable() * model::kUnreachablePenalty,
+                            static_cast<double>(time) + price};
     if (trial.violation > value_.violation ||
         (trial.violation == value_.violation && trial.cost > limit)) {
       evaluator_.Reject();
@@ -210,25 +210,25 @@ class Annealer {
     outcome_.time_ns = evaluator_.makespan_ns();
   }
 
-  const Problem& problem_;
-  const Piece& piece_;
-  const PieceGoal& goal_;
+  const model::Problem& problem_;
+  const decompose::Module& module_;
+  const ModuleGoal& goal_;
   const AnnealOptions& options_;
-  std::vector<double> price_;  // [num_memories], ns per byte; of the goal, but for stretches
+  std::vector<double> price_;  // [num_memories], ns per byte; of the goal, but for segments
   Random random_;
   Arrangement arrangement_;
-  PieceEvaluator evaluator_;
+  ModuleEvaluator evaluator_;
   Moves moves_;
-  PieceValue value_;
+  ModuleValue value_;
   AnnealOutcome outcome_;
 };
 
 }  // namespace
 
-AnnealOutcome Anneal(const Problem& problem, const Piece& piece, const Branches& branches,
-                     const Layout& start, const PieceGoal& goal, const AnnealOptions& options,
-                     const std::atomic<bool>& stop) {
-  return Annealer(problem, piece, branches, goal, options).Run(start, stop);
+AnnealOutcome Anneal(const model::Problem& problem, const decompose::Module& module,
+                     const Branches& branches, const Layout& start, const ModuleGoal& goal,
+                     const AnnealOptions& options, const std::atomic<bool>& stop) {
+  return Annealer(problem, module, branches, goal, options).Run(start, stop);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

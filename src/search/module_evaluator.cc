@@ -4,65 +4,65 @@
 
 #include "list/settle.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
 constexpr int kMinSpacing = 8;
 constexpr int kMaxSpacing = 64;
 constexpr int kCheckpoints = 48;          // aimed at, within the limits of the spacing
-constexpr int kMinTasksToConverge = 256;  // in smaller pieces a change reaches the end anyway
+constexpr int kMinTasksToConverge = 256;  // in smaller modules a change reaches the end anyway
 
 }  // namespace
 
-PieceEvaluator::PieceEvaluator(const Problem& problem, const Piece& piece,
-                               const Arrangement& arrangement)
+ModuleEvaluator::ModuleEvaluator(const model::Problem& problem, const decompose::Module& module,
+                                 const Arrangement& arrangement)
     : problem_(problem),
-      piece_(piece),
+      module_(module),
       arrangement_(arrangement),
-      spacing_(std::clamp(piece.num_tasks / kCheckpoints, kMinSpacing, kMaxSpacing)),
-      may_converge_(piece.num_tasks >= kMinTasksToConverge),
-      finish_ns_(piece.num_tasks, 0),
-      arrivals_(static_cast<size_t>(piece.num_tensors) * piece.num_memories),
+      spacing_(std::clamp(module.num_tasks / kCheckpoints, kMinSpacing, kMaxSpacing)),
+      may_converge_(module.num_tasks >= kMinTasksToConverge),
+      finish_ns_(module.num_tasks, 0),
+      arrivals_(static_cast<size_t>(module.num_tensors) * module.num_memories),
       unit_free_ns_(problem.num_units, 0),
       load_ns_(problem.num_units, 0),
-      lanes_(problem.num_resources - problem.num_units) {
-  const size_t count = static_cast<size_t>((piece.num_tasks + spacing_ - 1) / spacing_);
+      tables_(problem.num_resources - problem.num_units) {
+  const size_t count = static_cast<size_t>((module.num_tasks + spacing_ - 1) / spacing_);
   checkpoints_.resize(count);
   trial_checkpoints_.resize(count);
-  block_makespan_.assign(count, 0);
-  trial_blocks_.assign(count, 0);
+  segment_makespan_.assign(count, 0);
+  trial_segments_.assign(count, 0);
   suffix_makespan_.assign(count + 1, 0);
-  suffix_ready_.assign(count + 1, kNever);
+  suffix_ready_.assign(count + 1, list::kNever);
   for (Checkpoint& checkpoint : checkpoints_) Save(checkpoint);
   for (Checkpoint& checkpoint : trial_checkpoints_) Save(checkpoint);
 }
 
-int64_t PieceEvaluator::Evaluate() {
+int64_t ModuleEvaluator::Evaluate() {
   horizon_ = nullptr;
   std::fill(arrivals_.begin(), arrivals_.end(), Arrival());
   made_.clear();
   std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
   std::fill(load_ns_.begin(), load_ns_.end(), 0);
-  for (Lane& lane : lanes_) lane.Clear();
+  for (list::BoundedReservationTable& lane : tables_) lane.Clear();
   trial_makespan_ns_ = 0;
   trial_unreachable_ = 0;
   trial_made_.clear();
   if (!checkpoints_.empty()) Save(checkpoints_[0]);
-  limit_ns_ = kNever;
+  limit_ns_ = list::kNever;
   Replay(0, Mode::kAll);
   KeepReplay();
   return makespan_ns_;
 }
 
-int64_t PieceEvaluator::Try(int64_t limit_ns) {
+int64_t ModuleEvaluator::Try(int64_t limit_ns) {
   const int first = arrangement_.first_changed();
-  if (first >= piece_.num_tasks) {  // Nothing changed.
-    begin_ = piece_.num_tasks;
+  if (first >= module_.num_tasks) {  // Nothing changed.
+    begin_ = module_.num_tasks;
     end_checkpoint_ = static_cast<int>(checkpoints_.size());
     trial_makespan_ns_ = makespan_ns_;
     trial_unreachable_ = num_unreachable_;
-    return makespan_ns_ <= limit_ns ? makespan_ns_ : kNever;
+    return makespan_ns_ <= limit_ns ? makespan_ns_ : list::kNever;
   }
   const int index = first / spacing_;
   limit_ns_ = limit_ns;
@@ -70,21 +70,21 @@ int64_t PieceEvaluator::Try(int64_t limit_ns) {
   return Replay(index * spacing_, Mode::kTrial);
 }
 
-int64_t PieceEvaluator::Replay(int begin, Mode mode) {
+int64_t ModuleEvaluator::Replay(int begin, Mode mode) {
   ++evaluation_;
   begin_ = begin;
   dirty_until_ = -1;
   trial_made_.clear();
   finish_undo_.clear();
   arrival_undo_.clear();
-  trial_block_ns_ = 0;
-  const int count = piece_.num_tasks;
-  if (IsLate()) return kNever;
+  trial_segment_ns_ = 0;
+  const int count = module_.num_tasks;
+  if (IsLate()) return list::kNever;
   int index = begin / spacing_;
   for (int position = begin; position < count; ++position) {
     if (position == (index + 1) * spacing_) {
-      trial_blocks_[index] = trial_block_ns_;
-      trial_block_ns_ = 0;
+      trial_segments_[index] = trial_segment_ns_;
+      trial_segment_ns_ = 0;
       ++index;
       if (IsEnd(index, position, mode)) {
         end_checkpoint_ = index;
@@ -94,20 +94,20 @@ int64_t PieceEvaluator::Replay(int begin, Mode mode) {
           trial_makespan_ns_ = std::max(trial_makespan_ns_, suffix_makespan_[index]);
           trial_unreachable_ += num_unreachable_ - checkpoints_[index].num_unreachable;
         }
-        return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : kNever;
+        return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : list::kNever;
       }
       if (mode != Mode::kTrial) Save(trial_checkpoints_[index]);
     }
-    if (!RunTask(arrangement_.order()[position], position)) return kNever;
+    if (!RunTask(arrangement_.order()[position], position)) return list::kNever;
   }
   end_checkpoint_ = static_cast<int>(checkpoints_.size());
   CopyOutputs();
-  if (count > 0) trial_blocks_[index] = trial_block_ns_;
-  return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : kNever;
+  if (count > 0) trial_segments_[index] = trial_segment_ns_;
+  return trial_makespan_ns_ <= limit_ns_ ? trial_makespan_ns_ : list::kNever;
 }
 
 /*! \brief Whether a replay need not go on from a checkpoint. */
-bool PieceEvaluator::IsEnd(int index, int position, Mode mode) const {
+bool ModuleEvaluator::IsEnd(int index, int position, Mode mode) const {
   if (mode == Mode::kAll) return false;
   if (horizon_ != nullptr) return position == horizon_->position;
   if (mode == Mode::kAgain) return index == end_checkpoint_;
@@ -115,7 +115,7 @@ bool PieceEvaluator::IsEnd(int index, int position, Mode mode) const {
          HasConverged(index);
 }
 
-bool PieceEvaluator::IsLate() const {
+bool ModuleEvaluator::IsLate() const {
   for (size_t unit = 0; unit < unit_free_ns_.size(); ++unit) {
     if (unit_free_ns_[unit] + arrangement_.load_ns()[unit] - load_ns_[unit] > limit_ns_)
       return true;
@@ -124,17 +124,17 @@ bool PieceEvaluator::IsLate() const {
 }
 
 /*! \brief Runs the next task of the order; false if the limit cannot be kept any more. */
-bool PieceEvaluator::RunTask(int task, int position) {
+bool ModuleEvaluator::RunTask(int task, int position) {
   ++num_steps_;
   const int device = arrangement_.device()[task];
   const int memory = problem_.device_memory[device];
   int64_t start = 0;
-  for (int tensor : piece_.reads[task]) start = std::max(start, Arrive(tensor, memory, position));
+  for (int tensor : module_.reads[task]) start = std::max(start, Arrive(tensor, memory, position));
   const auto units = problem_.device_units[device];
   for (int unit : units) start = std::max(start, unit_free_ns_[unit]);
-  const int64_t run = piece_.Run(task, device);
+  const int64_t run = module_.Run(task, device);
   const int64_t finish = start + run;
-  bool is_late = finish > limit_ns_ - piece_.tail_ns[task];
+  bool is_late = finish > limit_ns_ - module_.tail_ns[task];
   for (int unit : units) {
     unit_free_ns_[unit] = finish;
     load_ns_[unit] += run;
@@ -144,17 +144,17 @@ bool PieceEvaluator::RunTask(int task, int position) {
     finish_undo_.emplace_back(task, finish_ns_[task]);
     finish_ns_[task] = finish;
     if (may_converge_ && horizon_ == nullptr) {
-      for (int tensor : piece_.makes[task]) NoteChange(tensor, -1);
+      for (int tensor : module_.makes[task]) NoteChange(tensor, -1);
     }
   }
-  trial_block_ns_ = std::max(trial_block_ns_, finish);
+  trial_segment_ns_ = std::max(trial_segment_ns_, finish);
   trial_makespan_ns_ = std::max(trial_makespan_ns_, finish);
   return !is_late;
 }
 
-int64_t PieceEvaluator::Arrive(int tensor, int memory, int position) {
+int64_t ModuleEvaluator::Arrive(int tensor, int memory, int position) {
   const int home = arrangement_.Home(tensor);
-  const int producer = piece_.producer[tensor];
+  const int producer = module_.producer[tensor];
   const int64_t made = producer < 0 ? 0 : finish_ns_[producer];
   if (home < 0 || home == memory) return made;
   const size_t slot = Slot(tensor, memory);
@@ -168,11 +168,11 @@ int64_t PieceEvaluator::Arrive(int tensor, int memory, int position) {
   return time;
 }
 
-int64_t PieceEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready) {
+int64_t ModuleEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready) {
   // Those that cannot be made too: Accept must forget that they were counted.
   trial_made_.push_back({slot, ready});
-  const int64_t duration = piece_.Transfer(tensor, src, dst);
-  if (duration == kImpossible) {
+  const int64_t duration = module_.Transfer(tensor, src, dst);
+  if (duration == model::kImpossible) {
     ++trial_unreachable_;
     return ready;
   }
@@ -181,9 +181,9 @@ int64_t PieceEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int6
   for (int resource : resources) {
     if (resource < problem_.num_units) start = std::max(start, unit_free_ns_[resource]);
   }
-  start = SettleStart(start, [&](int64_t next) {
+  start = list::SettleStart(start, [&](int64_t next) {
     for (int resource : resources) {
-      if (resource >= problem_.num_units) next = LaneOf(resource).EarliestFit(next, duration);
+      if (resource >= problem_.num_units) next = TableOf(resource).EarliestFit(next, duration);
     }
     return next;
   });
@@ -192,84 +192,84 @@ int64_t PieceEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int6
     if (resource < problem_.num_units) {
       unit_free_ns_[resource] = finish;
     } else {
-      LaneOf(resource).Reserve(start, finish);
+      TableOf(resource).Reserve(start, finish);
     }
   }
   if (record_ != nullptr) record_->push_back({tensor, src, dst, start, finish});
-  trial_block_ns_ = std::max(trial_block_ns_, finish);
+  trial_segment_ns_ = std::max(trial_segment_ns_, finish);
   trial_makespan_ns_ = std::max(trial_makespan_ns_, finish);
   return finish;
 }
 
-void PieceEvaluator::CopyOutputs() {
-  if (piece_.host_outputs.empty()) return;
-  std::vector<int> waiting = piece_.host_outputs;
+void ModuleEvaluator::CopyOutputs() {
+  if (module_.host_outputs.empty()) return;
+  std::vector<int> waiting = module_.host_outputs;
   std::sort(waiting.begin(), waiting.end(), [this](int left, int right) {
-    const int64_t made_left = finish_ns_[piece_.producer[left]];
-    const int64_t made_right = finish_ns_[piece_.producer[right]];
+    const int64_t made_left = finish_ns_[module_.producer[left]];
+    const int64_t made_right = finish_ns_[module_.producer[right]];
     return made_left != made_right ? made_left < made_right : left < right;
   });
-  for (int tensor : waiting) Arrive(tensor, problem_.host, piece_.num_tasks);
+  for (int tensor : waiting) Arrive(tensor, problem_.host, module_.num_tasks);
 }
 
-void PieceEvaluator::Save(Checkpoint& checkpoint) const {
+void ModuleEvaluator::Save(Checkpoint& checkpoint) const {
   checkpoint.unit_free_ns = unit_free_ns_;
   checkpoint.load_ns = load_ns_;
-  checkpoint.lanes = lanes_;
+  checkpoint.tables = tables_;
   checkpoint.makespan_ns = trial_makespan_ns_;
   checkpoint.num_unreachable = trial_unreachable_;
   checkpoint.num_made = trial_made_.size();
 }
 
-void PieceEvaluator::Restore(const Checkpoint& checkpoint) {
+void ModuleEvaluator::Restore(const Checkpoint& checkpoint) {
   unit_free_ns_ = checkpoint.unit_free_ns;
   load_ns_ = checkpoint.load_ns;
-  lanes_ = checkpoint.lanes;
+  tables_ = checkpoint.tables;
   trial_makespan_ns_ = checkpoint.makespan_ns;
   trial_unreachable_ = checkpoint.num_unreachable;
 }
 
-bool PieceEvaluator::HasConverged(int index) const {
+bool ModuleEvaluator::HasConverged(int index) const {
   const Checkpoint& kept = checkpoints_[index];
   if (unit_free_ns_ != kept.unit_free_ns) return false;
-  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (!lanes_[lane].IsSameFrom(kept.lanes[lane], suffix_ready_[index])) return false;
+  for (size_t lane = 0; lane < tables_.size(); ++lane) {
+    if (!tables_[lane].IsSameFrom(kept.tables[lane], suffix_ready_[index])) return false;
   }
   return true;
 }
 
-void PieceEvaluator::NoteChange(int tensor, int memory) {
-  for (int reader : piece_.readers[tensor]) {
+void ModuleEvaluator::NoteChange(int tensor, int memory) {
+  for (int reader : module_.readers[tensor]) {
     const int place = arrangement_.device()[reader];
     if (memory < 0 || problem_.device_memory[place] == memory) {
       dirty_until_ = std::max(dirty_until_, arrangement_.position()[reader]);
     }
   }
-  if (memory < 0 && !piece_.host_outputs.empty() &&
-      std::find(piece_.host_outputs.begin(), piece_.host_outputs.end(), tensor) !=
-          piece_.host_outputs.end()) {
-    dirty_until_ = piece_.num_tasks;
+  if (memory < 0 && !module_.host_outputs.empty() &&
+      std::find(module_.host_outputs.begin(), module_.host_outputs.end(), tensor) !=
+          module_.host_outputs.end()) {
+    dirty_until_ = module_.num_tasks;
   }
 }
 
-void PieceEvaluator::Accept() {
-  if (begin_ < piece_.num_tasks) {
+void ModuleEvaluator::Accept() {
+  if (begin_ < module_.num_tasks) {
     // Few trials are accepted: only they pay for saving checkpoints, by replaying once more.
-    limit_ns_ = kNever;
+    limit_ns_ = list::kNever;
     Restore(checkpoints_[begin_ / spacing_]);
     Replay(begin_, Mode::kAgain);
   }
   KeepReplay();
 }
 
-void PieceEvaluator::KeepReplay() {
+void ModuleEvaluator::KeepReplay() {
   const int64_t more_unreachable = trial_unreachable_ - num_unreachable_;
   makespan_ns_ = trial_makespan_ns_;
   num_unreachable_ = trial_unreachable_;
   // A Reject after a Try of no change must not take these back.
   finish_undo_.clear();
   arrival_undo_.clear();
-  if (begin_ >= piece_.num_tasks) return;
+  if (begin_ >= module_.num_tasks) return;
   const int first = begin_ / spacing_;
   const size_t kept_count = checkpoints_.size();
   const size_t made_begin = checkpoints_[first].num_made;
@@ -280,7 +280,7 @@ void PieceEvaluator::KeepReplay() {
     checkpoints_[index].num_made += made_begin;
   }
   for (int index = first; index < end_checkpoint_; ++index) {
-    block_makespan_[index] = trial_blocks_[index];
+    segment_makespan_[index] = trial_segments_[index];
   }
   const int64_t grown =
       static_cast<int64_t>(trial_made_.size()) - static_cast<int64_t>(made_end - made_begin);
@@ -303,7 +303,7 @@ void PieceEvaluator::KeepReplay() {
 }
 
 /*! \brief Puts the copies of the replay in place of those in [made_begin, made_end). */
-void PieceEvaluator::KeepCopies(size_t made_begin, size_t made_end) {
+void ModuleEvaluator::KeepCopies(size_t made_begin, size_t made_end) {
   // Those that are no longer made are not there any more.
   for (size_t index = made_begin; index < made_end; ++index) {
     Arrival& arrival = arrivals_[made_[index].slot];
@@ -314,12 +314,12 @@ void PieceEvaluator::KeepCopies(size_t made_begin, size_t made_end) {
   made_.insert(made_.erase(from, to), trial_made_.begin(), trial_made_.end());
 }
 
-void PieceEvaluator::KeepSuffixes() {
+void ModuleEvaluator::KeepSuffixes() {
   const size_t count = checkpoints_.size();
   size_t copy = made_.size();
-  int64_t ready = kNever;
+  int64_t ready = list::kNever;
   for (size_t index = count; index-- > 0;) {
-    suffix_makespan_[index] = std::max(suffix_makespan_[index + 1], block_makespan_[index]);
+    suffix_makespan_[index] = std::max(suffix_makespan_[index + 1], segment_makespan_[index]);
     for (; copy > checkpoints_[index].num_made; --copy) {
       ready = std::min(ready, made_[copy - 1].ready_ns);
     }
@@ -328,11 +328,11 @@ void PieceEvaluator::KeepSuffixes() {
   int64_t prefix = 0;
   for (size_t index = 0; index < count; ++index) {
     checkpoints_[index].makespan_ns = prefix;
-    prefix = std::max(prefix, block_makespan_[index]);
+    prefix = std::max(prefix, segment_makespan_[index]);
   }
 }
 
-void PieceEvaluator::Reject() {
+void ModuleEvaluator::Reject() {
   for (size_t index = finish_undo_.size(); index-- > 0;) {
     finish_ns_[finish_undo_[index].first] = finish_undo_[index].second;
   }
@@ -343,12 +343,12 @@ void PieceEvaluator::Reject() {
   arrival_undo_.clear();
 }
 
-std::vector<ScheduledCopy> PieceEvaluator::Copies() {
-  std::vector<ScheduledCopy> copies;
+std::vector<model::ScheduledCopy> ModuleEvaluator::Copies() {
+  std::vector<model::ScheduledCopy> copies;
   record_ = &copies;
   Evaluate();
   record_ = nullptr;
   return copies;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

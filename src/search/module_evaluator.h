@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
-#include "list/bounded_reservation_table.h"
 #include "list/evaluate.h"
+#include "list/reservation_table.h"
 #include "model/native_plan.h"
 #include "search/arrangement.h"
 #include "search/horizon.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*!
  * \brief Times of an arrangement, evaluated again only where a change has an effect.
@@ -23,9 +23,10 @@ namespace heteroplace {
  * makespan is sure to exceed a limit: by the shortest path behind a task, or by the run times of
  * the tasks that are still to come on a unit. Not thread-safe; does not allocate after warming up.
  */
-class PieceEvaluator {
+class ModuleEvaluator {
  public:
-  PieceEvaluator(const Problem& problem, const Piece& piece, const Arrangement& arrangement);
+  ModuleEvaluator(const model::Problem& problem, const decompose::Module& module,
+                  const Arrangement& arrangement);
 
   /*! \brief Evaluates the whole arrangement and keeps the result. */
   int64_t Evaluate();
@@ -62,7 +63,7 @@ class PieceEvaluator {
   /*! \brief Finish of a task in the result that is kept. */
   int64_t finish_ns(int task) const { return finish_ns_[task]; }
   /*! \brief The copies of an evaluation from scratch, with local tensor ids. */
-  std::vector<ScheduledCopy> Copies();
+  std::vector<model::ScheduledCopy> Copies();
   /*! \brief Longest times behind everything that is kept, from an evaluation from scratch. */
   void FindTails(Tails& tails);
   /*! \brief Tasks evaluated so far. */
@@ -78,7 +79,7 @@ class PieceEvaluator {
   struct Checkpoint {
     std::vector<int64_t> unit_free_ns;
     std::vector<int64_t> load_ns;  // [num_units], of the tasks before
-    std::vector<Lane> lanes;
+    std::vector<list::BoundedReservationTable> tables;
     int64_t makespan_ns = 0;      // of the tasks before
     size_t num_made = 0;          // copies before
     int64_t num_unreachable = 0;  // before
@@ -96,9 +97,11 @@ class PieceEvaluator {
   bool IsLate() const;
   void KeepReplay();
   /*! \brief Busy time of a resource that is no unit. */
-  Lane& LaneOf(int resource) { return lanes_[static_cast<size_t>(resource - problem_.num_units)]; }
+  list::BoundedReservationTable& TableOf(int resource) {
+    return tables_[static_cast<size_t>(resource - problem_.num_units)];
+  }
   size_t Slot(int tensor, int memory) const {
-    return static_cast<size_t>(tensor) * piece_.num_memories + static_cast<size_t>(memory);
+    return static_cast<size_t>(tensor) * module_.num_memories + static_cast<size_t>(memory);
   }
   int64_t Arrive(int tensor, int memory, int position);
   int64_t MakeCopy(int tensor, size_t slot, int src, int dst, int64_t ready);
@@ -112,8 +115,8 @@ class PieceEvaluator {
   void KeepCopies(size_t made_begin, size_t made_end);
   void KeepSuffixes();
 
-  const Problem& problem_;
-  const Piece& piece_;
+  const model::Problem& problem_;
+  const decompose::Module& module_;
   const Arrangement& arrangement_;
   int spacing_;        // tasks between checkpoints
   bool may_converge_;  // worth looking for
@@ -122,32 +125,32 @@ class PieceEvaluator {
   std::vector<int64_t> finish_ns_;  // [num_tasks]
   std::vector<Arrival> arrivals_;   // [num_tensors][num_memories]
   // Kept.
-  std::vector<Checkpoint> checkpoints_;   // every spacing_ positions
-  std::vector<MadeCopy> made_;            // copies in order of making
-  std::vector<int64_t> suffix_makespan_;  // [num_checkpoints], of the tasks from there on
-  std::vector<int64_t> suffix_ready_;     // [num_checkpoints], earliest of copies from there on
-  std::vector<int64_t> block_makespan_;   // [num_checkpoints], of the tasks up to the next one
+  std::vector<Checkpoint> checkpoints_;    // every spacing_ positions
+  std::vector<MadeCopy> made_;             // copies in order of making
+  std::vector<int64_t> suffix_makespan_;   // [num_checkpoints], of the tasks from there on
+  std::vector<int64_t> suffix_ready_;      // [num_checkpoints], earliest of copies from there on
+  std::vector<int64_t> segment_makespan_;  // [num_checkpoints], of the tasks up to the next one
   int64_t makespan_ns_ = 0;
   int64_t num_unreachable_ = 0;
   // The replay under way.
-  std::vector<int64_t> unit_free_ns_;  // [num_units]
-  std::vector<int64_t> load_ns_;       // [num_units], of the tasks so far
-  std::vector<Lane> lanes_;            // [num_resources - num_units]
+  std::vector<int64_t> unit_free_ns_;                  // [num_units]
+  std::vector<int64_t> load_ns_;                       // [num_units], of the tasks so far
+  std::vector<list::BoundedReservationTable> tables_;  // [num_resources - num_units]
   std::vector<Checkpoint> trial_checkpoints_;
-  std::vector<int64_t> trial_blocks_;
+  std::vector<int64_t> trial_segments_;
   std::vector<MadeCopy> trial_made_;
-  std::vector<ScheduledCopy>* record_ = nullptr;
+  std::vector<model::ScheduledCopy>* record_ = nullptr;
   std::vector<std::pair<int, int64_t>> finish_undo_;
   std::vector<std::pair<size_t, Arrival>> arrival_undo_;
-  int64_t limit_ns_ = kNever;  // of the replay
+  int64_t limit_ns_ = list::kNever;  // of the replay
   int evaluation_ = 0;
   int begin_ = 0;           // position that the replay starts at
   int end_checkpoint_ = 0;  // where it met the kept state again, or the number of checkpoints
   int dirty_until_ = -1;    // last position that reads a changed time
   int64_t trial_makespan_ns_ = 0;
-  int64_t trial_block_ns_ = 0;
+  int64_t trial_segment_ns_ = 0;
   int64_t trial_unreachable_ = 0;
   int64_t num_steps_ = 0;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

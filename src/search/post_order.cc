@@ -2,9 +2,9 @@
 
 #include <utility>
 
-namespace heteroplace {
+namespace heteroplace::search {
 
-std::vector<int> PostOrder(const Problem& problem) {
+std::vector<int> PostOrder(const model::Problem& problem) {
   std::vector<int> order;
   std::vector<uint8_t> is_taken(problem.num_tasks, 0);
   std::vector<std::pair<int, size_t>> path;  // (task, producers done)
@@ -29,4 +29,4 @@ std::vector<int> PostOrder(const Problem& problem) {
   return order;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

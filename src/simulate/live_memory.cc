@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace heteroplace {
+namespace heteroplace::simulate {
 
 namespace {
 
@@ -18,7 +18,7 @@ std::vector<int> SortByTime(const std::vector<int64_t>& times) {
 
 }  // namespace
 
-LiveMemory::LiveMemory(const Problem& problem, int num_items, size_t num_steps)
+LiveMemory::LiveMemory(const model::Problem& problem, int num_items, size_t num_steps)
     : problem_(problem),
       base_bytes_(problem.num_memories, 0),
       begin_bytes_(num_steps, 0),
@@ -36,29 +36,29 @@ void LiveMemory::AddWeights(int task, int device) {
   base_bytes_[problem_.device_memory[device]] += problem_.weight_bytes[task];
 }
 
-bool LiveMemory::IsKept(int tensor, int memory, StepKind maker) const {
+bool LiveMemory::IsKept(int tensor, int memory, model::StepKind maker) const {
   if (problem_.is_output[tensor] == 0) return false;
-  return problem_.host < 0 ? maker == StepKind::kRun : memory == problem_.host;
+  return problem_.host < 0 ? maker == model::StepKind::kRun : memory == problem_.host;
 }
 
-void LiveMemory::FindPeaks(const Steps& steps, Times& times) const {
+void LiveMemory::FindPeaks(const model::Steps& steps, Times& times) const {
   std::vector<int64_t> live = base_bytes_;
   times.peak_bytes = base_bytes_;
   times.peak_ns.assign(live.size(), 0);
   times.peak_step.assign(live.size(), -1);
   const std::vector<int> finishing = SortByTime(times.finish_ns);
   auto ended = finishing.begin();
-  const auto written = [&](const Step& step) {
-    return step.kind == StepKind::kRun ? problem_.device_memory[step.place] : step.place;
+  const auto written = [&](const model::Step& step) {
+    return step.kind == model::StepKind::kRun ? problem_.device_memory[step.dst] : step.dst;
   };
   for (int started : SortByTime(times.start_ns)) {
     const int64_t now = times.start_ns[started];
     // Ends come before starts of the same time: the intervals are half open.
     for (; ended != finishing.end() && times.finish_ns[*ended] <= now; ++ended) {
-      const Step& step = steps.list[*ended];
+      const model::Step& step = steps.list[*ended];
       const int memory = written(step);
       live[memory] -= end_written_bytes_[*ended];
-      live[step.kind == StepKind::kRun ? memory : step.src] -= end_read_bytes_[*ended];
+      live[step.kind == model::StepKind::kRun ? memory : step.src] -= end_read_bytes_[*ended];
     }
     const int memory = written(steps.list[started]);
     live[memory] += begin_bytes_[started];
@@ -70,4 +70,4 @@ void LiveMemory::FindPeaks(const Steps& steps, Times& times) const {
   }
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::simulate

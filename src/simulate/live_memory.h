@@ -6,7 +6,7 @@
 #include "model/problem.h"
 #include "simulate/simulator.h"
 
-namespace heteroplace {
+namespace heteroplace::simulate {
 
 /*!
  * \brief Bytes that are live in each memory while a plan runs.
@@ -21,7 +21,7 @@ namespace heteroplace {
  */
 class LiveMemory {
  public:
-  LiveMemory(const Problem& problem, int num_items, size_t num_steps);
+  LiveMemory(const model::Problem& problem, int num_items, size_t num_steps);
 
   /*! \brief Charges weights for the whole run. */
   void AddWeights(int task, int device);
@@ -32,16 +32,16 @@ class LiveMemory {
   /*! \brief Frees bytes at the finish of a step, in the memory where it reads. */
   void EndRead(int step, int64_t bytes) { end_read_bytes_[step] += bytes; }
   /*! \brief Whether a tensor that a run or a copy brings to a memory is live to the end. */
-  bool IsKept(int tensor, int memory, StepKind maker) const;
+  bool IsKept(int tensor, int memory, model::StepKind maker) const;
   /*! \brief Fills the peaks of `times` from its starts and finishes. */
-  void FindPeaks(const Steps& steps, Times& times) const;
+  void FindPeaks(const model::Steps& steps, Times& times) const;
 
  private:
-  const Problem& problem_;
+  const model::Problem& problem_;
   std::vector<int64_t> base_bytes_;         // [num_memories], live always
   std::vector<int64_t> begin_bytes_;        // [num_steps]
   std::vector<int64_t> end_written_bytes_;  // [num_steps]
   std::vector<int64_t> end_read_bytes_;     // [num_steps]
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::simulate

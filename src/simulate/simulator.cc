@@ -7,7 +7,7 @@
 #include "simulate/live_memory.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::simulate {
 
 namespace {
 
@@ -25,7 +25,7 @@ struct Presence {
 
 class Simulator {
  public:
-  Simulator(const Problem& problem, const Steps& steps)
+  Simulator(const model::Problem& problem, const model::Steps& steps)
       : problem_(problem),
         steps_(steps),
         use_(problem, steps.num_items),
@@ -51,9 +51,9 @@ class Simulator {
     times.start_ns.reserve(steps_.list.size());
     times.finish_ns.reserve(steps_.list.size());
     for (index_ = 0; index_ < count; ++index_) {
-      const Step& step = steps_.list[index_];
+      const model::Step& step = steps_.list[index_];
       Check(step);
-      const auto [start, finish] = step.kind == StepKind::kRun ? DoRun(step) : DoCopy(step);
+      const auto [start, finish] = step.kind == model::StepKind::kRun ? DoRun(step) : DoCopy(step);
       times.start_ns.push_back(start);
       times.finish_ns.push_back(finish);
       times.makespan_ns = std::max(times.makespan_ns, finish);
@@ -70,31 +70,31 @@ class Simulator {
   }
 
  private:
-  std::pair<int64_t, int64_t> DoRun(const Step& step) {
-    const int task = step.subject;
-    const int memory = problem_.device_memory[step.place];
+  std::pair<int64_t, int64_t> DoRun(const model::Step& step) {
+    const int task = step.id;
+    const int memory = problem_.device_memory[step.dst];
     const std::span<const int> items = steps_.ItemsOf(index_);
     const int num_items = static_cast<int>(items.size());
-    const int64_t run = problem_.BatchRun(task, step.place, num_items);
-    if (run == kImpossible) {
+    const int64_t run = problem_.BatchRun(task, step.dst, num_items);
+    if (run == model::kImpossible) {
       Fail("runs task " + std::to_string(task) +
            (num_items == 1 ? "" : " for a batch of " + std::to_string(num_items)) + " on device " +
-           std::to_string(step.place) + ", which cannot run it");
+           std::to_string(step.dst) + ", which cannot run it");
     }
     int64_t start = 0;
-    for (int unit : problem_.device_units[step.place]) start = std::max(start, free_ns_[unit]);
+    for (int unit : problem_.device_units[step.dst]) start = std::max(start, free_ns_[unit]);
     for (int tensor : problem_.task_reads[task]) {
       for (int item : items) start = std::max(start, Arrival(tensor, memory, item));
     }
     const int64_t finish = start + run;
-    for (int unit : problem_.device_units[step.place]) free_ns_[unit] = finish;
+    for (int unit : problem_.device_units[step.dst]) free_ns_[unit] = finish;
     for (int tensor : problem_.task_reads[task]) Read(tensor, memory, items, finish);
     for (int tensor : problem_.task_makes[task]) Bring(tensor, memory, items, start, finish);
     uint8_t& has_weights =
         has_weights_[static_cast<size_t>(task) * static_cast<size_t>(problem_.num_devices) +
-                     static_cast<size_t>(step.place)];
-    use_.AddBatch(task, step.place, num_items, has_weights != 0);
-    if (has_weights == 0) live_.AddWeights(task, step.place);
+                     static_cast<size_t>(step.dst)];
+    use_.AddBatch(task, step.dst, num_items, has_weights != 0);
+    if (has_weights == 0) live_.AddWeights(task, step.dst);
     has_weights = 1;
     if (finish > start) {
       live_.Begin(index_, problem_.workspace_bytes[task] * num_items);
@@ -103,24 +103,24 @@ class Simulator {
     return {start, finish};
   }
 
-  std::pair<int64_t, int64_t> DoCopy(const Step& step) {
+  std::pair<int64_t, int64_t> DoCopy(const model::Step& step) {
     const std::span<const int> links = steps_.links[index_];
     const std::span<const int> items = steps_.ItemsOf(index_);
     int64_t start = 0;
-    for (int item : items) start = std::max(start, Arrival(step.subject, step.src, item));
+    for (int item : items) start = std::max(start, Arrival(step.id, step.src, item));
     for (int link : links) {
       for (int resource : problem_.link_resources[link]) {
         start = std::max(start, free_ns_[resource]);
       }
     }
-    const int64_t bytes = problem_.tensor_bytes[step.subject] * static_cast<int64_t>(items.size());
+    const int64_t bytes = problem_.tensor_bytes[step.id] * static_cast<int64_t>(items.size());
     const int64_t finish = start + problem_.TransferNs(links, bytes);
     for (int link : links) {
       for (int resource : problem_.link_resources[link]) free_ns_[resource] = finish;
     }
-    Read(step.subject, step.src, items, finish);
-    Bring(step.subject, step.place, items, start, finish);
-    use_.AddCopy(step.subject, step.place, static_cast<int>(items.size()));
+    Read(step.id, step.src, items, finish);
+    Bring(step.id, step.dst, items, start, finish);
+    use_.AddCopy(step.id, step.dst, static_cast<int>(items.size()));
     return {start, finish};
   }
 
@@ -179,11 +179,11 @@ class Simulator {
     return time;
   }
 
-  void Check(const Step& step) const {
-    const bool is_run = step.kind == StepKind::kRun;
+  void Check(const model::Step& step) const {
+    const bool is_run = step.kind == model::StepKind::kRun;
     const auto is_id = [](int id, int count) { return id >= 0 && id < count; };
-    bool exists = is_id(step.subject, is_run ? problem_.num_tasks : problem_.num_tensors) &&
-                  is_id(step.place, is_run ? problem_.num_devices : problem_.num_memories) &&
+    bool exists = is_id(step.id, is_run ? problem_.num_tasks : problem_.num_tensors) &&
+                  is_id(step.dst, is_run ? problem_.num_devices : problem_.num_memories) &&
                   (is_run || is_id(step.src, problem_.num_memories));
     for (int link : steps_.links[index_]) {
       exists = exists && is_id(link, problem_.link_resources.num_rows());
@@ -198,9 +198,9 @@ class Simulator {
                 "step " + std::to_string(index_) + " " + what + "; check_plan lists all faults");
   }
 
-  const Problem& problem_;
-  const Steps& steps_;
-  MemoryUse use_;
+  const model::Problem& problem_;
+  const model::Steps& steps_;
+  model::MemoryUse use_;
   LiveMemory live_;
   std::vector<int64_t> free_ns_;      // [num_resources]
   std::vector<int64_t> row_;          // [num_tensors][num_memories], into presences_; kAbsent
@@ -211,7 +211,7 @@ class Simulator {
 
 }  // namespace
 
-Times Simulate(const Problem& problem, const Steps& steps) {
+Times Simulate(const model::Problem& problem, const model::Steps& steps) {
   if (steps.links.offsets.size() != steps.list.size() + 1 ||
       (steps.items.num_rows() != 0 && steps.items.offsets.size() != steps.list.size() + 1) ||
       steps.num_items < 1) {
@@ -220,4 +220,4 @@ Times Simulate(const Problem& problem, const Steps& steps) {
   return Simulator(problem, steps).Replay();
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::simulate

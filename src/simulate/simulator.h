@@ -1,37 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "model/problem.h"
+#include "model/steps.h"
 
-namespace heteroplace {
-
-/*! \brief What a step of a plan does. */
-enum class StepKind { kRun = 0, kCopy = 1 };
-
-/*! \brief A step of a plan. */
-struct Step {
-  StepKind kind;
-  int subject;  // task of a run, tensor of a copy
-  int place;    // device of a run, destination memory of a copy
-  int src;      // memory that a copy reads; -1 for a run
-};
-
-/*! \brief The ordered program of run and copy steps, with the links of each copy. */
-struct Steps {
-  std::vector<Step> list;  // [num_steps]
-  Csr links;               // [num_steps], empty for runs
-  Csr items;               // [num_steps], or no rows: every step is for item 0
-  int num_items = 1;       // of the plan
-
-  /*! \brief Items of a step: those of a run are one batch. */
-  std::span<const int> ItemsOf(int step) const {
-    static constexpr int kFirst[] = {0};
-    return items.num_rows() == 0 ? std::span<const int>(kFirst) : items[step];
-  }
-};
+namespace heteroplace::simulate {
 
 /*! \brief When each step starts and finishes, and what the memories hold. */
 struct Times {
@@ -52,6 +27,6 @@ struct Times {
  * brought to its memory, or if a device cannot run its task or batch.
  * Complexity: O(steps + items read and made), and two sorts of the steps for the live memory.
  */
-Times Simulate(const Problem& problem, const Steps& steps);
+Times Simulate(const model::Problem& problem, const model::Steps& steps);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::simulate

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <map>
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 namespace {
 
@@ -18,7 +18,7 @@ constexpr int kMaxRegion = 64;
 constexpr double kMissingPrice = 3.0;
 
 /*! \brief Bytes that a memory lacks as a part of its size. */
-double MissingPart(const Problem& problem, const Loads& loads, int memory) {
+double MissingPart(const model::Problem& problem, const Loads& loads, int memory) {
   const int64_t size = problem.memory_bytes[memory];
   const int64_t over = std::max<int64_t>(0, loads.used_bytes()[memory] - size);
   return static_cast<double>(over) / static_cast<double>(std::max<int64_t>(1, size));
@@ -26,7 +26,8 @@ double MissingPart(const Problem& problem, const Loads& loads, int memory) {
 
 }  // namespace
 
-ChainData::ChainData(const Problem& problem, const std::vector<std::vector<int>>& patterns)
+AnnealingData::AnnealingData(const model::Problem& problem,
+                             const std::vector<std::vector<int>>& patterns)
     : problem(problem), patterns(patterns) {
   std::map<std::vector<int64_t>, int> known;
   for (int task = 0; task < problem.num_tasks; ++task) {
@@ -42,7 +43,7 @@ ChainData::ChainData(const Problem& problem, const std::vector<std::vector<int>>
   }
 }
 
-Chain::Chain(const ChainData& data, std::vector<int> device, uint64_t seed)
+Annealer::Annealer(const AnnealingData& data, std::vector<int> device, uint64_t seed)
     : data_(data),
       problem_(data.problem),
       random_(seed),
@@ -54,19 +55,19 @@ Chain::Chain(const ChainData& data, std::vector<int> device, uint64_t seed)
   energy_ = Energy();
 }
 
-void Chain::SetPhase(int squarings, double temperature) {
+void Annealer::SetPhase(int squarings, double temperature) {
   squarings_ = squarings;
   temperature_ = temperature;
   energy_ = Energy();
 }
 
-void Chain::Restart(const std::vector<int>& device) {
+void Annealer::Restart(const std::vector<int>& device) {
   for (int task = 0; task < problem_.num_tasks; ++task) loads_.Move(task, device[task]);
   Note();
   energy_ = Energy();
 }
 
-double Chain::Promise() const {
+double Annealer::Promise() const {
   double missing = kUnreachablePrice * static_cast<double>(loads_.num_unreachable());
   for (int memory = 0; memory < problem_.num_memories; ++memory) {
     missing += MissingPart(problem_, loads_, memory);
@@ -75,7 +76,7 @@ double Chain::Promise() const {
          (1.0 + kMissingPrice * missing);
 }
 
-double Chain::Energy() const {
+double Annealer::Energy() const {
   double energy = 0;
   for (int64_t busy : loads_.busy_ns()) {
     double power = std::min(kHighestLoad, static_cast<double>(busy) * scale_);
@@ -88,7 +89,7 @@ double Chain::Energy() const {
   return energy + kUnreachablePrice * static_cast<double>(loads_.num_unreachable());
 }
 
-void Chain::Note() {
+void Annealer::Note() {
   const int64_t violation = Violation();
   const int64_t item_ns = loads_.ItemNs();
   if (std::pair(violation, item_ns) >= std::pair(best_violation_, best_ns_)) return;
@@ -99,7 +100,7 @@ void Chain::Note() {
   energy_ = Energy();
 }
 
-void Chain::Try(int64_t moves) {
+void Annealer::Try(int64_t moves) {
   if (problem_.num_tasks == 0) return;
   for (int64_t i = 0; i < moves; ++i) {
     MakeMove();
@@ -117,14 +118,14 @@ void Chain::Try(int64_t moves) {
   }
 }
 
-void Chain::MakeMove() {
+void Annealer::MakeMove() {
   const int kind = random_.Below(16);
   if (kind < 5) {
     MoveTask();
   } else if (kind < 8) {
     MoveRegion();
   } else if (kind < 10) {
-    MoveStretch();
+    MoveSegment();
   } else if (kind < 12) {
     CopyPattern();
   } else if (kind < 14) {
@@ -134,7 +135,7 @@ void Chain::MakeMove() {
   }
 }
 
-int Chain::BusyTask() {
+int Annealer::BusyTask() {
   const std::vector<int64_t>& busy = loads_.busy_ns();
   const auto last = busy.begin() + problem_.num_units;
   const int busiest = static_cast<int>(std::max_element(busy.begin(), last) - busy.begin());
@@ -147,14 +148,14 @@ int Chain::BusyTask() {
   return task;
 }
 
-int Chain::Length(int limit) {
+int Annealer::Length(int limit) {
   const double size = std::exp(random_.Unit() * std::log(static_cast<double>(limit) + 1.0));
   return std::clamp(static_cast<int>(size), 1, limit);
 }
 
-void Chain::Put(int task, int device) {
+void Annealer::Put(int task, int device) {
   const int before = loads_.device()[task];
-  if (before == device || problem_.Run(task, device) == kImpossible) return;
+  if (before == device || problem_.Run(task, device) == model::kImpossible) return;
   const int group = problem_.task_group[task];
   if (group < 0) {
     moved_.emplace_back(task, before);
@@ -167,12 +168,12 @@ void Chain::Put(int task, int device) {
   }
 }
 
-void Chain::Undo() {
+void Annealer::Undo() {
   for (size_t i = moved_.size(); i-- > 0;) loads_.Move(moved_[i].first, moved_[i].second);
   moved_.clear();
 }
 
-void Chain::MoveTask() {
+void Annealer::MoveTask() {
   const int task = BusyTask();
   const auto after = problem_.successors[task];
   const auto before = problem_.predecessors[task];
@@ -185,7 +186,7 @@ void Chain::MoveTask() {
   Put(task, device);
 }
 
-void Chain::MoveRegion() {
+void Annealer::MoveRegion() {
   const int first = BusyTask();
   const int from = loads_.device()[first];
   const int device = random_.Below(problem_.num_devices);
@@ -198,7 +199,8 @@ void Chain::MoveRegion() {
     for (const auto& list : {problem_.predecessors[task], problem_.successors[task]}) {
       for (int other : list) {
         if (region_.size() >= limit) break;
-        if (loads_.device()[other] != from || problem_.Run(other, device) == kImpossible) continue;
+        if (loads_.device()[other] != from || problem_.Run(other, device) == model::kImpossible)
+          continue;
         Put(other, device);
         region_.push_back(other);
       }
@@ -206,7 +208,7 @@ void Chain::MoveRegion() {
   }
 }
 
-void Chain::MoveStretch() {
+void Annealer::MoveSegment() {
   const int first = BusyTask();
   const int from = loads_.device()[first];
   const int device = random_.Below(problem_.num_devices);
@@ -216,7 +218,7 @@ void Chain::MoveStretch() {
   }
 }
 
-void Chain::CopyPattern() {
+void Annealer::CopyPattern() {
   if (data_.patterns.empty()) return;
   const auto& pattern = data_.patterns[random_.Below(static_cast<int>(data_.patterns.size()))];
   const int first = random_.Below(problem_.num_tasks);
@@ -224,7 +226,7 @@ void Chain::CopyPattern() {
   for (int task = first; task < end; ++task) Put(task, pattern[task]);
 }
 
-void Chain::CopyElsewhere() {
+void Annealer::CopyElsewhere() {
   const int first = BusyTask();
   const auto& equals = data_.kind_tasks[data_.kind[first]];
   const int model = equals[random_.Below(static_cast<int>(equals.size()))];
@@ -235,7 +237,7 @@ void Chain::CopyElsewhere() {
   }
 }
 
-void Chain::Exchange() {
+void Annealer::Exchange() {
   const int first = BusyTask();
   const int second = random_.Below(problem_.num_tasks);
   const int first_device = loads_.device()[first];
@@ -243,4 +245,4 @@ void Chain::Exchange() {
   Put(second, first_device);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -7,22 +7,23 @@
 #include "support/random.h"
 #include "throughput/loads.h"
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
-/*! \brief What all chains of one search read. */
-struct ChainData {
-  const Problem& problem;
+/*! \brief What all annealers of one search read. */
+struct AnnealingData {
+  const model::Problem& problem;
   const std::vector<std::vector<int>>& patterns;
   std::vector<int> kind;                     // [num_tasks], equal for equal tasks
   std::vector<std::vector<int>> kind_tasks;  // [kinds], ascending
 
-  ChainData(const Problem& problem, const std::vector<std::vector<int>>& patterns);
+  AnnealingData(const model::Problem& problem, const std::vector<std::vector<int>>& patterns);
 };
 
-/*! \brief One walk of the annealing. Not thread-safe; chains of one search share only ChainData. */
-class Chain {
+/*! \brief One walk of the annealing. Not thread-safe; annealers of one search share only
+ * AnnealingData. */
+class Annealer {
  public:
-  Chain(const ChainData& data, std::vector<int> device, uint64_t seed);
+  Annealer(const AnnealingData& data, std::vector<int> device, uint64_t seed);
 
   /*! \brief Sets the exponent to 2^squarings, and how readily worse energies are accepted. */
   void SetPhase(int squarings, double temperature);
@@ -55,13 +56,13 @@ class Chain {
   void MakeMove();
   void MoveTask();
   void MoveRegion();
-  void MoveStretch();
+  void MoveSegment();
   void CopyPattern();
   void CopyElsewhere();
   void Exchange();
 
-  const ChainData& data_;
-  const Problem& problem_;
+  const AnnealingData& data_;
+  const model::Problem& problem_;
   Random random_;
   Loads loads_;
   double scale_ = 1.0;  // 1 / best time per item
@@ -75,4 +76,4 @@ class Chain {
   int64_t best_violation_ = 0;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

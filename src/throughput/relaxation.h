@@ -5,7 +5,7 @@
 
 #include "throughput/elimination.h"
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 /*! \brief What Evaluate found. */
 struct RelaxedValue {
@@ -30,7 +30,7 @@ struct RelaxedValue {
 class Relaxation {
  public:
   /*! \param max_work Table entries read by one evaluation, at most about so many. */
-  Relaxation(const Problem& problem, int64_t max_work);
+  Relaxation(const model::Problem& problem, int64_t max_work);
 
   /*! \brief Least priced cost; infinite if no placement is possible. Not thread-safe. */
   RelaxedValue Evaluate(const Prices& prices);
@@ -66,4 +66,4 @@ class Relaxation {
   std::vector<std::vector<uint16_t>> choice_;  // [eliminations][size], least value of the variable
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -1,8 +1,8 @@
-// Lane against Slots: the same as long as it remembers everything, and never too early.
+// BoundedReservationTable against ReservationTable: the same as long as it remembers everything,
+// and never too early.
 #include <algorithm>
 
 #include "check.h"
-#include "list/bounded_reservation_table.h"
 #include "list/reservation_table.h"
 
 using namespace heteroplace;
@@ -13,17 +13,17 @@ namespace {
 constexpr int kCapacity = 32;  // of a lane, in intervals
 constexpr int kHorizon = 200;
 
-/*! \brief Up to its capacity a lane gives the same gaps as Slots. */
-void SameAsSlots(Random& random) {
-  Lane lane;
-  Slots slots;
+/*! \brief Up to its capacity a lane gives the same gaps as ReservationTable. */
+void SameAsUnbounded(Random& random) {
+  list::BoundedReservationTable lane;
+  list::ReservationTable slots;
   for (int count = 0; count < kCapacity; ++count) {
     const int64_t ready = random.Below(kHorizon), duration = random.Below(6);
     const int64_t start = slots.EarliestFit(ready, duration);
     CHECK_EQ(lane.EarliestFit(ready, duration), start);
     lane.Reserve(start, start + duration);
     slots.Reserve(start, start + duration);
-    const Lane copy = lane;
+    const list::BoundedReservationTable copy = lane;
     CHECK(copy.IsSameFrom(lane, 0));
     const int64_t probe = random.Below(kHorizon);
     CHECK_EQ(copy.EarliestFit(probe, 1), slots.EarliestFit(probe, 1));
@@ -34,8 +34,8 @@ void SameAsSlots(Random& random) {
 
 /*! \brief Beyond its capacity a lane may miss gaps, but never gives time that is taken. */
 void NeverTaken(Random& random) {
-  Lane lane;
-  Slots slots;
+  list::BoundedReservationTable lane;
+  list::ReservationTable slots;
   int64_t late = 0;
   for (int count = 0; count < 8 * kCapacity; ++count) {
     const int64_t ready = count * 3 / 2 + random.Below(kHorizon), duration = 1 + random.Below(4);
@@ -49,9 +49,9 @@ void NeverTaken(Random& random) {
   CHECK(late >= 0);
 }
 
-/*! \brief IsSameFrom says whether the lanes answer alike, for lanes that remember everything. */
+/*! \brief IsSameFrom says whether the tables answer alike, for tables that remember everything. */
 void SameFrom(Random& random) {
-  Lane left, right;
+  list::BoundedReservationTable left, right;
   for (int count = random.Below(kCapacity / 2); count >= 0; --count) {
     const int64_t ready = random.Below(60), duration = 1 + random.Below(4);
     const int64_t start = left.EarliestFit(ready, duration);
@@ -74,7 +74,7 @@ void SameFrom(Random& random) {
 }  // namespace
 
 int main() {
-  ForSeeds("as slots", 5000, SameAsSlots);
+  ForSeeds("as unbounded", 5000, SameAsUnbounded);
   ForSeeds("never taken", 2000, NeverTaken);
   ForSeeds("same from", 1000, SameFrom);
   return 0;

@@ -232,5 +232,5 @@ class Executor:
         The median, or None with fewer than two CPU queues. Above 100 ns the two cores are bad
         neighbours at the moment, and times of runs on both are not representative.
         """
-        hop: int | None = self._core.hop_ns()
+        hop: int | None = self._core.core_to_core_ns()
         return hop

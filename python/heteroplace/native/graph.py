@@ -160,7 +160,7 @@ class Dag:
         -------
         Positions in `order` where blocks begin, and the cost of the edges between blocks in ns.
         """
-        starts, cut_ns = _core.cut_into_blocks(
+        starts, cut_ns = _core.cut_into_segments(
             self._core,
             _ints(order),
             _ints(edge_ns),

@@ -7,7 +7,7 @@
 #include "exec/devices/device.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -74,4 +74,4 @@ class CpuDevice : public Device {
 
 std::unique_ptr<Device> MakeCpuDevice() { return std::make_unique<CpuDevice>(); }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -9,7 +9,7 @@
 #include "exec/devices/device.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -276,4 +276,4 @@ PinnedMemory::PinnedMemory(const TvmAbi* abi, void* data, int64_t bytes) : abi_(
 
 PinnedMemory::~PinnedMemory() { Cuda(*abi_).HostUnregister(data_); }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

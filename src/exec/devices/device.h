@@ -9,7 +9,7 @@
 
 #include "exec/devices/tvm_abi.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief A kernel with its arguments, built once and kept by the executor. */
 struct KernelCall {
@@ -105,7 +105,7 @@ class Device {
 std::unique_ptr<Device> MakeCpuDevice();
 
 /*!
- * \brief Host memory with streams of threads: every piece of work lasts at least `delay_ns`.
+ * \brief Host memory with streams of threads: every task lasts at least `delay_ns`.
  *
  * Kernels are CPU kernels. They run when the stream comes to them, so a missing wait gives wrong
  * numbers here as it would on a GPU.
@@ -131,4 +131,4 @@ class PinnedMemory {
   void* data_;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

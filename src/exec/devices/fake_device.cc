@@ -10,7 +10,7 @@
 #include "exec/devices/workspace.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -186,4 +186,4 @@ std::unique_ptr<Device> MakeFakeDevice(const TvmAbi* abi, int64_t delay_ns) {
   return std::make_unique<FakeDevice>(abi, delay_ns);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

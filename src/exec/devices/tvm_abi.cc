@@ -6,7 +6,7 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -98,4 +98,4 @@ TvmAbi LoadTvmAbi(const std::string& path) {
   return abi;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief Device types of DLPack that the executor knows. */
 inline constexpr int32_t kDLCPU = 1;
@@ -132,4 +132,4 @@ struct TvmAbi {
  */
 TvmAbi LoadTvmAbi(const std::string& libtvm_path);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

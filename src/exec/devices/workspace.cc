@@ -5,7 +5,7 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -29,22 +29,22 @@ std::atomic<decltype(TvmAbi::FreeWorkspace)> foreign_free{nullptr};
 
 }  // namespace
 
-WorkspacePool::~WorkspacePool() { DropPieces(0); }
+WorkspacePool::~WorkspacePool() { DropBuffers(0); }
 
 void WorkspacePool::Reserve(int64_t bytes) {
   Clear();
-  DropPieces(0);
-  pieces_.push_back({static_cast<char*>(host_->Allocate(bytes)), bytes});
+  DropBuffers(0);
+  buffers_.push_back({static_cast<char*>(host_->Allocate(bytes)), bytes});
 }
 
 void* WorkspacePool::Allocate(uint64_t bytes) {
   const int64_t size = AlignUp(bytes);
-  if (pieces_.empty() || top_ + size > pieces_[piece_].bytes ||
-      (entries_.empty() && pieces_.size() > 1)) {
+  if (buffers_.empty() || top_ + size > buffers_[current_].bytes ||
+      (entries_.empty() && buffers_.size() > 1)) {
     MakeRoom(size);
   }
-  char* data = pieces_[piece_].data + top_;
-  entries_.push_back({data, piece_, top_, size, false});
+  char* data = buffers_[current_].data + top_;
+  entries_.push_back({data, current_, top_, size, false});
   top_ += size;
   used_bytes_ += size;
   peak_bytes_ = std::max(peak_bytes_, used_bytes_);
@@ -58,7 +58,7 @@ bool WorkspacePool::Free(const void* data) {
   if (entry == entries_.rend()) return false;
   entry->is_free = true;
   while (!entries_.empty() && entries_.back().is_free) {
-    piece_ = entries_.back().piece;
+    current_ = entries_.back().buffer;
     top_ = entries_.back().begin;
     used_bytes_ -= entries_.back().bytes;
     entries_.pop_back();
@@ -68,38 +68,38 @@ bool WorkspacePool::Free(const void* data) {
 
 void WorkspacePool::Clear() {
   entries_.clear();
-  piece_ = 0;
+  current_ = 0;
   top_ = 0;
   used_bytes_ = 0;
 }
 
 int64_t WorkspacePool::held_bytes() const {
   int64_t held = 0;
-  for (const Piece& piece : pieces_) held += host_->HeldBytes(piece.bytes);
+  for (const Buffer& buffer : buffers_) held += host_->HeldBytes(buffer.bytes);
   return held;
 }
 
 /*! \brief Points to `bytes` of free memory; nothing that was given out moves. */
 void WorkspacePool::MakeRoom(int64_t bytes) {
   if (entries_.empty()) {
-    // One piece for the greatest need so far.
-    DropPieces(0);
+    // One buffer for the greatest need so far.
+    DropBuffers(0);
     bytes = std::max(bytes, peak_bytes_);
     entries_.reserve(kUsualDepth);
   } else {
     // What lies above the top holds nothing.
-    DropPieces(piece_ + 1);
+    DropBuffers(current_ + 1);
   }
-  pieces_.push_back({static_cast<char*>(host_->Allocate(bytes)), bytes});
-  piece_ = pieces_.size() - 1;
+  buffers_.push_back({static_cast<char*>(host_->Allocate(bytes)), bytes});
+  current_ = buffers_.size() - 1;
   top_ = 0;
 }
 
-void WorkspacePool::DropPieces(size_t first) {
-  for (size_t piece = first; piece < pieces_.size(); ++piece) {
-    host_->Free(pieces_[piece].data, pieces_[piece].bytes);
+void WorkspacePool::DropBuffers(size_t first) {
+  for (size_t buffer = first; buffer < buffers_.size(); ++buffer) {
+    host_->Free(buffers_[buffer].data, buffers_[buffer].bytes);
   }
-  pieces_.resize(std::min(pieces_.size(), first));
+  buffers_.resize(std::min(buffers_.size(), first));
 }
 
 void SetWorkspacePool(const TvmAbi* abi, WorkspacePool* pool) {
@@ -131,4 +131,4 @@ int FreeWorkspace(int device_type, int device_id, void* data) {
   return foreign_free.load(std::memory_order_relaxed)(device_type, device_id, data);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

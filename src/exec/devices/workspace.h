@@ -12,14 +12,14 @@
 
 #include "exec/devices/device.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*!
  * \brief A stack of scratch blocks, used by one thread.
  *
  * Kernels free in the opposite order of allocation, as a rule; a block that is freed out of turn is
  * given back together with the one on top of it. A pool that was not reserved, or too small, grows
- * by pieces while the stack is in use; they are joined into one when it is empty, so from the
+ * by buffers while the stack is in use; they are joined into one when it is empty, so from the
  * second run on nothing is allocated.
  */
 class WorkspacePool {
@@ -53,27 +53,27 @@ class WorkspacePool {
 
  private:
   /*! \brief Memory from the host. */
-  struct Piece {
+  struct Buffer {
     char* data;
     int64_t bytes;
   };
   /*! \brief A block that was given out, and the place before it was. */
   struct Entry {
     char* data;
-    size_t piece;
+    size_t buffer;
     int64_t begin;
     int64_t bytes;
     bool is_free;
   };
 
   void MakeRoom(int64_t bytes);
-  void DropPieces(size_t first);
+  void DropBuffers(size_t first);
 
   Device* host_;
-  std::vector<Piece> pieces_;
+  std::vector<Buffer> buffers_;
   std::vector<Entry> entries_;  // the stack
-  /*! \brief Where the next block goes: a piece and an offset in it. */
-  size_t piece_ = 0;
+  /*! \brief Where the next block goes: a buffer and an offset in it. */
+  size_t current_ = 0;
   int64_t top_ = 0;
   int64_t used_bytes_ = 0;
   int64_t peak_bytes_ = 0;
@@ -96,4 +96,4 @@ int FreeWorkspace(int device_type, int device_id, void* data);
 /*! \brief Tells where scratch memory comes from that no pool of ours gives. Any thread. */
 void SetForeignWorkspace(const TvmAbi& abi);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

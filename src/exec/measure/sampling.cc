@@ -10,7 +10,7 @@
 #include "exec/run/worker.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -255,4 +255,4 @@ std::vector<int64_t> Executor::ProfileCpu(int64_t num_runs) {
   return medians;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief Time of one sample, of all its calls together. */
 struct KernelSample {
@@ -39,4 +39,4 @@ int64_t CpuNs(const std::vector<int>& clocks);
 /*! \brief Least time between two readings of ThreadCpuNs: a call into the system. */
 int64_t ThreadCpuClockNs();
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

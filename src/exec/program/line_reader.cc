@@ -6,7 +6,7 @@
 #include "exec/program/program.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -108,4 +108,4 @@ std::vector<int64_t> LineReader::List(size_t field, const char* what, int64_t mi
   return values;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

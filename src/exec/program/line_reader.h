@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief The fields of the present line; field 0 is its word. All checks throw kArtifact. */
 class LineReader {
@@ -50,4 +50,4 @@ class LineReader {
   int line_ = 0;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

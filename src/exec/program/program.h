@@ -11,7 +11,7 @@
 
 #include "exec/devices/tvm_abi.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief Version of the text form that this library reads. */
 inline constexpr int kProgramVersion = 1;
@@ -134,4 +134,4 @@ Program ParseProgram(std::string_view text);
  */
 void CheckSynchronisation(Program* program);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -4,7 +4,7 @@
 #include "exec/program/program.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -153,4 +153,4 @@ void CheckSynchronisation(Program* program) {
   CheckNoDeadlock(*program);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

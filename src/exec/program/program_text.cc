@@ -5,7 +5,7 @@
 #include "exec/program/line_reader.h"
 #include "exec/program/program.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -363,4 +363,4 @@ class Parser : private LineReader {
 
 Program ParseProgram(std::string_view text) { return Parser().Parse(text); }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -6,12 +6,12 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
-constexpr int kHopRounds = 21;
-constexpr uint32_t kHopsPerRound = 1000;
+constexpr int kLineRounds = 21;
+constexpr uint32_t kTransfersPerRound = 1000;
 
 /*! \brief Spins of a caller that has a core to itself, so that short runs need no wake-up. */
 constexpr int kCallerSpins = 20 * kSpins;
@@ -134,14 +134,14 @@ std::vector<SpaceBytes> Executor::MemoryBytes() {
   return spaces;
 }
 
-std::optional<int64_t> Executor::HopNs() {
+std::optional<int64_t> Executor::CoreToCoreNs() {
   std::unique_lock lock = Occupy();
   const auto is_cpu = [](const Queue& queue) { return queue.kind == QueueKind::kCpu; };
   if (std::count_if(program_.queues.begin(), program_.queues.end(), is_cpu) < 2) return {};
-  hop_rounds_ns_.clear();
+  line_rounds_ns_.clear();
   ball_.store(0);
-  Command(Order::kHop, /*is_timed=*/false, 1);
-  return Median(hop_rounds_ns_);
+  Command(Order::kCoreToCore, /*is_timed=*/false, 1);
+  return Median(line_rounds_ns_);
 }
 
 void Executor::RunMany(bool is_timed, int64_t num_runs) {
@@ -236,27 +236,27 @@ void Executor::WorkerMain(size_t queue) {
       for (size_t q = 0; q < queue; ++q) {
         if (program_.queues[q].kind == QueueKind::kCpu) ++earlier;
       }
-      if (earlier < 2) Hop(/*is_first=*/earlier == 0);
+      if (earlier < 2) PassLine(/*is_first=*/earlier == 0);
     }
     if (working_.fetch_sub(1, std::memory_order_acq_rel) == 1) FinishOne();
   }
 }
 
 /*! \brief Throws the ball to the other worker and catches it again; times it on the first. */
-void Executor::Hop(bool is_first) {
+void Executor::PassLine(bool is_first) {
   uint32_t ball = 0;
-  for (int round = 0; round < kHopRounds; ++round) {
+  for (int round = 0; round < kLineRounds; ++round) {
     const int64_t start_ns = NowNs();
-    for (uint32_t i = 0; i < kHopsPerRound / 2; ++i) {
+    for (uint32_t i = 0; i < kTransfersPerRound / 2; ++i) {
       if (is_first) ball_.store(++ball, std::memory_order_release);
-      // No pause: it would add up to its own length to every hop.
+      // No pause: it would add up to its own length to every transfer.
       while (ball_.load(std::memory_order_acquire) != ball + 1) {
       }
       ++ball;
       if (!is_first) ball_.store(++ball, std::memory_order_release);
     }
-    if (is_first) hop_rounds_ns_.push_back((NowNs() - start_ns) / kHopsPerRound);
+    if (is_first) line_rounds_ns_.push_back((NowNs() - start_ns) / kTransfersPerRound);
   }
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -16,7 +16,7 @@
 #include "exec/run/tensor_store.h"
 #include "exec/run/worker.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief What an executor is made from. */
 struct ExecutorSource {
@@ -101,10 +101,10 @@ class Executor {
   std::vector<SpaceBytes> MemoryBytes();
 
   /*! \brief ns for a cache line to go between the first two CPU queues; none with fewer. */
-  std::optional<int64_t> HopNs();
+  std::optional<int64_t> CoreToCoreNs();
 
  private:
-  enum class Order { kRun, kHop, kSample, kStop };
+  enum class Order { kRun, kCoreToCore, kSample, kStop };
 
   void Load(const ExecutorSource& source);
   std::string ProgramText(const ExecutorSource& source) const;
@@ -117,7 +117,7 @@ class Executor {
   void RunMany(bool is_timed, int64_t num_runs);
   void BeginOne();
   void FinishOne();
-  void Hop(bool is_first);
+  void PassLine(bool is_first);
   std::unique_lock<std::mutex> Occupy();
   void CheckInputs() const;
 
@@ -143,7 +143,7 @@ class Executor {
   std::atomic<bool> is_repeating_{false};
   std::vector<int64_t> wall_ns_;                    // of the runs of this order
   std::vector<std::vector<int64_t>> durations_ns_;  // [num_instructions][timed runs]
-  std::vector<int64_t> hop_rounds_ns_;
+  std::vector<int64_t> line_rounds_ns_;
 
   /*! \brief Raised to start the workers. */
   alignas(kCacheLineBytes) std::atomic<uint32_t> epoch_{0};
@@ -153,8 +153,8 @@ class Executor {
   /*! \brief Orders carried out; what the caller waits for. */
   alignas(kCacheLineBytes) std::atomic<uint32_t> carried_out_{0};
   Bell carried_out_bell_;
-  /*! \brief The line that the hop test throws between two workers. */
+  /*! \brief The line that the transfer test throws between two workers. */
   alignas(kCacheLineBytes) std::atomic<uint32_t> ball_{0};
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

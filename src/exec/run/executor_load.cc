@@ -7,7 +7,7 @@
 #include "exec/run/executor.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -143,4 +143,4 @@ void Executor::PrepareWorker(size_t queue) {
   store_->TouchArena(worker.queue().space);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

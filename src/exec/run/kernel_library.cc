@@ -10,7 +10,7 @@
 #include "exec/run/team.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -131,4 +131,4 @@ void KernelLibrary::InstallRuntime() {
   Point(alloc_workspace_, reinterpret_cast<void*>(&AllocWorkspace));
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -7,7 +7,7 @@
 
 #include "exec/devices/tvm_abi.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*!
  * \brief A loaded module and the functions taken from it. Two executors may use one file.
@@ -66,4 +66,4 @@ class KernelLibrary {
   std::vector<TVMFunctionHandle> functions_;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

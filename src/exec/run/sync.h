@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief Two cache lines: adjacent ones are fetched together on x86. */
 inline constexpr size_t kCacheLineBytes = 128;
@@ -82,4 +82,4 @@ struct alignas(kCacheLineBytes) Progress {
   }
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

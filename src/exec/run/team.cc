@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -103,4 +103,4 @@ bool Team::DoChunk(Share* share) {
   return true;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

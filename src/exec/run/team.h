@@ -16,7 +16,7 @@
 #include "exec/devices/tvm_abi.h"
 #include "exec/run/sync.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief Chunks per thread of a launch: evens out unequal chunks at a few ns each. */
 inline constexpr uint32_t kChunksPerThread = 4;
@@ -106,4 +106,4 @@ class Team {
  */
 int ParallelLaunch(FTVMParallelLambda lambda, void* cdata, int num_task);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -5,7 +5,7 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -84,13 +84,13 @@ void TensorStore::AllocateSpace(int32_t space) {
     }
   }
   // A tensor of no elements has an address too: one byte at least where there is any tensor.
-  const size_t first_block = blocks_.size();
-  blocks_.emplace_back(device, std::max<int64_t>(info.arena_bytes, 1));
-  arenas_[static_cast<size_t>(space)] = blocks_.back().data();
-  if (has_external) blocks_.emplace_back(device, std::max<int64_t>(external_bytes, 1));
-  char* next = blocks_.back().data();
-  for (size_t b = first_block; b < blocks_.size(); ++b) {
-    space_bytes_[static_cast<size_t>(space)].arena += blocks_[b].held_bytes();
+  const size_t first_block = buffers_.size();
+  buffers_.emplace_back(device, std::max<int64_t>(info.arena_bytes, 1));
+  arenas_[static_cast<size_t>(space)] = buffers_.back().data();
+  if (has_external) buffers_.emplace_back(device, std::max<int64_t>(external_bytes, 1));
+  char* next = buffers_.back().data();
+  for (size_t b = first_block; b < buffers_.size(); ++b) {
+    space_bytes_[static_cast<size_t>(space)].arena += buffers_[b].held_bytes();
   }
   for (size_t t = 0; t < program_.tensors.size(); ++t) {
     const Tensor& tensor = program_.tensors[t];
@@ -102,9 +102,9 @@ void TensorStore::AllocateSpace(int32_t space) {
   const bool has_cuda = devices_.rbegin()->first.first == kDLCUDA;
   if (IsHost(info.device) && has_cuda) {
     // Copies between pageable memory and a GPU are not asynchronous.
-    for (size_t b = first_block; b < blocks_.size(); ++b) {
+    for (size_t b = first_block; b < buffers_.size(); ++b) {
       pinned_.push_back(
-          std::make_unique<PinnedMemory>(abi_, blocks_[b].data(), blocks_[b].bytes()));
+          std::make_unique<PinnedMemory>(abi_, buffers_[b].data(), buffers_[b].bytes()));
     }
   }
 }
@@ -117,9 +117,9 @@ void TensorStore::PlaceConstants(Blob blob) {
         return IsHost(program_.spaces[static_cast<size_t>(constant.space)].device);
       });
   if (!is_aligned && has_host) {
-    blocks_.emplace_back(DeviceOf({kDLCPU, 0}), blob.bytes);
-    std::memcpy(blocks_.back().data(), base, static_cast<size_t>(blob.bytes));
-    base = blocks_.back().data();
+    buffers_.emplace_back(DeviceOf({kDLCPU, 0}), blob.bytes);
+    std::memcpy(buffers_.back().data(), base, static_cast<size_t>(blob.bytes));
+    base = buffers_.back().data();
   }
   for (size_t s = 0; s < program_.spaces.size(); ++s) {
     const bool is_host = IsHost(program_.spaces[s].device);
@@ -129,8 +129,8 @@ void TensorStore::PlaceConstants(Blob blob) {
     }
     space_bytes_[s].weights = bytes;
     Device* device = DeviceOf(program_.spaces[s].device);
-    if (!is_host) blocks_.emplace_back(device, std::max<int64_t>(bytes, 1));
-    char* next = is_host ? nullptr : blocks_.back().data();
+    if (!is_host) buffers_.emplace_back(device, std::max<int64_t>(bytes, 1));
+    char* next = is_host ? nullptr : buffers_.back().data();
     for (size_t c = 0; c < program_.constants.size(); ++c) {
       const Constant& constant = program_.constants[c];
       if (static_cast<size_t>(constant.space) != s) continue;
@@ -163,4 +163,4 @@ void TensorStore::TouchArena(int32_t space) {
   std::memset(arenas_[static_cast<size_t>(space)], 0, static_cast<size_t>(info.arena_bytes));
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

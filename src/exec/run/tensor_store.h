@@ -11,7 +11,7 @@
 #include "exec/devices/device.h"
 #include "exec/program/program.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 /*! \brief Weights in host memory: the artefact's mapped section, or a caller's buffer. */
 struct Blob {
@@ -30,16 +30,16 @@ struct SpaceBytes {
 };
 
 /*! \brief Memory of a device, freed with the object. */
-class Block {
+class DeviceBuffer {
  public:
-  Block(Device* device, int64_t bytes)
+  DeviceBuffer(Device* device, int64_t bytes)
       : device_(device), bytes_(bytes), data_(device->Allocate(bytes)) {}
-  ~Block() {
+  ~DeviceBuffer() {
     if (data_ != nullptr) device_->Free(data_, bytes_);
   }
-  Block(Block&& other) noexcept
+  DeviceBuffer(DeviceBuffer&& other) noexcept
       : device_(other.device_), bytes_(other.bytes_), data_(std::exchange(other.data_, nullptr)) {}
-  Block& operator=(Block&&) = delete;
+  DeviceBuffer& operator=(DeviceBuffer&&) = delete;
 
   char* data() const { return static_cast<char*>(data_); }
   int64_t bytes() const { return bytes_; }
@@ -90,7 +90,7 @@ class TensorStore {
   const Program& program_;
   /*! \brief By device type and id: hosts come first, GPUs last. */
   std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Device>> devices_;
-  std::vector<Block> blocks_;  // after devices_, which free them
+  std::vector<DeviceBuffer> buffers_;  // after devices_, which free them
   std::vector<std::unique_ptr<PinnedMemory>> pinned_;
   std::vector<SpaceBytes> space_bytes_;
   std::vector<char*> arenas_;      // [num_spaces]
@@ -99,4 +99,4 @@ class TensorStore {
   std::vector<DLTensor> tensors_;  // [num_tensors]
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

@@ -11,7 +11,7 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 namespace {
 
@@ -320,4 +320,4 @@ void Worker::Fail(const std::string& cause) {
   state_->Fail(where + ": " + cause);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec

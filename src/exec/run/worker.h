@@ -19,7 +19,7 @@
 #include "exec/run/team.h"
 #include "exec/run/tensor_store.h"
 
-namespace heteroplace {
+namespace heteroplace::exec {
 
 class Worker;
 
@@ -151,4 +151,4 @@ class Worker {
   WorkspacePool workspace_;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::exec
