@@ -24,22 +24,21 @@ std::vector<std::vector<std::pair<int, int>>> ListCompositions(const model::Prob
 }
 
 /*! \brief (steps [num_steps][4] of kind, subject, place, src; offsets and values of their items;
- * makespan of the schedule; violation). */
+ * makespan of the plan; violation). */
 nb::tuple ScheduleAll(const model::Problem& problem, int num_items, int rule) {
-  list::BatchPlan schedule;
+  list::BatchPlan plan;
   {
     nb::gil_scoped_release release;
-    schedule = list::ScheduleBatches(problem, num_items, static_cast<list::BatchRule>(rule));
+    plan = list::ScheduleBatches(problem, num_items, static_cast<list::BatchRule>(rule));
   }
   std::vector<int64_t> rows;
-  for (const model::Step& step : schedule.steps.list) {
+  for (const model::Step& step : plan.steps.list) {
     rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.id, step.dst, step.src});
   }
-  const model::Csr& items = schedule.steps.items;
-  return nb::make_tuple(ToNumpy(std::move(rows), 4),
-                        ToNumpy({items.offsets.begin(), items.offsets.end()}),
-                        ToNumpy({items.values.begin(), items.values.end()}), schedule.makespan_ns,
-                        schedule.violation);
+  const model::Csr& items = plan.steps.items;
+  return nb::make_tuple(
+      ToNumpy(std::move(rows), 4), ToNumpy({items.offsets.begin(), items.offsets.end()}),
+      ToNumpy({items.values.begin(), items.values.end()}), plan.makespan_ns, plan.violation);
 }
 
 }  // namespace

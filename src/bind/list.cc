@@ -32,15 +32,15 @@ nb::tuple RowsOf(const model::Problem& problem, const Scheduler& scheduler) {
     }
   }
   std::vector<int64_t> rows;
-  model::NativePlan schedule;
+  model::NativePlan plan;
   {
     nb::gil_scoped_release release;
-    schedule = scheduler();
-    for (const model::Step& step : model::ToSteps(problem, schedule).list) {
+    plan = scheduler();
+    for (const model::Step& step : model::ToSteps(problem, plan).list) {
       rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.id, step.dst, step.src});
     }
   }
-  return nb::make_tuple(ToNumpy(std::move(rows), 4), schedule.makespan_ns, schedule.violation);
+  return nb::make_tuple(ToNumpy(std::move(rows), 4), plan.makespan_ns, plan.violation);
 }
 
 /*! \brief Task ids, checked to be a topological order of all tasks. */

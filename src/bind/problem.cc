@@ -23,13 +23,13 @@ namespace heteroplace::bind {
 
 namespace {
 
-/*! \brief (steps [num_steps][4] of kind, subject, place, src; makespan of the schedule). */
-nb::tuple ToTuple(const model::Problem& problem, const model::NativePlan& schedule) {
+/*! \brief (steps [num_steps][4] of kind, subject, place, src; makespan of the plan). */
+nb::tuple ToTuple(const model::Problem& problem, const model::NativePlan& plan) {
   std::vector<int64_t> rows;
-  for (const model::Step& step : model::ToSteps(problem, schedule).list) {
+  for (const model::Step& step : model::ToSteps(problem, plan).list) {
     rows.insert(rows.end(), {static_cast<int64_t>(step.kind), step.id, step.dst, step.src});
   }
-  return nb::make_tuple(ToNumpy(std::move(rows), 4), schedule.makespan_ns, schedule.violation);
+  return nb::make_tuple(ToNumpy(std::move(rows), 4), plan.makespan_ns, plan.violation);
 }
 
 search::InitialSolution ToSolution(const model::Problem& problem, const Ints& device,
@@ -96,8 +96,8 @@ nb::tuple SearchPlans(const model::Problem& problem,
     nb::gil_scoped_release release;
     outcome = search::Search(problem, begin, options, hook);
   }
-  return nb::make_tuple(ToTuple(problem, outcome.schedule), outcome.evaluations,
-                        outcome.was_stopped, outcome.price, outcome.bound_ns);
+  return nb::make_tuple(ToTuple(problem, outcome.plan), outcome.evaluations, outcome.was_stopped,
+                        outcome.price, outcome.bound_ns);
 }
 
 }  // namespace
@@ -116,12 +116,12 @@ void BindSchedule(nb::module_& module) {
            nb::arg("measured_bytes") = nb::none(), nb::arg("measured_ns") = nb::none());
   module.def("heft", [](const model::Problem& problem, const Ints& preferred) {
     const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
-    model::NativePlan schedule;
+    model::NativePlan plan;
     {
       nb::gil_scoped_release release;
-      schedule = list::Heft(problem, mask);
+      plan = list::Heft(problem, mask);
     }
-    return ToTuple(problem, schedule);
+    return ToTuple(problem, plan);
   });
   module.def("list_schedule",
              [](const model::Problem& problem, const Ints& device, const Doubles& priority) {

@@ -71,10 +71,12 @@ void BindMappingSearch(nb::module_& module) {
              nb::arg("order"), nb::arg("rule"), nb::arg("max_evaluations"), nb::arg("time_limit_s"),
              nb::arg("seed"), nb::arg("bound_ns"), nb::arg("progress").none());
   module.def("evaluate_mappings", &ValuesOf);
-  module.def("breadth_first_order",
-             [](const model::Problem& problem) { return graph::BreadthFirstOrder(graph::Dag(problem.successors)); });
-  module.def("depth_first_order",
-             [](const model::Problem& problem) { return graph::DepthFirstOrder(graph::Dag(problem.successors)); });
+  module.def("breadth_first_order", [](const model::Problem& problem) {
+    return graph::BreadthFirstOrder(graph::Dag(problem.successors));
+  });
+  module.def("depth_first_order", [](const model::Problem& problem) {
+    return graph::DepthFirstOrder(graph::Dag(problem.successors));
+  });
   module.def("fastest_mapping", [](const model::Problem& problem, const Ints& order) {
     return list::FastestMapping(problem, ToIds(problem, order, 1, "the order"));
   });

@@ -15,7 +15,7 @@ namespace heteroplace::list {
  * it would have stayed, is less (strictly) than its finish there. Transfers take slots of all that
  * their route occupies (the paper's send and receive tasks); tasks fit into gaps. A group goes
  * where its first task goes, with the memory of the whole group. When no device has room the one
- * whose memory is least full, relative to its size, takes the task: the schedule is overcommitted
+ * whose memory is least full, relative to its size, takes the task: the plan is overcommitted
  * (violation > 0).
  *
  * Unlike the paper: finishes are compared, not starts, which is the same on equal devices; `prev`

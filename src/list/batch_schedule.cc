@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "list/batch_compositions.h"
+#include "list/copies.h"
 #include "list/reservation_table.h"
-#include "list/settle.h"
 #include "list/step_log.h"
 #include "model/memory_use.h"
 #include "model/native_plan.h"

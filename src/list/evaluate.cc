@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "list/settle.h"
+#include "list/copies.h"
 
 namespace heteroplace::list {
 
@@ -10,7 +10,7 @@ Evaluator::Evaluator(const model::Problem& problem)
     : problem_(problem),
       use_(problem),
       unit_free_ns_(problem.num_units, 0),
-      busy_(problem.num_resources),
+      busy_(problem.num_resources - problem.num_units),
       finish_ns_(problem.num_tasks, 0),
       arrival_ns_(
           static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories), 0),
@@ -68,22 +68,8 @@ int64_t Evaluator::Copy(int tensor, int src, int dst, int64_t ready) {
     return ready;
   }
   const auto resources = problem_.route_resources[problem_.Pair(src, dst)];
-  int64_t start = ready;
-  for (int resource : resources) {
-    if (resource < problem_.num_units) start = std::max(start, unit_free_ns_[resource]);
-  }
-  start = SettleStart(start, [&](int64_t next) {
-    for (int resource : resources) next = busy_[resource].EarliestFit(next, duration);
-    return next;
-  });
+  const int64_t start = ReserveCopy(resources, ready, duration, unit_free_ns_, busy_);
   const int64_t finish = start + duration;
-  for (int resource : resources) {
-    if (resource < problem_.num_units) {
-      unit_free_ns_[resource] = finish;
-    } else {
-      busy_[resource].Reserve(start, finish);
-    }
-  }
   copies_.push_back({tensor, src, dst, start, finish});
   use_.AddCopy(tensor, dst);
   makespan_ns_ = std::max(makespan_ns_, finish);
@@ -95,25 +81,22 @@ void Evaluator::CopyOutputs(std::span<const int> device) {
   for (int tensor : problem_.outputs) {
     if (problem_.producer[tensor] >= 0) waiting_outputs_.push_back(tensor);
   }
-  std::sort(waiting_outputs_.begin(), waiting_outputs_.end(), [this](int left, int right) {
-    const int64_t made_left = finish_ns_[problem_.producer[left]];
-    const int64_t made_right = finish_ns_[problem_.producer[right]];
-    return made_left != made_right ? made_left < made_right : left < right;
-  });
+  SortByMade(waiting_outputs_,
+             [this](int tensor) { return finish_ns_[problem_.producer[tensor]]; });
   for (int tensor : waiting_outputs_) Arrival(tensor, problem_.host, device);
 }
 
 model::NativePlan Evaluator::LatestPlan(std::span<const int> device) const {
-  model::NativePlan schedule;
-  schedule.device.assign(device.begin(), device.end());
-  schedule.start_ns.resize(static_cast<size_t>(problem_.num_tasks));
+  model::NativePlan plan;
+  plan.device.assign(device.begin(), device.end());
+  plan.start_ns.resize(static_cast<size_t>(problem_.num_tasks));
   for (int task = 0; task < problem_.num_tasks; ++task) {
-    schedule.start_ns[task] = finish_ns_[task] - problem_.Run(task, device[task]);
+    plan.start_ns[task] = finish_ns_[task] - problem_.Run(task, device[task]);
   }
-  schedule.copies = copies_;
-  schedule.makespan_ns = makespan_ns_;
-  schedule.violation = use_.Overflow() + unreachable_;
-  return schedule;
+  plan.copies = copies_;
+  plan.makespan_ns = makespan_ns_;
+  plan.violation = use_.Overflow() + unreachable_;
+  return plan;
 }
 
 }  // namespace heteroplace::list

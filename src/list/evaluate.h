@@ -12,7 +12,7 @@
 
 namespace heteroplace::list {
 
-/*! \brief A makespan that no schedule has. */
+/*! \brief A makespan that no plan has. */
 inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 /*! \brief Value of a placement with an order: less violation first, then less makespan. */
@@ -44,7 +44,7 @@ class Evaluator {
    */
   Value operator()(std::span<const int> device, std::span<const int> order, int64_t limit_ns);
 
-  /*! \brief The schedule of the latest evaluation, which must not have been cut short. */
+  /*! \brief The plan of the latest evaluation, which must not have been cut short. */
   model::NativePlan LatestPlan(std::span<const int> device) const;
 
   /*! \brief Finish of a task in the latest evaluation. */
@@ -58,7 +58,7 @@ class Evaluator {
   const model::Problem& problem_;
   model::MemoryUse use_;
   std::vector<int64_t> unit_free_ns_;   // [num_units]
-  std::vector<ReservationTable> busy_;  // [num_resources], those of units stay empty
+  std::vector<ReservationTable> busy_;  // [num_resources - num_units]
   std::vector<int64_t> finish_ns_;      // [num_tasks]
   std::vector<int64_t> arrival_ns_;     // [num_tensors][num_memories], valid if stamped
   std::vector<int> stamp_;              // [num_tensors][num_memories], evaluation of the arrival

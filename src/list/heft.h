@@ -19,7 +19,7 @@ namespace heteroplace::list {
  * finish it is judged by. Ties: fewer units, then the lower device id.
  *
  * \param preferred [num_devices], 0 keeps a device for the tasks that no preferred one can run.
- * \return A schedule; violation > 0 where no device had room or could be reached.
+ * \return A plan; violation > 0 where no device had room or could be reached.
  * Complexity: O((num_tasks * num_devices + reads * num_devices) * log).
  */
 model::NativePlan Heft(const model::Problem& problem, std::span<const uint8_t> preferred);

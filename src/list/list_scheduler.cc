@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "list/settle.h"
+#include "list/copies.h"
 
 namespace heteroplace::list {
 

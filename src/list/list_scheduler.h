@@ -30,7 +30,7 @@ struct Candidate {
 };
 
 /*!
- * \brief Grows a schedule task by task: the one engine of all list schedulers.
+ * \brief Grows a plan task by task: the one engine of all list schedulers.
  *
  * A task takes the first gap of its units after its tensors have arrived. A copy takes the first
  * common gap of all that its route occupies, and is made once for each (tensor, memory). Memory
@@ -63,7 +63,7 @@ class ListScheduler {
     }
     Commit(task, best_);
   }
-  /*! \brief Copies the outputs to the host, in the order they are made; returns the schedule. */
+  /*! \brief Copies the outputs to the host, in the order they are made; returns the plan. */
   model::NativePlan Finish();
 
   /*! \brief The device of the task's group; -1: it is free to choose. */

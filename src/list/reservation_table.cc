@@ -11,7 +11,7 @@ void ReservationTable::Clear() {
   gap_ns_.clear();
 }
 
-ReservationTable::Place ReservationTable::FirstEndingAfter(int64_t time_ns) const {
+ReservationTable::Position ReservationTable::FirstEndingAfter(int64_t time_ns) const {
   const auto chunk = static_cast<size_t>(
       std::upper_bound(last_ns_.begin(), last_ns_.end(), time_ns) - last_ns_.begin());
   if (chunk == last_ns_.size()) return {chunk, 0};
@@ -24,7 +24,7 @@ ReservationTable::Place ReservationTable::FirstEndingAfter(int64_t time_ns) cons
 }
 
 int64_t ReservationTable::FindGap(int64_t ready_ns, int64_t duration_ns) const {
-  const Place first = FirstEndingAfter(ready_ns);
+  const Position first = FirstEndingAfter(ready_ns);
   int64_t start = ready_ns;
   for (size_t chunk = first.chunk; chunk < last_ns_.size(); ++chunk) {
     const bool is_first = chunk == first.chunk;
@@ -44,9 +44,9 @@ int64_t ReservationTable::FindGap(int64_t ready_ns, int64_t duration_ns) const {
 
 void ReservationTable::Reserve(int64_t start_ns, int64_t finish_ns) {
   if (Append(start_ns, finish_ns)) return;
-  const Place after = FirstEndingAfter(start_ns);
+  const Position after = FirstEndingAfter(start_ns);
   const bool has_before = after.chunk > 0 || after.item > 0;
-  Place before = after;
+  Position before = after;
   if (after.item > 0) {
     --before.item;
   } else if (has_before) {
@@ -88,7 +88,7 @@ bool ReservationTable::Append(int64_t start_ns, int64_t finish_ns) {
   return true;
 }
 
-void ReservationTable::Insert(Place at, Interval interval) {
+void ReservationTable::Insert(Position at, Interval interval) {
   if (order_.empty()) AddChunk(0);
   if (At(at.chunk).count == kCapacity) {
     Split(at.chunk);
@@ -105,7 +105,7 @@ void ReservationTable::Insert(Place at, Interval interval) {
   if (at.chunk + 1 < order_.size()) Summarise(at.chunk + 1);
 }
 
-void ReservationTable::Erase(Place at) {
+void ReservationTable::Erase(Position at) {
   Chunk& chunk = At(at.chunk);
   const auto begin = chunk.items.begin() + static_cast<std::ptrdiff_t>(at.item);
   std::move(begin + 1, chunk.items.begin() + static_cast<std::ptrdiff_t>(chunk.count), begin);

@@ -7,10 +7,19 @@
 #include <utility>
 #include <vector>
 
+/*
+ * Reservation tables: the busy intervals of one resource, with the search for a gap. There are two,
+ * with one interface. List schedulers need every gap of a long plan: the unbounded one. The search
+ * keeps and restores the state of a plan at checkpoints, hundreds of times for each change that it
+ * tries: the bounded one is copied without allocating. It cannot serve the list schedulers, as it
+ * forgets; the unbounded one in its place takes twice as long for each reservation (94 against 47
+ * ns with a checkpoint every 8 reservations, AMD EPYC, Zen 5), and other gaps make other plans.
+ */
+
 namespace heteroplace::list {
 
 /*!
- * \brief The busy time of one unit or channel, as disjoint intervals in order.
+ * \brief All busy time of one unit or channel, as disjoint intervals in order.
  *
  * Intervals that touch are merged, so that looking for a gap passes over few of them. They lie in
  * chunks of bounded size, each with its widest gap: reserving moves one chunk only, and chunks
@@ -45,20 +54,20 @@ class ReservationTable {
   };
 
   /*! \brief An interval's chunk (position in `order_`) and position in it. */
-  struct Place {
+  struct Position {
     size_t chunk;
     size_t item;
   };
 
   int64_t FindGap(int64_t ready_ns, int64_t duration_ns) const;
   /*! \brief First interval that ends after time_ns; past the last one if there is none. */
-  Place FirstEndingAfter(int64_t time_ns) const;
+  Position FirstEndingAfter(int64_t time_ns) const;
   Chunk& At(size_t chunk) { return pool_[order_[chunk]]; }
   const Chunk& At(size_t chunk) const { return pool_[order_[chunk]]; }
   /*! \brief Reserves behind all intervals; false if it is not there, or the last chunk is full. */
   bool Append(int64_t start_ns, int64_t finish_ns);
-  void Insert(Place at, Interval interval);
-  void Erase(Place at);
+  void Insert(Position at, Interval interval);
+  void Erase(Position at);
   void AddChunk(size_t position);
   void Split(size_t chunk);
   /*! \brief Brings `last_ns_` and `gap_ns_` of a chunk up to date. */
@@ -72,10 +81,9 @@ class ReservationTable {
 };
 
 /*!
- * \brief The busy time of one copy resource, as the latest disjoint intervals in order.
+ * \brief The latest busy intervals of one copy resource, of fixed number.
  *
- * Like ReservationTable, but of fixed size, so that the state of a schedule can be kept and
- * restored cheaply: when it is full the oldest gap is forgotten, which at worst delays a copy.
+ * When it is full the oldest gap is forgotten, which at worst delays a copy.
  */
 class BoundedReservationTable {
  public:

@@ -19,16 +19,16 @@ struct Entry {
 
 }  // namespace
 
-Steps ToSteps(const Problem& problem, const NativePlan& schedule) {
+Steps ToSteps(const Problem& problem, const NativePlan& plan) {
   std::vector<Entry> entries;
   for (int task = 0; task < problem.num_tasks; ++task) {
-    const int64_t start = schedule.start_ns[task];
-    const int device = schedule.device[task];
+    const int64_t start = plan.start_ns[task];
+    const int device = plan.device[task];
     // Copies of a task's tensors come between it and the tasks that read them.
     entries.push_back({start, start + problem.Run(task, device), 2 * int64_t{task},
                        Step{StepKind::kRun, task, device, -1}});
   }
-  for (const ScheduledCopy& copy : schedule.copies) {
+  for (const ScheduledCopy& copy : plan.copies) {
     entries.push_back({copy.start_ns, copy.finish_ns,
                        2 * int64_t{problem.producer[copy.tensor]} + 1,
                        Step{StepKind::kCopy, copy.tensor, copy.dst, copy.src}});

@@ -8,7 +8,7 @@
 
 namespace heteroplace::model {
 
-/*! \brief One copy of a schedule. */
+/*! \brief One copy of a plan. */
 struct ScheduledCopy {
   int tensor;
   int src;
@@ -30,11 +30,11 @@ struct NativePlan {
 inline constexpr int64_t kUnreachablePenalty = int64_t{1} << 50;
 
 /*!
- * \brief The steps of a schedule in order of start; ties by finish, then by topological order.
+ * \brief The steps of a plan in order of start; ties by finish, then by topological order.
  *
  * That order keeps dependencies (a producer finishes before its readers start) and the order of
- * service of each unit and channel, so simulating the steps is never later than the schedule.
+ * service of each unit and channel, so simulating the steps is never later than the plan.
  */
-Steps ToSteps(const Problem& problem, const NativePlan& schedule);
+Steps ToSteps(const Problem& problem, const NativePlan& plan);
 
 }  // namespace heteroplace::model

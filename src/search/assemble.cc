@@ -26,7 +26,7 @@ std::vector<int> TensorsOf(const model::Problem& problem, const decompose::Modul
 
 /*! \brief Adds a module that is entered at `now`; returns its time. */
 int64_t AppendModule(const model::Problem& problem, const decompose::Modules& modules, int index,
-                     const Layout& layout, int entry, int64_t now, model::NativePlan& schedule) {
+                     const Layout& layout, int entry, int64_t now, model::NativePlan& plan) {
   const int module_class = modules.module_class[index];
   const decompose::Module& module = modules.classes[module_class];
   Arrangement arrangement(problem, module);
@@ -36,12 +36,12 @@ int64_t AppendModule(const model::Problem& problem, const decompose::Modules& mo
   const int first = modules.first_task[index];
   for (int task = 0; task < module.num_tasks; ++task) {
     const int device = layout.device[task];
-    schedule.device[first + task] = device;
-    schedule.start_ns[first + task] = now + evaluator.finish_ns(task) - module.Run(task, device);
+    plan.device[first + task] = device;
+    plan.start_ns[first + task] = now + evaluator.finish_ns(task) - module.Run(task, device);
   }
   const std::vector<int> tensors = TensorsOf(problem, modules, index);
   for (const model::ScheduledCopy& copy : copies) {
-    schedule.copies.push_back(
+    plan.copies.push_back(
         {tensors[copy.tensor], copy.src, copy.dst, now + copy.start_ns, now + copy.finish_ns});
   }
   return evaluator.makespan_ns();
@@ -51,19 +51,19 @@ int64_t AppendModule(const model::Problem& problem, const decompose::Modules& mo
 
 model::NativePlan AssemblePlan(const model::Problem& problem, const decompose::Modules& modules,
                                const Patterns& patterns, const Selection& selection) {
-  model::NativePlan schedule;
-  schedule.device.resize(problem.num_tasks);
-  schedule.start_ns.resize(problem.num_tasks);
+  model::NativePlan plan;
+  plan.device.resize(problem.num_tasks);
+  plan.start_ns.resize(problem.num_tasks);
   int entry = 0;
   int64_t now = 0;
   for (int index = 0; index < modules.num_modules(); ++index) {
     const Pattern& pattern = patterns.of(modules.module_class[index])[selection.choice[index]];
-    now += AppendModule(problem, modules, index, pattern.layout, entry, now, schedule);
+    now += AppendModule(problem, modules, index, pattern.layout, entry, now, plan);
     entry = pattern.exit_memory;
   }
-  schedule.makespan_ns = now;
-  schedule.violation = selection.violation;
-  return schedule;
+  plan.makespan_ns = now;
+  plan.violation = selection.violation;
+  return plan;
 }
 
 }  // namespace heteroplace::search

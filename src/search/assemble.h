@@ -8,7 +8,7 @@
 
 namespace heteroplace::search {
 
-/*! \brief The schedule of a selection: its modules one after the other. */
+/*! \brief The plan of a selection: its modules one after the other. */
 model::NativePlan AssemblePlan(const model::Problem& problem, const decompose::Modules& modules,
                                const Patterns& patterns, const Selection& selection);
 

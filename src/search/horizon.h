@@ -10,7 +10,7 @@
 namespace heteroplace::search {
 
 /*!
- * \brief What a schedule does from a position of the order on, as times behind what is there then.
+ * \brief What a plan does from a position of the order on, as times behind what is there then.
  *
  * If decisions from the position on stay as they are, the makespan is the largest sum of the time
  * when something becomes free or arrives and of the time behind it. That is exact where the same
@@ -36,7 +36,7 @@ struct Horizon {
 };
 
 /*!
- * \brief Longest times from the start of each task and copy of a schedule to the end of all.
+ * \brief Longest times from the start of each task and copy of a plan to the end of all.
  *
  * Paths lead from a task to its readers, from a tensor to its copies and theirs, and from each use
  * of a unit or channel to the next one. Not thread-safe.
@@ -49,7 +49,7 @@ class Tails {
       : problem_(problem), module_(module), arrangement_(arrangement) {}
 
   /*!
-   * \brief Finds the tails of a schedule. Complexity: O((tasks + copies) log(tasks + copies) +
+   * \brief Finds the tails of a plan. Complexity: O((tasks + copies) log(tasks + copies) +
    * tensors * memories).
    * \param finish_ns [num_tasks]
    * \param copies In order of making, with local tensor ids.

@@ -24,10 +24,10 @@ std::vector<std::vector<double>> OrderRules(const model::Problem& problem) {
 }  // namespace
 
 std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
-                                               const std::vector<InitialSolution>& starts) {
+                                               const std::vector<InitialSolution>& initial) {
   std::vector<InitialSolution> complete;
   std::vector<std::vector<double>> rules;
-  for (InitialSolution start : starts) {
+  for (InitialSolution start : initial) {
     for (int group = 0; group < problem.num_groups; ++group) {
       const auto tasks = problem.group_tasks[group];
       if (tasks.empty()) continue;
@@ -41,12 +41,12 @@ std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
     }
     if (rules.empty()) rules = OrderRules(problem);
     for (const std::vector<double>& priority : rules) {
-      const model::NativePlan schedule = list::ListSchedule(problem, start.device, priority);
+      const model::NativePlan plan = list::ListSchedule(problem, start.device, priority);
       start.order.resize(problem.num_tasks);
       std::iota(start.order.begin(), start.order.end(), 0);
       // Ids are in topological order, which breaks ties between tasks that take no time.
       std::stable_sort(start.order.begin(), start.order.end(), [&](int left, int right) {
-        return schedule.start_ns[left] < schedule.start_ns[right];
+        return plan.start_ns[left] < plan.start_ns[right];
       });
       complete.push_back(start);
     }

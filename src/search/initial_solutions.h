@@ -11,11 +11,11 @@
 namespace heteroplace::search {
 
 /*!
- * \brief Puts groups on one device each; a start without an order becomes one for each rule of list
- * scheduling: branch by branch, and by upward rank.
+ * \brief Puts groups on one device each; an initial solution without an order becomes one for each
+ * rule of list scheduling: branch by branch, and by upward rank.
  */
 std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
-                                               const std::vector<InitialSolution>& starts);
+                                               const std::vector<InitialSolution>& initial);
 
 /*!
  * \brief The part of a plan for one module, with local ids.

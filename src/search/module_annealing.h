@@ -62,7 +62,7 @@ struct AnnealOutcome {
  * two tasks' or branches' devices exchanged; a task or a branch shifted in the order. The same seed
  * and number of evaluations give the same result, unless `stop` becomes true. Segment by segment,
  * all behind the next checkpoints is a horizon (see Horizon), single tasks are moved, not branches
- * or groups, and the result is the end of the walk if that is better than the start.
+ * or groups, and the result is the end of the walk if that is better than the beginning.
  *
  * \param branches As found by FindBranches.
  */

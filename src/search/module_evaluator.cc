@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "list/settle.h"
+#include "list/copies.h"
 
 namespace heteroplace::search {
 
@@ -44,7 +44,7 @@ int64_t ModuleEvaluator::Evaluate() {
   made_.clear();
   std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
   std::fill(load_ns_.begin(), load_ns_.end(), 0);
-  for (list::BoundedReservationTable& lane : tables_) lane.Clear();
+  for (list::BoundedReservationTable& table : tables_) table.Clear();
   trial_makespan_ns_ = 0;
   trial_unreachable_ = 0;
   trial_made_.clear();
@@ -177,24 +177,8 @@ int64_t ModuleEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int
     return ready;
   }
   const auto resources = problem_.route_resources[problem_.Pair(src, dst)];
-  int64_t start = ready;
-  for (int resource : resources) {
-    if (resource < problem_.num_units) start = std::max(start, unit_free_ns_[resource]);
-  }
-  start = list::SettleStart(start, [&](int64_t next) {
-    for (int resource : resources) {
-      if (resource >= problem_.num_units) next = TableOf(resource).EarliestFit(next, duration);
-    }
-    return next;
-  });
+  const int64_t start = list::ReserveCopy(resources, ready, duration, unit_free_ns_, tables_);
   const int64_t finish = start + duration;
-  for (int resource : resources) {
-    if (resource < problem_.num_units) {
-      unit_free_ns_[resource] = finish;
-    } else {
-      TableOf(resource).Reserve(start, finish);
-    }
-  }
   if (record_ != nullptr) record_->push_back({tensor, src, dst, start, finish});
   trial_segment_ns_ = std::max(trial_segment_ns_, finish);
   trial_makespan_ns_ = std::max(trial_makespan_ns_, finish);
@@ -204,11 +188,7 @@ int64_t ModuleEvaluator::MakeCopy(int tensor, size_t slot, int src, int dst, int
 void ModuleEvaluator::CopyOutputs() {
   if (module_.host_outputs.empty()) return;
   std::vector<int> waiting = module_.host_outputs;
-  std::sort(waiting.begin(), waiting.end(), [this](int left, int right) {
-    const int64_t made_left = finish_ns_[module_.producer[left]];
-    const int64_t made_right = finish_ns_[module_.producer[right]];
-    return made_left != made_right ? made_left < made_right : left < right;
-  });
+  list::SortByMade(waiting, [this](int tensor) { return finish_ns_[module_.producer[tensor]]; });
   for (int tensor : waiting) Arrive(tensor, problem_.host, module_.num_tasks);
 }
 
@@ -232,8 +212,8 @@ void ModuleEvaluator::Restore(const Checkpoint& checkpoint) {
 bool ModuleEvaluator::HasConverged(int index) const {
   const Checkpoint& kept = checkpoints_[index];
   if (unit_free_ns_ != kept.unit_free_ns) return false;
-  for (size_t lane = 0; lane < tables_.size(); ++lane) {
-    if (!tables_[lane].IsSameFrom(kept.tables[lane], suffix_ready_[index])) return false;
+  for (size_t table = 0; table < tables_.size(); ++table) {
+    if (!tables_[table].IsSameFrom(kept.tables[table], suffix_ready_[index])) return false;
   }
   return true;
 }

@@ -22,7 +22,7 @@ constexpr double kSegmentHeat = 0.003;   // temperature, as a part of the time o
 constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of segments
 constexpr int64_t kMostOfRun = 300'000;  // evaluations of a run, unless the first has more
 constexpr std::array<double, 2> kFirstPrices = {0.5, 1.0};  // by run, makespans per room
-constexpr size_t kFreshStarts = 6;   // of the ranked ones; later all take turns
+constexpr size_t kFreshInitial = 6;  // of the ranked ones; later all take turns
 constexpr int kJobsOfOneModule = 4;  // independent runs if there is nothing to divide
 constexpr double kNearRatio = 0.05;  // of a pair of memories half as promising as the best
 constexpr int kJobsOfRound = 8;      // in a round at least
@@ -80,20 +80,21 @@ Job JobPlanner::MakeJob(int module_class, const Layout& start, int64_t length, i
   return job;
 }
 
-std::vector<Job> JobPlanner::OneModuleJobs(const std::vector<InitialSolution>& starts,
+std::vector<Job> JobPlanner::OneModuleJobs(const std::vector<InitialSolution>& initial,
                                            int best_pattern, int round) {
   const Pattern& best = patterns_.of(0)[best_pattern];
   if (modules_.classes[0].num_tasks > kSmallModule) return SegmentJobs(best, round);
   std::vector<Job> jobs;
   const int64_t length = LeastLength(0) << std::min(round / 2, kMaxDoublings);
   for (int index = 0; index < kJobsOfOneModule; ++index) {
-    // The first only goes down from the best plan; the others take turns with the starts at first.
+    // The first only goes down from the best plan; the others take turns with the initial solutions
+    // at first.
     const size_t turn =
         static_cast<size_t>(round * (kJobsOfOneModule - 1) + std::max(0, index - 1));
-    const bool is_fresh = index > 0 && (turn < std::min(starts.size(), kFreshStarts) ||
+    const bool is_fresh = index > 0 && (turn < std::min(initial.size(), kFreshInitial) ||
                                         index == kJobsOfOneModule - 1);
     if (is_fresh) {
-      const InitialSolution& start = starts[turn % starts.size()];
+      const InitialSolution& start = initial[turn % initial.size()];
       jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));
       jobs.back().options.first_heat = kFirstHeat;
     } else {

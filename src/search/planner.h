@@ -30,10 +30,10 @@ class JobPlanner {
              const Patterns& patterns, const Selector& selector, uint64_t seed);
 
   /*!
-   * \brief Independent runs over a graph of one module: from the best plan and from the starts, or
-   * segment by segment from the best plan if it is large.
+   * \brief Independent runs over a graph of one module: from the best plan and from the initial
+   * solutions, or segment by segment from the best plan if it is large.
    */
-  std::vector<Job> OneModuleJobs(const std::vector<InitialSolution>& starts, int best_pattern,
+  std::vector<Job> OneModuleJobs(const std::vector<InitialSolution>& initial, int best_pattern,
                                  int round);
   /*!
    * \brief Jobs for the (class, pair of memories) where a better pattern would pay most: the more

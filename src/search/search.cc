@@ -56,8 +56,8 @@ class ColumnGeneration {
     bound_ns_ = options.bound_ns;
   }
 
-  SearchOutcome Run(const std::vector<InitialSolution>& starts) {
-    initial_ = CompleteSolutions(problem_, starts);
+  SearchOutcome Run(const std::vector<InitialSolution>& initial) {
+    initial_ = CompleteSolutions(problem_, initial);
     RankInitial();
     if (!is_one_module_) AddPlainPatterns(problem_, modules_, patterns_);
     AddPlans(initial_);
@@ -81,7 +81,7 @@ class ColumnGeneration {
  private:
   // Starts.
 
-  /*! \brief Ranks the starts, the best one first. */
+  /*! \brief Ranks the initial solutions, the best one first. */
   void RankInitial() {
     list::Evaluator evaluate(problem_);
     std::vector<std::pair<list::Value, size_t>> ranked;
@@ -257,7 +257,7 @@ class ColumnGeneration {
            (options_.patience > 0 && evaluations_ - last_gain_ >= options_.patience);
   }
 
-  /*! \brief The schedule of the best selection, or of the best start if that is better. */
+  /*! \brief The plan of the best selection, or of the best initial solution if that is better. */
   model::NativePlan Assemble() const {
     const bool is_initial_better = problem_.num_tasks == 0 ||
                                    initial_value_.violation < selection_.violation ||
@@ -300,9 +300,9 @@ class ColumnGeneration {
 
 }  // namespace
 
-SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& starts,
+SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
                      const SearchOptions& options, const SearchHook& hook) {
-  return ColumnGeneration(problem, options, hook).Run(starts);
+  return ColumnGeneration(problem, options, hook).Run(initial);
 }
 
 }  // namespace heteroplace::search

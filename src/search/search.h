@@ -32,7 +32,7 @@ using SearchHook = std::function<bool(int64_t, int64_t, int64_t)>;
 
 /*! \brief What a search found. */
 struct SearchOutcome {
-  model::NativePlan schedule;  // the best one
+  model::NativePlan plan;  // the best one
   int64_t evaluations = 0;
   bool was_stopped = false;   // by the hook
   std::vector<double> price;  // [num_memories], ns per byte: what memory is worth in the best plan
@@ -47,13 +47,13 @@ struct SearchOutcome {
  * prices of memory are found for the known patterns, a pattern is selected for each module (see
  * Selector), and annealing looks for patterns that would pay at those prices (see Anneal), several
  * at once on `threads` threads. A graph without cuts is one module: rounds of annealing within the
- * memories, from the starts and from the best plans so far. The result is never worse than the best
- * start. The same seed and number of evaluations give the same result whatever the number of
- * threads, unless the time limit or the hook ends the search.
+ * memories, from the initial solutions and from the best plans so far. The result is never worse
+ * than the best of them. The same seed and number of evaluations give the same result whatever the
+ * number of threads, unless the time limit or the hook ends the search.
  *
- * \param starts At least one. Those that lack memory or tear groups still give patterns.
+ * \param initial At least one. Those that lack memory or tear groups still give patterns.
  */
-SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& starts,
+SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
                      const SearchOptions& options, const SearchHook& hook);
 
 }  // namespace heteroplace::search

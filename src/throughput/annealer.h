@@ -31,7 +31,7 @@ class Annealer {
   void Try(int64_t moves);
   /*! \brief Goes to another placement. */
   void Restart(const std::vector<int>& device);
-  /*! \brief Time per item, raised for what does not fit: least for the best start. */
+  /*! \brief Time per item, raised for what does not fit: least for the best initial solution. */
   double Promise() const;
   /*! \brief The best placement so far. */
   const std::vector<int>& best() const { return best_; }

@@ -37,12 +37,12 @@ double SecondsSince(Clock::time_point begin) {
 /*! \brief Runs the annealers over all rounds. */
 class Improver {
  public:
-  Improver(const model::Problem& problem, const std::vector<std::vector<int>>& starts,
+  Improver(const model::Problem& problem, const std::vector<std::vector<int>>& initial,
            const std::vector<std::vector<int>>& patterns, const ImproveOptions& options,
            const ImproveHook& hook)
       : data_(problem, patterns), options_(options), hook_(hook) {
     std::vector<std::unique_ptr<Annealer>> all;
-    for (const std::vector<int>& start : starts) {
+    for (const std::vector<int>& start : initial) {
       all.push_back(std::make_unique<Annealer>(data_, start, options.seed));
     }
     std::stable_sort(all.begin(), all.end(),
@@ -135,7 +135,7 @@ class Improver {
   const Clock::time_point begin_ = Clock::now();
   Clock::time_point asked_ = begin_;
   std::vector<std::unique_ptr<Annealer>> annealers_;
-  std::vector<int> best_;                    // of all starts and annealers
+  std::vector<int> best_;                    // of all initial solutions and annealers
   std::pair<int64_t, int64_t> best_rank_{};  // its (violation, time per item)
   int round_ = 0;                            // written between the rounds only
   std::atomic<int64_t> moves_{0};            // both threads
@@ -145,10 +145,10 @@ class Improver {
 
 }  // namespace
 
-ImproveOutcome Improve(const model::Problem& problem, const std::vector<std::vector<int>>& starts,
+ImproveOutcome Improve(const model::Problem& problem, const std::vector<std::vector<int>>& initial,
                        const std::vector<std::vector<int>>& patterns, const ImproveOptions& options,
                        const ImproveHook& hook) {
-  return Improver(problem, starts, patterns, options, hook).Run();
+  return Improver(problem, initial, patterns, options, hook).Run();
 }
 
 }  // namespace heteroplace::throughput

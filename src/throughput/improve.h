@@ -41,10 +41,10 @@ struct ImproveOutcome {
  * Two annealers work in rounds, on two threads if there are; the number of threads never changes
  * the result of a budget in moves.
  *
- * \param starts At least one. Each holds devices that the tasks may use, one per group.
+ * \param initial At least one. Each holds devices that the tasks may use, one per group.
  * \param patterns Other placements, with devices of the same kind; may be empty.
  */
-ImproveOutcome Improve(const model::Problem& problem, const std::vector<std::vector<int>>& starts,
+ImproveOutcome Improve(const model::Problem& problem, const std::vector<std::vector<int>>& initial,
                        const std::vector<std::vector<int>>& patterns, const ImproveOptions& options,
                        const ImproveHook& hook);
 

@@ -139,7 +139,7 @@ void PlansAddUp(Random& random) {
   const std::vector<int> order = RandomOrder(problem, random);
   list::Evaluator evaluate(problem);
   const list::Value value = evaluate(device, order, list::kNever);
-  const model::NativePlan schedule = evaluate.LatestPlan(device);
+  const model::NativePlan plan = evaluate.LatestPlan(device);
   const decompose::Modules modules = decompose::Decompose(problem);
   CheckModules(problem, modules);
   num_modules += modules.num_modules();
@@ -156,7 +156,7 @@ void PlansAddUp(Random& random) {
   CHECK_EQ(time, value.makespan_ns);
   model::MemoryUse use(problem);
   for (int task = 0; task < problem.num_tasks; ++task) use.AddTask(task, device[task]);
-  for (const model::ScheduledCopy& copy : schedule.copies) use.AddCopy(copy.tensor, copy.dst);
+  for (const model::ScheduledCopy& copy : plan.copies) use.AddCopy(copy.tensor, copy.dst);
   if (modules.num_modules() == 1) CHECK_EQ(used, use.used());
   // Of several modules room for the largest workspace is set aside instead.
   for (int memory = 0; memory < problem.num_memories; ++memory) {
@@ -167,8 +167,8 @@ void PlansAddUp(Random& random) {
   for (int index = 1; index < bound_modules.num_modules(); ++index) {
     const int cut = bound_modules.first_task[index] - 1;
     for (int task = 0; task < problem.num_tasks; ++task) {
-      if (task > cut) CHECK(schedule.start_ns[task] >= evaluate.finish_ns(cut));
-      if (task < cut) CHECK(evaluate.finish_ns(task) <= schedule.start_ns[cut]);
+      if (task > cut) CHECK(plan.start_ns[task] >= evaluate.finish_ns(cut));
+      if (task < cut) CHECK(evaluate.finish_ns(task) <= plan.start_ns[cut]);
     }
   }
 }

@@ -115,7 +115,7 @@ Behind FindBehind(const model::Problem& problem, const decompose::Module& module
   return behind;
 }
 
-/*! \brief What no schedule with this beginning falls short of, by run times alone. */
+/*! \brief What no plan with this beginning falls short of, by run times alone. */
 int64_t LowerBound(const model::Problem& problem, const decompose::Module& module,
                    const search::Arrangement& arrangement, const Truth& truth, int position) {
   int64_t bound = 0;

@@ -10,41 +10,42 @@ using namespace heteroplace::test;
 
 namespace {
 
-constexpr int kCapacity = 32;  // of a lane, in intervals
+constexpr int kCapacity = 32;  // of the bounded table, in intervals
 constexpr int kHorizon = 200;
 
-/*! \brief Up to its capacity a lane gives the same gaps as ReservationTable. */
+/*! \brief Up to its capacity the bounded table gives the same gaps as ReservationTable. */
 void SameAsUnbounded(Random& random) {
-  list::BoundedReservationTable lane;
-  list::ReservationTable slots;
+  list::BoundedReservationTable bounded;
+  list::ReservationTable unbounded;
   for (int count = 0; count < kCapacity; ++count) {
     const int64_t ready = random.Below(kHorizon), duration = random.Below(6);
-    const int64_t start = slots.EarliestFit(ready, duration);
-    CHECK_EQ(lane.EarliestFit(ready, duration), start);
-    lane.Reserve(start, start + duration);
-    slots.Reserve(start, start + duration);
-    const list::BoundedReservationTable copy = lane;
-    CHECK(copy.IsSameFrom(lane, 0));
+    const int64_t start = unbounded.EarliestFit(ready, duration);
+    CHECK_EQ(bounded.EarliestFit(ready, duration), start);
+    bounded.Reserve(start, start + duration);
+    unbounded.Reserve(start, start + duration);
+    const list::BoundedReservationTable copy = bounded;
+    CHECK(copy.IsSameFrom(bounded, 0));
     const int64_t probe = random.Below(kHorizon);
-    CHECK_EQ(copy.EarliestFit(probe, 1), slots.EarliestFit(probe, 1));
+    CHECK_EQ(copy.EarliestFit(probe, 1), unbounded.EarliestFit(probe, 1));
   }
-  lane.Clear();
-  CHECK_EQ(lane.EarliestFit(3, kHorizon), int64_t{3});
+  bounded.Clear();
+  CHECK_EQ(bounded.EarliestFit(3, kHorizon), int64_t{3});
 }
 
-/*! \brief Beyond its capacity a lane may miss gaps, but never gives time that is taken. */
+/*! \brief Beyond its capacity the bounded table may miss gaps, but never gives time that is taken.
+ */
 void NeverTaken(Random& random) {
-  list::BoundedReservationTable lane;
-  list::ReservationTable slots;
+  list::BoundedReservationTable bounded;
+  list::ReservationTable unbounded;
   int64_t late = 0;
   for (int count = 0; count < 8 * kCapacity; ++count) {
     const int64_t ready = count * 3 / 2 + random.Below(kHorizon), duration = 1 + random.Below(4);
-    const int64_t start = lane.EarliestFit(ready, duration);
+    const int64_t start = bounded.EarliestFit(ready, duration);
     CHECK(start >= ready);
-    CHECK_EQ(slots.EarliestFit(start, duration), start);
-    late += start - slots.EarliestFit(ready, duration);
-    lane.Reserve(start, start + duration);
-    slots.Reserve(start, start + duration);
+    CHECK_EQ(unbounded.EarliestFit(start, duration), start);
+    late += start - unbounded.EarliestFit(ready, duration);
+    bounded.Reserve(start, start + duration);
+    unbounded.Reserve(start, start + duration);
   }
   CHECK(late >= 0);
 }
