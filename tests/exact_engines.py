@@ -16,7 +16,7 @@ from heteroplace.solve.exact.gurobi_engine import GurobiEngine
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
-from heteroplace.solve.mip.highs import HighsEngine
+from heteroplace.solve.lp.highs import HighsEngine
 
 Engine = Callable[[Formulation, Schedule | None], EngineEnd]
 OPTIONS = SolveOptions(threads=1)

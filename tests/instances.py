@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 from tests.strategies import AMPLE, Instance
 
 BYTE_PER_NS = 10**9

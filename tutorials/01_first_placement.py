@@ -24,7 +24,7 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 import heteroplace
-from heteroplace.costs.probe import local_cpu_cluster
+from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.report.tables import placement_table
 from heteroplace.tvm_bridge import llvm_cpu_target
 

@@ -10,12 +10,12 @@ import importlib
 from typing import Any
 
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cluster_file import load_cluster, save_cluster
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
-from heteroplace.run.local import local_cluster
 from heteroplace.tvm_bridge import add_to_relay_transform, require_tvm
 
 __version__ = "0.1.0"
@@ -25,7 +25,7 @@ _NEEDS_TVM = {
     "Executor": "heteroplace.run.executor",
     "HeteroPlace": "heteroplace.hetero_place",
     "build": "heteroplace.hetero_place",
-    "frontend": "heteroplace.relay.frontend",
+    "frontend": "heteroplace.relay.frontend.importer",
     "load": "heteroplace.run.executor",
 }
 """Public names that live in layers on top of TVM, and the module of each."""

@@ -28,23 +28,24 @@ from heteroplace.errors import (
     PlanError,
     SolverError,
 )
+from heteroplace.files.cluster import load_cluster
+from heteroplace.files.costs import load_costs
+from heteroplace.machine.local import local_cluster
+from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.options import ProfileOptions, Progress
+from heteroplace.measure.profile import measure_costs, with_workspaces
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.cost_file import load_costs
 from heteroplace.model.graph import Task, TaskGraph
-from heteroplace.model.placement import Placement
-from heteroplace.relay.annotate import annotate, read_placement
-from heteroplace.relay.extract import Extraction, extract, neutral_module
-from heteroplace.relay.prepare import prepare
+from heteroplace.model.solution import Solution
+from heteroplace.relay.annotate.writer import annotate, read_solution
+from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
+from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.run.executor import missing_devices
-from heteroplace.run.interference import measure_interference
-from heteroplace.run.local import local_cluster
-from heteroplace.run.profile.costs import measure_costs, with_workspaces
-from heteroplace.run.profile.options import ProfileOptions, Progress
-from heteroplace.solve.base import Problem, SolveOptions, get_solver
 from heteroplace.solve.expected import choose_expected
-from heteroplace.solve.placement import make_placement
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.registry import get_solver
+from heteroplace.solve.solution import make_solution
 
 _MEASURED = ("measure", "isolated", "predict")
 """Values of the option `costs` that run kernels on this machine."""
@@ -98,7 +99,7 @@ class _HeteroPlacePass:
     ) -> tvm.IRModule:
         """Place `mod`, unless it is placed on this cluster already."""
         del context  # the opt level is read by the passes inside
-        placed = read_placement(mod)
+        placed = read_solution(mod)
         if placed is None:
             return annotate(*place(mod, self.cluster, self.options))
         if placed.cluster.digest() != self.cluster.digest():
@@ -156,7 +157,7 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
 
 def place(
     mod: tvm.IRModule, cluster: Cluster, options: HeteroPlaceOptions
-) -> tuple[Extraction, Placement]:
+) -> tuple[Extraction, Solution]:
     """Cut `mod` into tasks and place them; the steps of the pass before annotation.
 
     Raises
@@ -192,10 +193,10 @@ def place(
     problem = Problem(graph, cluster, costs)
     result = solver.solve(problem, limits)
     if options.costs != "measure" or len(set(problem.native.placement(result.plan.steps))) == 1:
-        return extraction, make_placement(problem, result)
+        return extraction, make_solution(problem, result)
     interference = measure_interference(neutral, graph, cluster, options.progress)
     chosen, expected = choose_expected(problem, result, interference, limits.min_gain_ratio)
-    return extraction, make_placement(problem, chosen, expected)
+    return extraction, make_solution(problem, chosen, expected)
 
 
 def _check_reachable(cluster: Cluster) -> None:
@@ -318,7 +319,7 @@ def build(
     LoweringError
         No cluster for a module that is not placed; weights for one that was placed without them.
     """
-    placed = read_placement(mod)
+    placed = read_solution(mod)
     if placed is not None:
         names = [parameter.name_hint for parameter in mod["main"].params]
         unbound = [name for name in names if params is not None and name in params]

@@ -12,7 +12,7 @@ import pytest
 from executor_programs import needs_two_cores
 
 from heteroplace.codegen.program import Program, Queue, Space
-from heteroplace.run.link_programs import load_program
+from heteroplace.measure.link_programs import load_program
 
 pytestmark = pytest.mark.timeout(60)
 

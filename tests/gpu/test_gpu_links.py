@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import tvm
 
-from heteroplace.costs.fingerprint import device_fingerprint
-from heteroplace.costs.link_report import with_measured_links
-from heteroplace.costs.probe import machine_cluster
-from heteroplace.costs.probe_cpu import read_cpus
-from heteroplace.costs.probe_gpu import read_gpus
-from heteroplace.run.probe_links import LinkProbeOptions, measure_links
+from heteroplace.machine.cpu import read_cpus
+from heteroplace.machine.fingerprint import device_fingerprint
+from heteroplace.machine.gpu import read_gpus
+from heteroplace.machine.probe import machine_cluster
+from heteroplace.measure.link_report import with_measured_links
+from heteroplace.measure.links import LinkProbeOptions, measure_links
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 

@@ -21,9 +21,9 @@ from relay_models import cpu_cluster, extraction_of, two_branches
 
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
-from heteroplace.relay.extract import neutral_module
-from heteroplace.run.profile.costs import profile_network
-from heteroplace.run.profile.options import ProfileOptions, Step
+from heteroplace.measure.options import ProfileOptions, Step
+from heteroplace.measure.profile import profile_network
+from heteroplace.relay.tasks.extract import neutral_module
 
 _WAIT_S = 60
 _MAX_DELAY_S = 0.2

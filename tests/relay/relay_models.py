@@ -10,16 +10,16 @@ import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
+from heteroplace.machine.local import local_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Copy, Plan, Run, Step
-from heteroplace.relay.annotate import annotate
-from heteroplace.relay.extract import Extraction, extract
-from heteroplace.relay.prepare import prepare
-from heteroplace.run.local import local_cluster
+from heteroplace.model.solution import Solution
+from heteroplace.relay.annotate.writer import annotate
+from heteroplace.relay.tasks.extract import Extraction, extract
+from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import llvm_cpu_target
 
@@ -112,7 +112,7 @@ def random_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable
     )
 
 
-def placement_of(extraction: Extraction, cluster: Cluster, devices: Sequence[int]) -> Placement:
+def placement_of(extraction: Extraction, cluster: Cluster, devices: Sequence[int]) -> Solution:
     """The plan that runs task i on devices[i], in topological order."""
     graph = extraction.graph
     assert cluster.host is not None
@@ -140,7 +140,7 @@ def placement_of(extraction: Extraction, cluster: Cluster, devices: Sequence[int
     plan = Plan(graph.digest(), cluster.digest(), tuple(steps), "by hand")
     check_plan(graph, cluster, costs, plan)
     makespan = simulate(graph, cluster, costs, plan).makespan_ns
-    return Placement(graph, cluster, costs, plan, makespan, 0)
+    return Solution(graph, cluster, costs, plan, makespan, 0)
 
 
 def random_devices(extraction: Extraction, cluster: Cluster, seed: int) -> list[int]:

@@ -25,17 +25,17 @@ from tvm import relay
 
 from heteroplace.errors import PlanError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster, Device, Memory
-from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Plan
-from heteroplace.relay.annotate import (
+from heteroplace.model.solution import Solution
+from heteroplace.relay.annotate.writer import (
     PLAN_ATTRIBUTE,
     annotate,
-    read_placement,
+    read_solution,
     strip_annotations,
     tvm_devices,
 )
 from heteroplace.relay.expressions import is_op_call, post_order, task_of_span
-from heteroplace.relay.extract import neutral_module
+from heteroplace.relay.tasks.extract import neutral_module
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 
@@ -108,7 +108,7 @@ def test_a_copy_is_shared_by_the_readers_on_one_device() -> None:
 @pytest.mark.parametrize("make", [fire_modules, two_branches])
 def test_there_is_one_copy_for_each_tensor_and_destination(make, seed: int) -> None:
     mod = placed_randomly(make(), cpu_cluster(), seed)
-    placement = read_placement(mod)
+    placement = read_solution(mod)
     graph = placement.graph
     device = placement.plan.placement(len(graph.tasks))
     expected = set()
@@ -188,17 +188,17 @@ def test_the_placement_travels_with_the_module() -> None:
     extraction = extraction_of(two_branches())
     placement = placement_of(extraction, cpu_cluster(), [0, 1, 2, 0])
     mod = annotate(extraction, placement)
-    assert read_placement(mod) == placement
-    assert read_placement(relay.transform.InferType()(mod)) == placement
+    assert read_solution(mod) == placement
+    assert read_solution(relay.transform.InferType()(mod)) == placement
 
 
 def test_a_module_without_a_placement_has_none() -> None:
-    assert read_placement(two_branches()) is None
+    assert read_solution(two_branches()) is None
 
 
 def test_a_module_without_main_is_a_typed_error() -> None:
     with pytest.raises(UnsupportedRelayError, match="no function 'main'"):
-        read_placement(tvm.IRModule())
+        read_solution(tvm.IRModule())
 
 
 def test_a_foreign_attribute_is_a_typed_error() -> None:
@@ -206,7 +206,7 @@ def test_a_foreign_attribute_is_a_typed_error() -> None:
     data = relay.const(np.frombuffer(b'{"placement_version": 99}', "uint8").copy())
     mod["main"] = mod["main"].with_attr(PLAN_ATTRIBUTE, data)
     with pytest.raises(PlanError, match="placement version 99"):
-        read_placement(mod)
+        read_solution(mod)
 
 
 def test_a_plan_of_another_graph_is_refused() -> None:
@@ -221,7 +221,7 @@ def test_a_plan_that_leaves_a_task_out_is_refused() -> None:
     extraction = extraction_of(chain())
     whole = placement_of(extraction, cpu_cluster(), [0, 0])
     plan = Plan(whole.plan.graph_digest, whole.plan.cluster_digest, whole.plan.steps[:1], "cut")
-    part = Placement(whole.graph, whole.cluster, whole.costs, plan, 0, 0)
+    part = Solution(whole.graph, whole.cluster, whole.costs, plan, 0, 0)
     with pytest.raises(PlanError, match=r"does not run task 'softmax\.2'"):
         annotate(extraction, part)
 

@@ -15,9 +15,9 @@ from heteroplace.bench import batches as bench
 from heteroplace.bench.models import Model
 from heteroplace.bench.networks import small_cnn
 from heteroplace.errors import InfeasibleError, MissingCostError
-from heteroplace.run import batches, traffic
-from heteroplace.run.batches import BatchProgram, compile_batch, measure_batches
-from heteroplace.run.traffic import CHUNK_BYTES, SPACER, with_traffic
+from heteroplace.measure import batches, traffic
+from heteroplace.measure.batches import BatchProgram, compile_batch, measure_batches
+from heteroplace.measure.traffic import CHUNK_BYTES, SPACER, with_traffic
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -26,7 +26,7 @@ from heteroplace.bench.study import (
     study,
 )
 from heteroplace.errors import GraphError
-from heteroplace.run.local import local_cluster
+from heteroplace.machine.local import local_cluster
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 

@@ -16,12 +16,12 @@ from tvm import relay
 from heteroplace.cli.main import main
 from heteroplace.cli.profile import StepLine
 from heteroplace.costs.store import CostStore
+from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.files.costs import load_costs
+from heteroplace.files.graph import load_graph
 from heteroplace.model.cluster import Device, Link, Memory
-from heteroplace.model.cluster_file import load_cluster, save_cluster
-from heteroplace.model.cost_file import load_costs
-from heteroplace.model.graph_file import load_graph
-from heteroplace.relay.annotate import read_placement
-from heteroplace.relay.frontend import from_onnx
+from heteroplace.relay.annotate.writer import read_solution
+from heteroplace.relay.frontend.importer import from_onnx
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_what_it_writes_is_taken_by_the_pass(files: Path) -> None:
     imported = from_onnx("model.onnx")
     with tvm.transform.PassContext(opt_level=3):
         place = relay.transform.HeteroPlace(cpu_cluster(), costs="costs.json", solver="heft")
-        placed = read_placement(place(imported.bind_params()))
+        placed = read_solution(place(imported.bind_params()))
     assert placed is not None
     assert placed.graph == load_graph("graph.json").graph
 

@@ -11,8 +11,8 @@ from tvm import relay
 from heteroplace.bench.networks import small_cnn
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import is_primitive_call, post_order_of_function, task_of_span
-from heteroplace.relay.extract import neutral_module
-from heteroplace.relay.prepare import fuse, prepare
+from heteroplace.relay.tasks.extract import neutral_module
+from heteroplace.relay.tasks.prepare import fuse, prepare
 
 
 def fused_groups(mod: tvm.IRModule) -> list[list[str]]:

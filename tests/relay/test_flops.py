@@ -7,7 +7,7 @@ import tvm
 from relay_models import module, var
 from tvm import relay
 
-from heteroplace.relay.flops import call_flops
+from heteroplace.relay.tasks.flops import call_flops
 
 
 def conv_of(data, weight, **attributes) -> relay.Expr:

@@ -13,14 +13,14 @@ from tests.strategies import num_cases
 from tvm import relay
 
 from heteroplace.bench.networks import randomly_wired
-from heteroplace.relay import fold
-from heteroplace.relay.fold import (
+from heteroplace.relay.tasks import fold
+from heteroplace.relay.tasks.fold import (
     ConstantFolder,
     NumpyFoldConstant,
     fold_constants,
     with_numpy_folding,
 )
-from heteroplace.relay.fold_ops import EVALUATORS, SHAPE_OPS, transform_layout
+from heteroplace.relay.tasks.fold_ops import EVALUATORS, SHAPE_OPS, transform_layout
 
 pytestmark = pytest.mark.relay
 

@@ -21,10 +21,10 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.bench.networks import small_cnn
 from heteroplace.errors import LoweringError, PlanError
+from heteroplace.files.costs import save_costs
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.model.cost_file import save_costs
-from heteroplace.relay.annotate import read_placement
+from heteroplace.relay.annotate.writer import read_solution
 
 FAST = {"costs": random_costs, "solver": "heft"}
 
@@ -39,7 +39,7 @@ def test_it_is_a_pass_beside_tvms_own(placed: tvm.IRModule) -> None:
     made = relay.transform.HeteroPlace(cpu_cluster())
     assert isinstance(made, tvm.transform.ModulePass)
     assert made.info.name == "HeteroPlace"
-    placement = read_placement(placed)
+    placement = read_solution(placed)
     check_plan(placement.graph, placement.cluster, placement.costs, placement.plan)
     assert 0 < placement.bound_ns <= placement.predicted_ns
 
@@ -108,7 +108,7 @@ def test_a_task_is_pinned_by_name_or_op() -> None:
     pin = {"conv2d.*": "cpu.1", "nn.softmax": "cpu.all"}
     with tvm.transform.PassContext(opt_level=3):
         mod = relay.transform.HeteroPlace(cpu_cluster(), pin=pin, **FAST)(two_branches())
-    placement = read_placement(mod)
+    placement = read_solution(mod)
     devices = placement.plan.placement(len(placement.graph.tasks))
     names = {
         task.name: placement.cluster.devices[device].name
@@ -123,7 +123,7 @@ def test_an_excluded_device_is_not_used() -> None:
         mod = relay.transform.HeteroPlace(cpu_cluster(), exclude=["cpu.0", "cpu.all"], **FAST)(
             two_branches()
         )
-    assert read_placement(mod).devices_used == ("cpu.1",)
+    assert read_solution(mod).devices_used == ("cpu.1",)
 
 
 def test_an_excluded_gpu_need_not_be_here() -> None:
@@ -137,12 +137,12 @@ def test_an_excluded_gpu_need_not_be_here() -> None:
 def test_costs_from_a_table_a_file_and_a_function_give_one_placement(
     placed: tvm.IRModule, tmp_path: Path
 ) -> None:
-    placement = read_placement(placed)
+    placement = read_solution(placed)
     save_costs(placement.costs, placement.graph, placement.cluster, tmp_path / "costs.json")
     for costs in (placement.costs, tmp_path / "costs.json", str(tmp_path / "costs.json")):
         with tvm.transform.PassContext(opt_level=3):
             made = relay.transform.HeteroPlace(cpu_cluster(), costs=costs, solver="heft")
-            found = read_placement(made(fire_modules()))
+            found = read_solution(made(fire_modules()))
         assert found.plan.steps == placement.plan.steps
 
 
@@ -155,7 +155,7 @@ def test_costs_are_estimated_from_peak_speeds() -> None:
     cluster = Cluster("known", base.memories, devices, (), 0)
     with tvm.transform.PassContext(opt_level=3):
         made = relay.transform.HeteroPlace(cluster, costs="estimate", time_limit=1.0)
-        placement = read_placement(made(two_branches()))
+        placement = read_solution(made(two_branches()))
     sources = {cost.source for row in placement.costs.rows for cost in row}
     assert sources == {"roofline"}
     first = placement.graph.tasks[0]

@@ -9,10 +9,10 @@ import pytest
 import tvm
 from relay_models import conv, cores, cpu_cluster, extraction_of, module, var
 
+from heteroplace.measure import interference
+from heteroplace.measure.interference import fetch_ns_per_byte, measure_interference
 from heteroplace.model.cluster import Cluster, Link, Memory
-from heteroplace.relay.extract import Extraction, neutral_module
-from heteroplace.run import interference
-from heteroplace.run.interference import fetch_ns_per_byte, measure_interference
+from heteroplace.relay.tasks.extract import Extraction, neutral_module
 from heteroplace.simulate.interference import Interference
 
 two_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")

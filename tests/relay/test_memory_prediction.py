@@ -30,15 +30,15 @@ from heteroplace.codegen.program import in_pages
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import InfeasibleError
+from heteroplace.measure.profile import with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.placement import Placement
+from heteroplace.model.solution import Solution
 from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.relay.annotate import annotate
-from heteroplace.relay.extract import Extraction, neutral_module
+from heteroplace.relay.annotate.writer import annotate
+from heteroplace.relay.tasks.extract import Extraction, neutral_module
 from heteroplace.report.tables import memory_text
 from heteroplace.run.executor import Executor, load
-from heteroplace.run.profile.costs import with_workspaces
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import library_path
 
@@ -70,7 +70,7 @@ def small_network() -> tvm.IRModule:
     return tvm.IRModule.from_expr(main)
 
 
-def built(extraction: Extraction, placement: Placement) -> Executable:
+def built(extraction: Extraction, placement: Solution) -> Executable:
     with tvm.transform.PassContext(opt_level=3):
         return build_annotated(annotate(extraction, placement))
 
@@ -187,7 +187,7 @@ def rows_of(extraction: Extraction, cluster: Cluster) -> Rows:
         return lower_segments(segments, neutral["main"].params, outputs)
 
 
-def prediction(rows: Rows, placement: Placement, cluster: Cluster | None = None) -> MemoryUse:
+def prediction(rows: Rows, placement: Solution, cluster: Cluster | None = None) -> MemoryUse:
     graph, costs, plan = placement.graph, placement.costs, placement.plan
     timeline = simulate(graph, placement.cluster, costs, plan)
     (use,) = predict_memory(rows, graph, cluster or placement.cluster, plan, timeline)

@@ -10,8 +10,8 @@ from tvm import relay
 
 from heteroplace.bench.networks import randomly_wired, small_cnn
 from heteroplace.errors import GraphError
-from heteroplace.relay.fold import fold_constants
-from heteroplace.relay.frontend import count_calls
+from heteroplace.relay.frontend.importer import count_calls
+from heteroplace.relay.tasks.fold import fold_constants
 
 pytestmark = pytest.mark.relay
 

@@ -19,7 +19,7 @@ from heteroplace.bench.prediction import Row, predict_model, prediction_cluster
 from heteroplace.bench.prediction_options import PredictionOptions
 from heteroplace.bench.prediction_table import prediction_table, scatter_svg
 from heteroplace.errors import HeteroPlaceError, SolverError
-from heteroplace.run.local import local_cluster
+from heteroplace.machine.local import local_cluster
 
 pytestmark = pytest.mark.relay
 

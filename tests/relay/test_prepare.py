@@ -7,7 +7,7 @@ import tvm
 from relay_models import conv, fire_modules, module, random_inputs, stock_outputs, var, weights
 from tvm import relay
 
-from heteroplace.relay.prepare import fuse, prefix_passes, prepare
+from heteroplace.relay.tasks.prepare import fuse, prefix_passes, prepare
 
 
 def ops_of(mod: tvm.IRModule) -> list[str]:

@@ -11,14 +11,12 @@ import pytest
 import tvm
 
 from heteroplace.cli.main import WRONG_INPUT, main
-from heteroplace.costs.link_report import LinkReport, with_measured_links
 from heteroplace.errors import ClusterError, ExecutionError
-from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cluster_file import load_cluster, save_cluster
-from heteroplace.native.execute import Executor
-from heteroplace.run import probe_links
-from heteroplace.run.link_programs import Trip, contention, ports, round_trips
-from heteroplace.run.probe_links import (
+from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.measure import links as probe_links
+from heteroplace.measure.link_programs import Trip, contention, ports, round_trips
+from heteroplace.measure.link_report import LinkReport, with_measured_links
+from heteroplace.measure.links import (
     QUICK,
     LinkProbeOptions,
     core_hops,
@@ -26,6 +24,8 @@ from heteroplace.run.probe_links import (
     ordinary_copies,
     trip_times,
 )
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.native.execute import Executor
 from heteroplace.tvm_bridge import library_path
 
 BOTH_AND_ONE = (("both", 0, (0, 1)), ("one", 1, (0,)))

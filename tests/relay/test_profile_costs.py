@@ -25,13 +25,13 @@ from heteroplace.codegen.lower import lower
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.errors import InfeasibleError, MissingCostError
+from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.plan_program import serial_plan
+from heteroplace.measure.profile import measure_costs, with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.extract import Extraction, neutral_module
-from heteroplace.run.plan_program import serial_plan
-from heteroplace.run.profile.costs import measure_costs, with_workspaces
-from heteroplace.run.profile.options import ProfileOptions
+from heteroplace.relay.tasks.extract import Extraction, neutral_module
 
 QUICK = ProfileOptions(round_ns=1, sampling=SamplingOptions(max_ns=1))
 """A hundredth of the usual time for each device."""

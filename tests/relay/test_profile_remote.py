@@ -14,11 +14,11 @@ from tvm import rpc
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import ClusterError, ExecutionError, MissingCostError
+from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.profile import Profile, profile_network
+from heteroplace.measure.remote import RemoteHost
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.extract import neutral_module
-from heteroplace.run.profile.costs import Profile, profile_network
-from heteroplace.run.profile.options import ProfileOptions
-from heteroplace.run.profile.remote import RemoteHost
+from heteroplace.relay.tasks.extract import neutral_module
 
 QUICK = ProfileOptions(modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1))
 

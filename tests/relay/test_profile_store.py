@@ -20,13 +20,13 @@ from heteroplace.codegen.library import compile_kernels
 from heteroplace.codegen.targets import placed_targets
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
-from heteroplace.relay.extract import Extraction, neutral_module
-from heteroplace.run.profile import profiler
-from heteroplace.run.profile.ahead import CompileAhead
-from heteroplace.run.profile.costs import Profile, join_batches, profile_network
-from heteroplace.run.profile.identity import describe_kernels
-from heteroplace.run.profile.options import ProfileOptions, Step
-from heteroplace.run.profile.subjects import find_subjects
+from heteroplace.measure import profiler
+from heteroplace.measure.background_compiler import CompileAhead
+from heteroplace.measure.devices_under_test import find_subjects
+from heteroplace.measure.kernel_identity import describe_kernels
+from heteroplace.measure.options import ProfileOptions, Step
+from heteroplace.measure.profile import Profile, join_batches, profile_network
+from heteroplace.relay.tasks.extract import Extraction, neutral_module
 
 QUICK = ProfileOptions(
     is_in_place=False, modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1)

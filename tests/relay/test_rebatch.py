@@ -16,10 +16,10 @@ from tvm.contrib import graph_executor
 from heteroplace.bench.networks import randomly_wired, small_cnn
 from heteroplace.bench.transformers import gpt_onnx
 from heteroplace.errors import UnsupportedRelayError
-from heteroplace.relay.extract import extract
-from heteroplace.relay.frontend import from_onnx
-from heteroplace.relay.prepare import prepare
-from heteroplace.relay.rebatch import rebatch
+from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.relay.tasks.extract import extract
+from heteroplace.relay.tasks.prepare import prepare
+from heteroplace.relay.tasks.rebatch import rebatch
 
 
 def outputs(mod: tvm.IRModule, values: dict[str, np.ndarray]) -> list[np.ndarray]:

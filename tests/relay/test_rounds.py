@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from heteroplace.run.plan_program import PlanProgram
-from heteroplace.run.rounds import Rounds, sample_in_turns
+from heteroplace.measure.plan_program import PlanProgram
+from heteroplace.measure.rounds import Rounds, sample_in_turns
 
 pytestmark = pytest.mark.relay
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heteroplace.codegen.kernels import Row, Rows, Value
-from heteroplace.run.rows import only_rows
+from heteroplace.measure.kernel_calls import only_rows
 
 pytestmark = pytest.mark.relay
 

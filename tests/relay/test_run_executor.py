@@ -31,7 +31,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
-from heteroplace.relay.annotate import annotate
+from heteroplace.relay.annotate.writer import annotate
 from heteroplace.run.executor import measured_timeline
 
 

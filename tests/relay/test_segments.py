@@ -29,8 +29,8 @@ from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.annotate import annotate, strip_annotations
-from heteroplace.relay.extract import neutral_module
+from heteroplace.relay.annotate.writer import annotate, strip_annotations
+from heteroplace.relay.tasks.extract import neutral_module
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 

@@ -15,14 +15,14 @@ from tvm import relay
 from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import CostMismatchError, InfeasibleError, MissingCostError
+from heteroplace.measure import sequential
+from heteroplace.measure.kernel_calls import only_rows
+from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.extract import Extraction, neutral_module
-from heteroplace.run import sequential
-from heteroplace.run.rows import only_rows
-from heteroplace.run.sequential import measure_sequential
-from heteroplace.solve.sequential_placement import SEQUENTIAL_ORDERS
+from heteroplace.relay.tasks.extract import Extraction, neutral_module
+from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,7 +13,7 @@ from tvm.driver.tvmc import main as driver
 import heteroplace
 from heteroplace.cli.tvmc import main
 from heteroplace.cli.tvmc_errors import one_line
-from heteroplace.costs.probe import local_cpu_cluster
+from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.tvm_bridge import llvm_cpu_target
 

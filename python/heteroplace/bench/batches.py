@@ -25,11 +25,11 @@ from heteroplace.costs.standard_evaluation import (
     fit_times,
     likely_intercept_ns,
 )
+from heteroplace.machine.local import local_cluster
+from heteroplace.measure.batches import BatchProgram, compile_batch, device_table
+from heteroplace.measure.rounds import Rounds, sample_in_turns
 from heteroplace.model.graph import TaskGraph
 from heteroplace.report.tables import format_table
-from heteroplace.run.batches import BatchProgram, compile_batch, device_table
-from heteroplace.run.local import local_cluster
-from heteroplace.run.rounds import Rounds, sample_in_turns
 
 SMALL = (1, 2, 4)
 LARGE = 16

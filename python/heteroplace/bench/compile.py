@@ -21,9 +21,9 @@ from heteroplace.bench.stock import (
 )
 from heteroplace.bench.study import compile_once
 from heteroplace.bench.transformers import gpt_onnx
-from heteroplace.relay.onnx_weights import light_model, light_model_names
+from heteroplace.machine.local import local_cluster
+from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
 from heteroplace.report.tables import format_table
-from heteroplace.run.local import local_cluster
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 GPT = "gpt_24_layers_graph_only"

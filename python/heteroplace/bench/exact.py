@@ -39,7 +39,7 @@ from heteroplace.bench.place import PlaceOptions, Row, place_rows
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import SolverError
 from heteroplace.solve import SOLVERS
-from heteroplace.solve.base import SolveOptions
+from heteroplace.solve.problem import SolveOptions
 
 Say = Callable[[str], None]
 

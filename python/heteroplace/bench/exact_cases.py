@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from heteroplace.bench import exact_paper
 from heteroplace.bench.suites.catalogue import instances
 from heteroplace.bench.suites.transformer import TRANSFORMERS
-from heteroplace.solve.base import OBJECTIVES
+from heteroplace.solve.problem import OBJECTIVES
 
 LATENCY, SPLIT, THROUGHPUT = "divi-latency", "divi-split", "divi-throughput"
 GPT3, COARSE, PUBLISHED = "divi-gpt3", "moirai-coarse", "published"

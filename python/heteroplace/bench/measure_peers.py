@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heteroplace.costs.measurement import NEAR_HOP_NS
-from heteroplace.run.usage import QUIET_CORES, Usage
+from heteroplace.machine.usage import QUIET_CORES, Usage
 
 Timer = Callable[[int], Sequence[int]]
 """Runs something so many times and returns the wall time of each run in ns."""

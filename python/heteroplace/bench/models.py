@@ -19,7 +19,7 @@ from heteroplace.bench.networks import randomly_wired
 from heteroplace.bench.stock import cpu_seconds, import_stock
 from heteroplace.bench.transformers import bert_onnx, gpt_onnx
 from heteroplace.errors import GraphError
-from heteroplace.relay.onnx_weights import light_model, light_model_names
+from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
 
 _WIRED: Mapping[str, Mapping[str, object]] = {
     "randomly_wired": {"kind": "ws", "nodes": 32, "channels": 128, "size": 28},

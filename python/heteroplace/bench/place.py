@@ -36,7 +36,7 @@ from heteroplace.bench.place_table import comparison, place_table
 from heteroplace.bench.suites.catalogue import QUICK, Instance, select
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.solve import SOLVERS, get_solver
-from heteroplace.solve.base import OBJECTIVES, SolveOptions
+from heteroplace.solve.problem import OBJECTIVES, SolveOptions
 
 Row = dict[str, object]
 Say = Callable[[str], None]

@@ -21,7 +21,7 @@ from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
 from heteroplace.native import baselines
 from heteroplace.report.tables import format_table
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
 FAMILIES = ("layered", "transformer")

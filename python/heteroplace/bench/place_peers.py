@@ -22,9 +22,9 @@ from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.native import baselines
 from heteroplace.report.tables import format_table
 from heteroplace.solve import SOLVERS
-from heteroplace.solve.base import Problem, SolveOptions
-from heteroplace.solve.m_sct import THRESHOLD
-from heteroplace.solve.m_sct_lp import favourite_children
+from heteroplace.solve.baselines.m_sct import THRESHOLD
+from heteroplace.solve.baselines.m_sct_lp import favourite_children
+from heteroplace.solve.problem import Problem, SolveOptions
 
 SMALL, LARGE = "moirai/af2-87m/inter", "moirai/af2-3.2b/inter"
 """5,136 and 50,560 tasks."""

@@ -26,10 +26,10 @@ from heteroplace.model.plan import Plan
 from heteroplace.simulate.pipeline import repeat_plan
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import get_solver, lower_bound
-from heteroplace.solve.base import OBJECTIVES, Problem, ProgressReport, SolveOptions
-from heteroplace.solve.batched import batch_bound
-from heteroplace.solve.prices import price_bound
-from heteroplace.solve.single import single_plan
+from heteroplace.solve.batched.list_solver import batch_bound
+from heteroplace.solve.list.single import single_plan
+from heteroplace.solve.problem import OBJECTIVES, Problem, ProgressReport, SolveOptions
+from heteroplace.solve.throughput.prices import price_bound
 
 THROUGHPUT = OBJECTIVES[1]
 _NO_LIMIT_BYTES = 2**60

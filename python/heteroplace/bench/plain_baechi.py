@@ -17,8 +17,8 @@ import numpy as np
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.baselines import MeanGraph
-from heteroplace.solve.base import Problem
-from heteroplace.solve.linear_program import LinearProgram
+from heteroplace.solve.lp.linear_program import LinearProgram
+from heteroplace.solve.problem import Problem
 
 Key = tuple[int, int, int, int, int]
 """(earliest start, -b-level, run time, task, device)"""

@@ -27,19 +27,20 @@ from heteroplace.bench.study import Prepared, hop_probe, prepare_model
 from heteroplace.codegen.compile import compile_placed
 from heteroplace.codegen.executable import write_programs
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.machine.local import local_cluster
+from heteroplace.measure.interference import measure_interference
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Plan, Step
+from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.relay.extract import neutral_module
+from heteroplace.relay.tasks.extract import neutral_module
 from heteroplace.report.accuracy import error_ratios, quantile
 from heteroplace.report.partings import partings, partings_table
-from heteroplace.run.interference import measure_interference
-from heteroplace.run.local import local_cluster
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve.base import Problem, SolveOptions, get_solver
-from heteroplace.solve.single import single_plan
+from heteroplace.solve.list.single import single_plan
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.registry import get_solver
 
 Say = Callable[[str], None]
 
@@ -215,7 +216,7 @@ def load_plans(
         compiled = compile_placed(neutral, graph, cluster, [0] * len(graph.tasks))
     simulated = [simulate(graph, cluster, costs, plan) for _, plan in plans]
     placements = [
-        Placement(graph, cluster, costs, plan, timeline.makespan_ns, 0)
+        Solution(graph, cluster, costs, plan, timeline.makespan_ns, 0)
         for (_, plan), timeline in zip(plans, simulated, strict=True)
     ]
     runs = []

@@ -23,14 +23,14 @@ from heteroplace.bench.stock import (
     import_stock,
     in_pass_context,
 )
-from heteroplace.relay.extract import extract, neutral_module
-from heteroplace.relay.onnx_weights import light_model, light_model_names
-from heteroplace.relay.prepare import prepare
+from heteroplace.machine.local import local_cluster
+from heteroplace.measure.isolated import COLD, HOT
+from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.profile import profile_network
+from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
+from heteroplace.relay.tasks.extract import extract, neutral_module
+from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.report.tables import format_table
-from heteroplace.run.local import local_cluster
-from heteroplace.run.profile.alone import COLD, HOT
-from heteroplace.run.profile.costs import profile_network
-from heteroplace.run.profile.options import ProfileOptions
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 DEFAULT = "^resnet50$"

@@ -21,8 +21,9 @@ from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.mapping_search import breadth_first_order
 from heteroplace.native.schedule import Draft
-from heteroplace.solve.base import Problem
-from heteroplace.solve.heft import heft_draft, no_placement_error
+from heteroplace.solve.feasibility import no_placement_error
+from heteroplace.solve.list.heft import heft_draft
+from heteroplace.solve.problem import Problem
 
 BLIND = ("uniform", "biased", "runs", "shuffled", "priorities")
 """Kinds in the order in which they take turns."""

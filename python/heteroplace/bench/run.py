@@ -20,8 +20,8 @@ from heteroplace.bench.study import (
     StudyOptions,
     study,
 )
+from heteroplace.machine.local import local_cluster
 from heteroplace.report.tables import format_table
-from heteroplace.run.local import local_cluster
 
 
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:

@@ -25,18 +25,19 @@ from heteroplace.bench.stock import (
 )
 from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.targets import cluster_targets
+from heteroplace.measure.devices_under_test import Likeness, likeness
+from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.profile import measure_costs
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
-from heteroplace.relay.annotate import annotate
-from heteroplace.relay.extract import Extraction, extract, neutral_module
-from heteroplace.relay.prepare import prepare
-from heteroplace.run.interference import measure_interference
-from heteroplace.run.profile.costs import measure_costs
-from heteroplace.run.profile.subjects import Likeness, likeness
+from heteroplace.relay.annotate.writer import annotate
+from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
+from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve.base import Problem, SolveOptions, get_solver
 from heteroplace.solve.expected import choose_expected
-from heteroplace.solve.placement import make_placement
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.registry import get_solver
+from heteroplace.solve.solution import make_solution
 
 Say = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
@@ -166,7 +167,7 @@ def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) ->
     problem = Problem(graph, cluster, costs)
     result = get_solver("auto").solve(problem, options)
     chosen, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
-    placement = make_placement(problem, chosen, expected)
+    placement = make_solution(problem, chosen, expected)
     with in_pass_context():
         return build(annotate(prepared.extraction, placement))
 

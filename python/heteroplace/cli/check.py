@@ -6,14 +6,14 @@ import argparse
 
 from heteroplace.cli.place import read_costs
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.cluster import cluster_from_json, load_cluster, ready_made_clusters
+from heteroplace.files.costs import costs_from_json
+from heteroplace.files.graph import graph_from_json, load_graph
+from heteroplace.files.plan import plan_from_json
+from heteroplace.files.reader import read_json
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cluster_file import cluster_from_json, load_cluster, ready_made_clusters
-from heteroplace.model.cost_file import costs_from_json
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.graph_file import graph_from_json, load_graph
-from heteroplace.model.json_reader import read_json
-from heteroplace.model.plan_file import plan_from_json
 from heteroplace.model.units import format_bytes
 from heteroplace.report.tables import format_table
 

@@ -17,7 +17,7 @@ from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.store_file import load_rows, rows_to_json
 from heteroplace.costs.store_values import Note, Row, StoreFilter, date_seconds, date_text
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.model.json_reader import write_json
+from heteroplace.files.reader import write_json
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
 

@@ -11,10 +11,10 @@ from heteroplace.costs.cross_validation import (
     cross_validate,
     cross_validation_table,
 )
+from heteroplace.files.cluster import load_cluster
+from heteroplace.files.graph import load_graph
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.graph_file import load_graph
 from heteroplace.report.tables import cost_sources_line
 
 

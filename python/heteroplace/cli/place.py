@@ -10,13 +10,13 @@ import time
 from heteroplace.cli.progress import Interrupts, ProgressLine
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json, seconds
 from heteroplace.errors import MissingCostError
+from heteroplace.files.cluster import load_cluster
+from heteroplace.files.costs import costs_from_times, load_costs
+from heteroplace.files.graph import GraphFile, load_graph
+from heteroplace.files.plan import save_plan
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cluster_file import load_cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
-from heteroplace.model.cost_file import costs_from_times, load_costs
-from heteroplace.model.graph_file import GraphFile, load_graph
-from heteroplace.model.plan_file import save_plan
 from heteroplace.model.units import format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.tables import (
@@ -30,8 +30,8 @@ from heteroplace.report.tables import (
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
-from heteroplace.solve.base import OBJECTIVES, make_result
-from heteroplace.solve.single import single_makespans
+from heteroplace.solve.list.single import single_makespans
+from heteroplace.solve.problem import OBJECTIVES, make_result
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

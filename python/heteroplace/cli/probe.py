@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.shared import check_writable, plural
-from heteroplace.costs.fingerprint import cpu_fingerprint, gpu_fingerprint_of
-from heteroplace.costs.link_report import CopyTimes, LinkReport, with_measured_links
 from heteroplace.costs.measurement import NEAR_HOP_NS
-from heteroplace.costs.probe import machine_cluster
-from heteroplace.costs.probe_cpu import CpuInfo, parse_list, read_cpus
-from heteroplace.costs.probe_gpu import GpuInfo, read_gpus
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
+from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.machine.cpu import CpuInfo, parse_list, read_cpus
+from heteroplace.machine.fingerprint import cpu_fingerprint, gpu_fingerprint_of
+from heteroplace.machine.gpu import GpuInfo, read_gpus
+from heteroplace.machine.probe import machine_cluster
+from heteroplace.measure.link_report import CopyTimes, LinkReport, with_measured_links
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cluster_file import load_cluster, save_cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 
 _MAX_HOPS = 16
-_MEASURING = "heteroplace.run.probe_links"
+_MEASURING = "heteroplace.measure.links"
 """Imports TVM, so it is imported when it is asked for."""
 
 

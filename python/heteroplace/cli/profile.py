@@ -27,18 +27,18 @@ from heteroplace.cli.shared import (
 )
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import FrontendError, MissingPackageError
+from heteroplace.files.cluster import load_cluster
+from heteroplace.files.costs import save_costs
+from heteroplace.files.graph import save_graph
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cluster_file import load_cluster
-from heteroplace.model.cost_file import save_costs
-from heteroplace.model.graph_file import save_graph
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
-from heteroplace.solve.sequential_placement import SEQUENTIAL_ORDERS
+from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm
 
 _PROFILER = "heteroplace.cli.profile_model"
-_OPTIONS = "heteroplace.run.profile.options"
-_REMOTE = "heteroplace.run.profile.remote"
+_OPTIONS = "heteroplace.measure.options"
+_REMOTE = "heteroplace.measure.remote"
 _LARGEST = 10
 _LOG_PERIOD_S = 2.0
 

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from heteroplace.costs.fingerprint import device_fingerprint
 from heteroplace.costs.standard_evaluation import estimate_costs
 from heteroplace.costs.store_values import Note, date_text
 from heteroplace.errors import SolverError
+from heteroplace.machine.fingerprint import device_fingerprint
+from heteroplace.measure.batches import BatchMeasurement, measure_batches
+from heteroplace.measure.devices_under_test import find_subjects
+from heteroplace.measure.options import ProfileOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.frontend import ImportedModel
-from heteroplace.run.batches import BatchMeasurement, measure_batches
-from heteroplace.run.profile.options import ProfileOptions
-from heteroplace.run.profile.subjects import find_subjects
+from heteroplace.relay.frontend.importer import ImportedModel
 from heteroplace.simulate.interference import Interference
 
 SMALL_BATCHES = (1, 2, 4)

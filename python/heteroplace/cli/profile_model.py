@@ -18,24 +18,19 @@ from heteroplace.cli.profile_extras import (
 from heteroplace.costs.measurement import KernelKey, Measurement
 from heteroplace.costs.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
+from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.profile import Profile, join_batches, profile_network, with_workspaces
+from heteroplace.measure.remote import RemoteHost
+from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.extract import extract, neutral_module
-from heteroplace.relay.frontend import from_onnx
-from heteroplace.relay.prepare import prepare
-from heteroplace.relay.rebatch import rebatch
+from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.relay.tasks.extract import extract, neutral_module
+from heteroplace.relay.tasks.prepare import prepare
+from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.run.executor import missing_devices
-from heteroplace.run.interference import measure_interference
-from heteroplace.run.profile.costs import (
-    Profile,
-    join_batches,
-    profile_network,
-    with_workspaces,
-)
-from heteroplace.run.profile.options import ProfileOptions
-from heteroplace.run.profile.remote import RemoteHost
-from heteroplace.run.sequential import measure_sequential
 from heteroplace.simulate.interference import Interference
 
 OPT_LEVEL = 3

@@ -9,7 +9,7 @@ import time
 from typing import Any, TextIO
 
 from heteroplace.model.units import format_ns
-from heteroplace.solve.base import ProgressReport
+from heteroplace.solve.problem import ProgressReport
 
 _TERMINAL_PERIOD_S = 0.1
 _LOG_PERIOD_S = 1.0

@@ -19,11 +19,11 @@ import heteroplace
 from heteroplace.cli import tvmc_options
 from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
 from heteroplace.errors import ArtifactError, FrontendError, PlanError
-from heteroplace.model.placement import Placement
-from heteroplace.model.plan_file import save_plan
+from heteroplace.files.plan import save_plan
+from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
-from heteroplace.relay.annotate import read_placement
-from heteroplace.relay.frontend import from_onnx
+from heteroplace.relay.annotate.writer import read_solution
+from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -76,7 +76,7 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         mod = apply_graph_transforms(mod, parse_graph_transform_args(arguments))
         place = heteroplace.HeteroPlace(cluster, params=params, progress=_say, **options)
         mod = place(mod)
-        placement = read_placement(mod)
+        placement = read_solution(mod)
         if placement is None:
             raise PlanError(f"{arguments.FILE}: the pass left no plan in the module")
         print(f"\n{summary(placement)}", flush=True)
@@ -134,7 +134,7 @@ def _load_onnx(
     return imported.mod, imported.params
 
 
-def summary(placement: Placement) -> str:
+def summary(placement: Solution) -> str:
     """Return the tables of a placement, and the headline."""
     graph, cluster = placement.graph, placement.cluster
     plan, costs = placement.plan, placement.costs

@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from heteroplace.costs.probe import local_cpu_cluster
 from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError, MissingCostError
+from heteroplace.files.cluster import load_cluster, ready_made_clusters
+from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cluster_file import load_cluster, ready_made_clusters
 from heteroplace.run.executor import missing_devices
 from heteroplace.solve import SOLVERS, SolveOptions
-from heteroplace.solve.base import OBJECTIVES
+from heteroplace.solve.problem import OBJECTIVES
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 LOCAL = "local"

@@ -25,8 +25,9 @@ from heteroplace.codegen.library import KernelLibrary, link
 from heteroplace.codegen.lower import Lowered
 from heteroplace.codegen.program import ALIGNMENT_BYTES
 from heteroplace.errors import ArtifactError
+from heteroplace.files.solution import solution_from_json, solution_to_json
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.placement import Placement
+from heteroplace.model.solution import Solution
 
 FORMAT_VERSION = 2
 """Version of manifest and footer."""
@@ -61,7 +62,7 @@ class Manifest:
 
     tvm_version: str
     program_text: str
-    placement: Placement
+    placement: Solution
     inputs: tuple[tuple[str, tuple[int, ...], str], ...]
     """Name, shape and dtype of every input."""
     outputs: tuple[tuple[str, tuple[int, ...], str], ...]
@@ -74,7 +75,7 @@ class Manifest:
             "format": FORMAT_VERSION,
             "tvm": self.tvm_version,
             "program": self.program_text,
-            "placement": self.placement.to_json(),
+            "placement": solution_to_json(self.placement),
             "inputs": [[name, list(shape), dtype] for name, shape, dtype in self.inputs],
             "outputs": [[name, list(shape), dtype] for name, shape, dtype in self.outputs],
             "memory": [
@@ -103,7 +104,7 @@ class Manifest:
                 tuple((str(name), tuple(shape), str(dtype)) for name, shape, dtype in value[key])
                 for key in ("inputs", "outputs")
             ]
-            placement = Placement.from_json(value["placement"], source)
+            placement = solution_from_json(value["placement"], source)
             memory = tuple(MemoryUse(*map(int, parts)) for parts in value["memory"])
             return cls(value["tvm"], value["program"], placement, ports[0], ports[1], memory)
         except (KeyError, TypeError, ValueError) as err:

@@ -16,9 +16,9 @@ from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.errors import LoweringError
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.placement import Placement
+from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.relay.annotate import read_placement, strip_annotations
+from heteroplace.relay.annotate.writer import read_solution, strip_annotations
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -43,7 +43,7 @@ class Executable:
     """Weights, page aligned; uint8 [blob_bytes]."""
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> Solution:
         """The plan and all it refers to."""
         return self.manifest.placement
 
@@ -89,7 +89,7 @@ def build_annotated(mod: tvm.IRModule) -> Executable:
     InfeasibleError
         The compiled program does not fit in some memory.
     """
-    placement = read_placement(mod)
+    placement = read_solution(mod)
     if placement is None:
         raise LoweringError(
             "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first"
@@ -101,7 +101,7 @@ def build_annotated(mod: tvm.IRModule) -> Executable:
 
 
 def write_programs(
-    compiled: CompiledRows, placements: Sequence[Placement], timelines: Sequence[Timeline] = ()
+    compiled: CompiledRows, placements: Sequence[Solution], timelines: Sequence[Timeline] = ()
 ) -> list[Executable]:
     """Write the programs of several placements of one network over the same kernels and weights.
 
@@ -135,7 +135,7 @@ def write_programs(
     ]
 
 
-def _manifest(lowered: Lowered, placement: Placement) -> Manifest:
+def _manifest(lowered: Lowered, placement: Solution) -> Manifest:
     tensors = lowered.program.tensors
     ports = [
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)

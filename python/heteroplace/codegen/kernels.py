@@ -28,7 +28,7 @@ from heteroplace.relay.expressions import (
     tasks_in,
     tensor_types,
 )
-from heteroplace.relay.flops import call_flops, has_plain_weights
+from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
 
 
 @dataclass(frozen=True)

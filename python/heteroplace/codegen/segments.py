@@ -20,7 +20,7 @@ from tvm import relay
 
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import leaves, post_order, task_of_span
-from heteroplace.relay.prepare import fuse, prefix_passes
+from heteroplace.relay.tasks.prepare import fuse, prefix_passes
 
 
 @dataclass(frozen=True, slots=True)

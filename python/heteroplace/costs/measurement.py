@@ -20,7 +20,7 @@ class KernelKey:
     target: str
     """TVM target string that it was compiled for."""
     device: str
-    """Fingerprint of the processor (`heteroplace.costs.fingerprint`)."""
+    """Fingerprint of the processor (`heteroplace.machine.fingerprint`)."""
     threads: int
     """Number of cores that it ran on; 1 on a GPU."""
     batch: int

@@ -4,7 +4,7 @@ Celeritas ("Celeritas: Fast Optimizer for Large Dataflow Graphs", section 4.1), 
 Standard Evaluation: run a model at a few batch sizes that fit, fit a line per node, evaluate it at
 the batch that is wanted. Sizes of tensors are lines in the batch exactly; workspaces nearly; run
 times only where the caches treat the large batch as they treat the small ones. So times had best
-be measured with the traffic of the large batch (`heteroplace.run.batches`).
+be measured with the traffic of the large batch (`heteroplace.measure.batches`).
 
 The tasks of all sizes must be the same ones, by name, ops and edges; that is checked.
 """

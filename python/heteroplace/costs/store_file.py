@@ -23,7 +23,7 @@ from heteroplace.costs.store_values import (
     row_values,
 )
 from heteroplace.errors import CostStoreError
-from heteroplace.model.json_reader import Faults, ObjectReader, read_json, schema_version
+from heteroplace.files.reader import Faults, ObjectReader, read_json, schema_version
 
 SCHEMA_VERSION = 1
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from heteroplace.costs.measurement import MODES, Conditions, KernelKey, Measurement
 from heteroplace.errors import CostStoreError
-from heteroplace.model.json_reader import MAX_NUMBER, a_count
+from heteroplace.files.reader import MAX_NUMBER, a_count
 
 MAX_INTEGER = 2**63 - 1
 """Largest number that a column holds."""

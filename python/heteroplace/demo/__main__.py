@@ -36,8 +36,8 @@ from heteroplace.demo.report import (
     write_summary,
     write_timelines,
 )
+from heteroplace.machine.local import local_cluster
 from heteroplace.report.tables import placement_headline
-from heteroplace.run.local import local_cluster
 from heteroplace.simulate.simulator import simulate
 
 MODELS: tuple[tuple[str, str], ...] = (

@@ -10,7 +10,8 @@ from heteroplace import Timeline
 from heteroplace.bench.measure_peers import Comparison
 from heteroplace.bench.study import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
 from heteroplace.costs.measurement import NEAR_HOP_NS
-from heteroplace.model.placement import Placement
+from heteroplace.machine.usage import QUIET_CORES
+from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.compare import compare
@@ -23,14 +24,13 @@ from heteroplace.report.tables import (
     placement_headline,
     placement_table,
 )
-from heteroplace.run.usage import QUIET_CORES
 from heteroplace.simulate.simulator import simulate
 
 _ROWS_SHOWN = 14
 _LINE_LENGTH = 130
 
 
-def plan_text(placement: Placement, all_in: Path) -> str:
+def plan_text(placement: Solution, all_in: Path) -> str:
     """Return loads, the first rows of the placement, and what else was considered."""
     graph, cluster, plan = placement.graph, placement.cluster, placement.plan
     timeline = simulate(graph, cluster, placement.costs, plan)
@@ -48,7 +48,7 @@ def _cut(line: str) -> str:
     return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 3] + "..."
 
 
-def write_placement(placement: Placement, path: Path) -> None:
+def write_placement(placement: Solution, path: Path) -> None:
     """Write where every task runs, and the whole reason for it."""
     graph, cluster, plan = placement.graph, placement.cluster, placement.plan
     timeline = simulate(graph, cluster, placement.costs, plan)
@@ -64,7 +64,7 @@ def write_placement(placement: Placement, path: Path) -> None:
     path.write_text("\n\n".join(parts) + "\n")
 
 
-def write_timelines(placement: Placement, measured: Timeline, path: Path) -> None:
+def write_timelines(placement: Solution, measured: Timeline, path: Path) -> None:
     """Write the predicted and the measured timeline as one Chrome trace."""
     graph, cluster, plan = placement.graph, placement.cluster, placement.plan
     predicted = simulate(graph, cluster, placement.costs, plan)
@@ -226,7 +226,7 @@ def summary_row(result: Study) -> dict[str, object]:
     return row
 
 
-def plan_row(name: str, placement: Placement) -> dict[str, object]:
+def plan_row(name: str, placement: Solution) -> dict[str, object]:
     """Return the figures of a model that was only placed."""
     singles = dict(placement.singles)
     return {

@@ -12,9 +12,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from heteroplace.files.reader import write_text
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.json_reader import write_text
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.steps import step_name, step_times

@@ -10,8 +10,8 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import PREDICTED, SOURCES_WITH_TIME, CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.steps import step_times
@@ -199,7 +199,7 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
     return format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
 
 
-def placement_headline(placement: Placement) -> str:
+def placement_headline(placement: Solution) -> str:
     """Return the `headline` of a placement: what its run is expected to take comes first."""
     return headline(
         placement.cluster,

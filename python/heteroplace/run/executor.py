@@ -16,8 +16,8 @@ from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.memory import MemoryUse
-from heteroplace.model.placement import Placement
 from heteroplace.model.plan import Run
+from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
@@ -58,7 +58,7 @@ class Executor:
         self._manifest = manifest
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> Solution:
         """The plan that is run, and all it refers to."""
         return self._manifest.placement
 
@@ -176,7 +176,7 @@ def load(path: str | os.PathLike[str]) -> Executor:
 
 
 def measured_timeline(
-    records: Sequence[tuple[int, bool, int, int]], placement: Placement
+    records: Sequence[tuple[int, bool, int, int]], placement: Solution
 ) -> Timeline:
     """Turn (step, is a kernel, start_ns, finish_ns) of instructions into a timeline of steps."""
     cluster, plan = placement.cluster, placement.plan
@@ -201,7 +201,7 @@ def measured_timeline(
     return Timeline(tuple(spans), "measured", (), makespan)
 
 
-def check_devices_exist(placement: Placement) -> None:
+def check_devices_exist(placement: Solution) -> None:
     """Raise ExecutionError, naming all that is missing, unless every device in use is here."""
     missing = missing_devices(placement.cluster, placement.devices_used)
     if missing:

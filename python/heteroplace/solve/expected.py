@@ -10,8 +10,8 @@ from __future__ import annotations
 from heteroplace.model.plan import Plan
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve.base import Problem, SolveResult, make_result
-from heteroplace.solve.single import single_makespans, single_plan
+from heteroplace.solve.list.single import single_makespans, single_plan
+from heteroplace.solve.problem import Problem, SolveResult, make_result
 
 
 def choose_expected(

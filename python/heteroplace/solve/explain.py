@@ -13,7 +13,7 @@ import numpy as np
 
 from heteroplace.model.plan import Plan, Run
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 MAX_WHAT_IF_TASKS = 2_000
 """Larger graphs get reasons without what-if: its work grows with the square of the tasks."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.solve.base import MAX_CPSAT_TASKS, Problem
-from heteroplace.solve.bounds.modules import find_modules
+from heteroplace.solve.bounds.module_path import find_modules
 from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
-from heteroplace.solve.split.chain import find_chain
+from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
+from heteroplace.solve.split.module_chain import find_chain
 
 MAX_SPLIT_TASKS = 2_000
 """Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are

@@ -28,7 +28,7 @@ from heteroplace.bench.suites.coarse import coarse_problem
 from heteroplace.bench.suites.decoder import decoder_graph
 from heteroplace.bench.suites.transformer import TRANSFORMERS
 from heteroplace.errors import SolverError
-from heteroplace.solve.base import Problem, ProgressReport
+from heteroplace.solve.problem import Problem, ProgressReport
 
 NO_FILES = [case for case in all_cases() if case.table != PUBLISHED]
 

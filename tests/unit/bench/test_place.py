@@ -22,7 +22,7 @@ from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.plan import Plan, Run
 from heteroplace.solve import SOLVERS, SolveOptions
-from heteroplace.solve.base import Problem, SolveResult
+from heteroplace.solve.problem import Problem, SolveResult
 
 
 class Fixed:

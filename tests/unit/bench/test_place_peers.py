@@ -14,8 +14,8 @@ from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
 from heteroplace.errors import SolverError
 from heteroplace.native import baselines
-from heteroplace.solve.base import Problem
-from heteroplace.solve.m_sct_lp import favourite_children
+from heteroplace.solve.baselines.m_sct_lp import favourite_children
+from heteroplace.solve.problem import Problem
 
 SMALL = Transformer("two-layers", 2, 64, 4, 1, 128)
 

@@ -18,7 +18,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Run
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 
 def wide(num_tasks: int = 40) -> Problem:

@@ -8,9 +8,9 @@ from tests.unit.costs.synthetic import layers, machine, measured_table
 
 from heteroplace.cli import costs_cross_validate
 from heteroplace.errors import MissingCostError
-from heteroplace.model.cluster_file import cluster_to_json
-from heteroplace.model.cost_file import save_costs
-from heteroplace.model.graph_file import save_graph
+from heteroplace.files.cluster import cluster_to_json
+from heteroplace.files.costs import save_costs
+from heteroplace.files.graph import save_graph
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import pytest
 from tests.programs import environment
 
 from heteroplace.cli.main import INTERRUPTED
+from heteroplace.files.cluster import load_cluster
+from heteroplace.files.costs import costs_from_times
+from heteroplace.files.graph import load_graph
+from heteroplace.files.plan import load_plan
 from heteroplace.model.check import check_plan
-from heteroplace.model.cluster_file import load_cluster
-from heteroplace.model.cost_file import costs_from_times
-from heteroplace.model.graph_file import load_graph
-from heteroplace.model.plan_file import load_plan
 
 NUM_TASKS = 1500
 DEVICES = ("a", "b", "c")

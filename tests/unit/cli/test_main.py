@@ -6,11 +6,11 @@ import re
 import pytest
 
 from heteroplace.cli.main import main
+from heteroplace.files.cluster import load_cluster
+from heteroplace.files.costs import costs_from_times, save_costs
+from heteroplace.files.graph import load_graph
+from heteroplace.files.plan import load_plan
 from heteroplace.model.check import check_plan
-from heteroplace.model.cluster_file import load_cluster
-from heteroplace.model.cost_file import costs_from_times, save_costs
-from heteroplace.model.graph_file import load_graph
-from heteroplace.model.plan_file import load_plan
 
 CLUSTER = {
     "schema_version": 1,

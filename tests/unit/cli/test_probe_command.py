@@ -13,9 +13,9 @@ from tests.unit.test_import_without_tvm import HIDE_TVM
 
 from heteroplace.cli.main import MISSING_PACKAGE, WRONG_INPUT, main
 from heteroplace.cli.probe import describe_cpu, describe_gpu, describe_hop
-from heteroplace.costs.probe import machine_cluster
-from heteroplace.costs.probe_cpu import read_cpus
-from heteroplace.model.cluster_file import load_cluster
+from heteroplace.files.cluster import load_cluster
+from heteroplace.machine.cpu import read_cpus
+from heteroplace.machine.probe import machine_cluster
 
 QUIET = ["probe", "--no-links", "--cpu-only"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.coarsen.modules import (
+from heteroplace.decompose.narrow_cuts import (
     Boundary,
     ModulePath,
     edge_connected_modules,

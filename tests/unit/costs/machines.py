@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heteroplace.costs.probe_gpu import GpuInfo
+from heteroplace.machine.gpu import GpuInfo
 
 KIB_PER_GIB = 1 << 20
 

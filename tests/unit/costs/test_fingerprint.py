@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tests.unit.costs.machines import A100, ARM_BOARD, DESKTOP, Machine, write_machine
 
-from heteroplace.costs.fingerprint import (
+from heteroplace.errors import ClusterError
+from heteroplace.machine.fingerprint import (
     cpu_fingerprint,
     device_fingerprint,
     gpu_fingerprint,
     gpu_fingerprint_of,
 )
-from heteroplace.costs.probe_gpu import has_nvidia_driver
-from heteroplace.errors import ClusterError
+from heteroplace.machine.gpu import has_nvidia_driver
 from heteroplace.model.cluster import Device
 
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.costs.link_report import (
+from heteroplace.errors import ClusterError
+from heteroplace.machine.probe import ordered_pairs
+from heteroplace.measure.link_report import (
     SHARED_SLOWDOWN,
     CopyTimes,
     LinkMeasurement,
@@ -17,8 +19,6 @@ from heteroplace.costs.link_report import (
     fit_hand_overs,
     with_measured_links,
 )
-from heteroplace.costs.probe import ordered_pairs
-from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 
 SLOW = CopyTimes(((1000, 11_000), (10_000, 20_000)), 10_000, 1_000_000_000)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.costs.links import link_from_samples, undisturbed_ns
+from heteroplace.costs.link_fit import link_from_samples, undisturbed_ns
 from heteroplace.errors import ClusterError
 
 SIZES = [4 * 2**10, 64 * 2**10, 2**20, 16 * 2**20]

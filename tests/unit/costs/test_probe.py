@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.costs.probe import local_cpu_cluster, split_cores
 from heteroplace.errors import ClusterError
-from heteroplace.model.cluster_file import load_cluster, save_cluster
+from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.machine.probe import local_cpu_cluster, split_cores
 
 
 def test_all_cores_of_this_process_are_one_device():

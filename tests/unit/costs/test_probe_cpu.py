@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.unit.costs.machines import ARM_BOARD, DESKTOP, SERVER, Machine, write_machine
 
-from heteroplace.costs.probe import MAX_PARTS, machine_cluster
-from heteroplace.costs.probe_cpu import CpuInfo, parse_list, read_cpus
 from heteroplace.errors import ClusterError
-from heteroplace.model.cluster_file import load_cluster, save_cluster
+from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.machine.cpu import CpuInfo, parse_list, read_cpus
+from heteroplace.machine.probe import MAX_PARTS, machine_cluster
 
 GIB = 1 << 30
 

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 from tests.unit.costs.machines import A100, DESKTOP, DESKTOP_CARD, write_machine
 
-from heteroplace.costs.probe import machine_cluster
-from heteroplace.costs.probe_cpu import read_cpus
-from heteroplace.costs.probe_gpu import GpuInfo, cuda_bus_ids, has_nvidia_driver, read_gpus
 from heteroplace.errors import ClusterError
-from heteroplace.model.cluster_file import load_cluster, save_cluster
+from heteroplace.files.cluster import load_cluster, save_cluster
+from heteroplace.machine.cpu import read_cpus
+from heteroplace.machine.gpu import GpuInfo, cuda_bus_ids, has_nvidia_driver, read_gpus
+from heteroplace.machine.probe import machine_cluster
 
 
 class AnswerError(Exception):

@@ -13,7 +13,7 @@ from tests.measurements import note, notes, row, unique_rows
 
 from heteroplace.costs.store_file import load_rows, rows_from_json, rows_to_json
 from heteroplace.errors import CostStoreError
-from heteroplace.model.json_reader import write_json
+from heteroplace.files.reader import write_json
 
 VALIDATOR = Draft202012Validator(
     json.loads(

@@ -10,6 +10,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heteroplace.errors import ClusterError
+from heteroplace.files.cluster import (
+    cluster_from_json,
+    cluster_to_json,
+    load_cluster,
+    ready_made_clusters,
+    save_cluster,
+)
 from heteroplace.model.cluster import (
     CONGESTION_MODES,
     COPY_ENGINES,
@@ -17,13 +24,6 @@ from heteroplace.model.cluster import (
     Device,
     Link,
     Memory,
-)
-from heteroplace.model.cluster_file import (
-    cluster_from_json,
-    cluster_to_json,
-    load_cluster,
-    ready_made_clusters,
-    save_cluster,
 )
 
 VALIDATOR = Draft202012Validator(

@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from heteroplace.errors import CostMismatchError, GraphError, MissingCostError, PlanError
-from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cost import Cost, table_from_rows
-from heteroplace.model.cost_file import (
+from heteroplace.files.costs import (
     costs_from_json,
     costs_from_times,
     costs_to_json,
     load_costs,
     save_costs,
 )
+from heteroplace.files.graph import graph_from_json, graph_to_json, load_graph, save_graph
+from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json, save_plan
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.model.graph_file import graph_from_json, graph_to_json, load_graph, save_graph
 from heteroplace.model.plan import Copy, Plan, Run
-from heteroplace.model.plan_file import load_plan, plan_from_json, plan_to_json, save_plan
 
 
 def schema(name):

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.errors import GraphError
-from heteroplace.model.graph_file import (
+from heteroplace.files.graph import (
     GraphFile,
     graph_from_json,
     graph_to_json,
     load_graph,
     save_graph,
 )
-from heteroplace.model.graph_rows import read_plain_graph
-from heteroplace.model.json_reader import read_json
+from heteroplace.files.graph_fast import read_plain_graph
+from heteroplace.files.reader import read_json
 from tests.unit.model.test_graph_file import NAMES, TIMES, diamond, graphs
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 
 from heteroplace.errors import PlanError
-from heteroplace.model.placement import PLACEMENT_VERSION, Placement
+from heteroplace.files.solution import SOLUTION_VERSION, solution_from_json, solution_to_json
 from heteroplace.model.plan import Plan, Run
+from heteroplace.model.solution import Solution
 from tests.instances import cpu, instance
 from tests.strategies import Instance, instances_with_plan, num_cases
 
@@ -26,17 +27,17 @@ def with_targets(made: Instance) -> Instance:
     )
 
 
-def chain() -> Placement:
+def chain() -> Solution:
     """a -> b on two cores and both; b on the second."""
     made = with_targets(instance([("a", "b")], {"a": (4, 4, 2), "b": (6, 6, 3)}, cpu()))
     plan = Plan(made.graph.digest(), made.cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
-    return Placement(
+    return Solution(
         made.graph, made.cluster, made.costs, plan, 10, 5, (("heft", 10), ("cpsat", None))
     )
 
 
 def test_json_and_back() -> None:
-    assert Placement.from_json(chain().to_json()) == chain()
+    assert solution_from_json(solution_to_json(chain())) == chain()
 
 
 @num_cases(50)
@@ -44,10 +45,10 @@ def test_json_and_back() -> None:
 def test_any_placement_survives_json(case) -> None:
     made, plan = with_targets(case[0]), case[1]
     plan = replace(plan, cluster_digest=made.cluster.digest())
-    placement = Placement(made.graph, made.cluster, made.costs, plan, 7, 3)
-    found = Placement.from_json(placement.to_json())
+    placement = Solution(made.graph, made.cluster, made.costs, plan, 7, 3)
+    found = solution_from_json(solution_to_json(placement))
     assert found == placement
-    assert found.to_json() == placement.to_json()
+    assert solution_to_json(found) == solution_to_json(placement)
 
 
 def test_gap_is_relative_to_the_prediction() -> None:
@@ -71,22 +72,20 @@ def test_the_best_single_device_is_the_fastest_and_the_first_of_equals() -> None
 
 
 def test_another_version_is_refused_with_both_numbers() -> None:
-    value = json.loads(chain().to_json()) | {"placement_version": 9}
-    with pytest.raises(
-        PlanError, match=f"here: placement version 9, .* {PLACEMENT_VERSION}; place"
-    ):
-        Placement.from_json(json.dumps(value), "here")
+    value = json.loads(solution_to_json(chain())) | {"placement_version": 9}
+    with pytest.raises(PlanError, match=f"here: placement version 9, .* {SOLUTION_VERSION}; place"):
+        solution_from_json(json.dumps(value), "here")
 
 
-@pytest.mark.parametrize("field", json.loads(chain().to_json()))
+@pytest.mark.parametrize("field", json.loads(solution_to_json(chain())))
 def test_a_missing_field_is_a_typed_error(field: str) -> None:
-    value = json.loads(chain().to_json())
+    value = json.loads(solution_to_json(chain()))
     del value[field]
     with pytest.raises(PlanError, match="not a placement that heteroplace wrote"):
-        Placement.from_json(json.dumps(value))
+        solution_from_json(json.dumps(value))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "null", "{", '{"placement_version": 2}'])
 def test_other_json_is_a_typed_error(text: str) -> None:
     with pytest.raises(PlanError, match="not a placement that heteroplace wrote"):
-        Placement.from_json(text)
+        solution_from_json(text)

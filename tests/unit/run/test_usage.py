@@ -7,7 +7,7 @@ from collections import namedtuple
 import psutil
 import pytest
 
-from heteroplace.run.usage import Usage
+from heteroplace.machine.usage import Usage
 
 Times = namedtuple(
     "Times", "user nice system idle iowait irq softirq steal guest guest_nice", defaults=[0.0] * 10

@@ -5,7 +5,7 @@ import pytest
 from heteroplace.bench.suites.catalogue import get_instance, layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.solve import SolveOptions, get_solver
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 from heteroplace.solve.route import choose_route
 
 

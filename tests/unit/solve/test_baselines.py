@@ -16,9 +16,9 @@ from heteroplace.model.plan import Copy
 from heteroplace.native import baselines
 from heteroplace.native.schedule import Draft
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.adjusting_placement import adjusting_placement
-from heteroplace.solve.m_topo import MTopoSolver
-from heteroplace.solve.order_place import order_place
+from heteroplace.solve.list.adjusting_placement import adjusting_placement
+from heteroplace.solve.list.m_topo import MTopoSolver
+from heteroplace.solve.list.order_place import order_place
 from tests.instances import diamond, gpus, instance, problem_of
 from tests.reference.list_schedulers import upward_ranks
 from tests.strategies import AMPLE

@@ -15,7 +15,7 @@ from heteroplace.model.plan import Copy, Run
 from heteroplace.native.batches import batch_compositions, schedule_batches
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.batched import batch_bound
+from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import cpu, gpus, instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, instances, num_cases

@@ -25,7 +25,7 @@ from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.mip_rows import MipRows
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps
-from heteroplace.solve.mip.highs import HighsEngine
+from heteroplace.solve.lp.highs import HighsEngine
 from tests.exact_engines import Engine, by_cpsat, by_highs, every_engine, needs_gurobi, optimum
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after

@@ -11,8 +11,9 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.simulate.interference import Interference, no_interference
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.expected import choose_expected
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
+from heteroplace.solve.registry import get_solver
 
 CORES = Cluster(
     "two-cores",

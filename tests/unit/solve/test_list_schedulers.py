@@ -16,16 +16,16 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native import baselines
 from heteroplace.native.schedule import Draft
 from heteroplace.solve import Problem, SolveOptions, get_solver, lower_bound
-from heteroplace.solve.adjusting_placement import AdjustingPlacementSolver
-from heteroplace.solve.etf import EtfSolver
-from heteroplace.solve.getf import GetfSolver
-from heteroplace.solve.greedy import GreedySolver
-from heteroplace.solve.m_etf import MEtfSolver
-from heteroplace.solve.m_sct import THRESHOLD, MSctSolver
-from heteroplace.solve.m_sct_lp import favourite_children
-from heteroplace.solve.m_topo import MTopoSolver, UniformMTopoSolver
-from heteroplace.solve.met import MetSolver
-from heteroplace.solve.order_place import OrderPlaceSolver
+from heteroplace.solve.baselines.getf import GetfSolver
+from heteroplace.solve.baselines.m_sct import THRESHOLD, MSctSolver
+from heteroplace.solve.baselines.m_sct_lp import favourite_children
+from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
+from heteroplace.solve.list.etf import EtfSolver
+from heteroplace.solve.list.greedy import GreedySolver
+from heteroplace.solve.list.m_etf import MEtfSolver
+from heteroplace.solve.list.m_topo import MTopoSolver, UniformMTopoSolver
+from heteroplace.solve.list.met import MetSolver
+from heteroplace.solve.list.order_place import OrderPlaceSolver
 from tests.instances import gpus
 from tests.reference import list_schedulers as reference
 from tests.reference.list_schedulers import Scheduler

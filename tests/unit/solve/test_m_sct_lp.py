@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from heteroplace.native.baselines import MeanGraph
-from heteroplace.solve import m_sct_lp
-from heteroplace.solve.m_sct_lp import favourite_children, solve_favourites
+from heteroplace.solve.baselines import m_sct_lp
+from heteroplace.solve.baselines.m_sct_lp import favourite_children, solve_favourites
 from tests.strategies import num_cases
 
 SCALE = 1000

@@ -32,10 +32,9 @@ from heteroplace.solve import (
     get_solver,
     lower_bound,
 )
-from heteroplace.solve.allowed import nearest_allowed
-from heteroplace.solve.cross_entropy import MAX_GROUPS, task_groups
-from heteroplace.solve.heft import check_possible
-from heteroplace.solve.mapping_walk import start_mapping
+from heteroplace.solve.baselines.cross_entropy import MAX_GROUPS, task_groups
+from heteroplace.solve.baselines.mapping_walk import start_mapping
+from heteroplace.solve.feasibility import check_possible, nearest_allowed
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan

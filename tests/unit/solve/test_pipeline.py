@@ -15,9 +15,9 @@ from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.pipeline import pipeline_plan, repeat_plan
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.assignment import solve_assignment
-from heteroplace.solve.pipeline import stage_order
-from heteroplace.solve.stage_splits import stage_splits
+from heteroplace.solve.throughput.assignment import solve_assignment
+from heteroplace.solve.throughput.pipeline import stage_order
+from heteroplace.solve.throughput.stage_splits import stage_splits
 from tests.instances import gpus, instance, problem_of
 from tests.reference.graphs import closure
 from tests.reference.placements import fits, is_allowed

@@ -14,7 +14,7 @@ from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.starts import Starts
+from heteroplace.solve.search.initial_solutions import Starts
 from tests.instances import problem_of
 from tests.programs import environment
 from tests.strategies import Instance, num_cases

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.memory import memory_use
-from heteroplace.solve.sequential_placement import SEQUENTIAL_ORDERS, sequential_placement
+from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS, sequential_placement
 from tests.instances import cpu, gpus, instance
 from tests.strategies import Instance
 

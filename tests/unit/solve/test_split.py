@@ -11,16 +11,16 @@ from hypothesis import given
 
 from heteroplace.bench.suites.catalogue import get_instance, rwnn
 from heteroplace.bench.suites.rwnn import RwnnStack
-from heteroplace.coarsen.modules import Boundary, ModulePath
+from heteroplace.decompose.narrow_cuts import Boundary, ModulePath
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.base import ProgressReport
-from heteroplace.solve.split.chain import find_chain
+from heteroplace.solve.problem import ProgressReport
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
+from heteroplace.solve.split.module_chain import find_chain
 from heteroplace.solve.split.pool import Budget, Pool
 from heteroplace.solve.split.programme import end_prices, shortest_path, value
 from heteroplace.solve.split.stage import NO_END, Place, StageProblem, split_steps

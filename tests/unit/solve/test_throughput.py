@@ -22,9 +22,9 @@ from heteroplace.native.throughput import (
 )
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import SolveOptions, get_solver
-from heteroplace.solve.assignment import solve_assignment
-from heteroplace.solve.mixture import mixed_placements
-from heteroplace.solve.prices import price_bound
+from heteroplace.solve.throughput.assignment import solve_assignment
+from heteroplace.solve.throughput.convex_combination import mixed_placements
+from heteroplace.solve.throughput.prices import price_bound
 from tests.instances import cpu, gpus, instance, problem_of
 from tests.reference.placements import fits, is_allowed, used_bytes
 from tests.reference.throughput import busy_times, least_item_ns

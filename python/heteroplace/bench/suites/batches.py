@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from heteroplace.bench.suites.clusters import LAUNCH_NS
 from heteroplace.model.cost import TableBuilder
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 
 def with_batches(problem: Problem, items: int) -> Problem:

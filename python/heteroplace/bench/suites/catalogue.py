@@ -38,9 +38,9 @@ from heteroplace.bench.suites.transformer import (
     transformer_graph,
 )
 from heteroplace.errors import GraphError
+from heteroplace.files.reader import did_you_mean
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.json_reader import did_you_mean
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 GRAPHS_VARIABLE = "HETEROPLACE_GRAPHS"
 """Environment variable with the folder of the published graphs."""

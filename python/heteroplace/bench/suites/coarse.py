@@ -14,7 +14,7 @@ from heteroplace.bench.suites.clusters import LAUNCH_NS
 from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.coarsen.fusion_rules import FusionRules, fuse_by_rules
 from heteroplace.model.cost import Cost, CostTable, build_table
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 BACKEND_RULES = FusionRules((("dense", "add"), ("dense", "gelu")))
 

@@ -11,7 +11,7 @@ from heteroplace.bench.suites.clusters import divi_nodes
 from heteroplace.bench.suites.roofline import roofline_costs
 from heteroplace.bench.suites.transformer import OP_CLASSES
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 LAYERS, HIDDEN, TOKENS = 24, 2048, 20
 _DTYPE_BYTES = 4

@@ -41,16 +41,10 @@ from heteroplace.bench.suites.imported import (
     read_tasks,
 )
 from heteroplace.errors import GraphError
+from heteroplace.files.reader import ObjectReader, a_count, a_name, a_number, an_integer
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.json_reader import (
-    ObjectReader,
-    a_count,
-    a_name,
-    a_number,
-    an_integer,
-)
 
 _HOST_BYTES = 2**50
 _MAX_QUANTUM_NS = 10**8

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from heteroplace.errors import GraphError
+from heteroplace.files.reader import Faults, ObjectReader, a_count, read_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.json_reader import Faults, ObjectReader, a_count, read_json
 
 T = TypeVar("T")
 

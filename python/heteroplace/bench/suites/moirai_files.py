@@ -33,10 +33,10 @@ from heteroplace.bench.suites.imported import (
     read_import,
     read_tasks,
 )
+from heteroplace.files.reader import ObjectReader, a_count, a_name, a_number, list_of
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.json_reader import ObjectReader, a_count, a_name, a_number, list_of
 
 _ROUNDING_NS = 10.0
 """The files have five digits after the point of a millisecond."""

@@ -23,16 +23,16 @@ from typing import Literal
 
 import numpy as np
 
-from heteroplace.coarsen.modules import Boundary, ModulePath
+from heteroplace.decompose.narrow_cuts import Boundary, ModulePath
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.solve.base import Problem
+from heteroplace.solve.batched.divi_rules import batch_times
 from heteroplace.solve.bounds.batched_parts import BatchedParts
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.load import Loads
-from heteroplace.solve.bounds.modules import find_modules
+from heteroplace.solve.bounds.module_path import find_modules
 from heteroplace.solve.bounds.quick import best_of
-from heteroplace.solve.divi.rules import batch_times
+from heteroplace.solve.problem import Problem
 
 _NEVER = 1 << 100
 _NEVER_NS = 1 << 62

@@ -12,11 +12,11 @@ import time
 import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.solve.base import Problem
+from heteroplace.solve.batched.divi_milp import solve_batched_milp
+from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.bounds.parts import Part
 from heteroplace.solve.bounds.subproblem import Key, part_key, subproblem
-from heteroplace.solve.divi.milp import solve_batched_milp
-from heteroplace.solve.divi.rules import BatchRules
+from heteroplace.solve.problem import Problem
 
 MAX_BATCHED_TASKS = 16
 """Larger parts are bounded by path and load only: the programme proves little about them."""

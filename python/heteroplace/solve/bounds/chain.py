@@ -20,15 +20,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace.coarsen.modules import ModulePath
+from heteroplace.decompose.narrow_cuts import ModulePath
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.solve.base import Problem, SolveOptions, get_solver
 from heteroplace.solve.bounds.bound import rounded_bound
 from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
 from heteroplace.solve.bounds.subproblem import Key, part_key, subproblem
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.registry import get_solver
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -7,13 +7,13 @@ from typing import Literal, get_args
 
 from heteroplace.errors import SolverError
 from heteroplace.native.bounds import lagrangian_bound
-from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.assignment import MAX_ASSIGNMENT_TASKS, assignment_bound
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.chain import ChainBound, is_chain
-from heteroplace.solve.bounds.modules import find_modules, module_bound
+from heteroplace.solve.bounds.module_path import find_modules, module_bound
 from heteroplace.solve.bounds.quick import best_of, is_bounded, quick_bound
 from heteroplace.solve.bounds.subproblem import spine
+from heteroplace.solve.problem import Problem
 
 Effort = Literal["quick", "thorough"]
 EFFORTS: tuple[str, ...] = get_args(Effort)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
-from heteroplace.solve.base import Problem, SolveOptions, get_solver
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.quick import quick_bound
 from heteroplace.solve.bounds.subproblem import Key, part_key, subproblem
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.registry import get_solver
 
 Part = tuple[int, ...]
 """Task ids, ascending."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.bounds import lagrangian_bound
-from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.bound import NO_BOUND, Bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.bounds.windows import window_bound
+from heteroplace.solve.problem import Problem
 
 _MAX_WINDOW_TASKS = 5000
 _ROUNDS, _ITERATIONS = 6, 24

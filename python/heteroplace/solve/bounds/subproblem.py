@@ -14,8 +14,8 @@ from dataclasses import replace
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.paths import find_paths
+from heteroplace.solve.problem import Problem
 
 Key = tuple[object, ...]
 """Equal for parts that are the same problem under other names."""

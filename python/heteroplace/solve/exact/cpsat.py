@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
-from heteroplace.solve.base import (
+from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
+from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.incumbent import find_incumbent, seconds_left
+from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
+from heteroplace.solve.feasibility import check_possible, no_placement_error
+from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
     SolveOptions,
     SolveResult,
     make_result,
 )
-from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
-from heteroplace.solve.exact.formulate import formulate
-from heteroplace.solve.exact.incumbent import find_incumbent, seconds_left
-from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
-from heteroplace.solve.heft import check_possible, no_placement_error
 
 
 class CpSatSolver:

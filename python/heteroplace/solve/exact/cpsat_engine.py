@@ -14,11 +14,11 @@ import time
 from ortools.sat.python import cp_model
 
 from heteroplace.errors import SolverError
-from heteroplace.solve.base import ProgressReport, SolveOptions
 from heteroplace.solve.exact.formulation import Formulation, Sum
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.load_rows import load_rows
 from heteroplace.solve.exact.schedule import NOT_TAKEN, Schedule
+from heteroplace.solve.problem import ProgressReport, SolveOptions
 
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
 """What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.exact.formulation import (
     NOWHERE,
@@ -19,6 +18,7 @@ from heteroplace.solve.exact.formulation import (
     MemoryRow,
     Transfer,
 )
+from heteroplace.solve.problem import Problem
 
 
 def formulate(problem: Problem, bound_ns: int = 0, *, dedup: bool = True) -> Formulation:

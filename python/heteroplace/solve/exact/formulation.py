@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 NOWHERE = -1
 """`Choice.src` of a run."""

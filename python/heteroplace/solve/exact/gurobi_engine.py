@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
-from heteroplace.solve.linear_program import FloatArray
-from heteroplace.solve.mip.program import (
+from heteroplace.solve.lp.linear_program import FloatArray
+from heteroplace.solve.lp.program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,

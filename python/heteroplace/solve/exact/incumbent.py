@@ -6,11 +6,11 @@ import time
 from dataclasses import dataclass, replace
 
 from heteroplace.model.plan import Step
-from heteroplace.solve.base import Problem, SolveOptions
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.exact.schedule import Schedule
-from heteroplace.solve.search import run_search
-from heteroplace.solve.starts import Starts
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.search.initial_solutions import Starts
+from heteroplace.solve.search.solver import run_search
 
 START_EVALUATIONS = 50_000
 """Schedules tried by the search that makes the incumbent."""

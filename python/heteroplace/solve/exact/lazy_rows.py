@@ -11,12 +11,11 @@ import time
 from dataclasses import dataclass, field
 
 from heteroplace.model.plan import Step
-from heteroplace.solve.base import SolveOptions, report
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.mip_rows import MipRows
 from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
-from heteroplace.solve.mip.program import (
+from heteroplace.solve.lp.program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,
@@ -24,6 +23,7 @@ from heteroplace.solve.mip.program import (
     MipEngine,
     MipLimits,
 )
+from heteroplace.solve.problem import SolveOptions, report
 
 NODES_PER_ITERATION = 1 / 10
 """Nodes of all programmes together for one iteration of a deterministic budget."""

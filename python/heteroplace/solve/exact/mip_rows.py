@@ -32,8 +32,8 @@ from heteroplace.solve.exact.schedule import (
     choices_of_devices,
     timed,
 )
-from heteroplace.solve.linear_program import FloatArray
-from heteroplace.solve.mip.program import MixedProgram, Terms
+from heteroplace.solve.lp.linear_program import FloatArray
+from heteroplace.solve.lp.program import MixedProgram, Terms
 
 HORIZON = 1000.0
 """Scaled makespan of the known plan. Rows hold to 1e-6, as the engines have it by default."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 
 from heteroplace.errors import SolverError, SolverLicenceError
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result, report
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.gurobi_engine import GurobiEngine, why_no_gurobi
@@ -23,9 +22,10 @@ from heteroplace.solve.exact.incumbent import (
 )
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps, steps_of_schedule
-from heteroplace.solve.heft import check_possible, no_placement_error
-from heteroplace.solve.mip.highs import HighsEngine
-from heteroplace.solve.mip.program import MipEngine
+from heteroplace.solve.feasibility import check_possible, no_placement_error
+from heteroplace.solve.lp.highs import HighsEngine
+from heteroplace.solve.lp.program import MipEngine
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
 MAX_MOIRAI_TASKS = 500
 """Above this the first relaxation alone takes longer than the search to do better."""

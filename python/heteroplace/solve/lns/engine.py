@@ -20,13 +20,13 @@ from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Plan
 from heteroplace.native.schedule import Draft
-from heteroplace.solve.base import Problem, SolveOptions, report
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.lns.apply import Change, Likeness, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule
 from heteroplace.solve.lns.window import Cut, SubProblem, cut_out
+from heteroplace.solve.problem import Problem, SolveOptions, report
 
 _PER_ROUND = 8
 """Stretches of one round; fixed, so that the number of threads does not change the result."""

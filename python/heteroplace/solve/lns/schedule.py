@@ -15,7 +15,7 @@ import numpy as np
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.arrays import COPY, IMPOSSIBLE, RUN, IntArray
 from heteroplace.native.schedule import Draft, StepTimes
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 
 
 class Facts:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from heteroplace.solve.base import Problem, SolveOptions, SolveResult, make_result
-from heteroplace.solve.heft import no_placement_error
+from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.lns.engine import run_lns
-from heteroplace.solve.search import PLAN_S_PER_TASK, begin_solve, run_search
-from heteroplace.solve.starts import START_SHARE
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.search.initial_solutions import START_SHARE
+from heteroplace.solve.search.solver import PLAN_S_PER_TASK, begin_solve, run_search
 
 _SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
 """Part of the budget for the plan to begin with."""

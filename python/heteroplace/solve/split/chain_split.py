@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heteroplace.model.plan import Run, Step
-from heteroplace.solve.base import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.split.chain import Stage
+from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.split.facts import LeanJob, StageFacts, StageJob
 from heteroplace.solve.split.memory import fitting_chain
+from heteroplace.solve.split.module_chain import Stage
 from heteroplace.solve.split.pool import Pool
 from heteroplace.solve.split.programme import end_prices, shortest_path, value
 from heteroplace.solve.split.stage import NO_END, Key, Pair, Place, StageProblem, split_steps

@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from heteroplace.coarsen.modules import ModulePath, prefix_modules
+from heteroplace.decompose.narrow_cuts import ModulePath, prefix_modules
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Run, Step
 from heteroplace.native.schedule import Draft
-from heteroplace.solve.base import Problem
-from heteroplace.solve.bounds.modules import ModuleRecursion, find_modules
+from heteroplace.solve.bounds.module_path import ModuleRecursion, find_modules
 from heteroplace.solve.bounds.parts import Part
 from heteroplace.solve.bounds.subproblem import subproblem
+from heteroplace.solve.problem import Problem
 from heteroplace.solve.split.exact import Proof, search_and_prove
 from heteroplace.solve.split.pool import Pool
 

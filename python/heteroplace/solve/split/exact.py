@@ -10,10 +10,10 @@ from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Step
 from heteroplace.native.schedule import Draft
-from heteroplace.solve.base import Problem
 from heteroplace.solve.exact.cpsat_engine import CpSatModel
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
+from heteroplace.solve.problem import Problem
 
 _EVALUATIONS_PER_TASK = 5000
 """Schedules that are tried before a part is solved exactly."""

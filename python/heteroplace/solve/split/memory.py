@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.solve.base import Problem
+from heteroplace.solve.problem import Problem
 from heteroplace.solve.split.facts import StageFacts
 from heteroplace.solve.split.stage import NO_END, LocalStep, Pair, Place
 

@@ -17,7 +17,11 @@ from functools import partial
 
 from heteroplace.model.plan import Step
 from heteroplace.native.schedule import Draft
-from heteroplace.solve.base import (
+from heteroplace.solve.bounds.subproblem import spine
+from heteroplace.solve.exact.cpsat import run_cpsat
+from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
+from heteroplace.solve.feasibility import no_placement_error
+from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
     SolveOptions,
@@ -25,18 +29,14 @@ from heteroplace.solve.base import (
     make_result,
     report,
 )
-from heteroplace.solve.bounds.subproblem import spine
-from heteroplace.solve.exact.cpsat import run_cpsat
-from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
-from heteroplace.solve.heft import no_placement_error
-from heteroplace.solve.search import begin_solve, run_search
-from heteroplace.solve.split.chain import Stage, find_chain
+from heteroplace.solve.search.initial_solutions import START_SHARE
+from heteroplace.solve.search.solver import begin_solve, run_search
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit, find_paths
 from heteroplace.solve.split.exact import search_and_prove
 from heteroplace.solve.split.memory import overflow
+from heteroplace.solve.split.module_chain import Stage, find_chain
 from heteroplace.solve.split.pool import Budget, Pool
-from heteroplace.solve.starts import START_SHARE
 
 _CHAIN_SEARCH_SHARE = 0.05
 """Part of the time for the search of the whole before a chain is solved stage by stage."""

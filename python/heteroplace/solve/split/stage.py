@@ -17,8 +17,8 @@ from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.solve.base import Problem
-from heteroplace.solve.split.chain import Stage
+from heteroplace.solve.problem import Problem
+from heteroplace.solve.split.module_chain import Stage
 
 Pair = tuple[int, int]
 """Memories of the entry and of the exit; NO_END where the chain ends."""

@@ -21,8 +21,8 @@ from heteroplace.bench.suites.moirai_files import import_moirai
 from heteroplace.errors import GraphError
 from heteroplace.native.throughput import placement_loads
 from heteroplace.solve import SolveOptions, get_solver
-from heteroplace.solve.base import Problem
 from heteroplace.solve.bounds.paths import find_paths
+from heteroplace.solve.problem import Problem
 
 # a -> b, a -> c: both copies of one tensor of 2 ms; c is for CPUs; b and d are together.
 DNN: dict[str, Any] = {

@@ -8,18 +8,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heteroplace.coarsen.modules import Boundary, ModulePath, prefix_modules
+from heteroplace.decompose.narrow_cuts import Boundary, ModulePath, prefix_modules
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve.batched.divi_milp import solve_batched_milp
+from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.bounds.batched import (
     batched_lower_bound,
     batched_module_bounds,
     throughput_upper_bound,
 )
 from heteroplace.solve.bounds.subproblem import subproblem
-from heteroplace.solve.divi.milp import solve_batched_milp
-from heteroplace.solve.divi.rules import BatchRules
+from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.solve.registry import get_solver
 from tests.instances import instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, instances, num_cases

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 
 from heteroplace.bench.suites.catalogue import get_instance
-from heteroplace.coarsen.modules import Boundary, ModulePath, single_channel_modules
+from heteroplace.decompose.narrow_cuts import Boundary, ModulePath, single_channel_modules
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.bounds.chain import ChainBound, is_chain
 from heteroplace.solve.bounds.subproblem import spine

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.bench.suites.catalogue import select
-from heteroplace.coarsen.modules import (
+from heteroplace.decompose.narrow_cuts import (
     Boundary,
     ModulePath,
     edge_connected_modules,
@@ -19,7 +19,7 @@ from heteroplace.coarsen.modules import (
 )
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.bounds.modules import ModuleRecursion, find_modules, module_bound
+from heteroplace.solve.bounds.module_path import ModuleRecursion, find_modules, module_bound
 from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS, Parts
 from heteroplace.solve.bounds.subproblem import part_key, spine, subproblem
 from tests.instances import given_costs, gpus, instance, problem_of

@@ -1,0 +1,1 @@
+"""Values of `heteroplace.model` <-> JSON files, each described once."""

@@ -1,0 +1,69 @@
+"""Read and write a whole solution as JSON: graph, cluster, costs and plan in one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple
+
+from heteroplace.errors import PlanError
+from heteroplace.files.cluster import cluster_from_json, cluster_to_json
+from heteroplace.files.costs import costs_from_json, costs_to_json
+from heteroplace.files.graph import graph_from_json, graph_to_json
+from heteroplace.files.plan import plan_from_json, plan_to_json
+from heteroplace.model.solution import RunTime, Solution
+
+SOLUTION_VERSION = 2
+"""Version of the JSON form."""
+
+
+def solution_to_json(solution: Solution) -> str:
+    """Return the JSON text."""
+    return json.dumps(
+        {
+            "placement_version": SOLUTION_VERSION,
+            "graph": graph_to_json(solution.graph),
+            "cluster": cluster_to_json(solution.cluster),
+            "costs": costs_to_json(solution.costs, solution.graph, solution.cluster),
+            "plan": plan_to_json(solution.plan, solution.graph, solution.cluster),
+            "predicted_ns": solution.predicted_ns,
+            "bound_ns": solution.bound_ns,
+            "candidates": [list(candidate) for candidate in solution.candidates],
+            "singles": [list(single) for single in solution.singles],
+            "expected_ns": None if solution.expected is None else list(astuple(solution.expected)),
+        }
+    )
+
+
+def solution_from_json(text: str, source: str = "placement") -> Solution:
+    """Read the JSON text.
+
+    Raises
+    ------
+    PlanError
+        Another version, or a field is missing. (Faults inside graph, cluster, costs and plan
+        are raised as their own error types.)
+    """
+    try:
+        value = json.loads(text)
+        version = value["placement_version"]
+        if version != SOLUTION_VERSION:
+            raise PlanError(
+                f"{source}: placement version {version}, this heteroplace reads "
+                f"{SOLUTION_VERSION}; place the model again"
+            )
+        graph = graph_from_json(value["graph"], f"{source}: graph").graph
+        cluster = cluster_from_json(value["cluster"], f"{source}: cluster")
+        costs = costs_from_json(value["costs"], graph, cluster, f"{source}: costs")
+        plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
+        candidates = tuple((str(name), ns) for name, ns in value["candidates"])
+        singles = tuple((str(name), int(ns)) for name, ns in value["singles"])
+        predicted_ns, bound_ns = int(value["predicted_ns"]), int(value["bound_ns"])
+        times = value["expected_ns"]
+        expected = None if times is None else RunTime(*(int(ns) for ns in times))
+    except (KeyError, TypeError, ValueError) as err:
+        raise PlanError(
+            f"{source}: not a placement that heteroplace wrote ({err}); place the model again"
+        ) from err
+    return Solution(
+        graph, cluster, costs, plan, predicted_ns, bound_ns, candidates, singles, expected
+    )

@@ -1,0 +1,1 @@
+"""This computer, probed: its processors, cores, memories and GPUs -> a cluster."""

@@ -1,0 +1,143 @@
+"""What a processor is -> a text that is equal only where kernels take equally long.
+
+Measured times are filed under it. It holds what does not change from day to day: names, the
+largest clock, caches, microcode, drivers; not the clock or the temperature of the moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from heteroplace.errors import ClusterError
+from heteroplace.machine.cpu import cpu_model, first_fields, read_text
+from heteroplace.machine.gpu import GpuInfo, read_gpus
+from heteroplace.model.cluster import Device
+
+_CLOCK_STEP_HZ = 50_000_000
+"""A clock that the kernel has measured (of a virtual machine, say) is rounded to this: it differs
+by some kHz from one start of the machine to the next."""
+
+
+def device_fingerprint(device: Device) -> str:
+    """Return the fingerprint of a device of this machine.
+
+    Raises
+    ------
+    ClusterError
+        The device is on another host, of a kind that is neither "cpu" nor "cuda", or missing.
+    MissingPackageError
+        It is a GPU, and nvidia-ml-py is not installed.
+    """
+    if device.host:
+        raise ClusterError(
+            f"device {device.name!r} is on host {device.host!r}; its fingerprint is taken there"
+        )
+    if device.kind == "cpu":
+        return cpu_fingerprint(device.cores or (0,))
+    if device.kind == "cuda":
+        return gpu_fingerprint(device.index)
+    raise ClusterError(
+        f"device {device.name!r} is of kind {device.kind!r}; only cpu and cuda have fingerprints"
+    )
+
+
+def cpu_fingerprint(cores: Sequence[int] = (0,), root: Path = Path("/")) -> str:
+    """Return the fingerprint of some cores of a processor.
+
+    Parameters
+    ----------
+    cores : sequence of int
+        Cores of several kinds (fast and thrifty ones) give the fingerprints of all kinds.
+    root : path
+        Folder that holds `proc` and `sys`.
+
+    Raises
+    ------
+    ClusterError
+        The system says nothing of its processor.
+    """
+    text = read_text(root / "proc/cpuinfo")
+    fields = first_fields(text)
+    parts = [_identity(cpu_model(text), fields)]
+    if fields.get("microcode"):
+        parts.append(f"microcode {fields['microcode']}")
+    kinds = sorted({_kind_of_core(root, core, fields) for core in cores} - {""})
+    parts += [" and ".join(kinds)] if kinds else []
+    found = "; ".join(filter(None, parts))
+    if not found:
+        raise ClusterError(
+            f"{root / 'proc/cpuinfo'} does not say what the processor is; its kernels' times "
+            f"cannot be told from those of other machines"
+        )
+    return found
+
+
+def gpu_fingerprint(index: int) -> str:
+    """Return the fingerprint of the GPU that CUDA numbers `index`.
+
+    Raises
+    ------
+    ClusterError
+        There is no such GPU.
+    MissingPackageError
+        The package nvidia-ml-py is not installed.
+    """
+    gpus = read_gpus()
+    if not 0 <= index < len(gpus):
+        raise ClusterError(f"GPU cuda:{index} does not exist; this machine has {len(gpus)}")
+    return gpu_fingerprint_of(gpus[index])
+
+
+def gpu_fingerprint_of(gpu: GpuInfo) -> str:
+    """Return the fingerprint of a GPU whose values are known."""
+    return "; ".join(
+        (
+            gpu.name,
+            f"compute capability {gpu.capability[0]}.{gpu.capability[1]}",
+            f"{gpu.num_cores} cores",
+            f"{gpu.max_clock_mhz} MHz, memory {gpu.max_memory_clock_mhz} MHz",
+            f"{gpu.memory_bytes >> 20} MiB",
+            f"driver {gpu.driver}",
+        )
+    )
+
+
+def _identity(name: str, fields: dict[str, str]) -> str:
+    """The processor's name and numbers: those of x86, else those of ARM."""
+    x86 = [f"{key} {fields[key]}" for key in ("model", "stepping") if key in fields]
+    if "cpu family" in fields:
+        return f"{name} (family {fields['cpu family']} {' '.join(x86)})"
+    keys = ("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision")
+    arm = " ".join(f"{key[4:]} {fields[key]}" for key in keys if key in fields)
+    return f"{name} ({arm})".strip() if arm else name
+
+
+def _kind_of_core(root: Path, core: int, fields: dict[str, str]) -> str:
+    """Clock and caches of one core, e.g. "3.70 GHz, L1d 48K, L2 1024K, L3 32768K"."""
+    folder = root / f"sys/devices/system/cpu/cpu{core}"
+    clock = _clock(folder / "cpufreq", fields)
+    return ", ".join(filter(None, (clock, *_caches(folder / "cache"))))
+
+
+def _clock(folder: Path, fields: dict[str, str]) -> str:
+    """The largest clock that the system allows, else the base clock, else that of the counter."""
+    for name in ("cpuinfo_max_freq", "base_frequency"):
+        text = read_text(folder / name)
+        if text:
+            return f"{int(text) / 1e6:.2f} GHz"
+    # The time stamp counter of x86 ticks at the base clock, and BogoMIPS is twice that. On other
+    # processors BogoMIPS is the clock of a timer, which says nothing.
+    if "constant_tsc" not in fields.get("flags", "").split() or "bogomips" not in fields:
+        return ""
+    hertz = float(fields["bogomips"]) * 1e6 / 2
+    return f"{round(hertz / _CLOCK_STEP_HZ) * _CLOCK_STEP_HZ / 1e9:.2f} GHz"
+
+
+def _caches(folder: Path) -> list[str]:
+    found = []
+    for index in sorted(folder.glob("index[0-9]*")):
+        level, kind, size = (read_text(index / name) for name in ("level", "type", "size"))
+        if size and kind != "Instruction":
+            found.append(f"L{level}{'d' if kind == 'Data' else ''} {size}")
+    return found

@@ -1,0 +1,1 @@
+"""Whatever runs kernels to learn a time."""

@@ -1,0 +1,253 @@
+"""Measure how the tasks of a network disturb each other on the devices of this machine.
+
+The network runs on one device with a clock around every kernel, in turns alone and while every
+other device of the same memory runs it too, or the links of that memory copy. The ratio of the
+times is what a task loses beside others; the times of the single runs show how much they scatter.
+Both change with the machine's state (neighbours of a virtual machine, clocks), so they are measured
+when they are needed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import tvm
+
+from heteroplace.codegen.compile import compile_placed
+from heteroplace.costs.weighted_line import slope_through_origin
+from heteroplace.machine.usage import QUIET_CORES, Usage
+from heteroplace.measure.devices_under_test import Likeness, find_subjects, likeness
+from heteroplace.measure.link_programs import contention, load_program
+from heteroplace.measure.plan_program import load_programs, serial_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.simulate.expect import fetched_bytes
+from heteroplace.simulate.interference import FloatArray, Interference, no_interference
+
+_NUM_ROUNDS = 7
+_ROUND_NS = 100_000_000
+_MIN_RUNS, _MAX_RUNS = 9, 60
+_COMPANY_RUNS = 4
+"""Runs between two looks at whether company is still wanted."""
+_COPY_BYTES, _NUM_COPIES = 1 << 20, 16
+_LEAST_ROUNDS = 3
+"""So many rounds count, the least disturbed ones, if fewer were quiet."""
+_LEAST, _MOST = 0.5, 20.0
+"""A ratio outside is not interference: the machine was doing something else."""
+
+
+def measure_interference(
+    mod: tvm.IRModule,
+    graph: TaskGraph,
+    cluster: Cluster,
+    progress: Callable[[str], None] | None = None,
+) -> Interference:
+    """Measure slowdown, scatter and the hop between cores for a network.
+
+    Parameters
+    ----------
+    mod
+        Neutral module whose spans name the tasks of `graph`.
+
+    Raises
+    ------
+    MissingCostError
+        A device that some task may run on is not in this machine.
+    InfeasibleError
+        The network does not fit on a device that is measured.
+    """
+    quiet = no_interference(graph, cluster)
+    found: dict[Likeness, _Found] = {}
+    for subject in find_subjects(graph, cluster):
+        device, placement = subject.device, list(subject.placement)
+        if progress is not None:
+            progress(f"measuring what disturbs {cluster.devices[device].name}")
+        measuring = _Measuring(mod, graph, cluster, device, placement)
+        found[likeness(cluster, device)] = measuring.measure()
+    # A device that no task may run on is not measured, and disturbs nobody.
+    of_device = [found.get(likeness(cluster, index)) for index in range(len(cluster.devices))]
+    alone_ns = quiet.alone_ns.copy()
+    slowdown, copy_slowdown = quiet.slowdown.copy(), quiet.copy_slowdown.copy()
+    for index, at in enumerate(of_device):
+        if at is not None:
+            alone_ns[:, index] = at.alone_ns
+            slowdown[:, index] = at.slowdown
+            copy_slowdown[:, index] = at.copy_slowdown
+    return replace(
+        quiet,
+        alone_ns=alone_ns,
+        slowdown=slowdown,
+        copy_slowdown=copy_slowdown,
+        scatter=tuple(
+            quiet.scatter[index] if at is None else at.scatter for index, at in enumerate(of_device)
+        ),
+        hop_ns=max(at.hop_ns for at in found.values()),
+        fetch_ns_per_byte=max(at.fetch_ns_per_byte for at in found.values()),
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was measured on one device."""
+
+    alone_ns: FloatArray
+    """[num_tasks]; 0 for tasks that ran elsewhere."""
+    slowdown: FloatArray
+    """[num_tasks]"""
+    copy_slowdown: FloatArray
+    """[num_tasks]"""
+    scatter: FloatArray
+    """[num_runs, num_tasks]"""
+    fetch_ns_per_byte: float
+    hop_ns: int
+
+
+class _Measuring:
+    """The network on one device, and what runs beside it in turns."""
+
+    def __init__(
+        self,
+        mod: tvm.IRModule,
+        graph: TaskGraph,
+        cluster: Cluster,
+        device: int,
+        placement: list[int],
+    ) -> None:
+        compiled = compile_placed(mod, graph, cluster, placement)
+        others = _beside(cluster, device, placement)
+        plans = [serial_plan(graph, cluster, placement)]
+        for other in others:
+            moved = [other if at == device else at for at in placement]
+            plans.append(serial_plan(graph, cluster, moved))
+        if others:
+            turns = [
+                others[0] if at == device and task % 2 else at for task, at in enumerate(placement)
+            ]
+            plans.append(serial_plan(graph, cluster, turns))
+        programs = load_programs(compiled, graph, cluster, plans)
+        self._own = programs[0]
+        self._is_own = np.array([at == device for at in placement])
+        self._others = [program.executor for program in programs[1 : 1 + len(others)]]
+        self._copies = _all_copies(cluster, cluster.devices[device].memory)
+        self._in_turns = programs[-1] if others else None
+        self._fetched = fetched_bytes(graph, cluster, programs[-1].plan)
+        self._num_runs = self._own.count_runs(_ROUND_NS, _MIN_RUNS, _MAX_RUNS)
+
+    def measure(self) -> _Found:
+        """Measure alone, beside others, beside copies, and hand in hand with another device."""
+        rounds = []
+        for _ in range(_NUM_ROUNDS):
+            before = Usage.now()
+            found = self._round()
+            rounds.append((Usage.now().others_since(before), found))
+        rounds.sort(key=lambda entry: entry[0])
+        num_quiet = sum(others <= QUIET_CORES for others, _ in rounds)
+        counted = [found for _, found in rounds[: max(num_quiet, _LEAST_ROUNDS)]]
+        return _Found(
+            np.median([found.alone_ns for found in counted], axis=0) * self._is_own,
+            _median_ratio([found.slowdown for found in counted]),
+            _median_ratio([found.copy_slowdown for found in counted]),
+            np.concatenate([found.scatter for found in counted]),
+            max(0.0, float(np.median([found.fetch_ns_per_byte for found in counted]))),
+            int(np.median([found.hop_ns for found in counted])),
+        )
+
+    def _round(self) -> _Found:
+        alone = self._own.task_runs(self._num_runs)
+        middle = np.maximum(np.median(alone, axis=0), 1.0)
+        quiet = np.ones(len(middle))
+        fetch, hop_ns = 0.0, 0
+        if self._in_turns is not None:
+            turns = np.median(self._in_turns.task_runs(self._num_runs), axis=0)
+            fetch = fetch_ns_per_byte(self._fetched, turns - middle)
+            hop_ns = self._in_turns.executor.hop_ns() or 0
+        return _Found(
+            middle,
+            self._beside(self._others) / middle if self._others else quiet,
+            self._beside(self._copies) / middle if self._copies else quiet,
+            alone / middle,
+            fetch,
+            hop_ns,
+        )
+
+    def _beside(self, company: list[NativeExecutor]) -> FloatArray:
+        """Median time of each task while `company` runs."""
+        with _Company(company):
+            beside = self._own.task_runs(self._num_runs)
+        return np.maximum(np.median(beside, axis=0), 1.0)
+
+
+def _median_ratio(rounds: list[FloatArray]) -> FloatArray:
+    return np.clip(np.median(rounds, axis=0), _LEAST, _MOST)
+
+
+class _Company:
+    """Keeps executors running while the block is executed."""
+
+    def __init__(self, executors: list[NativeExecutor]) -> None:
+        self._is_over = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(executor,)) for executor in executors
+        ]
+        self._started = threading.Semaphore(0)
+
+    def __enter__(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        for _ in self._threads:
+            self._started.acquire()
+
+    def _run(self, executor: NativeExecutor) -> None:
+        self._started.release()
+        while not self._is_over.is_set():
+            executor.benchmark(_COMPANY_RUNS)
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        for thread in self._threads:
+            thread.join()
+
+
+def _all_copies(cluster: Cluster, memory: int) -> list[NativeExecutor]:
+    """A program that copies over all links of a memory at once; empty: it has no links."""
+    ends = [(link.src, link.dst) for link in cluster.links if memory in (link.src, link.dst)]
+    if not ends:
+        return []
+    links = list(dict.fromkeys(ends))
+    counts, group = [[_NUM_COPIES] * len(links)], [tuple(range(len(links)))]
+    return [load_program(contention(cluster, links, counts, group, _COPY_BYTES)[0])]
+
+
+def _beside(cluster: Cluster, device: int, placement: list[int]) -> list[int]:
+    """Devices of the same memory that can work while those of `placement` do."""
+    chosen: list[int] = []
+    taken = {unit for at in (device, *placement) for unit in cluster.unit_ids[at]}
+    ids = [
+        index
+        for index, other in enumerate(cluster.devices)
+        if other.memory == cluster.devices[device].memory
+        and other.target == cluster.devices[device].target
+    ]
+    for index in sorted(ids, key=lambda index: len(cluster.unit_ids[index])):
+        if not taken & set(cluster.unit_ids[index]):
+            taken |= set(cluster.unit_ids[index])
+            chosen.append(index)
+    return chosen
+
+
+def fetch_ns_per_byte(fetched_bytes: FloatArray, longer_ns: FloatArray) -> float:
+    """Return what tasks take longer for each byte that they fetch; 0 if none fetches anything.
+
+    Parameters
+    ----------
+    fetched_bytes, longer_ns
+        [num_tasks]
+    """
+    if not fetched_bytes.any():
+        return 0.0
+    alike = np.ones(len(fetched_bytes))
+    return float(slope_through_origin(fetched_bytes, longer_ns, alike))

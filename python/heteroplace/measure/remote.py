@@ -1,0 +1,198 @@
+"""Measure kernels on another machine that runs TVM's RPC server (`python -m tvm.exec.rpc_server`).
+
+Kernels are compiled and linked here, sent over, and timed there by TVM's time evaluator, each
+alone: our executor need not be installed there. So there are no times in place and no processor
+times. Cold is TVM's notion of it: all arguments but the first one are dropped from the caches.
+
+The library is linked by this machine's compiler, so the other one must have the same kind of
+system and instruction set.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import rpc
+
+from heteroplace.codegen.kernels import Row, Rows
+from heteroplace.codegen.library import KernelLibrary, compile_kernels, link
+from heteroplace.costs.measurement import KernelKey, Measurement
+from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summary
+from heteroplace.errors import ClusterError, ExecutionError
+from heteroplace.measure.conditions import Watch
+from heteroplace.measure.isolated import COLD
+from heteroplace.measure.plan_program import made_up
+from heteroplace.measure.profiler import Profiler, make_measurement
+from heteroplace.measure.requests import Wanted
+from heteroplace.model.cluster import Device
+
+_LIBRARY = "heteroplace-kernels.so"
+_FLUSH = "cache_flush_cpu_non_first_arg"
+_FASTEST_CORES = 1
+"""TVM's way to choose cores: the fastest ones, a thread on each."""
+_MIN_SAMPLE_NS = 20_000
+_WARM_SAMPLES = 3
+_TIMEOUT_S = 60
+_SERIAL = "heteroplace_run_serially"
+_SERIAL_SOURCE = """
+// Makes the parallel loops of this library plain loops, for times of one core: TVM's pool takes
+// microseconds to launch even one thread. The pointer is absent where no kernel has such a loop.
+struct Environment { void* sync; int num_task; };
+typedef int (*Body)(int task, Environment*, void*);
+typedef int (*Launch)(Body, void*, int);
+extern "C" __attribute__((weak)) Launch __TVMBackendParallelLaunch;
+static int LaunchSerially(Body body, void* closure, int) {
+  Environment environment = {0, 1};
+  return body(0, &environment, closure);
+}
+extern "C" __attribute__((visibility("default")))
+int heteroplace_run_serially(void*, int*, int, void*, int*, void*) {
+  if (&__TVMBackendParallelLaunch != 0) __TVMBackendParallelLaunch = LaunchSerially;
+  return 0;
+}
+"""
+
+
+@dataclass(frozen=True)
+class RemoteHost:
+    """Another machine, which runs TVM's RPC server."""
+
+    host: str
+    """Name that devices of the cluster have as `host`."""
+    address: str
+    port: int
+
+    @contextmanager
+    def session(self) -> Iterator[Any]:
+        """Connect; what TVM raises inside becomes an ExecutionError that names the machine."""
+        try:
+            yield rpc.connect(self.address, self.port, session_timeout=_TIMEOUT_S)
+        except (tvm.error.RPCError, tvm.error.RPCSessionTimeoutError, RuntimeError) as err:
+            last = (str(err).strip().splitlines() or ["no reason given"])[-1]
+            raise ExecutionError(
+                f"host {self.host!r} ({self.address}:{self.port}): {last}. Is TVM's RPC server "
+                f"running there (python -m tvm.exec.rpc_server)?"
+            ) from err
+
+    def fingerprint(self, device: Device) -> str:
+        """Return what stands for a device of that machine in the store.
+
+        TVM's server tells what a GPU is, but not what a processor is: that goes by the name of the
+        host, which must not be given to another machine later.
+
+        Raises
+        ------
+        ExecutionError
+            The machine does not answer.
+        ClusterError
+            The device is neither a CPU nor a GPU, or does not exist there.
+        """
+        if device.kind not in ("cpu", "cuda"):
+            raise ClusterError(
+                f"device {device.name!r} is of kind {device.kind!r}; only cpu and cuda can be "
+                f"measured"
+            )
+        if device.kind == "cpu":
+            return f"processor of host {self.host}"
+        with self.session() as remote:
+            gpu = remote.cuda(device.index)
+            if not gpu.exist:
+                raise ClusterError(
+                    f"device {device.name!r}: host {self.host!r} has no GPU {device.index}"
+                )
+            return (
+                f"{gpu.device_name}; compute capability {gpu.compute_version}; "
+                f"{gpu.multi_processor_count} cores; {gpu.max_clock_rate // 1000} MHz"
+            )
+
+
+def measure_remotely(
+    host: RemoteHost, wanted: Wanted, known: Mapping[KernelKey, Measurement], profiler: Profiler
+) -> None:
+    """Measure on another machine what is wanted there and not known yet.
+
+    Raises
+    ------
+    ExecutionError
+        The machine does not answer, or a kernel failed there.
+    LoweringError
+        A kernel cannot be compiled.
+    """
+    missing = wanted.missing(known)
+    if not missing:
+        return
+    rows = wanted.rows
+    device = profiler.cluster.devices[wanted.subject.device]
+    symbols = dict.fromkeys(rows.rows[row].kernel for row in missing.values())
+    library = compile_kernels([rows.kernels[symbol] for symbol in symbols])
+    with profiler.measuring(), host.session() as remote:
+        module = _load(remote, library)
+        if device.kind == "cpu" and len(device.cores) <= 1:
+            module.get_function(_SERIAL)()
+        elif device.kind == "cpu":
+            remote.get_function("runtime.config_threadpool")(_FASTEST_CORES, len(device.cores))
+        place = remote.device(device.kind, device.index if device.kind == "cuda" else 0)
+        for key, row_id in missing.items():
+            row = rows.rows[row_id]
+            facts = wanted.facts[row.kernel]
+            profiler.tell(f"{facts.op} ({key.mode}) on {device.name}")
+            watch = Watch.start()
+            limit_ns = profiler.limit_ns(profiler.options.sampling.max_ns)
+            options = replace(profiler.options.sampling, max_ns=limit_ns)
+            summary = _sample(module, row, arguments(rows, row, place), place, key.mode, options)
+            # How busy the other machine is, nobody here knows; this one only waits.
+            conditions = replace(watch.conditions(None), others_cores=0.0)
+            profiler.keep({key: make_measurement(facts, summary, conditions)})
+
+
+def _load(remote: Any, library: KernelLibrary) -> Any:
+    """Send a library with the function `_SERIAL` in it, and load it there."""
+    with tempfile.TemporaryDirectory(prefix="heteroplace-remote-") as folder:
+        source, linked = Path(folder) / "serial.cc", Path(folder) / _LIBRARY
+        source.write_text(_SERIAL_SOURCE)
+        link((*library.objects, source), linked)
+        remote.upload(bytearray(linked.read_bytes()), target=_LIBRARY)
+    return remote.load_module(_LIBRARY)
+
+
+def arguments(rows: Rows, row: Row, place: Any) -> list[tvm.nd.NDArray]:
+    """Return arguments for a kernel call on a device, in its order: weights, and made-up data."""
+    random = np.random.default_rng(0)
+    found = []
+    for value_id in (*row.reads, *row.writes):
+        value = rows.values[value_id]
+        array = tvm.nd.empty(value.shape, value.dtype, place)
+        if value.constant is not None:
+            array.copyfrom(value.constant)
+        elif value.dtype != "bfloat16":  # numpy has none; whatever lies there takes as long
+            array.copyfrom(made_up(value.shape, value.dtype, random))
+        found.append(array)
+    return found
+
+
+def _sample(
+    module: Any, row: Row, values: list[tvm.nd.NDArray], place: Any, mode: str,
+    options: SamplingOptions,
+) -> Summary:  # fmt: skip
+    flush = _FLUSH if mode == COLD else ""
+
+    def times(repeat: int, number: int) -> list[int]:
+        run = module.time_evaluator(row.kernel, place, number, repeat, f_preproc=flush)
+        return [max(1, round(seconds * 1e9)) for seconds in run(*values).results]
+
+    call_ns = min(times(_WARM_SAMPLES, 1))
+    # The flush comes before a sample, so that only its first call is cold.
+    number = 1 if mode == COLD else max(1, -(-_MIN_SAMPLE_NS // call_ns))
+    sampling = Sampling(number, options)
+    wanted = options.min_samples
+    while sampling.ended_by() is None:
+        sampling.add([Sample(ns * number, 0) for ns in times(wanted, number)])
+        wanted = max(1, sampling.num_samples // 4)
+    return sampling.summary()

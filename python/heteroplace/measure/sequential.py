@@ -1,0 +1,171 @@
+"""A model that no single device can hold -> true times of its tasks, measured over several devices.
+
+Celeritas ("Celeritas: Fast Optimizer for Large Dataflow Graphs", section 4.2), step 2 of its
+Standard Evaluation: place the model on as few devices as hold it (`sequential_placement`), run that
+with a clock around every kernel, give the measured times to the placer. A task keeps the time
+that was measured, wherever it is placed later; copies are not counted.
+
+What even all devices together cannot hold is measured group by group: the tasks that follow each
+other on one device run alone, on made-up inputs, in halves where they do not fit. Times of devices
+on which a task did not run are the rough ones, times a factor of the device (measured over rough).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import tvm
+
+from heteroplace.codegen.compile import CompiledRows, compile_placed
+from heteroplace.costs.standard_evaluation import scaled_cost
+from heteroplace.errors import InfeasibleError, MissingCostError
+from heteroplace.measure.devices_under_test import likeness
+from heteroplace.measure.kernel_calls import only_rows
+from heteroplace.measure.plan_program import serial_program
+from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_in_turns
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.graph import TaskGraph
+from heteroplace.run.executor import missing_devices
+from heteroplace.solve.list.sequential_placement import (
+    PIPELINE,
+    SequentialPlacement,
+    sequential_placement,
+)
+
+_NUM_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class SequentialMeasurement:
+    """The times of one sequential run, and what they make of the rough costs."""
+
+    placement: SequentialPlacement
+    """Where the tasks ran."""
+    times: tuple[int, ...]
+    """Measured time of each task on its device, in ns."""
+    in_groups: bool
+    """Whether the model did not fit on all devices together, so that its parts ran alone."""
+    factors: Mapping[int, float]
+    """For each device with measured tasks, measured over rough time of those tasks."""
+    costs: CostTable
+    """The rough table with what was measured in place of what was estimated."""
+
+
+def measure_sequential(
+    mod: tvm.IRModule,
+    graph: TaskGraph,
+    cluster: Cluster,
+    rough: CostTable,
+    order: str = PIPELINE,
+) -> SequentialMeasurement:
+    """Measure `graph` on a placement that fills one device after the other.
+
+    Parameters
+    ----------
+    mod
+        Neutral module whose spans name the tasks of `graph`.
+    rough
+        Costs to place by, e.g. those of `heteroplace.costs.standard_evaluation`.
+    order
+        See `sequential_placement`.
+
+    Raises
+    ------
+    MissingCostError
+        A device that is needed is not in this machine.
+    InfeasibleError
+        No device can run some task, or one task alone does not fit on its device.
+    LoweringError
+        An op cannot be compiled for its device.
+    """
+    rough.check(graph, cluster)
+    placement = sequential_placement(graph, cluster, rough, order)
+    used = sorted(set(placement.devices))
+    absent = missing_devices(cluster, [cluster.devices[device].name for device in used])
+    if absent:
+        raise MissingCostError(
+            f"cannot measure on devices that are not in this machine: {'; '.join(absent)}"
+        )
+    compiled = compile_placed(mod, graph, cluster, placement.devices)
+    try:
+        times, in_groups = _measured(compiled, graph, cluster, placement.devices), False
+    except InfeasibleError:
+        times, in_groups = _times_in_groups(compiled, graph, cluster, placement.devices), True
+    factors = _factors(placement.devices, times, rough)
+    costs = _corrected(graph, cluster, rough, placement.devices, times, factors)
+    return SequentialMeasurement(placement, tuple(times), in_groups, factors, costs)
+
+
+def _measured(
+    compiled: CompiledRows, graph: TaskGraph, cluster: Cluster, devices: Sequence[int]
+) -> list[int]:
+    """Run the rows one after the other; return the time of each task, 0 ns without a row."""
+    rounds = Rounds(serial_program(compiled, graph, cluster, devices), ROUND_NS)
+    sample_in_turns([rounds], _NUM_ROUNDS)
+    return rounds.task_times()
+
+
+def _times_in_groups(
+    compiled: CompiledRows, graph: TaskGraph, cluster: Cluster, devices: Sequence[int]
+) -> list[int]:
+    """Run the tasks of each stretch of one device alone; a stretch that does not fit, in halves."""
+    stretches = [list(tasks) for _, tasks in groupby(range(len(devices)), devices.__getitem__)]
+    stretches.reverse()
+    times = [0] * len(devices)
+    while stretches:
+        tasks = stretches.pop()
+        names = {graph.tasks[task].name for task in tasks}
+        kept = [row for row in compiled.rows.rows if row.task in names]
+        if not kept:
+            continue  # nothing but reshapes, which take no time
+        part = replace(compiled, rows=only_rows(compiled.rows, kept))
+        try:
+            found = _measured(part, graph, cluster, devices)
+        except InfeasibleError as err:
+            if len(tasks) == 1:
+                raise InfeasibleError(
+                    f"task {graph.tasks[tasks[0]].name!r} cannot be measured even alone: {err}"
+                ) from err
+            middle = len(tasks) // 2
+            stretches += [tasks[middle:], tasks[:middle]]
+            continue
+        for task in tasks:
+            times[task] = found[task]
+    return times
+
+
+def _factors(devices: Sequence[int], times: Sequence[int], rough: CostTable) -> dict[int, float]:
+    factors = {}
+    for device in sorted(set(devices)):
+        tasks = [task for task, at in enumerate(devices) if at == device]
+        expected = sum(rough.run_ns(task, device) or 0 for task in tasks)
+        if expected:
+            factors[device] = sum(times[task] for task in tasks) / expected
+    return factors
+
+
+def _corrected(
+    graph: TaskGraph,
+    cluster: Cluster,
+    rough: CostTable,
+    devices: Sequence[int],
+    times: Sequence[int],
+    factors: Mapping[int, float],
+) -> CostTable:
+    """The rough table, measured where a task ran, and else times the factor of the device."""
+    alike = [likeness(cluster, device) for device in range(len(cluster.devices))]
+    factor_of = {alike[device]: factor for device, factor in factors.items()}
+
+    def cost(task: int, device: int) -> Cost:
+        if alike[device] == alike[devices[task]]:
+            return Cost.measured(times[task], reason="in a sequential placement")
+        old, factor = rough.cost(task, device), factor_of.get(alike[device])
+        is_measured = old.source in ("measured", "given")
+        if old.ns is None or factor is None or is_measured:
+            return old
+        return scaled_cost(old, factor)
+
+    return build_table(graph, cluster, cost)

@@ -1,0 +1,67 @@
+"""Everything that belongs to one placed network: graph, cluster, costs, plan and its figures.
+
+This is what travels with an annotated module and inside a compiled file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """How long a plan is expected to run, disturbed as its tasks disturb each other."""
+
+    median_ns: int
+    low_ns: int
+    """A tenth of all runs are quicker."""
+    high_ns: int
+    """A tenth of all runs are slower."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A plan with all it refers to."""
+
+    graph: TaskGraph
+    cluster: Cluster
+    costs: CostTable
+    plan: Plan
+    predicted_ns: int
+    """Simulated makespan of the plan."""
+    bound_ns: int
+    """No plan can be faster: a proven lower bound under the same costs."""
+    candidates: tuple[tuple[str, int | None], ...] = ()
+    """What the solver compared: name and simulated makespan; None: found no plan."""
+    singles: tuple[tuple[str, int], ...] = ()
+    """Simulated makespan with everything on one device, for each device that can run all tasks."""
+    expected: RunTime | None = None
+    """With interference (`heteroplace.simulate.expect`); None: it was not measured."""
+
+    @property
+    def expected_ns(self) -> int:
+        """The best prediction of a run there is: the expected median, else the simulated time."""
+        return self.predicted_ns if self.expected is None else self.expected.median_ns
+
+    @property
+    def gap_ratio(self) -> float:
+        """(predicted - bound) / predicted; 0 is a proof that no plan is faster."""
+        if self.predicted_ns == 0:
+            return 0.0
+        return (self.predicted_ns - self.bound_ns) / self.predicted_ns
+
+    @property
+    def devices_used(self) -> tuple[str, ...]:
+        """Names of the devices that run at least one task, in cluster order."""
+        used = set(self.plan.placement(len(self.graph.tasks)))
+        return tuple(d.name for index, d in enumerate(self.cluster.devices) if index in used)
+
+    @property
+    def best_single(self) -> tuple[str, int] | None:
+        """The device that runs everything alone in the shortest time, and that time in ns."""
+        return min(self.singles, key=lambda single: single[1], default=None)

@@ -1,0 +1,1 @@
+"""Plan -> annotated Relay, and back."""

@@ -1,0 +1,284 @@
+"""An ONNX file -> a Relay module, its parameters, and a report of what was done on the way.
+
+The way: read and check the file (`onnx_load.py`); fix the sizes of its inputs; let onnxruntime
+simplify it, if that is installed (`onnx_simplify.py`); rewrite what TVM's importer would misread
+(`onnx_repair.py`); import in linear time (`incremental_types.py`). Nothing of this is silent:
+`ImportedModel.report` has a line for each.
+
+Integer and small tensors of the file become constants of the module, because shapes, axes and
+scales must be known while importing; all other weights stay parameters, so that the module can be
+planned without them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import tvm
+from onnx import ModelProto, helper
+from tvm import relay
+from tvm.relay.frontend import onnx as tvm_onnx
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
+from heteroplace.relay.frontend.onnx_load import (
+    check_ops_are_known,
+    read_model,
+    set_input_shapes,
+    true_inputs,
+)
+from heteroplace.relay.frontend.onnx_repair import describe_node, repair_model
+from heteroplace.relay.frontend.onnx_simplify import simplify_offline
+from heteroplace.relay.tasks.fold import children, is_static
+from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
+
+MAX_CONSTANT_ELEMENTS = 16
+"""Floating-point tensors up to this size become constants, larger ones parameters."""
+
+_MAX_REASON_LENGTH = 400
+_CONSEQUENCE = "The type inference pass was unable"
+"""What the type checker says after the true reason."""
+
+_FLOAT_TYPES = frozenset(
+    {
+        onnx.TensorProto.FLOAT,
+        onnx.TensorProto.FLOAT16,
+        onnx.TensorProto.DOUBLE,
+        onnx.TensorProto.BFLOAT16,
+    }
+)
+
+# What the importer's converters raise on a form that they did not expect.
+_IMPORTER_ERRORS = (
+    tvm.TVMError,
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model in Relay. Unpacks as `mod, params = from_onnx(...)`.
+
+    Invariant (checked by `from_onnx`): every expression of `mod` has a static shape.
+    """
+
+    mod: tvm.IRModule
+    "Typed module; the parameters of its `main` are `inputs`, then the names of `params`, in order."
+    params: Mapping[str, tvm.nd.NDArray]
+    "Weights by parameter name; they are not bound into `mod`."
+    inputs: Mapping[str, tuple[tuple[int, ...], str]]
+    "Input name -> (shape, dtype), in the order of the file."
+    outputs: tuple[str, ...]
+    "Names of the outputs, in order."
+    report: tuple[str, ...]
+    "What was simplified, repaired and folded; op counts; processor seconds."
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.mod, self.params))
+
+    def bind_params(self) -> tvm.IRModule:
+        """Return a copy of `mod` in which the parameters are constants."""
+        if not self.params:
+            return self.mod
+        main = relay.build_module.bind_params_by_name(self.mod["main"], dict(self.params))
+        return relay.transform.InferType()(tvm.IRModule.from_expr(main))
+
+
+def from_onnx(
+    path_or_model: str | os.PathLike[str] | ModelProto,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    simplify: bool = True,
+) -> ImportedModel:
+    """Import an ONNX model, with or without weights.
+
+    Parameters
+    ----------
+    path_or_model
+        Path of an .onnx file (external weights beside it), or a model in memory (not changed).
+    input_shapes
+        Sizes of inputs that the file leaves free: name -> shape.
+    simplify
+        Let onnxruntime simplify the graph first, if it is installed.
+
+    Returns
+    -------
+    The module, its parameters, and what was done.
+
+    Raises
+    ------
+    FrontendError
+        The file is missing, damaged or incomplete; an op or a shape cannot be compiled. The
+        message names the node, the input or the tensor, and what to do.
+
+    Examples
+    --------
+    >>> mod, params = from_onnx("resnet50.onnx", input_shapes={"x": (1, 3, 224, 224)})
+    ... # doctest: +SKIP
+    """
+    start = time.process_time()
+    require_tvm()
+    register_onnx_mapping_shim()
+    model, where = read_model(path_or_model)
+    report = set_input_shapes(model, input_shapes or {}, where)
+    if simplify:
+        model, lines = simplify_offline(model)
+        report += lines
+    try:
+        model, lines = repair_model(model)
+    except FrontendError as err:
+        raise FrontendError(f"{where}: {err}") from err
+    report += lines
+    check_ops_are_known(model, _importer_ops(), where)
+    num_nodes = len(model.graph.node)
+    _move_initialisers_to_constants(model)
+    mod, params, num_folded = _import(model, where)
+    _check_is_static(mod, where)
+    main = mod["main"]
+    report.append(
+        f"{num_nodes} ONNX nodes -> {count_calls(main)} Relay calls, {num_folded} folded by "
+        f"numpy, {time.process_time() - start:.1f} s of processor time"
+    )
+    names = [value.name for value in true_inputs(model.graph)]
+    types = {var.name_hint: var.checked_type for var in main.params}
+    return ImportedModel(
+        mod=mod,
+        params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},
+        inputs={name: (static_shape(types[name]), str(types[name].dtype)) for name in names},
+        outputs=tuple(output.name for output in model.graph.output),
+        report=tuple(report),
+    )
+
+
+def count_calls(function: relay.Function) -> int:
+    """Return the number of distinct calls of ops in `function`."""
+    return sum(isinstance(expr, relay.Call) for expr in _expressions(function))
+
+
+def _importer_ops() -> frozenset[str]:
+    return frozenset(tvm_onnx._get_convert_map(17)) | frozenset(tvm_onnx._identity_list)
+
+
+def _move_initialisers_to_constants(model: ModelProto) -> None:
+    """Make integer and small initialisers Constant nodes, whose values the importer reads."""
+    graph = model.graph
+    constant = [
+        tensor
+        for tensor in graph.initializer
+        if tensor.data_type not in _FLOAT_TYPES or _num_elements(tensor) <= MAX_CONSTANT_ELEMENTS
+    ]
+    names = {tensor.name for tensor in constant}
+    nodes = [
+        helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor)
+        for tensor in constant
+    ]
+    # Copied first: deleting from a protobuf field invalidates what it held.
+    nodes += [onnx.NodeProto.FromString(node.SerializeToString()) for node in graph.node]
+    parameters = [
+        onnx.TensorProto.FromString(tensor.SerializeToString())
+        for tensor in graph.initializer
+        if tensor.name not in names
+    ]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(parameters)
+
+
+def _num_elements(tensor: onnx.TensorProto) -> int:
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return count
+
+
+def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, Any], int]:
+    """Run TVM's importer; turn whatever it raises into one line about one node."""
+    with linear_time_import() as state, warnings.catch_warnings():
+        # The importer warns where the ONNX checker is stricter than itself.
+        warnings.simplefilter("ignore")
+        try:
+            mod, params = relay.frontend.from_onnx(model, freeze_params=False)
+        except _IMPORTER_ERRORS as err:
+            raise _import_error(state, where, err) from err
+        num_folded = state.num_folded
+        try:
+            mod = relay.transform.InferType()(mod)
+            if _dynamic_expression(mod["main"]) is not None:
+                mod = relay.transform.InferType()(relay.transform.DynamicToStatic()(mod))
+        except tvm.TVMError as err:
+            reason = _reason(err, state.diagnostics)
+            raise FrontendError(f"{where}: the module does not type-check: {reason}") from err
+    return mod, params, num_folded
+
+
+def _import_error(state: IncrementalImport, where: str, err: BaseException) -> FrontendError:
+    node = state.current_node
+    place = f"{where}: {describe_node(node)}" if node is not None else where
+    reason = _reason(err, state.diagnostics)
+    return FrontendError(
+        f"{place} cannot be imported: {reason}. Export the model with other settings, or express "
+        f"this op by others."
+    )
+
+
+def _reason(err: BaseException, diagnostics: Sequence[str]) -> str:
+    """Return the one line of an error that says why: TVM puts C++ stack frames around it."""
+    causes = [text for text in diagnostics if not text.startswith(_CONSEQUENCE)]
+    if isinstance(err, tvm.error.DiagnosticError) and causes:
+        return causes[-1].splitlines()[0][:_MAX_REASON_LENGTH]
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    telling = [line for line in lines if re.match(r"\w*Error: ", line)] or lines[-1:]
+    text = telling[-1][:_MAX_REASON_LENGTH] if telling else "no reason given"
+    name = type(err).__name__
+    return text if re.match(r"\w*Error: ", text) else f"{name}: {text}"
+
+
+def _check_is_static(mod: tvm.IRModule, where: str) -> None:
+    expr = _dynamic_expression(mod["main"])
+    if expr is not None:
+        node = f" of node '{expr.span.source_name.name}'" if expr.span else ""
+        op = getattr(expr.op, "name", "function") if isinstance(expr, relay.Call) else "value"
+        raise FrontendError(
+            f"{where}: the shape of {op}{node} depends on values at run time ({expr.checked_type}),"
+            f" and only static shapes can be placed. Export the model with fixed sizes."
+        )
+
+
+def _dynamic_expression(function: relay.Function) -> Any | None:
+    """Return an expression whose type is not static, the first one of the dataflow; or None."""
+    for expr in _expressions(function):
+        expr_type = expr._checked_type_
+        parts = expr_type.fields if isinstance(expr_type, relay.TupleType) else [expr_type]
+        if not isinstance(expr, relay.Function) and any(
+            isinstance(part, relay.TensorType) and not is_static(part) for part in parts
+        ):
+            return expr
+    return None
+
+
+def _expressions(function: relay.Function) -> Iterator[Any]:
+    """Yield each expression of `function` once, arguments before calls; no Python recursion."""
+    seen: set[Any] = set()
+    stack = [(function.body, False)]
+    while stack:
+        expr, is_ready = stack.pop()
+        if is_ready:
+            yield expr
+        elif expr not in seen:
+            seen.add(expr)
+            stack.append((expr, True))
+            stack.extend((child, False) for child in reversed(children(expr)))

@@ -1,0 +1,308 @@
+"""A file (or an `onnx.ModelProto`) -> a complete model with static input shapes, or an error.
+
+All faults of one kind are reported at once, each with the name of the node, input or tensor and
+with what to do about it.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.onnx_repair import describe_node
+
+_ONNX_DOMAINS = ("", "ai.onnx")
+_FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
+"""Domains beside ai.onnx of which the importer knows some ops."""
+
+_MAX_NAMES_IN_MESSAGE = 5
+
+
+def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto, str]:
+    """Read an ONNX model with all its weights.
+
+    Parameters
+    ----------
+    source
+        Path of an .onnx file, or a model in memory; the latter is copied.
+
+    Returns
+    -------
+    The model and the name that messages give it (the path, or the name of the graph).
+
+    Raises
+    ------
+    FrontendError
+        The file is missing, truncated or no ONNX model; external weights are missing; a node
+        reads a value that nothing produces.
+    """
+    if isinstance(source, ModelProto):
+        model = ModelProto()
+        model.CopyFrom(source)
+        where = f"model '{model.graph.name}'"
+        _load_external_data(model, None, where)
+    else:
+        path = Path(source)
+        model, where = _parse_file(path), str(path)
+        _load_external_data(model, path.parent, where)
+    if not model.graph.output:
+        raise FrontendError(
+            f"{where} has no graph with outputs: it is empty, or no ONNX model. Export it again."
+        )
+    _check_names_are_text(model.graph, where)
+    _check_values_are_produced(model.graph, where)
+    _drop_filled_inputs(model)
+    return model, where
+
+
+def _parse_file(path: Path) -> ModelProto:
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        raise FrontendError(f"{path} {what}: give the path of an .onnx file.")
+    try:
+        # By its name alone, onnx would take a file for one of its text formats.
+        return onnx.load(path, format="protobuf", load_external_data=False)
+    except DecodeError as err:
+        raise FrontendError(
+            f"{path} ({path.stat().st_size} bytes) is not an ONNX model, or is truncated: {err}. "
+            f"Export or download it again."
+        ) from err
+    except OSError as err:
+        raise FrontendError(f"{path} cannot be read: {err.strerror}.") from err
+
+
+def _load_external_data(model: ModelProto, folder: Path | None, where: str) -> None:
+    """Read the weights that lie in files of their own."""
+    external = [tensor for tensor in _tensors(model.graph) if uses_external_data(tensor)]
+    if not external:
+        return
+    if folder is None:
+        raise FrontendError(
+            f"{where} keeps {len(external)} tensors in external files, and a model in memory does "
+            f"not say where. Pass the path of the .onnx file, or load it with its external data."
+        )
+    faults = []
+    for tensor in external:
+        info = ExternalDataInfo(tensor)
+        path = folder / info.location
+        needed = (info.offset or 0) + (info.length or 0)
+        if not path.is_file():
+            faults.append(f"'{tensor.name}' is in {path}, which does not exist")
+        elif path.stat().st_size < needed:
+            size = path.stat().st_size
+            faults.append(f"'{tensor.name}' ends at byte {needed} of {path}, which has {size}")
+    if faults:
+        raise FrontendError(
+            f"{where}: the weights are incomplete: {_some(faults, '; ')}. Put the file(s) of the "
+            f"export beside the model."
+        )
+    try:
+        onnx.load_external_data_for_model(model, str(folder))
+    except (onnx.checker.ValidationError, OSError, ValueError) as err:
+        raise FrontendError(f"{where}: its external weights cannot be read: {err}.") from err
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+
+
+def _check_names_are_text(graph: GraphProto, where: str) -> None:
+    """Raise for a name that is no UTF-8: protobuf then gives bytes instead of a string."""
+    for node in graph.node:
+        for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
+            if not isinstance(name, str):
+                raise FrontendError(
+                    f"{where} is damaged: it names a node or value {bytes(name)!r}, which is no "
+                    f"text. Export or download it again."
+                )
+
+
+def _check_values_are_produced(graph: GraphProto, where: str) -> None:
+    known = {tensor.name for tensor in graph.initializer}
+    known |= {tensor.values.name for tensor in graph.sparse_initializer}
+    known |= {value.name for value in graph.input}
+    faults = []
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                faults.append(f"{describe_node(node)} reads '{name}'")
+        known.update(node.output)
+    for output in graph.output:
+        if output.name not in known:
+            faults.append(f"the graph output '{output.name}'")
+    if faults:
+        raise FrontendError(
+            f"{where}: values are used that no earlier node, input or initialiser gives: "
+            f"{_some(faults, '; ')}. The file is damaged, or its nodes are not sorted."
+        )
+
+
+def _drop_filled_inputs(model: ModelProto) -> None:
+    """List as inputs only what a user gives; IR version 3 lists the initialisers as well.
+
+    onnxruntime leaves such an entry behind when it folds the initialiser away: a false input.
+    """
+    wanted = [
+        type(value).FromString(value.SerializeToString()) for value in true_inputs(model.graph)
+    ]
+    del model.graph.input[:]
+    model.graph.input.extend(wanted)
+    model.ir_version = max(model.ir_version, 4)  # the first that allows it
+
+
+def true_inputs(graph: GraphProto) -> list[ValueInfoProto]:
+    """Return the inputs that a user gives: not those that an initialiser fills."""
+    filled = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in filled]
+
+
+def set_input_shapes(
+    model: ModelProto, input_shapes: Mapping[str, Sequence[int]], where: str
+) -> list[str]:
+    """Write static shapes on the inputs of `model`, in place.
+
+    Parameters
+    ----------
+    model
+        The model; inputs with free sizes get them from `input_shapes`.
+    input_shapes
+        Name of an input -> its sizes. Must agree with what the file says.
+    where
+        Name of the model, for messages.
+
+    Returns
+    -------
+    One line per input whose free sizes were set.
+
+    Raises
+    ------
+    FrontendError
+        An input has a free size that is not given, is no tensor, or a given shape is wrong. All
+        faults are reported.
+    """
+    inputs = {value.name: value for value in true_inputs(model.graph)}
+    faults = [
+        f"input_shapes names '{name}', which is no input; the inputs are {_some(inputs, ', ')}"
+        for name in input_shapes
+        if name not in inputs
+    ]
+    report = []
+    for name, value in inputs.items():
+        if not value.type.HasField("tensor_type"):
+            faults.append(f"input '{name}' is no tensor but a {value.type.WhichOneof('value')}")
+            continue
+        fault, line = _set_shape(value, input_shapes.get(name))
+        faults += [fault] if fault else []
+        report += [line] if line else []
+    if faults:
+        raise FrontendError(f"{where}: " + "\n  ".join(faults))
+    if report:  # shapes inside the graph were inferred for free sizes
+        del model.graph.value_info[:]
+    return report
+
+
+def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str, str]:
+    """Return (fault, "") or ("", what was set); both empty if nothing had to be done."""
+    name, tensor = value.name, value.type.tensor_type
+    old = [_size(dim) for dim in tensor.shape.dim] if tensor.HasField("shape") else None
+    if given is None:
+        if old is not None and all(isinstance(size, int) for size in old):
+            return "", ""
+        if old is None:
+            return f"input '{name}' has no shape. Pass input_shapes={{'{name}': (...)}}", ""
+        free = ", ".join(f"axis {i} ('{s}')" for i, s in enumerate(old) if isinstance(s, str))
+        shown = ", ".join(str(s) if isinstance(s, int) else "1" for s in old)
+        comma = "," if len(old) == 1 else ""
+        return (
+            f"input '{name}' has free sizes at {free}; sizes must be fixed to compile. "
+            f"Pass input_shapes={{'{name}': ({shown}{comma})}} with the sizes that you need"
+        ), ""
+    new = tuple(int(size) for size in given)
+    if any(size < 1 for size in new):
+        return f"input_shapes gives '{name}' the shape {new}: sizes must be positive", ""
+    if old is not None and (
+        len(old) != len(new)
+        or any(isinstance(o, int) and o != n for o, n in zip(old, new, strict=True))
+    ):
+        shown = ", ".join(str(size) for size in old)
+        return f"input_shapes gives '{name}' the shape {new}, the file says ({shown})", ""
+    if old == list(new):
+        return "", ""
+    del tensor.shape.dim[:]
+    for size in new:
+        tensor.shape.dim.add().dim_value = size
+    return "", f"input '{name}' has shape {new}"
+
+
+def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
+    """Return a size, or the name of a free one."""
+    if dim.HasField("dim_value") and dim.dim_value > 0:
+        return int(dim.dim_value)
+    return dim.dim_param or "?"
+
+
+def check_ops_are_known(model: ModelProto, known: Collection[str], where: str) -> None:
+    """Raise FrontendError that names every node whose op the importer does not have.
+
+    Parameters
+    ----------
+    model
+        A repaired model.
+    known
+        The op types of the importer's table.
+    where
+        Name of the model, for messages.
+    """
+    versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
+    unknown: dict[str, list[str]] = collections.defaultdict(list)
+    for node in all_nodes(model.graph):
+        domain = "ai.onnx" if node.domain in _ONNX_DOMAINS else node.domain
+        is_known = node.op_type in known and domain in ("ai.onnx", *_FOREIGN_DOMAINS)
+        if is_known and domain == "ai.onnx" and _is_newer_than_importer(node.op_type):
+            is_known = False
+        if not is_known:
+            label = f"{node.op_type} (domain {domain}, opset {versions.get(domain, '?')})"
+            unknown[label].append(f"'{node.name or (node.output or ['?'])[0]}'")
+    if unknown:
+        lines = [f"{label}: node {_some(names, ', ')}" for label, names in sorted(unknown.items())]
+        raise FrontendError(
+            f"{where}: {len(unknown)} op types cannot be imported:\n  "
+            + "\n  ".join(lines)
+            + "\nExport the model with an older opset (17), or express them by other ops."
+        )
+
+
+def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """Yield the nodes of `graph` and of the graphs inside their attributes."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from all_nodes(attribute.g)
+            for subgraph in attribute.graphs:
+                yield from all_nodes(subgraph)
+
+
+def _is_newer_than_importer(op_type: str) -> bool:
+    """Return True for names of ai.onnx that mean another op in the importer's table."""
+    return op_type in ("Attention", "Gelu")
+
+
+def _some(items: Iterable[str], separator: str) -> str:
+    """Join the first few of `items` and say how many more there are."""
+    all_items = list(items)
+    shown = separator.join(all_items[:_MAX_NAMES_IN_MESSAGE])
+    more = len(all_items) - _MAX_NAMES_IN_MESSAGE
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -1,0 +1,214 @@
+"""Relay module -> task graph: one task for each fused group, and the Relay function behind it.
+
+A task is one group of TVM's own FuseOps (Moirai's rule that coarsening must not block a fusion,
+with the compiler's fusion pass as the source of rules), found on the target-neutral module.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import tvm
+from tvm import relay
+
+from heteroplace.errors import UnsupportedRelayError
+from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+from heteroplace.relay.expressions import (
+    is_primitive_call,
+    leaves,
+    post_order,
+    post_order_of_function,
+    rebuild,
+    static_shape,
+    task_span,
+    tensor_types,
+    type_bytes,
+)
+from heteroplace.relay.tasks.flops import call_flops
+from heteroplace.relay.tasks.prepare import fuse
+
+_ANCHORS = ("conv", "dense", "matmul", "lstm", "pool", "softmax", "norm")
+"""A group is named after its heaviest op: the first that holds one of these words."""
+
+
+@dataclass(frozen=True)
+class Extraction:
+    """A task graph together with the Relay it was cut from."""
+
+    graph: TaskGraph
+    main: relay.Function
+    """The fused function: every call in it calls the fused function of one task."""
+    calls: tuple[relay.Call, ...]
+    """For each task its call in `main`."""
+    tensors: dict[relay.Expr, tuple[int | None, ...]]
+    """For each value of `main` the tensors it consists of; None stands for a constant."""
+
+
+def extract(mod: tvm.IRModule, name: str = "model") -> Extraction:
+    """Cut a prepared module (see `heteroplace.relay.tasks.prepare`) into tasks.
+
+    Parameters
+    ----------
+    mod
+        Neutral module whose only function is `main`, parameters bound, shapes static.
+    name
+        Name of the task graph.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        Control flow, references, dynamic shapes, functions meant for an external compiler, or an
+        output that is a constant.
+    """
+    return _Extractor(fuse(mod)["main"], name).run()
+
+
+class _Extractor:
+    """Walks a fused `main` once, operands first, and fills the builder."""
+
+    def __init__(self, main: relay.Function, name: str) -> None:
+        self._main = main
+        self._builder = TaskGraphBuilder(name)
+        self._counts: Counter[str] = Counter()
+        self._tensors: dict[relay.Expr, list[str | None]] = {}
+        self._calls: dict[str, relay.Call] = {}
+
+    def run(self) -> Extraction:
+        for parameter in self._main.params:
+            type_ = parameter.checked_type
+            if not isinstance(type_, relay.TensorType):
+                raise UnsupportedRelayError(
+                    f"input {parameter.name_hint!r} of the model has type {type_}; inputs must be "
+                    f"tensors: pass the fields of a tuple one by one"
+                )
+            tensor = self._builder.add_input(parameter.name_hint, static_shape(type_), type_.dtype)
+            self._tensors[parameter] = [tensor]
+        for node in post_order(self._main.body):
+            self._visit(node)
+        outputs = []
+        for index, tensor in enumerate(self._tensors[self._main.body]):
+            if tensor is None:
+                raise UnsupportedRelayError(
+                    f"output {index} of the model is a constant; no task makes it. Remove it from "
+                    f"the model's outputs"
+                )
+            outputs.append(tensor)
+        if not self._calls:
+            raise UnsupportedRelayError(
+                "the model computes nothing: it only hands its inputs on, and there is no task to "
+                "place"
+            )
+        graph = self._builder.finalize(outputs)
+        ids: dict[str | None, int | None] = {t.name: i for i, t in enumerate(graph.tensors)}
+        ids[None] = None
+        return Extraction(
+            graph,
+            self._main,
+            tuple(self._calls[task.name] for task in graph.tasks),
+            {node: tuple(ids[leaf] for leaf in leaves) for node, leaves in self._tensors.items()},
+        )
+
+    def _visit(self, node: relay.Expr) -> None:
+        if isinstance(node, (relay.Function, relay.GlobalVar, tvm.ir.Op)):
+            return
+        if isinstance(node, relay.Var):
+            if node not in self._tensors:
+                raise UnsupportedRelayError(
+                    f"the module binds variable {node.name_hint!r} by `let`; only plain dataflow "
+                    f"can be cut into tasks: run relay.transform.ToGraphNormalForm() first"
+                )
+        elif isinstance(node, relay.Call):
+            self._add_task(node)
+        elif isinstance(node, relay.Constant):
+            self._tensors[node] = [None]
+        elif isinstance(node, relay.Tuple):
+            self._tensors[node] = [leaf for field in node.fields for leaf in self._tensors[field]]
+        elif isinstance(node, relay.TupleGetItem):
+            fields = node.tuple_value.checked_type.fields
+            first = sum(len(tensor_types(field)) for field in fields[: node.index])
+            count = len(tensor_types(node.checked_type))
+            self._tensors[node] = self._tensors[node.tuple_value][first : first + count]
+        else:
+            raise UnsupportedRelayError(
+                f"the module holds a {type(node).__name__} expression; only dataflow (calls, "
+                f"tuples, constants) can be cut into tasks: unroll loops and inline branches first"
+            )
+
+    def _add_task(self, call: relay.Call) -> None:
+        if not is_primitive_call(call):
+            raise UnsupportedRelayError(
+                f"the module calls {_callee(call)}, which FuseOps put into no group (a function, a "
+                f"partition for an external compiler, or recursion); only plain operators can be "
+                f"placed: inline functions first, by relay.transform.Inline()"
+            )
+        body = post_order_of_function(call.op)
+        ops = [node for node in body if isinstance(node, relay.Call)]
+        name = self._name(ops)
+        reads = [leaf for argument in call.args for leaf in self._tensors[argument]]
+        self._builder.add_task(
+            Task(
+                name,
+                "+".join(op.op.name for op in ops),
+                tuple(_member_name(op) for op in ops),
+                flops=sum(call_flops(op) for op in ops),
+                weight_bytes=_weight_bytes([*call.args, *body]),
+            ),
+            list(dict.fromkeys(leaf for leaf in reads if leaf is not None)),
+        )
+        self._calls[name] = call
+        self._tensors[call] = [
+            self._builder.add_tensor(name, static_shape(type_), type_.dtype)
+            for type_ in tensor_types(call.checked_type)
+        ]
+
+    def _name(self, ops: list[relay.Call]) -> str:
+        names = [op.op.name.rpartition(".")[2] for op in ops]
+        anchors = [name for word in _ANCHORS for name in names if word in name]
+        anchor = anchors[0] if anchors else names[-1]
+        self._counts[anchor] += 1
+        return f"{anchor}.{self._counts[anchor]}"
+
+
+def _callee(call: relay.Call) -> str:
+    """What a call calls, for messages."""
+    if isinstance(call.op, relay.GlobalVar):
+        return f"function {call.op.name_hint!r}"
+    return str(getattr(call.op, "name", "a function"))
+
+
+def _member_name(call: relay.Call) -> str:
+    """The name an op had in the user's model where the front end kept it, else its kind."""
+    if isinstance(call.span, relay.Span):
+        return f"{call.span.source_name.name}:{call.op.name}"
+    return str(call.op.name)
+
+
+def _weight_bytes(nodes: list[relay.Expr]) -> int:
+    constants = {node for node in nodes if isinstance(node, relay.Constant)}
+    return sum(type_bytes(tensor_types(node.checked_type)[0]) for node in constants)
+
+
+def neutral_module(extraction: Extraction) -> tvm.IRModule:
+    """Return the module under the tasks: ops not fused, the span of each call naming its task.
+
+    A nested tuple of results is flattened, as the outputs of the task graph are.
+    """
+    mapped: dict[relay.Expr, relay.Expr] = {}
+    task_of_call = {call: index for index, call in enumerate(extraction.calls)}
+    for node in post_order(extraction.main.body):
+        if node not in task_of_call:
+            rebuild([node], mapped)
+            continue
+        name = extraction.graph.tasks[task_of_call[node]].name
+        arguments = [mapped[argument] for argument in node.args]
+        inlined = dict(zip(node.op.params, arguments, strict=True))
+        rebuild(post_order_of_function(node.op), inlined, span=task_span(name))
+        mapped[node] = inlined[node.op.body]
+    body = extraction.main.body
+    if isinstance(body.checked_type, relay.TupleType):
+        fields = leaves(body)
+        rebuild(fields, mapped)
+        mapped[body] = relay.Tuple([mapped[leaf] for leaf in fields])
+    main = relay.Function(extraction.main.params, mapped[body])
+    return relay.transform.InferType()(tvm.IRModule.from_expr(main))

@@ -1,0 +1,49 @@
+"""Bring a Relay module to the form in which it is cut into tasks: optimised, target-neutral.
+
+The passes are those that `relay.build` itself runs before it plans devices, read from TVM by
+`relay.backend.GetPassPrefixSeq`, for a heterogeneous module: without AlterOpLayout and whatever
+else needs to know the target. Those run later, for each target on its own part of the network
+(`heteroplace.codegen.segments`). Before each FoldConstant goes our own folding by numpy, since
+TVM's compiles every constant expression by LLVM.
+"""
+
+from __future__ import annotations
+
+import tvm
+from tvm import relay
+
+from heteroplace.relay.tasks.fold import with_numpy_folding
+
+_IS_HOMOGENEOUS = False
+_IS_VM = False
+
+
+def prefix_passes(is_homogeneous: bool) -> list[tvm.ir.transform.Pass]:
+    """Return the passes that `relay.build` runs before device planning, fast folding included.
+
+    Without ToBasicBlockNormalForm: it changes only control flow, which cannot be cut into tasks
+    anyway, and loses the spans that name the layers of the imported model.
+    """
+    sequence = tvm.get_global_func("relay.backend.GetPassPrefixSeq")(is_homogeneous, _IS_VM)
+    passes = [step for step in sequence.passes if step.info.name != "ToBasicBlockNormalForm"]
+    return with_numpy_folding(passes)
+
+
+def prepare(mod: tvm.IRModule) -> tvm.IRModule:
+    """Optimise `mod` without regard to any target; the opt level is that of the PassContext.
+
+    Model parameters must be bound already (`relay.build_module.bind_params_by_name`), or nothing
+    can be folded.
+    """
+    sequence = tvm.transform.Sequential(
+        [relay.transform.InferType(), *prefix_passes(_IS_HOMOGENEOUS), relay.transform.InferType()]
+    )
+    return sequence(mod)
+
+
+def fuse(mod: tvm.IRModule) -> tvm.IRModule:
+    """Group the ops of `mod` by TVM's own FuseOps: each call of `main` is one fused function."""
+    sequence = tvm.transform.Sequential(
+        [relay.transform.InferType(), relay.transform.FuseOps(), relay.transform.InferType()]
+    )
+    return sequence(mod)

@@ -1,0 +1,274 @@
+"""A Relay module for one item -> the same network for several items at once.
+
+Celeritas (section 4.1) runs a network at several small batch sizes, which frameworks with free
+batch dimensions have for nothing. A Relay module has fixed shapes, so each op is rewritten: the
+types of all values follow anew from inputs that hold `batch` items, and shapes that are written
+out (`reshape`, `broadcast_to`, `strided_slice`) are changed to match.
+
+Every value either does not depend on the inputs, or holds the items along one axis, each item's
+part in one piece (an axis of 12 becomes one of 12 * batch, item after item). An op is accepted
+only if its kind keeps it so; what would mix items (a softmax over the items, a sum of them) is
+refused by name, never approximated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+from typing import NamedTuple
+
+import tvm
+from tvm import relay
+
+from heteroplace.errors import UnsupportedRelayError
+from heteroplace.relay.expressions import post_order, static_shape, tensor_types
+from heteroplace.relay.frontend.incremental_types import collected_diagnostics, write_types
+from heteroplace.relay.tasks.rebatch_rules import Axes, item_fault
+
+
+def rebatch(mod: tvm.IRModule, batch: int, inputs: Collection[str] | None = None) -> tvm.IRModule:
+    """Return the network of `mod` for `batch` items that run together.
+
+    Parameters
+    ----------
+    mod
+        Module of one function `main` of plain dataflow; its inputs hold one item, along a leading
+        dimension of 1. Weights may be bound or not.
+    batch
+        Number of items, >= 1.
+    inputs
+        Names of the parameters that hold items; None: all. The others are weights.
+
+    Returns
+    -------
+    A typed module with the same ops (spans kept) in the same order; only a constant that is
+    joined with the items is repeated for each by a `tile`.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        An input has no leading dimension of 1, or an op could mix items; the message names it.
+
+    Notes
+    -----
+    before ==> after, for `batch` = 4:
+
+        reshape(%x: float32[1, 8, 2, 2], newshape=[1, 32])
+        ==> reshape(%x: float32[4, 8, 2, 2], newshape=[4, 32])
+    """
+    if batch < 1:
+        raise UnsupportedRelayError(f"a batch of {batch} items; expected 1 or more")
+    main = relay.transform.InferType()(mod)["main"]
+    known = [parameter.name_hint for parameter in main.params]
+    unknown = sorted(set(inputs or ()) - set(known))
+    if unknown:
+        raise UnsupportedRelayError(
+            f"the model has no input {', '.join(unknown)}; it has {', '.join(known)}"
+        )
+    items = set(known if inputs is None else inputs)
+    for parameter in main.params:
+        if parameter.name_hint in items:
+            _check_holds_items(parameter)
+    if batch == 1:
+        return tvm.IRModule.from_expr(main)
+    return _Rebatch(batch, items).run(main)
+
+
+def _check_holds_items(parameter: relay.Var) -> None:
+    """Raise UnsupportedRelayError unless the input is a tensor with a leading dimension of 1."""
+    type_ = parameter.checked_type
+    if not isinstance(type_, relay.TensorType) or static_shape(type_)[:1] != (1,):
+        raise UnsupportedRelayError(
+            f"input {parameter.name_hint!r} has type {type_}; expected a tensor whose first "
+            f"dimension is 1, the batch. Name the inputs that have one (inputs=...)"
+        )
+
+
+class _Rebatched(NamedTuple):
+    """An expression for several items, typed."""
+
+    expr: relay.Expr
+    axes: Axes
+    """For each of its tensors the axis that holds the items; None: it does not depend on them."""
+
+
+class _Rebatch:
+    """One walk over a function, operands first."""
+
+    def __init__(self, batch: int, inputs: set[str]) -> None:
+        self._batch = batch
+        self._inputs = inputs
+        self._done: dict[relay.Expr, _Rebatched] = {}
+
+    def run(self, main: relay.Function) -> tvm.IRModule:
+        for parameter in main.params:
+            self._done[parameter] = self._parameter(parameter)
+        diagnostics: list[str] = []
+        with collected_diagnostics(diagnostics):
+            for node in post_order(main.body):
+                if node not in self._done and not isinstance(node, tvm.ir.Op):
+                    try:
+                        self._done[node] = self._visit(node)
+                    except tvm.TVMError as err:
+                        reason = (diagnostics or str(err).strip().splitlines())[-1]
+                        raise self._fault(node, f"its types do not fit: {reason}") from err
+        body = self._done[main.body]
+        if None in body.axes:
+            raise UnsupportedRelayError(
+                f"output {body.axes.index(None)} of the model does not depend on the items, so a "
+                f"batch of {self._batch} has one of it; remove it from the model's outputs"
+            )
+        parameters = [self._done[parameter].expr for parameter in main.params]
+        function = relay.Function(parameters, body.expr, attrs=main.attrs)
+        return relay.transform.InferType()(tvm.IRModule.from_expr(function))
+
+    def _parameter(self, parameter: relay.Var) -> _Rebatched:
+        name = parameter.name_hint
+        if name not in self._inputs:
+            return _Rebatched(parameter, (None,) * len(tensor_types(parameter.checked_type)))
+        type_ = parameter.checked_type
+        shape = (self._batch, *static_shape(type_)[1:])
+        var = relay.Var(name, relay.TensorType(shape, type_.dtype), parameter.span)
+        write_types(var)
+        return _Rebatched(var, (0,))
+
+    def _visit(self, node: relay.Expr) -> _Rebatched:
+        if isinstance(node, relay.Constant):
+            return _Rebatched(node, (None,))
+        if isinstance(node, relay.Tuple):
+            fields = [self._done[field] for field in node.fields]
+            expr = relay.Tuple([field.expr for field in fields], node.span)
+            write_types(expr)
+            return _Rebatched(expr, tuple(axis for field in fields for axis in field.axes))
+        if isinstance(node, relay.TupleGetItem):
+            whole = self._done[node.tuple_value]
+            expr = relay.TupleGetItem(whole.expr, node.index, node.span)
+            write_types(expr)
+            return _Rebatched(expr, (whole.axes[node.index],))
+        if isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op):
+            return self._call(node)
+        raise UnsupportedRelayError(
+            f"the module holds a {type(node).__name__} expression; only dataflow (calls of "
+            f"operators, tuples, constants) can be given another batch size: inline functions and "
+            f"unroll loops first"
+        )
+
+    def _call(self, call: relay.Call) -> _Rebatched:
+        axes = tuple(axis for argument in call.args for axis in self._done[argument].axes)
+        arguments = [self._done[argument].expr for argument in call.args]
+        outs = tensor_types(call.checked_type)
+        if all(axis is None for axis in axes):
+            new = relay.Call(call.op, arguments, call.attrs, None, call.span)
+            write_types(new)
+            return _Rebatched(new, (None,) * len(outs))
+        new = self._with_shapes(call, arguments, axes)
+        write_types(new)
+        found = tuple(
+            self._grown_axis(call, static_shape(old), static_shape(type_))
+            for old, type_ in zip(outs, tensor_types(new.checked_type), strict=True)
+        )
+        ranks = [
+            [len(type_.shape) for type_ in tensor_types(argument.checked_type)]
+            for argument in call.args
+        ]
+        fault = item_fault(call, axes, [rank for each in ranks for rank in each], found)
+        if fault:
+            raise self._fault(call, fault)
+        return _Rebatched(new, found)
+
+    def _with_shapes(self, call: relay.Call, arguments: list[relay.Expr], axes: Axes) -> relay.Call:
+        """The call with the shapes that its attributes hold changed to those of the batch."""
+        name = call.op.name
+        new = None
+        if name == "reshape":
+            new = relay.reshape(arguments[0], self._reshaped(call, axes[0]))
+        elif name == "broadcast_to":
+            shape = list(static_shape(call.checked_type))
+            axis = axes[0] + len(shape) - len(call.args[0].checked_type.shape)
+            shape[axis] *= self._batch
+            new = relay.broadcast_to(arguments[0], shape)
+        elif name == "strided_slice":
+            new = self._sliced(call, arguments[0], axes[0])
+        elif name == "concatenate":
+            fields = self._repeated(call, arguments[0], axes)
+            new = relay.Call(call.op, [fields], call.attrs)
+        else:
+            new = relay.Call(call.op, arguments, call.attrs)
+        return relay.Call(new.op, new.args, new.attrs, None, call.span)
+
+    def _reshaped(self, call: relay.Call, axis: int) -> list[int]:
+        """The new shape: the axis at which as much data precedes an item's part as before."""
+        old, shape = static_shape(call.args[0].checked_type), list(static_shape(call.checked_type))
+        before = prod(old[:axis])
+        places = [at for at in range(len(shape)) if prod(shape[:at]) == before]
+        if not places:
+            raise self._fault(
+                call, f"it joins the items, axis {axis} of {old}, with the axes before: {shape}"
+            )
+        place = axis if axis in places else places[0]
+        shape[place] *= self._batch
+        return shape
+
+    def _sliced(self, call: relay.Call, data: relay.Expr, axis: int) -> relay.Call:
+        """A slice of the same part of each item; written with one entry for each axis."""
+        old, new = static_shape(call.args[0].checked_type), static_shape(data.checked_type)
+        attrs = call.attrs
+        if str(attrs.slice_mode) != "end" or old[axis] != static_shape(call.checked_type)[axis]:
+            raise self._fault(call, f"it cuts the items, axis {axis} of {old}")
+        named = range(len(attrs.begin)) if attrs.axes is None else [int(a) for a in attrs.axes]
+        begin, end, strides = [0] * len(old), list(new), [1] * len(old)
+        steps = [int(step) for step in attrs.strides] or [1]
+        for position, at in enumerate(at % len(old) for at in named):
+            if at == axis:
+                continue
+            begin[at], end[at] = int(attrs.begin[position]), int(attrs.end[position])
+            strides[at] = steps[position] if len(steps) > 1 else steps[0]
+        if min(strides) < 0:
+            raise self._fault(call, "it runs backwards, which has no form with one entry per axis")
+        return relay.strided_slice(data, begin, end, strides)
+
+    def _repeated(self, call: relay.Call, fields: relay.Expr, axes: Axes) -> relay.Expr:
+        """The tuple with its constants repeated for each item, so that they can be joined."""
+        held = {axis for axis in axes if axis is not None}
+        if None not in axes or len(held) != 1:
+            return fields
+        (at,) = held
+        new = []
+        for index, axis in enumerate(axes):
+            field = relay.TupleGetItem(fields, index)
+            if isinstance(fields, relay.Tuple):
+                field = fields.fields[index]
+            if axis is None:
+                rank = len(tensor_types(fields.checked_type)[index].shape)
+                repeats = [self._batch if place == at else 1 for place in range(rank)]
+                field = relay.Call(
+                    tvm.ir.Op.get("tile"),
+                    [field],
+                    relay.tile(field, repeats).attrs,
+                    None,
+                    call.span,
+                )
+            new.append(field)
+        return relay.Tuple(new)
+
+    def _grown_axis(self, call: relay.Call, old: Sequence[int], new: Sequence[int]) -> int | None:
+        """The only axis that is `batch` times as long as before; None: there is no longer one."""
+        if tuple(old) == tuple(new):
+            return None
+        if len(old) == len(new):
+            changed = [at for at, (a, b) in enumerate(zip(old, new, strict=True)) if a != b]
+            if len(changed) == 1 and new[changed[0]] == old[changed[0]] * self._batch:
+                return changed[0]
+        raise self._fault(
+            call,
+            f"its result of shape {tuple(old)} becomes {tuple(new)}, which is not one part "
+            f"for each item along one axis",
+        )
+
+    def _fault(self, call: relay.Expr, reason: str) -> UnsupportedRelayError:
+        name = call.op.name if isinstance(call, relay.Call) else type(call).__name__
+        where = f" of {call.span.source_name.name!r}" if isinstance(call.span, relay.Span) else ""
+        return UnsupportedRelayError(
+            f"{name}{where} cannot run for {self._batch} items together: {reason}. Export the "
+            f"model with that batch size instead"
+        )

@@ -1,0 +1,1 @@
+"""Published methods to compare with, which `auto` never runs."""

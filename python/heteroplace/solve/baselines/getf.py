@@ -1,0 +1,45 @@
+"""GETF (Su, Ren, Vanderbei, Wierman 2020, "Communication-aware scheduling of precedence-constrained
+tasks on related machines"): a programme without transfers chooses a group of equally fast devices
+for each task, then ETF inside the groups with the real transfers.
+
+The programme is `getf_lp.py`. Unlike the paper, the machines are not related: groups are devices
+with equal run times for all tasks; memory bounds the groups. Copies need room that the programme
+does not know, so where ETF runs out of it the programme is solved again with less memory.
+"""
+
+from __future__ import annotations
+
+from heteroplace.native import baselines
+from heteroplace.native.schedule import Draft
+from heteroplace.solve.baselines.getf_lp import assign_groups, speed_groups
+from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.problem import Problem
+
+_MEMORY_SHARES = (1.0, 0.9, 0.8, 0.7)
+"""Parts of the memories that the programme may fill, tried one after the other."""
+
+
+class GetfSolver(ListSolver):
+    """Group by a linear programme, device by ETF."""
+
+    name = "getf"
+
+    def draft(self, problem: Problem) -> Draft:
+        """See `ListSolver.draft`; of drafts that all overflow, the one that does least."""
+        groups = speed_groups(problem)
+        drafts: list[Draft] = []
+        for share in _MEMORY_SHARES:
+            chosen = assign_groups(problem, groups, share)
+            if chosen is None:
+                break
+            is_allowed = problem.native.run_ns >= 0
+            devices = [
+                [device for device in groups[group] if is_allowed[task, device]]
+                for task, group in enumerate(chosen)
+            ]
+            drafts.append(baselines.etf(problem.native, devices))
+            if drafts[-1].violation == 0:
+                return drafts[-1]
+        if not drafts:
+            return baselines.etf(problem.native)
+        return min(drafts, key=lambda draft: draft.violation)

@@ -1,0 +1,257 @@
+"""Task graph with mean times -> favourite child of each task: the linear programme of m-SCT.
+
+Source: Hanen and Munier 1995, as used by Jeon et al., "Baechi", SoCC 2020, section 3.1.2. On
+infinitely many devices, with f_ij = 0 where j is the favourite child of i: minimise T so that
+s_j >= s_i + p_i + c_ij f_ij; at most one child of a task, and one parent, has f = 0, as sums; and
+T >= s_i + p_i. Favourites are the edges with f <= threshold.
+
+Unlike Baechi, which hands the whole graph to a solver, the programme is taken apart without a loss:
+no constraint joins the two sides of a task that no edge passes by (in a topological order), and
+parts that are equal, as the layers of a transformer, are solved once. Sinks inside a part may reach
+into what follows as far as that takes without transfers; sources likewise. A part of more than
+`_MAX_PART` tasks is cut into slices of its t-level; edges between slices keep f = 1, and the path
+before and after a slice counts with all transfers paid. That is a restriction: its f are feasible,
+but T may be longer than the least one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from heteroplace.errors import SolverError
+from heteroplace.native.arrays import IntArray
+from heteroplace.native.baselines import MeanGraph
+from heteroplace.native.graph import Dag
+from heteroplace.solve.lp.linear_program import FloatArray, LinearProgram
+
+_MIN_PART = 64
+"""Tasks; smaller parts are solved together with the next ones."""
+_MAX_PART = 4_000
+"""Tasks; larger parts are cut into slices."""
+_SLICE = 1_000
+"""Tasks of a slice: width over precision; the time of the solver grows with its square or more."""
+_BATCH = 2_000
+"""Tasks of parts that are handed to the solver at once, to save its start-up time."""
+
+
+@dataclass(frozen=True)
+class FavouriteEdges:
+    """A solution of the programme."""
+
+    is_paid: FloatArray
+    """[num_edges], f of each edge: the part of the transfer that is paid."""
+    is_least: bool
+    """The programme was solved to the optimum; else some part was sliced."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A programme of its own. Nodes are numbered from 0."""
+
+    edges: IntArray
+    """Ids in the whole graph; not part of the key."""
+    src: IntArray
+    dst: IntArray
+    run_ns: IntArray
+    transfer_ns: IntArray
+    head_ns: IntArray
+    """[num_nodes], earliest start; the part begins at 0."""
+    tail_ns: IntArray
+    """[num_nodes], what follows the node at least; < 0: how far behind the part it may end."""
+
+    def key(self) -> bytes:
+        """Equal for parts with equal solutions."""
+        arrays = (self.src, self.dst, self.run_ns, self.transfer_ns, self.head_ns, self.tail_ns)
+        return b"|".join(array.tobytes() for array in arrays)
+
+
+def favourite_children(graph: MeanGraph, threshold: float) -> IntArray:
+    """Return the favourite child of each task, [num_tasks]; -1: it has none.
+
+    Parameters
+    ----------
+    threshold
+        Edges with f at most that make favourites; of several for one task the last one counts.
+
+    Raises
+    ------
+    SolverError
+        HiGHS failed.
+    """
+    solution = solve_favourites(graph)
+    child = np.full(len(graph.run_ns), -1, dtype=np.int64)
+    parent = np.full(len(graph.run_ns), -1, dtype=np.int64)
+    for edge in np.flatnonzero(solution.is_paid <= threshold).tolist():
+        src, dst = int(graph.src[edge]), int(graph.dst[edge])
+        if child[src] >= 0:
+            parent[child[src]] = -1
+        if parent[dst] >= 0:
+            child[parent[dst]] = -1
+        child[src], parent[dst] = dst, src
+    return child
+
+
+def solve_favourites(graph: MeanGraph) -> FavouriteEdges:
+    """Return f of each edge.
+
+    Complexity: that of HiGHS on the distinct parts; the rest is linear.
+
+    Raises
+    ------
+    SolverError
+        HiGHS failed.
+    """
+    parts, is_least = _parts(graph)
+    distinct: dict[bytes, list[_Part]] = {}
+    for part in parts:
+        distinct.setdefault(part.key(), []).append(part)
+    is_paid = np.ones(len(graph.src))
+    batch: list[list[_Part]] = []
+    size = 0
+    for same in distinct.values():
+        if batch and size + len(same[0].run_ns) > _BATCH:
+            _solve_batch(batch, is_paid)
+            batch, size = [], 0
+        batch.append(same)
+        size += len(same[0].run_ns)
+    _solve_batch(batch, is_paid)
+    return FavouriteEdges(is_paid, is_least)
+
+
+def _parts(graph: MeanGraph) -> tuple[list[_Part], bool]:
+    """Cut where no edge passes by a task; False: a part had to be sliced."""
+    count = len(graph.run_ns)
+    passing = np.zeros(count + 1, dtype=np.int64)
+    np.add.at(passing, graph.src + 1, 1)
+    np.add.at(passing, graph.dst, -1)
+    cuts = np.flatnonzero(np.cumsum(passing[:count]) == 0)
+    first_edge = np.searchsorted(graph.src, np.arange(count + 1))
+    free = Dag.of_edges(count, graph.src, graph.dst).levels(
+        graph.run_ns, np.zeros(len(graph.src), dtype=np.int64)
+    )
+    parts: list[_Part] = []
+    is_least = True
+    begin = 0
+    for end in cuts.tolist():
+        if end - begin < _MIN_PART and end != count - 1:
+            continue
+        edges = np.arange(first_edge[begin], first_edge[end])
+        src, dst = graph.src[edges] - begin, graph.dst[edges] - begin
+        run_ns = graph.run_ns[begin : end + 1].copy()
+        rest_ns = 0
+        if end != count - 1:
+            run_ns[end - begin] = 0  # It belongs to the next part.
+            rest_ns = int(free.blevel_ns[end])
+        transfer_ns = graph.transfer_ns[edges]
+        before_ns = int(free.tlevel_ns[begin])
+        begin = end
+        if not len(edges):
+            continue
+        if len(run_ns) > _MAX_PART:
+            parts.extend(_slices(edges, src, dst, run_ns, transfer_ns))
+            is_least = False
+            continue
+        # Beyond all that the part may take, time before and after it changes nothing.
+        most = int(run_ns.sum() + transfer_ns.sum())
+        head_ns, tail_ns = np.zeros((2, len(run_ns)), dtype=np.int64)
+        head_ns[1:][np.bincount(dst, minlength=len(run_ns))[1:] == 0] = -min(before_ns, most)
+        tail_ns[:-1][np.bincount(src, minlength=len(run_ns))[:-1] == 0] = -min(rest_ns, most)
+        parts.append(_Part(edges, src, dst, run_ns, transfer_ns, head_ns, tail_ns))
+    return parts, is_least
+
+
+def _slices(
+    edges: IntArray, src: IntArray, dst: IntArray, run_ns: IntArray, transfer_ns: IntArray
+) -> list[_Part]:
+    """Cut a part into slices of about `_SLICE` tasks that start one after the other."""
+    count = len(run_ns)
+    levels = Dag.of_edges(count, src, dst).levels(run_ns, transfer_ns)
+    order = np.argsort(levels.tlevel_ns, kind="stable")
+    position = np.empty(count, dtype=np.int64)
+    position[order] = np.arange(count)
+    slice_of = position // _SLICE
+    tail_ns = levels.blevel_ns - run_ns
+    parts = []
+    for index in range(int(slice_of.max()) + 1):
+        inside = np.flatnonzero((slice_of[src] == index) & (slice_of[dst] == index))
+        nodes = order[index * _SLICE : (index + 1) * _SLICE]
+        head_ns = levels.tlevel_ns[nodes]
+        parts.append(
+            _Part(
+                edges[inside],
+                position[src[inside]] - index * _SLICE,
+                position[dst[inside]] - index * _SLICE,
+                run_ns[nodes],
+                transfer_ns[inside],
+                head_ns - head_ns.min(),
+                tail_ns[nodes] - tail_ns[nodes].min(),
+            )
+        )
+    return [part for part in parts if len(part.edges)]
+
+
+def _solve_batch(batch: list[list[_Part]], is_paid: FloatArray) -> None:
+    """Solve the first of each list of equal parts, and write f for all of them."""
+    if not batch:
+        return
+    values = _solve([same[0] for same in batch])
+    begin = 0
+    for same in batch:
+        end = begin + len(same[0].edges)
+        for part in same:
+            is_paid[part.edges] = values[begin:end]
+        begin = end
+
+
+def _solve(parts: list[_Part]) -> FloatArray:
+    """Return f of the edges of all parts, one after the other: one programme, sum of the T."""
+    sizes = np.array([len(part.run_ns) for part in parts])
+    shift = np.concatenate([[0], np.cumsum(sizes)])
+    src = np.concatenate([part.src + shift[i] for i, part in enumerate(parts)])
+    dst = np.concatenate([part.dst + shift[i] for i, part in enumerate(parts)])
+    run, transfer, head, tail = (
+        np.concatenate([getattr(part, name) for part in parts]).astype(np.float64)
+        for name in ("run_ns", "transfer_ns", "head_ns", "tail_ns")
+    )
+    unit = max(1.0, float(run.max()), float(transfer.max(initial=0)))
+    num_nodes, num_edges = len(run), len(src)
+    edge = np.arange(num_edges)
+    out_degree = np.bincount(src, minlength=num_nodes)
+    in_degree = np.bincount(dst, minlength=num_nodes)
+    # Columns: s of nodes, f of edges, T of parts.
+    ends = num_nodes + num_edges + np.repeat(np.arange(len(parts)), sizes)
+    programme = LinearProgram(num_nodes + num_edges + len(parts))
+    programme.cost[num_nodes + num_edges :] = 1.0
+    programme.lower[:num_nodes] = head / unit
+    # The only edge of its task and of its reader is free: f = 0 costs no other edge anything.
+    is_shared = (out_degree[src] > 1) | (in_degree[dst] > 1)
+    programme.upper[num_nodes : num_nodes + num_edges] = is_shared
+    programme.add_rows(
+        -run[src] / unit,
+        (edge, src, np.ones(num_edges)),
+        (edge, dst, -np.ones(num_edges)),
+        (edge, num_nodes + edge, transfer / unit),
+    )
+    for node, degree in ((src, out_degree), (dst, in_degree)):
+        shared = np.flatnonzero(degree > 1)
+        row = np.full(num_nodes, -1)
+        row[shared] = np.arange(len(shared))
+        chosen = edge[row[node] >= 0]
+        programme.add_rows(
+            (1.0 - degree[shared]).astype(np.float64),
+            (row[node[chosen]], num_nodes + chosen, -np.ones(len(chosen))),
+        )
+    # A part ends after its sinks; where paths go on behind a slice, after every task.
+    last = np.flatnonzero((out_degree == 0) | (tail > 0))
+    row = np.arange(len(last))
+    programme.add_rows(
+        -(run + tail)[last] / unit,
+        (row, last, np.ones(len(last))),
+        (row, ends[last], -np.ones(len(last))),
+    )
+    values = programme.solve("m-sct")
+    if values is None:
+        raise SolverError("the linear programme of 'm-sct' has no solution: a bug of m_sct_lp.py")
+    return values[num_nodes : num_nodes + num_edges]

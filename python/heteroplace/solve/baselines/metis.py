@@ -1,0 +1,220 @@
+"""Placement by graph partitioning (METIS, Karypis and Kumar 1998), as learned placers compare to.
+
+Vertices are tasks, weighted by their mean run time; edges are weighted by their mean transfer time;
+as many parts as devices, none above 1.03 of the mean weight, of least cut. The parts go to the
+devices in the best of all ways (up to MAX_TRIED_DEVICES devices; beyond, the heaviest part first,
+to the device where it takes least), and the result is list-scheduled by upward rank. Precedence is
+not seen, so a chain may be cut into parts that wait for each other.
+
+Memory ought to be a second weight, which pymetis does not pass on. So where no way fits, the graph
+is cut once more with one weight that stands for both: share of the run time + share of the bytes.
+Tasks that cannot be on their part's device go to the fastest one where they can.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from heteroplace.errors import SolverError
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.mapping_search import evaluate_mappings, rank_order, upward_ranks
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
+
+MAX_TRIED_DEVICES = 5
+"""Up to so many devices all ways to give them the parts are tried."""
+_IMBALANCE_PER_MILLE = 30
+"""METIS' `ufactor`: the heaviest part has at most 1.03 of the mean weight."""
+_TOTAL_WEIGHT = 1 << 30
+"""METIS' integers may have 32 bits; weights are scaled to this sum."""
+_PROBE_BYTES = 10**9
+"""Size at which the slope of a link's transfer time is read."""
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class MetisSolver:
+    """Balanced parts of least cut, one for each device."""
+
+    name = "metis"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`. Deterministic for a seed.
+
+        Raises
+        ------
+        SolverError
+            pymetis is not installed.
+        InfeasibleError
+            The parts overflow a memory, or a part cannot send to another.
+        """
+        begin = time.perf_counter()
+        pymetis = _require_pymetis()
+        check_possible(problem)
+        native = problem.native
+        graph = _TaskWeights(problem)
+        best: tuple[int, int, IntArray] | None = None
+        for weight in (graph.run_ns, graph.both):
+            part = graph.partition(pymetis, weight, options.seed)
+            found = _best_mapping(problem, part)
+            if best is None or found[:2] < best[:2]:
+                best = found
+            if best[0] == 0:
+                break
+        assert best is not None
+        draft = native.list_schedule(best[2].tolist(), upward_ranks(native).tolist())
+        if draft.violation:
+            raise no_placement_error(problem)
+        plan = native.plan(draft.steps, f"metis seed {options.seed}")
+        wall = time.perf_counter() - begin
+        return make_result(problem, plan, lower_bound(problem).ns, self.name, wall)
+
+
+class _TaskWeights:
+    """The undirected graph that METIS cuts: tasks of one label are one vertex."""
+
+    def __init__(self, problem: Problem) -> None:
+        graph, native = problem.graph, problem.native
+        self._num_parts = len(problem.cluster.devices)
+        label_vertex: dict[int, int] = {}
+        vertices: list[int] = []
+        count = 0
+        for label in native.task_group:
+            vertex = label_vertex.setdefault(label, count) if label >= 0 else count
+            count += vertex == count
+            vertices.append(vertex)
+        self._vertex = np.array(vertices, dtype=np.int64)
+        self._num_vertices = count
+        is_allowed = native.run_ns != IMPOSSIBLE
+        total_ns = np.where(is_allowed, native.run_ns, 0).sum(axis=1)
+        num_bytes = np.array(
+            [
+                task.weight_bytes + sum(graph.tensors[made].bytes for made in graph.task_outputs[i])
+                for i, task in enumerate(graph.tasks)
+            ],
+            dtype=np.float64,
+        )
+        self.run_ns = self._per_vertex(total_ns / is_allowed.sum(axis=1))
+        memory = self._per_vertex(num_bytes)
+        self.both = self.run_ns / max(1.0, self.run_ns.sum()) + memory / max(1.0, memory.sum())
+        self._starts, self._neighbours, self._transfer_ns = self._edges(problem)
+
+    def partition(self, pymetis: Any, weight: FloatArray, seed: int) -> IntArray:
+        """Return the part of each task, [num_tasks]."""
+        if self._num_parts == 1 or self._num_vertices <= self._num_parts:
+            return self._vertex % self._num_parts
+        found = pymetis.part_graph(
+            self._num_parts,
+            pymetis.CSRAdjacency(self._starts, self._neighbours),
+            vweights=_scaled(weight),
+            eweights=_scaled(self._transfer_ns),
+            recursive=False,
+            options=pymetis.Options(ufactor=_IMBALANCE_PER_MILLE, seed=seed),
+        )
+        part: IntArray = np.asarray(found.vertex_part, dtype=np.int64)[self._vertex]
+        return part
+
+    def _per_vertex(self, values: FloatArray) -> FloatArray:
+        return np.bincount(self._vertex, values, minlength=self._num_vertices).astype(np.float64)
+
+    def _edges(self, problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
+        """Compressed rows of neighbours, with the transfer time between each two vertices."""
+        latency_ns, ns_per_byte = _mean_transfer(problem)
+        ends: list[tuple[int, int]] = []
+        transfer_ns: list[float] = []
+        for tensor in problem.graph.tensors:
+            if tensor.producer is None:
+                continue
+            src = int(self._vertex[tensor.producer])
+            for consumer in tensor.consumers:
+                dst = int(self._vertex[consumer])
+                if src != dst:
+                    ends += [(src, dst), (dst, src)]
+                    transfer_ns += [latency_ns + ns_per_byte * tensor.bytes] * 2
+        pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
+        keys, edge = np.unique(pairs[:, 0] * self._num_vertices + pairs[:, 1], return_inverse=True)
+        rows = np.bincount(keys // max(1, self._num_vertices), minlength=self._num_vertices)
+        starts = np.concatenate([[0], np.cumsum(rows)]).astype(np.int64)
+        times = np.bincount(edge, np.array(transfer_ns), minlength=len(keys)).astype(np.float64)
+        return starts, keys % max(1, self._num_vertices), times
+
+
+def _require_pymetis() -> Any:
+    try:
+        import pymetis
+    except ImportError as err:
+        raise SolverError(
+            "solver 'metis' needs the package pymetis, which is not installed. "
+            "Install it with: pip install 'heteroplace[metis]', or choose another solver."
+        ) from err
+    return pymetis
+
+
+def _scaled(weight: FloatArray) -> IntArray:
+    """Integers >= 1 in the proportions of `weight`."""
+    total = float(weight.sum())
+    scale = _TOTAL_WEIGHT / total if total > 0 else 0.0
+    whole: IntArray = np.maximum(1, np.rint(weight * scale)).astype(np.int64)
+    return whole
+
+
+def _mean_transfer(problem: Problem) -> tuple[float, float]:
+    """Latency in ns and ns per byte, means over the pairs of devices that reach each other."""
+    cluster = problem.cluster
+    memories = [device.memory for device in cluster.devices]
+    latencies = []
+    slopes = []
+    for src, dst in itertools.permutations(memories, 2):
+        if src == dst:
+            latencies.append(0)
+            slopes.append(0.0)
+        elif cluster.is_reachable(src, dst):
+            route = cluster.route(src, dst)
+            latencies.append(cluster.transfer_ns(route, 0))
+            slopes.append((cluster.transfer_ns(route, _PROBE_BYTES) - latencies[-1]) / _PROBE_BYTES)
+    count = max(1, len(latencies))
+    return sum(latencies) / count, sum(slopes) / count
+
+
+def _best_mapping(problem: Problem, part: IntArray) -> tuple[int, int, IntArray]:
+    """(violation, makespan in ns, device of each task) of the best way to place the parts.
+
+    Ties: the way that comes first in lexicographic order.
+    """
+    nearest = nearest_allowed(problem)
+    num_devices = nearest.shape[1]
+    tasks = np.arange(len(part))
+    if num_devices <= MAX_TRIED_DEVICES:
+        ways = list(itertools.permutations(range(num_devices)))
+    else:
+        ways = [_greedy_way(problem, part, nearest)]
+    order = rank_order(problem.native)
+    best: tuple[int, int, IntArray] | None = None
+    for way in ways:
+        mapping = nearest[tasks, np.array(way, dtype=np.int64)[part]]
+        values = evaluate_mappings(problem.native, mapping[None, :], order)
+        violation, makespan_ns = int(values.violation.sum()), int(values.makespan_ns.sum())
+        if best is None or (violation, makespan_ns) < best[:2]:
+            best = (violation, makespan_ns, mapping)
+    assert best is not None
+    return best
+
+
+def _greedy_way(problem: Problem, part: IntArray, nearest: IntArray) -> tuple[int, ...]:
+    """Device of each part: heaviest part first, to the free device where it takes least."""
+    num_devices = nearest.shape[1]
+    run_ns = np.take_along_axis(problem.native.run_ns, nearest, axis=1)
+    load = np.zeros((num_devices, num_devices), dtype=np.int64)
+    np.add.at(load, part, run_ns)
+    way = [-1] * num_devices
+    free = list(range(num_devices))
+    for heavy in np.argsort(-load.mean(axis=1), kind="stable").tolist():
+        way[heavy] = min(free, key=lambda device: int(load[heavy, device]))
+        free.remove(way[heavy])
+    return tuple(way)

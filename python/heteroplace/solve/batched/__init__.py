@@ -1,0 +1,1 @@
+"""Plans for several items, run in batches (DiviML)."""

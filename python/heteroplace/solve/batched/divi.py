@@ -1,0 +1,224 @@
+"""DiviML's batched programme as a solver: exact for small graphs and few items, with a bound.
+
+Several items are served together, each op of all of them in one batch per device at most (DiviML,
+section III; `heteroplace.solve.divi`). The best plan of bMET, bGreedy and bHEFT gives the horizon
+and is kept outside HiGHS, which takes no start. Exact where copies do not wait for each other
+(congestion "none", no copy engines): elsewhere the bound still holds, and the plan is what our
+simulator makes of the batches and their order.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from heteroplace.errors import InfeasibleError, SolverLimitError
+from heteroplace.model.plan import Plan, Step
+from heteroplace.model.units import format_bytes
+from heteroplace.native.batches import BatchRule, batch_compositions, schedule_batches
+from heteroplace.solve.batched.batch_plan import best_steps
+from heteroplace.solve.batched.divi_milp import MilpEnd, solve_batched_milp
+from heteroplace.solve.batched.divi_rules import (
+    BatchRules,
+    Condition3,
+    Measure,
+    MemoryRule,
+    batch_times,
+    common_block,
+)
+from heteroplace.solve.batched.list_solver import batch_bound, check_compositions
+from heteroplace.solve.bounds.batched import batched_lower_bound
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
+
+MAX_SLOT_PAIRS = 30_000
+"""Pairs of batches on one device up to which the programme is built: HiGHS does nothing useful
+with more."""
+_NODES_PER_ITERATION = 1 / 200
+"""Nodes of the programme for one iteration of a deterministic budget."""
+_BLOCK_SHARE = 0.5
+"""Part of the time for the programme of blocks, which finds plans, at most."""
+_MILP_SHARE = 0.8
+"""Part of the time for the programme, at most; the rest is for bounds of modules."""
+_HEURISTICS: tuple[tuple[str, BatchRule], ...] = (
+    ("bheft", "finish"),
+    ("bgreedy", "latency"),
+    ("bmet", "fastest"),
+)
+
+
+class DiviSolver:
+    """The best plan for `SolveOptions.items` items, by DiviML's programme.
+
+    The makespan T of all L items is minimised. Their throughput in DiviML's sense, where a queue of
+    items is served before the next one comes, is L / T; `throughput_upper_bound` is its bound.
+    """
+
+    name = "divi"
+    takes_items = True
+
+    def __init__(
+        self,
+        condition3: Condition3 = "corrected",
+        memory: MemoryRule = "held",
+        symmetry: Measure = "time",
+        rounds: int = 1,
+    ) -> None:
+        """Choose the form of the programme; see `BatchRules`."""
+        self.rules = BatchRules(condition3, memory, symmetry, rounds)
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`. `candidates` names the programme's own value and size."""
+        return _Run(problem, options, self.rules).run()
+
+
+@dataclass
+class _Run:
+    """One solve: what is known so far."""
+
+    problem: Problem
+    options: SolveOptions
+    rules: BatchRules
+    begin: float = field(default_factory=time.perf_counter)
+    best: tuple[Step, ...] | None = None
+    best_ns: int | None = None
+    bound_ns: int = 0
+    candidates: list[tuple[str, int | None, str]] = field(default_factory=list)
+    end: MilpEnd | None = None
+
+    def run(self) -> SolveResult:
+        problem, items = self.problem, self.options.items
+        if self.rules.rounds == 1:
+            check_compositions(problem, items)
+        self.bound_ns = batch_bound(problem, items)
+        self._find_heuristics()
+        self._report("heuristics")
+        if self.best_ns != self.bound_ns or not _is_ours(self.rules):
+            block = common_block(problem, items)
+            if block > 1 and _is_ours(self.rules):
+                self._solve_milp(replace(self.rules, block=block), _BLOCK_SHARE)
+            if not self._is_interrupted():
+                self._solve_milp(self.rules, _MILP_SHARE)
+        if self.best is not None and self.best_ns != self.bound_ns:
+            self._raise_bound()
+        if self.best is None:
+            raise self._nothing()
+        self._report(DiviSolver.name)
+        return make_result(
+            problem,
+            self._plan(self.best),
+            self.bound_ns,
+            DiviSolver.name,
+            time.perf_counter() - self.begin,
+            was_interrupted=self._is_interrupted(),
+            candidates=tuple(self.candidates),
+        )
+
+    def _find_heuristics(self) -> None:
+        """The list schedulers, whose plans keep our rule of memory but perhaps not DiviML's."""
+        native, items = self.problem.native, self.options.items
+        tasks = range(len(self.problem.graph.tasks))
+        if self.rules.memory == "published":
+            return
+        if not all(batch_compositions(native, task, items) for task in tasks):
+            return
+        for name, rule in _HEURISTICS:
+            draft = schedule_batches(native, items, rule)
+            if draft.violation:
+                self.candidates.append((name, None, "overflows a memory or lacks a link"))
+                continue
+            makespan = native.simulate(draft.steps, items).makespan_ns
+            self.candidates.append((name, makespan, ""))
+            self._offer(draft.steps, makespan)
+
+    def _offer(self, steps: tuple[Step, ...], makespan_ns: int) -> None:
+        if self.best_ns is None or makespan_ns < self.best_ns:
+            self.best, self.best_ns = steps, makespan_ns
+
+    def _is_interrupted(self) -> bool:
+        return self.end is not None and self.end.was_interrupted
+
+    def _solve_milp(self, rules: BatchRules, share: float) -> None:
+        """Solve a form of the programme in a part of the time that is left."""
+        name = "milp" if rules.block == 1 else f"milp of blocks of {rules.block}"
+        pairs = _slot_pairs(self.problem, self.options.items, rules)
+        if pairs > MAX_SLOT_PAIRS:
+            note = f"not built: {pairs} pairs of batches, at most {MAX_SLOT_PAIRS}"
+            self.candidates.append((name, None, note))
+            return
+        iterations = self.options.iterations
+        left = self.options.time_limit_s - (time.perf_counter() - self.begin)
+        end = solve_batched_milp(
+            self.problem,
+            self.options.items,
+            rules,
+            time_limit_s=max(0.1, left * share),
+            node_limit=None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION),
+            # Plans of the list schedulers need not keep the published conditions.
+            horizon_ns=self.best_ns if _is_ours(rules) else None,
+            bound_ns=self.bound_ns,
+        )
+        self.end = end
+        note = (
+            f"condition 3 {rules.condition3}, {end.num_rows} rows, {end.num_columns} columns, "
+            f"bound {end.bound_ns} ns{', ' if end.failure else ''}{end.failure}"
+        )
+        self.candidates.append((name, end.value_ns, note))
+        if _is_ours(rules) and rules.block == 1 and not end.is_infeasible:
+            self.bound_ns = max(self.bound_ns, end.bound_ns)
+        if end.value_ns is not None:
+            self._offer(*best_steps(self.problem, end.batches, self.options.items))
+
+    def _raise_bound(self) -> None:
+        """Solve modules with the time that is left; a budget in iterations has none for it."""
+        left = self.options.time_limit_s - (time.perf_counter() - self.begin)
+        if left <= 0 or self.options.iterations is not None or self._is_interrupted():
+            return
+        found = batched_lower_bound(
+            self.problem, self.options.items, rounds=self.rules.rounds, time_limit_s=left
+        )
+        self.bound_ns = max(self.bound_ns, found.ns)
+        self.candidates.append(("bound", None, f"{found.ns} ns by {found.source}"))
+
+    def _plan(self, steps: tuple[Step, ...]) -> Plan:
+        native, items = self.problem.native, self.options.items
+        origin = f"{DiviSolver.name} items {items} condition 3 {self.rules.condition3}"
+        return Plan(native.graph_digest, native.cluster_digest, steps, origin, (), items)
+
+    def _report(self, stage: str) -> None:
+        best = self.best
+        plan = None if best is None else partial(self._plan, best)
+        report(self.options, stage, self.begin, self.best_ns, self.bound_ns, plan)
+
+    def _nothing(self) -> InfeasibleError:
+        """The error where there is no plan; SolverLimitError unless that is proven."""
+        graph, cluster = self.problem.graph, self.problem.cluster
+        is_proven = self.end is not None and self.end.is_infeasible
+        found = "no plan exists" if is_proven else "no plan was found in time"
+        capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
+        return (InfeasibleError if is_proven else SolverLimitError)(
+            f"{found} for {self.options.items} items of graph {graph.name!r} on cluster "
+            f"{cluster.name!r} that fits in memory and over its links (weights count once for each "
+            f"device that runs the task, tensors once for each item); {capacities}. Serve fewer "
+            f"items at once, or give more memory or links{'' if is_proven else ', or more time'}."
+        )
+
+
+def _is_ours(rules: BatchRules) -> bool:
+    """Whether every plan of this package keeps the rules, so that bounds hold for all."""
+    return rules.condition3 == "corrected" and rules.memory == "held"
+
+
+def _slot_pairs(problem: Problem, items: int, rules: BatchRules) -> int:
+    """Number of pairs of batches that may be on one device, or on one that shares units."""
+    counts = [
+        sum(bool(row[d]) for row in batch_times(problem, items, False))
+        for d in range(len(problem.cluster.devices))
+    ]
+    slots = [count * min(rules.rounds, items) for count in counts]
+    units = [set(ids) for ids in problem.cluster.unit_ids]
+    pairs = sum(count * (count - 1) // 2 for count in slots)
+    for one in range(len(slots)):
+        for other in range(one):
+            pairs += slots[one] * slots[other] if units[one] & units[other] else 0
+    return pairs

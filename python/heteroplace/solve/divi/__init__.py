@@ -1,1 +1,0 @@
-"""DiviML's mixed-integer programme of several items in batches (section III), solved by HiGHS."""

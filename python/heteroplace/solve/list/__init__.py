@@ -1,0 +1,1 @@
+"""List schedulers: a plan from one pass over the tasks."""

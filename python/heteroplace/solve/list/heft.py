@@ -1,0 +1,106 @@
+"""HEFT (Topcuoglu et al. 2002) as a solver, and the device sets worth a try with it.
+
+On devices that share units plain HEFT takes the fastest one again and again and so blocks the
+others; trying each set of devices with disjoint units ("antichain") beside all of them mends that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from heteroplace.model.plan import Plan
+from heteroplace.native import baselines
+from heteroplace.native.schedule import Draft
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.feasibility import check_possible, no_placement_error
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
+
+_MAX_SETS = 64
+"""Device sets tried; a cluster with more has its first ones tried, in order of device ids."""
+_REPAIR_EVALUATIONS = 20_000
+"""Schedules tried to mend a plan that does not fit."""
+
+
+class HeftSolver:
+    """HEFT over all devices. A plan that overflows a memory is mended by a short search."""
+
+    name = "heft"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`."""
+        start = time.perf_counter()
+        check_possible(problem)
+        draft = heft_draft(problem, range(len(problem.cluster.devices)), options.time_limit_s)
+        if draft is None:
+            raise no_placement_error(problem)
+        found = draft
+
+        def plan() -> Plan:
+            return problem.native.plan(found.steps, "heft")
+
+        report(options, self.name, start, draft.makespan_ns, plan=plan)
+        bound = lower_bound(problem).ns
+        return make_result(problem, plan(), bound, self.name, time.perf_counter() - start)
+
+
+def heft_draft(problem: Problem, devices: Iterable[int], time_limit_s: float) -> Draft | None:
+    """Return HEFT's plan with the given devices preferred; None if none was found that fits."""
+    draft = problem.native.heft(devices)
+    if draft.violation:
+        draft = repair(problem, draft, time_limit_s)
+    return None if draft.violation else draft
+
+
+def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
+    """Return a plan that overflows less, by a short search from it and from Order-Place."""
+    native = problem.native
+    order_place = baselines.order_place(native, baselines.critical_path_order(native))
+    return native.search(
+        [draft, order_place],
+        max_evaluations=_REPAIR_EVALUATIONS,
+        time_limit_s=time_limit_s,
+        seed=0,
+        patience=_REPAIR_EVALUATIONS // 2,
+        finds_bound=False,
+    ).draft
+
+
+def device_sets(problem: Problem) -> list[tuple[int, ...]]:
+    """Return the sets of devices worth a HEFT: all, the maximal antichains, those of one memory.
+
+    An antichain is a set of at least two devices no two of which share a unit.
+    """
+    cluster = problem.cluster
+    everything = tuple(range(len(cluster.devices)))
+    sets = [everything]
+    groups = [everything]
+    for memory in range(len(cluster.memories)):
+        groups.append(tuple(d for d in everything if cluster.devices[d].memory == memory))
+    for group in groups:
+        sets.extend(found for found in _antichains(cluster.unit_ids, group) if len(found) > 1)
+    return list(dict.fromkeys(sets))[:_MAX_SETS]
+
+
+def _antichains(unit_ids: Sequence[Sequence[int]], devices: Sequence[int]) -> list[tuple[int, ...]]:
+    """Maximal sets of devices without a common unit, at most _MAX_SETS of them."""
+    clashes = {
+        device: {other for other in devices if set(unit_ids[device]) & set(unit_ids[other])}
+        for device in devices
+    }
+    found: list[tuple[int, ...]] = []
+
+    def grow(chosen: tuple[int, ...], rest: Sequence[int]) -> None:
+        if len(found) >= _MAX_SETS:
+            return
+        if not rest:
+            if all(clashes[device] & set(chosen) for device in devices):
+                found.append(chosen)
+            return
+        first, others = rest[0], rest[1:]
+        grow((*chosen, first), [other for other in others if other not in clashes[first]])
+        if clashes[first] - {first}:
+            grow(chosen, others)
+
+    grow((), list(devices))
+    return found

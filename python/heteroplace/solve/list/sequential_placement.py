@@ -1,0 +1,222 @@
+"""Task graph -> the placement on which a model is measured that no single device can hold.
+
+Celeritas ("Celeritas: Fast Optimizer for Large Dataflow Graphs", section 4.2), step 2 of its
+Standard Evaluation: take the tasks in a topological order and fill one device after the other to
+its memory limit. As few devices as possible are used, so little is copied while measuring. Its
+full system measures on the placement of its own pipeline instead: critical-path order, fusion of
+stretches, Adjusting Placement.
+
+Unlike Celeritas: devices that share a memory (the cores of a CPU) are one device here, the one
+with the least total run time; a copied tensor is charged to the memory that it goes to; a task that
+may not run on the device being filled goes to the first later one that may run it, else to any;
+when all are full, devices that could hold the task alone come first, so that it can be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heteroplace.coarsen.breakpoints import fuse_stretches
+from heteroplace.coarsen.coarse import coarsen
+from heteroplace.coarsen.levels import level_weights
+from heteroplace.coarsen.topo import ORDERS, order_tasks
+from heteroplace.errors import InfeasibleError, SolverError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.solve.list.adjusting_placement import adjusting_placement
+from heteroplace.solve.problem import Problem
+
+PIPELINE = "pipeline"
+SEQUENTIAL_ORDERS = (*ORDERS, PIPELINE)
+"""Orders in which devices are filled: breadth first, depth first, critical path first; and the
+whole pipeline of Celeritas."""
+
+
+@dataclass(frozen=True)
+class SequentialPlacement:
+    """A placement for measuring; it may overfill memories, which is then said."""
+
+    devices: tuple[int, ...]
+    """Device id of each task."""
+    order: tuple[int, ...]
+    """Task ids in the order in which devices were filled; topological."""
+    excess_bytes: dict[str, int]
+    """Bytes that memories lack under the static memory rule, by name; empty: it fits."""
+
+
+def sequential_placement(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, order: str = PIPELINE
+) -> SequentialPlacement:
+    """Place `graph` on as few devices as its memory needs.
+
+    Parameters
+    ----------
+    costs
+        The rough estimate: which devices can run a task, and how long the paths are.
+    order
+        One of SEQUENTIAL_ORDERS.
+
+    Raises
+    ------
+    InfeasibleError
+        No device can run some task.
+    SolverError
+        There is no such order.
+    MissingCostError
+        A cost is unknown.
+
+    Complexity: O((tasks + reads) * devices) and the sorting of the order.
+    """
+    if order == PIPELINE:
+        return _by_pipeline(graph, cluster, costs)
+    if order not in SEQUENTIAL_ORDERS:
+        raise SolverError(
+            f"no order is called {order!r}; expected one of {', '.join(SEQUENTIAL_ORDERS)}"
+        )
+    tasks = order_tasks(level_weights(graph, cluster, costs), order).tolist()
+    return _Filling(graph, cluster, costs).run(tasks)
+
+
+def _by_pipeline(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> SequentialPlacement:
+    """CPD-TOPO, fusion and Adjusting Placement, and the placement of the groups' members."""
+    fused = coarsen(graph, fuse_stretches(graph, cluster, costs).groups)
+    problem = Problem(fused.graph, cluster, fused.project_costs(costs, cluster))
+    found = adjusting_placement(problem)
+    groups = found.draft.devices(len(fused.graph.tasks)).tolist()
+    order = tuple(task for group in found.draft.order.tolist() for task in fused.members[group])
+    return SequentialPlacement(fused.expand_placement(groups), order, found.excess_bytes)
+
+
+class _Filling:
+    """Fills the memories, one device of each after the other."""
+
+    def __init__(self, graph: TaskGraph, cluster: Cluster, costs: CostTable) -> None:
+        self._graph = graph
+        self._cluster = cluster
+        self._costs = costs
+        self._used = [0] * len(cluster.memories)
+        self._workspace = [0] * len(cluster.memories)
+        self._held: list[set[int]] = [set() for _ in cluster.memories]
+        """Tensors that each memory has room for."""
+        self._members: dict[str, list[int]] = {}
+        for task_id, task in enumerate(graph.tasks):
+            if task.together is not None:
+                self._members.setdefault(task.together, []).append(task_id)
+        if cluster.host is not None:
+            self._hold((*graph.inputs, *graph.outputs), cluster.host)
+
+    def run(self, order: Sequence[int]) -> SequentialPlacement:
+        devices = [-1] * len(self._graph.tasks)
+        sequence = self._device_sequence()
+        current = 0
+        for task in order:
+            if devices[task] >= 0:
+                continue
+            members = self._with_group(task)
+            chosen = self._choose(members, sequence, current)
+            for member in members:
+                devices[member] = chosen
+                self._charge(member, chosen)
+            if chosen in sequence[current:]:
+                current = sequence.index(chosen)
+        excess = {
+            memory.name: used + workspace - memory.bytes
+            for memory, used, workspace in zip(
+                self._cluster.memories, self._used, self._workspace, strict=True
+            )
+            if used + workspace > memory.bytes
+        }
+        return SequentialPlacement(tuple(devices), tuple(order), excess)
+
+    def _device_sequence(self) -> list[int]:
+        """One device of each memory, the fastest first, then the others, for tasks pinned there."""
+        num_tasks, devices = len(self._graph.tasks), range(len(self._cluster.devices))
+
+        def burden(device: int) -> tuple[int, int, int]:
+            times = [self._costs.run_ns(task, device) for task in range(num_tasks)]
+            known = [ns for ns in times if ns is not None]
+            return num_tasks - len(known), sum(known), device
+
+        ranked = sorted(devices, key=burden)
+        first: list[int] = []
+        for device in ranked:
+            memories = {self._cluster.devices[other].memory for other in first}
+            if self._cluster.devices[device].memory not in memories:
+                first.append(device)
+        return first + [device for device in ranked if device not in first]
+
+    def _choose(self, members: Sequence[int], sequence: list[int], current: int) -> int:
+        """The current device while it has room, else the next; if none has, the least full."""
+        possible = [
+            device
+            for device in sequence
+            if all(self._costs.run_ns(member, device) is not None for member in members)
+        ]
+        if not possible:
+            names = ", ".join(repr(self._graph.tasks[member].name) for member in members[:4])
+            raise InfeasibleError(
+                f"no device of cluster {self._cluster.name!r} can run {names}; add one that can, "
+                f"or change what the tasks are pinned to"
+            )
+        ahead = [device for device in possible if sequence.index(device) >= current]
+        for device in (*ahead, *(device for device in possible if device not in ahead)):
+            if self._need(members, device) <= self._limit(device):
+                return device
+        return min(
+            possible,
+            key=lambda device: (
+                self._alone(members) > self._limit(device),
+                self._relative_use(device),
+                device,
+            ),
+        )
+
+    def _alone(self, members: Sequence[int]) -> int:
+        """Bytes that tasks need on a device that holds nothing else."""
+        graph = self._graph
+        tensors = {t for m in members for t in (*graph.task_inputs[m], *graph.task_outputs[m])}
+        return (
+            sum(graph.tasks[member].weight_bytes for member in members)
+            + max(graph.tasks[member].workspace_bytes for member in members)
+            + sum(graph.tensors[tensor].bytes for tensor in tensors)
+        )
+
+    def _limit(self, device: int) -> int:
+        return self._cluster.memories[self._cluster.devices[device].memory].bytes
+
+    def _relative_use(self, device: int) -> float:
+        memory = self._cluster.devices[device].memory
+        return (self._used[memory] + self._workspace[memory]) / max(1, self._limit(device))
+
+    def _need(self, members: Sequence[int], device: int) -> int:
+        """Bytes in the device's memory once `members` are there too."""
+        memory = self._cluster.devices[device].memory
+        tensors: set[int] = set()
+        weights, workspace = 0, self._workspace[memory]
+        for member in members:
+            task = self._graph.tasks[member]
+            weights += task.weight_bytes
+            workspace = max(workspace, task.workspace_bytes)
+            tensors |= {*self._graph.task_inputs[member], *self._graph.task_outputs[member]}
+        added = sum(self._graph.tensors[tensor].bytes for tensor in tensors - self._held[memory])
+        return self._used[memory] + weights + added + workspace
+
+    def _charge(self, task_id: int, device: int) -> None:
+        memory = self._cluster.devices[device].memory
+        task = self._graph.tasks[task_id]
+        self._used[memory] += task.weight_bytes
+        self._workspace[memory] = max(self._workspace[memory], task.workspace_bytes)
+        self._hold((*self._graph.task_inputs[task_id], *self._graph.task_outputs[task_id]), memory)
+
+    def _hold(self, tensors: Sequence[int], memory: int) -> None:
+        for tensor in dict.fromkeys(tensors):
+            if tensor not in self._held[memory]:
+                self._held[memory].add(tensor)
+                self._used[memory] += self._graph.tensors[tensor].bytes
+
+    def _with_group(self, task: int) -> list[int]:
+        """The tasks that are placed with it: the memory of all of them is charged at once."""
+        label = self._graph.tasks[task].together
+        return [task] if label is None else self._members[label]

@@ -1,0 +1,99 @@
+"""All tasks on one device: the best one that fits. The yardstick of every comparison."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from heteroplace.errors import InfeasibleError
+from heteroplace.model.plan import Plan
+from heteroplace.model.units import format_bytes
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.schedule import Draft
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.feasibility import excess_bytes, why_not
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
+
+
+class SingleSolver:
+    """Puts everything on the device where it takes least; ties: the lower device id."""
+
+    name = "single"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`."""
+        start = time.perf_counter()
+        candidates: list[tuple[str, int | None, str]] = []
+        best: tuple[int, Plan] | None = None
+        for device_id, device in enumerate(problem.cluster.devices):
+            plan = single_plan(problem, device_id)
+            if isinstance(plan, str):
+                candidates.append((f"single {device.name}", None, plan))
+                continue
+            makespan = problem.native.simulate(plan.steps).makespan_ns
+            candidates.append((f"single {device.name}", makespan, ""))
+            if best is None or makespan < best[0]:
+                best = (makespan, plan)
+        if best is None:
+            reasons = "".join(f"\n  - {note}" for _, _, note in candidates)
+            raise InfeasibleError(
+                f"graph {problem.graph.name!r} does not fit on any single device:{reasons}\n"
+                f"Use a solver for several devices, or give a device more memory."
+            )
+        bound = lower_bound(problem).ns
+        wall = time.perf_counter() - start
+        return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
+
+
+def single_draft(problem: Problem, device: int) -> Draft | None:
+    """Return everything on `device`, in topological order; None if it does not fit or run there."""
+    if _blocked(problem, device):
+        return None
+    draft = _everything_on(problem, device)
+    return None if draft.violation else draft
+
+
+def single_makespans(problem: Problem) -> dict[str, int]:
+    """Return the simulated makespan of everything on one device, by name, where that is possible.
+
+    Copies of inputs and outputs between the host and the device are included.
+    """
+    makespans = {}
+    for device_id, device in enumerate(problem.cluster.devices):
+        draft = single_draft(problem, device_id)
+        if draft is not None:
+            makespans[device.name] = problem.native.makespan_ns(draft)
+    return makespans
+
+
+def single_plan(problem: Problem, device: int) -> Plan | str:
+    """Return the plan with every task on `device`, or the reason why there is none."""
+    name = problem.cluster.devices[device].name
+    blocked = _blocked(problem, device)
+    if blocked:
+        task = problem.graph.tasks[blocked[0]]
+        more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
+        return f"{name} cannot run task {task.name!r}{more}: {why_not(problem, blocked[0], device)}"
+    draft = _everything_on(problem, device)
+    if draft.violation:
+        sizes = {memory.name: memory.bytes for memory in problem.cluster.memories}
+        short = [
+            f"memory {memory!r} has {format_bytes(sizes[memory])}, "
+            f"{format_bytes(sizes[memory] + excess)} needed"
+            for memory, excess in excess_bytes(problem, draft).items()
+        ]
+        return f"{name} cannot hold all tasks: " + "; ".join(short)
+    return problem.native.plan(draft.steps, f"single {name}")
+
+
+def _blocked(problem: Problem, device: int) -> list[int]:
+    """The tasks that cannot be on `device`."""
+    blocked: list[int] = np.flatnonzero(problem.native.run_ns[:, device] == IMPOSSIBLE).tolist()
+    return blocked
+
+
+def _everything_on(problem: Problem, device: int) -> Draft:
+    """All tasks, in topological order, on a device that can run them."""
+    num_tasks = len(problem.graph.tasks)
+    return problem.native.evaluate(np.full(num_tasks, device), np.arange(num_tasks))

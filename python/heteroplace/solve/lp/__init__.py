@@ -1,0 +1,1 @@
+"""Linear and mixed-integer programmes: built, and solved by HiGHS."""

@@ -1,0 +1,121 @@
+"""MixedProgram -> HiGHS, through scipy: its own copy, since highspy's clashes with OR-Tools'."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from heteroplace.errors import SolverError
+from heteroplace.solve.lp.linear_program import FloatArray
+from heteroplace.solve.lp.program import (
+    INFEASIBLE,
+    INTERRUPTED,
+    LIMIT,
+    OPTIMAL,
+    MipAnswer,
+    MipLimits,
+    MixedProgram,
+)
+
+_STATUS = {0: OPTIMAL, 1: LIMIT, 2: INFEASIBLE}
+"""Of `scipy.optimize.milp`."""
+_FACTORS = (1.0, 2.0, 7.0)
+"""Of the objective, tried in turn while HiGHS ends in an error of its own (a solution that is off
+by its tolerance is rounded and then refused); another factor avoids it."""
+_GAVE_UP = 4
+_LEAST_S = 0.01
+
+
+class HighsEngine:
+    """HiGHS as scipy offers it: one thread, no start, no calls back."""
+
+    name = "HiGHS"
+
+    def solve(
+        self, program: MixedProgram, limits: MipLimits, start: FloatArray | None = None
+    ) -> MipAnswer:
+        """See `MipEngine.solve`. `start` is not used."""
+        found = _Call(program, limits).result()
+        if found is None:
+            return MipAnswer(None, -np.inf, INTERRUPTED)
+        if found.status not in _STATUS:
+            raise SolverError(
+                f"HiGHS could not solve a programme of {program.num_columns} columns and "
+                f"{program.num_rows} rows: {found.message}; use 'cpsat' or 'search'"
+            )
+        # The objective of a solution is no bound where a gap was allowed.
+        bound = found.mip_dual_bound
+        nodes = found.mip_node_count
+        return MipAnswer(
+            found.x,
+            -np.inf if bound is None else float(bound),
+            _STATUS[found.status],
+            0 if nodes is None else int(nodes),
+        )
+
+
+class _Call:
+    """A solve in a thread of its own, so that Ctrl-C is seen while it lasts.
+
+    Python handles signals between the steps of the main thread, and HiGHS is one long step. What
+    is left behind by Ctrl-C ends by its own time limit; it holds nothing that others wait for. It
+    is no daemon: leaving the process in the middle of HiGHS is a crash.
+    """
+
+    def __init__(self, program: MixedProgram, limits: MipLimits) -> None:
+        self._program = program
+        self._limits = limits
+        self._found: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="HiGHS")
+
+    def result(self) -> Any:
+        """Run to the end; None after Ctrl-C."""
+        try:
+            self._thread.start()
+            self._thread.join()
+        except KeyboardInterrupt:
+            return None
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+    def _run(self) -> None:
+        try:
+            self._found = self._try_factors()
+        except BaseException as err:
+            self._error = err
+
+    def _try_factors(self) -> Any:
+        """Solve until HiGHS ends without an error of its own, within the time."""
+        deadline = time.perf_counter() + self._limits.time_limit_s
+        for factor in _FACTORS:
+            found = self._solve(factor, deadline - time.perf_counter())
+            if found.status != _GAVE_UP:
+                break
+        if found.mip_dual_bound is not None:
+            found.mip_dual_bound /= factor
+        return found
+
+    def _solve(self, factor: float, time_limit_s: float) -> Any:
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        program = self._program
+        goal = np.zeros(program.num_columns)
+        goal[program.goal] = factor
+        options: dict[str, float] = {
+            "time_limit": max(_LEAST_S, time_limit_s),
+            "mip_rel_gap": self._limits.gap_ratio,
+        }
+        if self._limits.node_limit is not None:
+            options["node_limit"] = self._limits.node_limit
+        return milp(
+            goal,
+            integrality=np.array(program.is_integer, dtype=np.int64),
+            bounds=Bounds(np.array(program.lower), np.array(program.upper)),
+            constraints=LinearConstraint(program.matrix(), program.row_lower, program.row_upper),
+            options=options,
+        )

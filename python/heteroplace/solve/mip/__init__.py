@@ -1,1 +1,0 @@
-"""Mixed-integer linear programmes as data, and HiGHS to solve them."""

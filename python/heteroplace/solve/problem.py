@@ -1,0 +1,179 @@
+"""What a solver takes and gives.
+
+Objective, bound and gap follow DiviML: `objective_ns` is what our own simulator finds for the plan,
+`bound_ns` is proven, gap = (objective - bound) / objective.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from heteroplace.errors import SolverError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
+from heteroplace.native.schedule import Draft, NativeProblem
+
+OBJECTIVES = ("latency", "throughput")
+"""What can be asked for: a short run, or many runs per second. Every solver offers the first."""
+
+MAX_CPSAT_TASKS = 150
+"""Above this CP-SAT's model takes longer to load and to repeat its hint than the search to do
+better."""
+
+STATUSES = ("optimal", "feasible", "interrupted")
+"""Proven to equal the bound; valid; valid, and ended by Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class ProgressReport:
+    """How far a solver is."""
+
+    stage: str
+    """What it does, e.g. "heft" or "search"."""
+    elapsed_s: float
+    """Seconds since the stage began."""
+    best_ns: int | None
+    """Objective of the best valid plan so far; None: there is none yet."""
+    bound_ns: int
+    """No plan is better; 0: nothing is proven yet."""
+    plan: Callable[[], Plan] | None = None
+    """Returns that plan, so that it is not lost if the solver is interrupted; None: the solver
+    itself returns it then."""
+
+    @property
+    def gap(self) -> float | None:
+        """(best - bound) / best; None without a plan."""
+        if self.best_ns is None:
+            return None
+        return (self.best_ns - self.bound_ns) / self.best_ns if self.best_ns else 0.0
+
+
+Progress = Callable[[ProgressReport], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be placed, on what, and what it costs."""
+
+    graph: TaskGraph
+    cluster: Cluster
+    costs: CostTable
+
+    @cached_property
+    def native(self) -> NativeProblem:
+        """The same as flat arrays, made on first use."""
+        return NativeProblem(self.graph, self.cluster, self.costs)
+
+
+@dataclass(frozen=True)
+class SolveOptions:
+    """How long to try and what for. Checked on construction: SolverError names the field."""
+
+    objective: str = "latency"
+    """What is minimised: "latency", the makespan of one run; or "throughput", the time from one
+    item to the next when items follow each other without a pause."""
+    time_limit_s: float = 10.0
+    """Wall time for the whole solve, in seconds. A run that ends by it is not reproducible."""
+    iterations: int | None = None
+    """Deterministic budget: schedules that a search tries; CP-SAT gets
+    iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds. With it, equal
+    seeds and thread counts give equal results. None: only the time limits."""
+    items: int = 1
+    """Model inputs that the plan serves together; the makespan is that of all of them, the
+    throughput items / makespan. Only the batched solvers make plans for more than one."""
+    seed: int = 0
+    """Seed of every random choice; >= 0."""
+    threads: int = 2
+    """Threads of `search`, `lns`, `throughput`, `auto` and CP-SAT; the other solvers use one."""
+    min_gain_ratio: float = 0.02
+    """`auto` uses several devices only if that is shorter than the best single device by more than
+    this part; a smaller predicted gain is within what measured costs can be wrong by."""
+    progress: Progress | None = None
+    """Called now and then while a solver works; None: silence."""
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise SolverError(
+                f"objective {self.objective!r} is not offered; supported: {', '.join(OBJECTIVES)}"
+            )
+        limits = (
+            ("time_limit_s", self.time_limit_s > 0, "> 0"),
+            ("iterations", self.iterations is None or self.iterations >= 0, ">= 0 or None"),
+            ("items", self.items >= 1, ">= 1"),
+            ("seed", 0 <= self.seed < 2**31, "in 0..2**31-1"),
+            ("threads", self.threads >= 1, ">= 1"),
+            ("min_gain_ratio", 0 <= self.min_gain_ratio < 1, "in [0, 1)"),
+        )
+        for name, is_right, expected in limits:
+            if not is_right:
+                raise SolverError(f"{name} must be {expected}, got {getattr(self, name)!r}")
+
+
+@dataclass(frozen=True)
+class SolveResult:
+    """A valid plan and how good it is known to be."""
+
+    plan: Plan
+    objective_ns: int
+    """Makespan of the plan by `heteroplace.simulate`."""
+    bound_ns: int
+    """No plan is shorter (for CP-SAT: none whose copies leave their tensor's home)."""
+    status: str
+    """One of STATUSES."""
+    solver: str
+    wall_s: float
+    candidates: tuple[tuple[str, int | None, str], ...] = ()
+    """(name, makespan in ns or None, note) of everything that was tried."""
+
+    @property
+    def gap(self) -> float:
+        """(objective - bound) / objective; 0 is proven optimal."""
+        if self.objective_ns == 0:
+            return 0.0
+        return (self.objective_ns - self.bound_ns) / self.objective_ns
+
+
+def report(
+    options: SolveOptions,
+    stage: str,
+    begin: float,
+    best_ns: int | None,
+    bound_ns: int = 0,
+    plan: Callable[[], Plan] | None = None,
+) -> None:
+    """Call `options.progress`, if there is one; `begin` is when the stage began."""
+    if options.progress is not None:
+        elapsed = time.perf_counter() - begin
+        options.progress(ProgressReport(stage, elapsed, best_ns, bound_ns, plan))
+
+
+def make_result(
+    problem: Problem,
+    plan: Plan,
+    bound_ns: int,
+    solver: str,
+    wall_s: float,
+    *,
+    was_interrupted: bool = False,
+    candidates: tuple[tuple[str, int | None, str], ...] = (),
+    draft: Draft | None = None,
+) -> SolveResult:
+    """Simulate `plan` and wrap it; the status follows from objective and bound.
+
+    `draft` is what the plan's steps are made of, if there is one: the simulator then reads its rows
+    and the steps are not turned back into numbers.
+    """
+    native = problem.native
+    if draft is None:
+        objective = native.simulate(plan.steps, plan.items).makespan_ns
+    else:
+        objective = native.makespan_ns(draft)
+    status = "interrupted" if was_interrupted else "feasible"
+    if objective == bound_ns:
+        status = "optimal"
+    return SolveResult(plan, objective, bound_ns, status, solver, wall_s, candidates)

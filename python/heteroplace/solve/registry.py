@@ -1,0 +1,155 @@
+"""The solvers by name. A new one is one more line of SOLVERS; it is loaded when it first solves."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from functools import cached_property, partial
+from typing import Protocol
+
+from heteroplace.errors import SolverError
+from heteroplace.solve.problem import OBJECTIVES, Problem, SolveOptions, SolveResult
+
+
+class Solver(Protocol):
+    """Finds a plan. A class that offers more than "latency" lists it in `objectives`; one that
+    makes plans for several items says `takes_items = True`."""
+
+    @property
+    def name(self) -> str:
+        """Its key in `SOLVERS`."""
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """Return the best plan found.
+
+        Raises
+        ------
+        InfeasibleError
+            No placement satisfies the memory, link and pinning constraints.
+        SolverLimitError
+            No plan was found within the budget.
+        SolverError
+            The solver cannot handle this problem.
+        """
+
+
+class RegisteredSolver:
+    """A solver under its name. Its module is loaded when it first solves.
+
+    So the names are known, and one solver runs, without the libraries of all the others.
+    """
+
+    def __init__(self, name: str, make: Callable[[], Solver]) -> None:
+        self.name = name
+        self._make = make
+
+    @cached_property
+    def _solver(self) -> Solver:
+        return self._make()
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Those of OBJECTIVES that it offers."""
+        offered: tuple[str, ...] = getattr(self._solver, "objectives", OBJECTIVES[:1])
+        return offered
+
+    @property
+    def takes_items(self) -> bool:
+        """Whether it makes plans for several items."""
+        return bool(getattr(self._solver, "takes_items", False))
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`; SolverError for an objective or items that it does not offer."""
+        if options.objective not in self.objectives:
+            others = [name for name in SOLVERS if options.objective in SOLVERS[name].objectives]
+            raise SolverError(
+                f"solver {self.name!r} does not offer objective {options.objective!r}; offered by: "
+                f"{', '.join(others) or 'no solver'}"
+            )
+        if options.items > 1 and not self.takes_items:
+            others = [name for name in SOLVERS if SOLVERS[name].takes_items]
+            raise SolverError(
+                f"solver {self.name!r} makes plans for one item, not for {options.items}; for "
+                f"several there are: {', '.join(others) or 'no solver'}"
+            )
+        return self._solver.solve(problem, options)
+
+
+class SolverRegistry(MutableMapping[str, Solver]):
+    """All solvers by name, in the order they were added; gives a RegisteredSolver for each."""
+
+    def __init__(self, sources: Sequence[tuple[str, str]]) -> None:
+        self._solvers = {name: RegisteredSolver(name, partial(_load, src)) for name, src in sources}
+
+    def __setitem__(self, name: str, solver: Solver) -> None:
+        self._solvers[name] = RegisteredSolver(name, lambda: solver)
+
+    def __delitem__(self, name: str) -> None:
+        del self._solvers[name]
+
+    def __getitem__(self, name: str) -> RegisteredSolver:
+        return self._solvers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._solvers)
+
+    def __len__(self) -> int:
+        return len(self._solvers)
+
+
+def _load(source: str) -> Solver:
+    """Make the solver of a "module:class"."""
+    module, _, class_name = source.partition(":")
+    solver: Solver = getattr(importlib.import_module(module), class_name)()
+    return solver
+
+
+SOLVERS = SolverRegistry(
+    (
+        ("auto", "heteroplace.solve.portfolio:AutoSolver"),
+        ("single", "heteroplace.solve.list.single:SingleSolver"),
+        ("heft", "heteroplace.solve.list.heft:HeftSolver"),
+        ("met", "heteroplace.solve.list.met:MetSolver"),
+        ("greedy", "heteroplace.solve.list.greedy:GreedySolver"),
+        ("etf", "heteroplace.solve.list.etf:EtfSolver"),
+        ("m-topo", "heteroplace.solve.list.m_topo:MTopoSolver"),
+        ("m-topo-uniform", "heteroplace.solve.list.m_topo:UniformMTopoSolver"),
+        ("m-etf", "heteroplace.solve.list.m_etf:MEtfSolver"),
+        ("m-sct", "heteroplace.solve.baselines.m_sct:MSctSolver"),
+        ("getf", "heteroplace.solve.baselines.getf:GetfSolver"),
+        ("order-place", "heteroplace.solve.list.order_place:OrderPlaceSolver"),
+        (
+            "adjusting-placement",
+            "heteroplace.solve.list.adjusting_placement:AdjustingPlacementSolver",
+        ),
+        ("metis", "heteroplace.solve.baselines.metis:MetisSolver"),
+        ("sa", "heteroplace.solve.baselines.sa:SaSolver"),
+        ("ea", "heteroplace.solve.baselines.ea:EaSolver"),
+        ("cross-entropy", "heteroplace.solve.baselines.cross_entropy:CrossEntropySolver"),
+        ("bmet", "heteroplace.solve.batched.bmet:BatchedMetSolver"),
+        ("bgreedy", "heteroplace.solve.batched.bgreedy:BatchedGreedySolver"),
+        ("bheft", "heteroplace.solve.batched.bheft:BatchedHeftSolver"),
+        ("divi", "heteroplace.solve.batched.divi:DiviSolver"),
+        ("search", "heteroplace.solve.search.solver:SearchSolver"),
+        ("cpsat", "heteroplace.solve.exact.cpsat:CpSatSolver"),
+        ("moirai", "heteroplace.solve.exact.moirai:MoiraiSolver"),
+        ("lns", "heteroplace.solve.lns.solver:LnsSolver"),
+        ("split", "heteroplace.solve.split.solver:SplitSolver"),
+        ("throughput", "heteroplace.solve.throughput.solver:ThroughputSolver"),
+        ("pipeline", "heteroplace.solve.throughput.pipeline:PipelineSolver"),
+    )
+)
+"""`auto` is the default of the command line and of the pass."""
+
+
+def get_solver(name: str) -> RegisteredSolver:
+    """Return the solver called `name`.
+
+    Raises
+    ------
+    SolverError
+        There is none; the message lists the names.
+    """
+    if name not in SOLVERS:
+        raise SolverError(f"no solver is called {name!r}; there are: {', '.join(SOLVERS)}")
+    return SOLVERS[name]

@@ -1,0 +1,1 @@
+"""The search of the core over placement and order."""

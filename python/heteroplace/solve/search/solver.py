@@ -1,0 +1,143 @@
+"""The search of the core over placement and order, with the bounds it finds on the way.
+
+Column generation over the pieces of the graph, with annealing as pricing; see
+`src/search/search.h`. The annealing is that of DiviML (section V) with moves of the order, chains
+and branches, which their random walk on the mapping lacks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heteroplace.native.schedule import Draft
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.feasibility import check_possible, no_placement_error
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
+from heteroplace.solve.search.initial_solutions import START_SHARE, Starts
+
+PATIENCE_PER_TASK = 20_000
+"""`auto` ends the search after so many evaluations per task without a gain of 0.05 %; it has better
+things to do then."""
+_LONG_PATIENCE = 10
+"""The solver `search` itself has so many times as much: late gains are rare, not impossible."""
+MAX_TASKS_TO_BOUND = 10_000
+"""Above, the search's own bounds have to do: others would take as long as its first rounds."""
+PLAN_S_PER_TASK = 4e-6
+"""What turning the result into a plan takes."""
+
+
+@dataclass(frozen=True)
+class SearchEnd:
+    """What a search from given starts returned."""
+
+    draft: Draft
+    """It may overflow memories: `violation`."""
+    makespan_ns: int
+    """Simulated."""
+    num_evaluations: int
+    was_interrupted: bool
+    bound_ns: int
+    """The given bound, or a better one that the search found."""
+    prices: tuple[float, ...]
+    """For each memory what a byte is worth in its plan, in ns."""
+
+
+class SearchSolver:
+    """Improves the plans of all list schedulers."""
+
+    name = "search"
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`."""
+        begin = time.perf_counter()
+        starts, bound = begin_solve(problem, options, begin)
+        drafts = [draft for _, draft in starts.drafts(START_SHARE * options.time_limit_s)]
+        spare = PLAN_S_PER_TASK * len(problem.graph.tasks)
+        left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
+        patience = _LONG_PATIENCE * PATIENCE_PER_TASK
+        end = run_search(problem, drafts or [starts.first()[1]], options, left, bound, patience)
+        if end.draft.violation:
+            raise no_placement_error(problem)
+        plan = problem.native.plan(end.draft.steps, f"search seed {options.seed}")
+        wall = time.perf_counter() - begin
+        return make_result(
+            problem, plan, end.bound_ns, self.name, wall, was_interrupted=end.was_interrupted
+        )
+
+
+def begin_solve(problem: Problem, options: SolveOptions, begin: float) -> tuple[Starts, int]:
+    """Report a plan at once, since all else takes longer on a large graph, then find a bound.
+
+    Parameters
+    ----------
+    begin
+        When the solve began.
+
+    Returns
+    -------
+    starts, bound_ns
+        Plans to go on from, and a proven bound; 0 above MAX_TASKS_TO_BOUND.
+
+    Raises
+    ------
+    InfeasibleError
+        Some task may run nowhere.
+    """
+    check_possible(problem)
+    starts = Starts(problem)
+    name, draft = starts.first()
+    if draft.violation == 0:
+        report(
+            options,
+            name,
+            begin,
+            draft.makespan_ns,
+            plan=lambda: problem.native.plan(draft.steps, name),
+        )
+    is_bounded = len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND
+    return starts, lower_bound(problem).ns if is_bounded else 0
+
+
+def run_search(
+    problem: Problem,
+    starts: Sequence[Draft],
+    options: SolveOptions,
+    time_limit_s: float,
+    bound_ns: int,
+    patience_per_task: int = PATIENCE_PER_TASK,
+) -> SearchEnd:
+    """Search from `starts`; the result is never longer than the shortest of those that fit."""
+    native = problem.native
+    begin = time.perf_counter()
+
+    def progress(_evaluations: int, best_ns: int, found_bound_ns: int) -> None:
+        report(options, "search", begin, best_ns, found_bound_ns)
+
+    found = native.search(
+        starts,
+        max_evaluations=options.iterations,
+        time_limit_s=time_limit_s,
+        seed=options.seed,
+        bound_ns=bound_ns,
+        patience=patience_per_task * max(1, len(problem.graph.tasks)),
+        threads=options.threads,
+        progress=None if options.progress is None else progress,
+    )
+    if found.draft.violation:  # So did all starts; there is nothing that could be simulated.
+        makespan_ns, best = found.draft.makespan_ns, found.draft
+    else:
+        # The search schedules without gaps on units, so it may start behind an insertion scheduler.
+        fitting = [found.draft, *(draft for draft in starts if draft.violation == 0)]
+        makespans = [native.makespan_ns(draft) for draft in fitting]
+        makespan_ns = min(makespans)
+        best = fitting[makespans.index(makespan_ns)]
+    return SearchEnd(
+        best,
+        makespan_ns,
+        found.num_evaluations,
+        found.was_interrupted,
+        found.bound_ns,
+        found.prices,
+    )

@@ -1,0 +1,1 @@
+"""Least time per item."""

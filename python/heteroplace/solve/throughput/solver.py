@@ -1,0 +1,236 @@
+"""The placement of least time per item in a steady state without batches, with a lower bound.
+
+Bound: prices of resources and memories (`prices.py`), and for small graphs a mixed-integer
+programme (`assignment.py`). Starts: the mixture of placements that comes with the prices
+(`mixture.py`), contiguous splits, HEFT's placement, the solution of the programme. Then local
+search over loads in the core (`src/throughput/improve.h`). Last, the order: the placement is
+list-scheduled, by the longest way to the end; the order does not change the time per item.
+
+Unlike "Efficient Algorithms for Device Placement of DNN Graph Operators" (2020) a device need not
+hold a contiguous part of the graph, and copies load what they occupy rather than both devices.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from heteroplace.model.plan import Plan
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.throughput import (
+    Improvement,
+    contiguous_splits,
+    improve_placements,
+    placement_loads,
+)
+from heteroplace.simulate.throughput import throughput_ns
+from heteroplace.solve.feasibility import check_possible, no_placement_error
+from heteroplace.solve.list.order_place import order_place
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
+from heteroplace.solve.throughput.assignment import MAX_COLUMNS, solve_assignment
+from heteroplace.solve.throughput.convex_combination import mixed_placements
+from heteroplace.solve.throughput.prices import price_bound
+
+MAX_PRICE_EVALUATIONS = 400
+"""Evaluations of the relaxation; most graphs need fewer than 100."""
+_PRICE_SHARE = 0.3
+"""Part of the time for prices, at most."""
+_ASSIGNMENT_SHARE = 0.5
+"""Part of the time for the mixed-integer programme, at most."""
+_NODES_PER_ITERATION = 1 / 200
+"""Nodes of the programme for one iteration of a deterministic budget."""
+_PROOF_RATIO = 2e-6
+"""Gap at which the solve ends: what rounding takes off the bound of the programme."""
+_PLAN_S_PER_TASK = 2e-5
+"""Time set aside for the plan."""
+_REPAIR_S = 1.0
+"""Time for placements that fit, where the search from all starts found none."""
+_REPAIR_MOVES = 20_000
+
+
+class ThroughputSolver:
+    """Least time per item: prices, mixtures, exact assignment of small graphs, local search.
+
+    `SolveOptions.iterations` are moves of the local search. `objective_ns` is the time per item.
+    """
+
+    name = "throughput"
+    objectives = ("throughput",)
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`."""
+        check_possible(problem)
+        return _Run(problem, options).run()
+
+
+@dataclass
+class _Run:
+    """One solve: what is known so far."""
+
+    problem: Problem
+    options: SolveOptions
+    begin: float = field(default_factory=time.perf_counter)
+    bound_ns: int = 0
+    starts: list[IntArray] = field(default_factory=list)
+    patterns: list[IntArray] = field(default_factory=list)
+
+    def run(self) -> SolveResult:
+        problem = self.problem
+        if not problem.graph.tasks:
+            return self._result(np.zeros(0, dtype=np.int64), False)
+        self.starts = contiguous_splits(problem.native)[:2] + self._single_placements()
+        everywhere = problem.native.heft(range(len(problem.cluster.devices)))
+        self.starts.append(everywhere.devices(len(problem.graph.tasks)))
+        self._report("starts")
+        if problem.native.run_ns.size <= MAX_COLUMNS:
+            self._solve_assignment()
+        if not self._is_proven():
+            self._find_prices()
+        found = self._improve(self.starts, self._left_s(), self.options.iterations)
+        if found.violation and not found.was_interrupted:
+            placed = order_place(problem).devices(len(problem.graph.tasks))
+            found = self._improve([placed, found.placement], _REPAIR_S, _REPAIR_MOVES)
+        if found.violation:
+            raise no_placement_error(problem)
+        return self._result(found.placement, found.was_interrupted)
+
+    def _left_s(self) -> float:
+        spent = time.perf_counter() - self.begin
+        spare = _PLAN_S_PER_TASK * len(self.problem.graph.tasks)
+        return max(0.01, self.options.time_limit_s - spent - spare)
+
+    def _single_placements(self) -> list[IntArray]:
+        """All tasks on one device, those that it cannot run on their fastest."""
+        run_ns = self.problem.native.run_ns
+        fastest = np.where(run_ns == IMPOSSIBLE, np.iinfo(np.int64).max, run_ns).argmin(axis=1)
+        # A group goes where its first task is fastest: all of it can run on the same devices.
+        first: dict[int, int] = {}
+        for task, group in enumerate(self.problem.native.task_group):
+            if group >= 0:
+                fastest[task] = fastest[first.setdefault(group, task)]
+        return [
+            np.where(run_ns[:, device] == IMPOSSIBLE, fastest, device)
+            for device in range(run_ns.shape[1])
+        ]
+
+    def _best(self) -> tuple[int, IntArray] | None:
+        """The start that fits with the least time per item, with that time; ties: the first."""
+        sizes = [memory.bytes for memory in self.problem.cluster.memories]
+        best: tuple[int, IntArray] | None = None
+        for start in self.starts:
+            loads = placement_loads(self.problem.native, start)
+            fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
+            if fits and not loads.num_unreachable and (best is None or loads.item_ns < best[0]):
+                best = loads.item_ns, start
+        return best
+
+    def _best_ns(self) -> int | None:
+        best = self._best()
+        return None if best is None else best[0]
+
+    def _reference_ns(self) -> int:
+        """A time per item of the right size."""
+        best = self._best_ns()
+        return best or max(1, placement_loads(self.problem.native, self.starts[0]).item_ns)
+
+    @property
+    def _target_ns(self) -> int:
+        """A time per item that is as good as proven: more is not worth a search."""
+        return math.floor(self.bound_ns * (1 + _PROOF_RATIO))
+
+    def _is_proven(self) -> bool:
+        best = self._best_ns()
+        return best is not None and best <= self._target_ns
+
+    def _report(self, stage: str) -> None:
+        if self.options.progress is None:
+            return
+        best = self._best()
+        if best is None:
+            report(self.options, stage, self.begin, None, self.bound_ns)
+        else:
+            best_ns, start = best
+            plan = partial(self._plan, start)
+            report(self.options, stage, self.begin, best_ns, self.bound_ns, plan)
+
+    def _solve_assignment(self) -> None:
+        iterations = self.options.iterations
+        nodes = None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION)
+        limit = self._left_s() * (_ASSIGNMENT_SHARE if iterations is None else 1.0)
+        found = solve_assignment(self.problem, self._reference_ns(), limit, nodes)
+        if found.is_impossible:
+            raise no_placement_error(self.problem, is_proven=True)
+        self.bound_ns = max(self.bound_ns, found.bound_ns)
+        if found.placement is not None:
+            self.starts.insert(0, found.placement)
+        self._report("assignment")
+
+    def _find_prices(self) -> None:
+        problem = self.problem
+        iterations = self.options.iterations
+        # A budget in iterations is not cut short by the clock, save at the very end of the time.
+        limit = self._left_s() * (_PRICE_SHARE if iterations is None else 1.0)
+        best = self._best_ns()
+        found = price_bound(
+            problem,
+            self._reference_ns(),
+            MAX_PRICE_EVALUATIONS,
+            limit,
+            should_stop=lambda bound_ns: best is not None and best <= bound_ns,
+        )
+        self.bound_ns = max(self.bound_ns, found.bound_ns)
+        self.patterns = [placement for _, placement in found.mixture]
+        self.starts = mixed_placements(problem, found.mixture) + self.starts
+        self._report("prices")
+
+    def _improve(
+        self, starts: list[IntArray], time_limit_s: float, max_moves: int | None
+    ) -> Improvement:
+        begin = time.perf_counter()
+
+        def progress(_moves: int, best_ns: int) -> bool:
+            best = None if best_ns < 0 else best_ns
+            report(self.options, "search", begin, best, self.bound_ns)
+            return False
+
+        return improve_placements(
+            self.problem.native,
+            starts,
+            self.patterns,
+            max_moves=max_moves,
+            time_limit_s=time_limit_s,
+            seed=self.options.seed,
+            threads=self.options.threads,
+            bound_ns=self._target_ns,
+            progress=None if self.options.progress is None else progress,
+        )
+
+    def _result(self, placement: IntArray, was_interrupted: bool) -> SolveResult:
+        problem = self.problem
+        plan = self._plan(placement)
+        objective = throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
+        status = "interrupted" if was_interrupted else "feasible"
+        if objective == self.bound_ns:
+            status = "optimal"
+        wall = time.perf_counter() - self.begin
+        return SolveResult(plan, objective, self.bound_ns, status, ThroughputSolver.name, wall)
+
+    def _plan(self, placement: IntArray) -> Plan:
+        return listed_plan(self.problem, placement, f"throughput seed {self.options.seed}")
+
+
+def listed_plan(problem: Problem, placement: IntArray, origin: str) -> Plan:
+    """Return the list schedule of a placement, longest way to the end first."""
+    count = len(problem.graph.tasks)
+    to_end = [0] * count
+    run = problem.native.run_ns[np.arange(count), placement].tolist() if count else []
+    for task in range(count - 1, -1, -1):
+        to_end[task] += run[task]
+        for before in problem.graph.predecessors[task]:
+            to_end[before] = max(to_end[before], to_end[task])
+    draft = problem.native.list_schedule(placement.tolist(), to_end)
+    return problem.native.plan(draft.steps, origin)

@@ -1,0 +1,176 @@
+"""An order of the tasks, cut into one stage for each device, by dynamic programming.
+
+For a topological order and an order of the devices the cuts with the least largest load are exact,
+where the load of a stage is its run time, or its copies in or out at the mean speed of the links
+of its memory, and a stage must fit in its memory. Tasks of one label, and all that lies between
+them, are one node of the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice, permutations
+
+import numpy as np
+
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.graph import Dag
+from heteroplace.solve.lp.linear_program import FloatArray
+from heteroplace.solve.problem import Problem
+
+MAX_SPLIT_NODES = 600
+"""Nodes of an order that are cut: time and memory grow with their square."""
+_MAX_DEVICE_ORDERS = 60
+
+
+@dataclass(frozen=True)
+class _Order:
+    """Nodes in order, and what each two cuts would enclose."""
+
+    nodes: list[list[int]]
+    """Tasks of each node."""
+    read_bytes: FloatArray
+    """[first, last + 1], of tensors that come from nodes before."""
+    sent_bytes: FloatArray
+    """[first, last + 1], of tensors that go to nodes behind."""
+
+
+def stage_splits(problem: Problem) -> list[IntArray]:
+    """Return placements in stages, for some orders of tasks and devices; empty: too many nodes."""
+    splits = []
+    for order in _orders(problem):
+        loads = [_loads(problem, order, device) for device in range(len(problem.cluster.devices))]
+        for devices in _device_orders(problem):
+            placement = _cut(order, [loads[device] for device in devices], devices)
+            if placement is not None:
+                splits.append(placement)
+    return splits
+
+
+def _orders(problem: Problem) -> Iterable[_Order]:
+    graph, groups = problem.graph, problem.native.task_group
+    edges = [(p, t) for t, before in enumerate(graph.predecessors) for p in before]
+    first: dict[int, int] = {}
+    node_of = np.arange(len(graph.tasks))
+    for task, group in enumerate(groups):
+        if group >= 0:
+            node_of[task] = first.setdefault(group, task)
+    merged = Dag.of_edges(
+        len(graph.tasks), [int(node_of[a]) for a, _ in edges], [int(node_of[b]) for _, b in edges]
+    )
+    # What lies between tasks of one label goes with them.
+    component = merged.strong_components()[node_of]
+    names, component = np.unique(component, return_inverse=True)
+    if len(names) > MAX_SPLIT_NODES:
+        return
+    pairs = [(int(component[a]), int(component[b])) for a, b in edges]
+    pairs = [(a, b) for a, b in pairs if a != b]
+    dag = Dag.of_edges(len(names), [a for a, _ in pairs], [b for _, b in pairs])
+    members: list[list[int]] = [[] for _ in names]
+    for task, node in enumerate(component.tolist()):
+        members[node].append(task)
+    for order in (dag.breadth_first_order(), dag.depth_first_order()):
+        nodes = [members[node] for node in order.tolist()]
+        yield _Order(nodes, *_crossing_bytes(problem, nodes))
+
+
+def _crossing_bytes(problem: Problem, nodes: list[list[int]]) -> tuple[FloatArray, FloatArray]:
+    graph = problem.graph
+    count = len(nodes)
+    position = {task: index for index, tasks in enumerate(nodes) for task in tasks}
+    read, sent = np.zeros((count + 1, count + 1)), np.zeros((count + 1, count + 1))
+    for tensor in graph.tensors:
+        if tensor.producer is None:
+            continue
+        made = position[tensor.producer]
+        readers = sorted({position[task] for task in tensor.consumers} - {made})
+        if not readers:
+            continue
+        # Stages that hold the producer but not the last reader.
+        sent[: made + 1, made + 1 : readers[-1] + 1] += tensor.bytes
+        # Stages that begin behind the producer: those with some reader, by the first of them.
+        begin = made + 1
+        for reader in readers:
+            read[begin : reader + 1, reader + 1 :] += tensor.bytes
+            begin = reader + 1
+    return read, sent
+
+
+def _loads(problem: Problem, order: _Order, device: int) -> FloatArray:
+    """[first, last + 1], load of a stage in ns; infinite where it cannot be."""
+    graph, cluster, native = problem.graph, problem.cluster, problem.native
+    run_ns = native.run_ns[:, device]
+    held = native.weight_bytes.astype(float)
+    for tensor in graph.tensors:
+        if tensor.producer is not None:
+            held[tensor.producer] += tensor.bytes
+    workspace = max((task.workspace_bytes for task in graph.tasks), default=0)
+    is_bad = run_ns == IMPOSSIBLE
+    sums = []
+    for values in (np.where(is_bad, 0, run_ns), is_bad, held):
+        of_node = [float(values[tasks].sum()) for tasks in order.nodes]
+        total = np.concatenate([[0.0], np.cumsum(of_node)])
+        sums.append(total[None, :] - total[:, None])
+    run, num_bad, num_bytes = sums
+    memory = cluster.devices[device].memory
+    speed = _mean_ns_per_byte(problem, memory)
+    load: FloatArray = np.maximum(run, np.maximum(order.read_bytes, order.sent_bytes) * speed)
+    room = cluster.memories[memory].bytes - workspace
+    load[(num_bad > 0) | (num_bytes + order.read_bytes > room)] = np.inf
+    np.fill_diagonal(load, 0.0)
+    return load
+
+
+def _mean_ns_per_byte(problem: Problem, memory: int) -> float:
+    """Of the routes that leave a memory; 0 where there is none."""
+    cluster = problem.cluster
+    times = [
+        1e9 / min(cluster.links[link].bytes_per_second for link in cluster.route(memory, dst))
+        for dst in range(len(cluster.memories))
+        if dst != memory and cluster.is_reachable(memory, dst)
+    ]
+    return sum(times) / len(times) if times else 0.0
+
+
+def _device_orders(problem: Problem) -> list[tuple[int, ...]]:
+    """Orders of the devices, one for all that differ by equal devices only."""
+    cluster, run_ns = problem.cluster, problem.native.run_ns
+    kinds = [
+        (run_ns[:, d].tobytes(), cluster.memories[device.memory].bytes)
+        for d, device in enumerate(cluster.devices)
+    ]
+    seen = set()
+    orders = []
+    # Equal devices are many: of 7 devices there are 5040 orders.
+    for order in islice(permutations(range(len(kinds))), 50_000):
+        pattern = tuple(kinds[device] for device in order)
+        if pattern not in seen:
+            seen.add(pattern)
+            orders.append(order)
+        if len(orders) >= _MAX_DEVICE_ORDERS:
+            break
+    return orders
+
+
+def _cut(order: _Order, loads: list[FloatArray], devices: tuple[int, ...]) -> IntArray | None:
+    """The cuts of least largest load; None: no stages fit."""
+    count = len(order.nodes)
+    best = np.full(count + 1, np.inf)
+    best[0] = 0.0
+    choices = []
+    for load in loads:
+        worst = np.maximum(best[:, None], np.where(np.tri(count + 1, k=-1) > 0, np.inf, load))
+        choice = worst.argmin(axis=0)
+        best = worst[choice, np.arange(count + 1)]
+        choices.append(choice)
+    if not np.isfinite(best[count]):
+        return None
+    placement = np.zeros(sum(map(len, order.nodes)), dtype=np.int64)
+    end = count
+    for device, choice in zip(reversed(devices), reversed(choices), strict=True):
+        begin = int(choice[end])
+        for tasks in order.nodes[begin:end]:
+            placement[tasks] = device
+        end = begin
+    return placement
