@@ -1,5 +1,4 @@
 // `_core.Executor`: conversions between numpy and the executor.
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -10,6 +9,7 @@
 #include <new>
 #include <utility>
 
+#include "bind/arrays.h"
 #include "bind/bind.h"
 #include "exec/run/executor.h"
 #include "support/error.h"
@@ -23,7 +23,6 @@ namespace {
 using InputArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using OutputArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using BlobArray = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using NsArray = nb::ndarray<nb::numpy, int64_t>;
 
 /*! \brief numpy's type of a tensor: bool has 8 bits there, and bfloat16 passes as its bits. */
 exec::DLDataType ArrayType(const exec::DLDataType& dtype) {
@@ -46,22 +45,10 @@ std::vector<int64_t> Shape(const Array& array) {
   return shape;
 }
 
-/*! \brief A numpy array of ns with its own memory. */
-NsArray MakeNsArray(std::vector<int64_t>&& values) {
-  auto* kept = new std::vector<int64_t>(std::move(values));
-  nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<int64_t>*>(p); });
-  return NsArray(kept->data(), {kept->size()}, owner);
-}
-
 /*! \brief What a method of the executor measures in so many runs, as an array; without the GIL. */
 template <std::vector<int64_t> (exec::Executor::*kMeasure)(int64_t)>
-NsArray TimeRuns(exec::Executor& executor, int64_t num_runs) {
-  std::vector<int64_t> times;
-  {
-    nb::gil_scoped_release released;
-    times = (executor.*kMeasure)(num_runs);
-  }
-  return MakeNsArray(std::move(times));
+NumpyInts TimeRuns(exec::Executor& executor, int64_t num_runs) {
+  return ToNumpy(Unlocked([&] { return (executor.*kMeasure)(num_runs); }));
 }
 
 void SetInput(exec::Executor& executor, const std::string& name, const InputArray& array) {
@@ -78,7 +65,7 @@ void SetInput(exec::Executor& executor, const std::string& name, const InputArra
   executor.SetInput(name, dtype, shape, array.data());
 }
 
-nb::object NewOutput(exec::Executor& executor, const std::string& name) {
+nb::ndarray<nb::numpy> NewOutput(exec::Executor& executor, const std::string& name) {
   const exec::Tensor& tensor = executor.OutputTensor(name);
   const exec::DLDataType type = ArrayType(tensor.dtype);
   auto* bytes = new std::vector<char>(static_cast<size_t>(std::max<int64_t>(tensor.bytes, 1)));
@@ -88,8 +75,8 @@ nb::object NewOutput(exec::Executor& executor, const std::string& name) {
     nb::gil_scoped_release release;
     executor.GetOutput(name, bytes->data());
   }
-  return nb::cast(nb::ndarray<nb::numpy>(bytes->data(), shape.size(), shape.data(), owner, nullptr,
-                                         nb::dlpack::dtype{type.code, type.bits, 1}));
+  return nb::ndarray<nb::numpy>(bytes->data(), shape.size(), shape.data(), owner, nullptr,
+                                nb::dlpack::dtype{type.code, type.bits, 1});
 }
 
 void FillOutput(exec::Executor& executor, const std::string& name, const OutputArray& out) {
@@ -146,75 +133,90 @@ void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
   new (place) exec::Executor(source);
 }
 
+std::pair<NumpyInts, NumpyInts> RunTimed(exec::Executor& executor) {
+  std::vector<int64_t> begin, end;
+  for (const exec::Span& span : Unlocked([&] { return executor.RunTimed(); })) {
+    begin.push_back(span.start_ns);
+    end.push_back(span.finish_ns);
+  }
+  return {ToNumpy(std::move(begin)), ToNumpy(std::move(end))};
+}
+
+std::pair<NumpyInts, NumpyInts> Sample(exec::Executor& executor, int64_t num_samples,
+                                       int64_t num_calls, bool is_cold) {
+  std::vector<int64_t> walls, cpus;
+  for (const exec::KernelSample& found :
+       Unlocked([&] { return executor.Sample(num_samples, num_calls, is_cold); })) {
+    walls.push_back(found.wall_ns);
+    cpus.push_back(found.cpu_ns);
+  }
+  return {ToNumpy(std::move(walls)), ToNumpy(std::move(cpus))};
+}
+
+std::vector<std::string> DescribeQueues(const exec::Executor& executor) {
+  std::vector<std::string> names;
+  for (const exec::Queue& queue : executor.program().queues) names.push_back(queue.name);
+  return names;
+}
+
+std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> DescribeMemory(
+    exec::Executor& executor) {
+  std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
+  const std::vector<exec::SpaceBytes> bytes = executor.MemoryBytes();
+  for (size_t space = 0; space < bytes.size(); ++space) {
+    rows.emplace_back(executor.program().spaces[space].name, bytes[space].arena,
+                      bytes[space].weights, bytes[space].workspace);
+  }
+  return rows;
+}
+
+void BindMeasuring(nb::class_<exec::Executor>& executor) {
+  executor
+      .def("run_timed", &RunTimed,
+           "Run once: start and finish of every instruction in ns, [num_instructions].")
+      .def("profile", &TimeRuns<&exec::Executor::Profile>, nb::arg("num_runs"),
+           "ns of every instruction in each run, [num_instructions * num_runs].")
+      .def("benchmark", &TimeRuns<&exec::Executor::Benchmark>, nb::arg("num_runs"),
+           "Wall ns of each of some runs in a row, [num_runs].")
+      .def("profile_cpu", &TimeRuns<&exec::Executor::ProfileCpu>, nb::arg("num_runs"),
+           "Processor ns of every instruction, [num_instructions].")
+      .def("sample", &Sample, nb::arg("num_samples"), nb::arg("num_calls"), nb::arg("is_cold"),
+           "Wall and processor ns of samples of the only kernel call, [num_samples].")
+      .def("core_to_core_ns", &exec::Executor::CoreToCoreNs,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "ns for a cache line to go between the first two CPU queues; None with fewer.");
+}
+
 }  // namespace
 
-void BindExec(nanobind::module_& module) {
-  using release = nb::call_guard<nb::gil_scoped_release>;
-  nb::class_<exec::Executor>(module, "Executor",
-                             "A loaded program. See heteroplace.native.execute.")
+void BindExec(nb::module_& module) {
+  nb::class_<exec::Executor> executor(module, "Executor",
+                                      "A loaded program; see src/exec/run/executor.h.");
+  executor
       .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path"),
            nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),
-           nb::keep_alive<1, 6>())  // the weights are used where they lie
-      .def("set_input", &SetInput, nb::arg("name"), nb::arg("array").noconvert())
-      .def("run", &exec::Executor::Run, release())
-      .def("get_output", &NewOutput, nb::arg("name"))
-      .def("fill_output", &FillOutput, nb::arg("name"), nb::arg("out").noconvert())
-      .def("run_timed",
-           [](exec::Executor& executor) {
-             std::vector<int64_t> starts, finishes;
-             {
-               nb::gil_scoped_release released;
-               for (const exec::Span& span : executor.RunTimed()) {
-                 starts.push_back(span.start_ns);
-                 finishes.push_back(span.finish_ns);
-               }
-             }
-             return std::make_pair(MakeNsArray(std::move(starts)),
-                                   MakeNsArray(std::move(finishes)));
-           })
-      .def("profile", &TimeRuns<&exec::Executor::Profile>, nb::arg("num_runs"))
-      .def("benchmark", &TimeRuns<&exec::Executor::Benchmark>, nb::arg("num_runs"))
-      .def("profile_cpu", &TimeRuns<&exec::Executor::ProfileCpu>, nb::arg("num_runs"))
+           nb::keep_alive<1, 6>(),  // the weights are used where they lie
+           "Load a program; see ExecutorSource. `module`: a handle of TVM, or 0.")
+      .def("set_input", &SetInput, nb::arg("name"), nb::arg("array").noconvert(),
+           "Copy an array of exactly the input's type and shape into an input.")
+      .def("run", &exec::Executor::Run, nb::call_guard<nb::gil_scoped_release>(), "Run once.")
+      .def("get_output", &NewOutput, nb::arg("name"), "A copy of an output of the last run.")
+      .def("fill_output", &FillOutput, nb::arg("name"), nb::arg("out").noconvert(),
+           "Copy an output of the last run into an array of exactly its type and shape.")
       .def(
-          "sample",
-          [](exec::Executor& executor, int64_t num_samples, int64_t num_calls, bool is_cold) {
-            std::vector<int64_t> walls, cpus;
-            {
-              nb::gil_scoped_release released;
-              for (const exec::KernelSample& found :
-                   executor.Sample(num_samples, num_calls, is_cold)) {
-                walls.push_back(found.wall_ns);
-                cpus.push_back(found.cpu_ns);
-              }
-            }
-            return std::make_pair(MakeNsArray(std::move(walls)), MakeNsArray(std::move(cpus)));
-          },
-          nb::arg("num_samples"), nb::arg("num_calls"), nb::arg("is_cold"))
-      .def("core_to_core_ns", &exec::Executor::CoreToCoreNs, release())
-      .def("inputs",
-           [](const exec::Executor& executor) {
-             return DescribePorts(executor, executor.program().inputs);
-           })
-      .def("outputs",
-           [](const exec::Executor& executor) {
-             return DescribePorts(executor, executor.program().outputs);
-           })
-      .def("instructions", &DescribeInstructions)
-      .def("queues",
-           [](const exec::Executor& executor) {
-             std::vector<std::string> names;
-             for (const exec::Queue& queue : executor.program().queues) names.push_back(queue.name);
-             return names;
-           })
-      .def("memory_bytes", [](exec::Executor& executor) {
-        std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
-        const std::vector<exec::SpaceBytes> bytes = executor.MemoryBytes();
-        for (size_t s = 0; s < bytes.size(); ++s) {
-          rows.emplace_back(executor.program().spaces[s].name, bytes[s].arena, bytes[s].weights,
-                            bytes[s].workspace);
-        }
-        return rows;
-      });
+          "inputs",
+          [](const exec::Executor& self) { return DescribePorts(self, self.program().inputs); },
+          "(name, type, shape) of each.")
+      .def(
+          "outputs",
+          [](const exec::Executor& self) { return DescribePorts(self, self.program().outputs); },
+          "(name, type, shape) of each.")
+      .def("instructions", &DescribeInstructions,
+           "(queue, position, step, kernel or \"\") of each.")
+      .def("queues", &DescribeQueues, "Names.")
+      .def("memory_bytes", &DescribeMemory,
+           "(space, values, weights, scratch memory) in bytes, of each.");
+  BindMeasuring(executor);
 }
 
 }  // namespace heteroplace::bind

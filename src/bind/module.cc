@@ -42,13 +42,12 @@ NB_MODULE(_core, module) {
       PyErr_SetString(type.ptr(), error.what());
     }
   });
-  heteroplace::bind::BindSchedule(module);
-  heteroplace::bind::BindBounds(module);
-  heteroplace::bind::BindMappingSearch(module);
-  heteroplace::bind::BindBatches(module);
-  heteroplace::bind::BindSimulate(module);
+  heteroplace::bind::BindModel(module);
   heteroplace::bind::BindGraph(module);
+  heteroplace::bind::BindSimulate(module);
+  heteroplace::bind::BindList(module);
+  heteroplace::bind::BindBounds(module);
+  heteroplace::bind::BindSearch(module);
   heteroplace::bind::BindThroughput(module);
-  heteroplace::bind::BindBaselines(module);
   heteroplace::bind::BindExec(module);
 }

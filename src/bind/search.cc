@@ -1,17 +1,18 @@
+// Searches: over plans, and over mappings in one fixed order.
+#include "search/search.h"
+
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
-#include <string>
+#include <utility>
 
-#include "bind/arrays.h"
 #include "bind/bind.h"
+#include "bind/plans.h"
 #include "bind/poll_python.h"
-#include "graph/topo.h"
-#include "list/batch_compositions.h"
-#include "list/fastest_mapping.h"
 #include "search/mapping_search.h"
-#include "support/error.h"
 
 namespace nb = nanobind;
 
@@ -19,69 +20,86 @@ namespace heteroplace::bind {
 
 namespace {
 
-/*! \brief Ids from numpy; there must be `rows` times as many as tasks. */
-std::vector<int> ToIds(const model::Problem& problem, const Ints& array, size_t rows,
-                       const char* what) {
-  const size_t expected = rows * static_cast<size_t>(problem.num_tasks);
-  if (array.size() != expected) {
-    throw Error(ErrorKind::kGraph, std::string(what) + " has " + std::to_string(array.size()) +
-                                       " entries, expected " + std::to_string(expected));
+using Solutions = std::vector<std::pair<Ints, Ints>>;
+
+std::tuple<PlanTuple, int64_t, bool, std::vector<double>, int64_t> SearchPlans(
+    const model::Problem& problem, const Solutions& initial, int64_t max_evaluations,
+    double time_limit_s, uint64_t seed, int64_t bound_ns, int64_t patience, int threads,
+    std::vector<double> prices, bool finds_bound, const std::optional<nb::callable>& progress) {
+  std::vector<search::InitialSolution> solutions;
+  for (const auto& [device, order] : initial) {
+    std::vector<int> tasks;
+    if (order.size() != 0) tasks = ToOrder(problem, order);
+    solutions.push_back({ToDevices(problem, device), std::move(tasks)});
   }
-  return ToNarrow(array);
+  if (solutions.empty()) {
+    throw Error(ErrorKind::kGraph, "a search needs at least one initial solution");
+  }
+  if (!prices.empty() && prices.size() != static_cast<size_t>(problem.num_memories)) {
+    throw Error(ErrorKind::kGraph, "prices do not match the memories");
+  }
+  const search::SearchOptions options{max_evaluations,   time_limit_s, seed,
+                                      bound_ns,          patience,     threads,
+                                      std::move(prices), finds_bound};
+  const search::SearchHook hook = [&progress](int64_t evaluations, int64_t best, int64_t bound) {
+    return PollPython(progress, evaluations, best, bound);
+  };
+  search::SearchOutcome found =
+      Unlocked([&] { return search::Search(problem, solutions, options, hook); });
+  return {ToTuple(problem, found.plan), found.evaluations, found.was_stopped,
+          std::move(found.price), found.bound_ns};
 }
 
-nb::tuple SearchMappings(const model::Problem& problem, const Ints& start, const Ints& order,
-                         int rule, int64_t max_evaluations, double time_limit_s, uint64_t seed,
-                         int64_t bound_ns, const std::optional<nb::callable>& progress) {
-  const std::vector<int> device = ToIds(problem, start, 1, "the start");
-  const std::vector<int> tasks = ToIds(problem, order, 1, "the order");
+std::tuple<NumpyInts, int64_t, bool> SearchMappings(const model::Problem& problem,
+                                                    const Ints& initial, const Ints& order,
+                                                    int rule, int64_t max_evaluations,
+                                                    double time_limit_s, uint64_t seed,
+                                                    int64_t bound_ns,
+                                                    const std::optional<nb::callable>& progress) {
+  const std::vector<int> device = ToDevices(problem, initial), tasks = ToOrder(problem, order);
   const search::MappingOptions options{static_cast<search::MappingRule>(rule), max_evaluations,
                                        time_limit_s, seed, bound_ns};
   const search::MappingHook hook = [&progress](int64_t evaluations, int64_t best) {
     return PollPython(progress, evaluations, best);
   };
-  search::MappingOutcome outcome;
-  {
-    nb::gil_scoped_release release;
-    outcome = search::SearchMapping(problem, device, tasks, options, hook);
-  }
-  return nb::make_tuple(outcome.device, outcome.evaluations, outcome.was_stopped);
+  const search::MappingOutcome found =
+      Unlocked([&] { return search::SearchMapping(problem, device, tasks, options, hook); });
+  return {Widen(found.device), found.evaluations, found.was_stopped};
 }
 
-/*! \brief (makespan, violation) of each mapping, flat. */
-std::vector<int64_t> ValuesOf(const model::Problem& problem, const Ints& devices, int num_mappings,
-                              const Ints& order) {
-  const std::vector<int> mappings =
-      ToIds(problem, devices, static_cast<size_t>(num_mappings), "the mappings");
-  const std::vector<int> tasks = ToIds(problem, order, 1, "the order");
-  std::vector<int64_t> flat;
-  nb::gil_scoped_release release;
+std::pair<NumpyInts, NumpyInts> ValuesOf(const model::Problem& problem, const Ints& devices,
+                                         int num_mappings, const Ints& order) {
+  const std::vector<int> mappings = ToDevices(problem, devices, static_cast<size_t>(num_mappings));
+  const std::vector<int> tasks = ToOrder(problem, order);
+  std::vector<int64_t> makespan_ns, violation;
   for (const list::Value& value :
-       search::EvaluateMappings(problem, mappings, num_mappings, tasks)) {
-    flat.push_back(value.makespan_ns);
-    flat.push_back(value.violation);
+       Unlocked([&] { return search::EvaluateMappings(problem, mappings, num_mappings, tasks); })) {
+    makespan_ns.push_back(value.makespan_ns);
+    violation.push_back(value.violation);
   }
-  return flat;
+  return {ToNumpy(std::move(makespan_ns)), ToNumpy(std::move(violation))};
 }
 
 }  // namespace
 
-void BindMappingSearch(nb::module_& module) {
-  module.def("search_mapping", &SearchMappings, nb::arg("problem"), nb::arg("start"),
-             nb::arg("order"), nb::arg("rule"), nb::arg("max_evaluations"), nb::arg("time_limit_s"),
-             nb::arg("seed"), nb::arg("bound_ns"), nb::arg("progress").none());
-  module.def("evaluate_mappings", &ValuesOf);
-  module.def("breadth_first_order", [](const model::Problem& problem) {
-    return graph::BreadthFirstOrder(graph::Dag(problem.successors));
-  });
-  module.def("depth_first_order", [](const model::Problem& problem) {
-    return graph::DepthFirstOrder(graph::Dag(problem.successors));
-  });
-  module.def("fastest_mapping", [](const model::Problem& problem, const Ints& order) {
-    return list::FastestMapping(problem, ToIds(problem, order, 1, "the order"));
-  });
-  module.def("upward_ranks",
-             [](const model::Problem& problem) { return list::BatchRanks(problem, 1); });
+void BindSearch(nb::module_& module) {
+  module.def("search", &SearchPlans, nb::arg("problem"), nb::arg("initial"), nb::kw_only(),
+             nb::arg("max_evaluations"), nb::arg("time_limit_s"), nb::arg("seed"),
+             nb::arg("bound_ns"), nb::arg("patience"), nb::arg("threads"), nb::arg("prices"),
+             nb::arg("finds_bound"), nb::arg("progress").none(),
+             "Improve plans; see src/search/search.h. `initial`: (devices [num_tasks], order "
+             "[num_tasks] or empty) of each; `prices` [num_memories], or empty. Returns (plan, "
+             "evaluations, whether it was stopped, prices, bound in ns).");
+  module.def("search_mapping", &SearchMappings, nb::arg("problem"), nb::arg("initial"),
+             nb::arg("order"), nb::kw_only(), nb::arg("rule"), nb::arg("max_evaluations"),
+             nb::arg("time_limit_s"), nb::arg("seed"), nb::arg("bound_ns"),
+             nb::arg("progress").none(),
+             "Improve a mapping [num_tasks] in one order; see src/search/mapping_search.h. Returns "
+             "(devices [num_tasks], evaluations, whether it was stopped).");
+  module.def("evaluate_mappings", &ValuesOf, nb::arg("problem"), nb::arg("devices"),
+             nb::arg("num_mappings"), nb::arg("order"),
+             "(makespan in ns [num_mappings], violation [num_mappings]) of some mappings "
+             "[num_mappings * num_tasks] in one order.");
 }
 
 }  // namespace heteroplace::bind

@@ -8,7 +8,7 @@ namespace heteroplace::list {
 
 namespace {
 
-constexpr int kMaxParts = 3;
+constexpr int kMaxBatches = 3;
 
 void Extend(const model::Problem& problem, int task, int device, int left, int parts,
             Composition& current, std::vector<Composition>& found) {
@@ -32,7 +32,7 @@ void Extend(const model::Problem& problem, int task, int device, int left, int p
 std::vector<double> TimesPerItem(const model::Problem& problem, int task,
                                  const Composition& parts) {
   std::vector<double> times;
-  for (const BatchPart& part : parts) {
+  for (const DeviceBatch& part : parts) {
     times.push_back(static_cast<double>(problem.BatchRun(task, part.device, part.size)) /
                     static_cast<double>(part.size));
   }
@@ -45,7 +45,7 @@ std::vector<double> TimesPerItem(const model::Problem& problem, int task,
 std::vector<Composition> Compositions(const model::Problem& problem, int task, int num_items) {
   std::vector<Composition> found;
   Composition current;
-  for (int parts = kMaxParts; parts <= std::max(kMaxParts, problem.num_devices); ++parts) {
+  for (int parts = kMaxBatches; parts <= std::max(kMaxBatches, problem.num_devices); ++parts) {
     Extend(problem, task, 0, num_items, parts, current, found);
     if (!found.empty()) break;
   }

@@ -7,13 +7,13 @@
 namespace heteroplace::list {
 
 /*! \brief One part of a composition: a batch of so many items on a device. */
-struct BatchPart {
+struct DeviceBatch {
   int device;
   int size;
 };
 
 /*! \brief The parts that serve all items of a task, one batch on a device, by device id. */
-using Composition = std::vector<BatchPart>;
+using Composition = std::vector<DeviceBatch>;
 
 /*!
  * \brief The compositions of a task with at most three parts; if there are none, those with as few

@@ -39,6 +39,8 @@ class Relaxation {
   std::vector<int> Placement() const;
   /*! \brief Whether no variable was split: values are exact minima. */
   bool is_exact() const { return plan_.is_exact; }
+  /*! \brief Resources and memories. */
+  size_t num_prices() const { return num_prices_; }
   /*! \brief Distinct eliminations. */
   int num_eliminations() const { return static_cast<int>(plan_.eliminations.size()); }
 
