@@ -21,7 +21,10 @@ _NEED_TVM = {
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
     "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
     "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),
-    "run": ("heteroplace.bench.run.command", "run time of plans, against stock TVM and onnxruntime"),
+    "run": (
+        "heteroplace.bench.run.command",
+        "run time of plans, against stock TVM and onnxruntime",
+    ),
 }
 """Modules that import TVM, so they are imported when they are asked for."""
 _PREDICTION = "heteroplace.bench.prediction.command"

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import tvm
 from tvm import relay
 
-from heteroplace.bench.peers.fresh_process import (answer, measure_in_fresh_process)
 from heteroplace.bench.models.catalogue import load_model
-from heteroplace.bench.peers.stock import (build_stock, cpu_seconds, import_stock, in_pass_context)
+from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
+from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.isolated import COLD, HOT
 from heteroplace.measure.options import ProfileOptions

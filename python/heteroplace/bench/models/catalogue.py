@@ -16,8 +16,8 @@ import tvm
 
 from heteroplace import frontend
 from heteroplace.bench.models.networks import randomly_wired
-from heteroplace.bench.peers.stock import (cpu_seconds, import_stock)
-from heteroplace.bench.models.transformers import (bert_onnx, gpt_onnx)
+from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
+from heteroplace.bench.peers.stock import cpu_seconds, import_stock
 from heteroplace.errors import GraphError
 from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
 

@@ -30,9 +30,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from heteroplace.bench.place.growth import (growth_rows, growth_table, write_growth_plot)
-from heteroplace.bench.place.peers import (peer_rows, peer_table)
-from heteroplace.bench.place.table import (comparison, place_table)
+from heteroplace.bench.place.growth import growth_rows, growth_table, write_growth_plot
+from heteroplace.bench.place.peers import peer_rows, peer_table
+from heteroplace.bench.place.table import comparison, place_table
 from heteroplace.bench.suites.catalogue import QUICK, Instance, select
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.solve import SOLVERS, get_solver

@@ -14,9 +14,15 @@ import tvm
 from tvm import relay
 
 from heteroplace import Executable, Executor, build
-from heteroplace.bench.peers.timed_runs import (Comparison, compare_timers)
 from heteroplace.bench.models.catalogue import Model
-from heteroplace.bench.peers.stock import (OnnxExecutor, StockExecutor, build_stock, cpu_seconds, in_pass_context)
+from heteroplace.bench.peers.stock import (
+    OnnxExecutor,
+    StockExecutor,
+    build_stock,
+    cpu_seconds,
+    in_pass_context,
+)
+from heteroplace.bench.peers.timed_runs import Comparison, compare_timers
 from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.measure.devices_under_test import Likeness, likeness
