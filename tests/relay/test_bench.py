@@ -7,10 +7,15 @@ import os
 
 import numpy as np
 import pytest
+
+from heteroplace import HeteroPlaceError
+from heteroplace.bench import compile as compile_bench
+from heteroplace.bench.__main__ import main
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
 from heteroplace.bench.peers.stock import StockExecutor, build_stock
+from heteroplace.bench.run.command import command as run_bench
 from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,
@@ -20,11 +25,6 @@ from heteroplace.bench.run.comparison import (
     plan_names,
     study,
 )
-
-from heteroplace import HeteroPlaceError
-from heteroplace.bench import compile as compile_bench
-from heteroplace.bench.__main__ import main
-from heteroplace.bench.run import command as run_bench
 from heteroplace.errors import GraphError
 from heteroplace.machine.local import local_cluster
 from heteroplace.tvm_bridge import llvm_cpu_target

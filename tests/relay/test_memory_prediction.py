@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from heteroplace.bench.models.catalogue import load_model
-from heteroplace.bench.models.networks import small_cnn
 from heteroplace.codegen.memory_prediction import predict_memory
 from relay_models import (
     TARGET,
@@ -24,6 +22,8 @@ from relay_models import (
     two_branches,
 )
 
+from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.codegen.executable import Executable, build_annotated
 from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.program import in_pages

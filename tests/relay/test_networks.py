@@ -6,9 +6,9 @@ import numpy as np
 import onnx_models as om
 import pytest
 import tvm
-from heteroplace.bench.models.networks import randomly_wired, small_cnn
 from tvm import relay
 
+from heteroplace.bench.models.networks import randomly_wired, small_cnn
 from heteroplace.errors import GraphError
 from heteroplace.relay.frontend.importer import count_calls
 from heteroplace.relay.tasks.fold import fold_constants

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import onnx_models as om
 import pytest
+
 from heteroplace.bench.models.catalogue import load_model, random_inputs
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
-
 from heteroplace.errors import GraphError
 
 pytestmark = pytest.mark.relay

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 from heteroplace.bench.peers.timed_runs import (
     LONG_RUN_NS,
     MAX_RUNS,

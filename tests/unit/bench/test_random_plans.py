@@ -6,13 +6,13 @@ import itertools
 import random
 
 import pytest
-from heteroplace.bench.prediction.random_plans import KINDS, random_plans
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.dags import random_task_graph
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.strategies import num_cases
 
+from heteroplace.bench.prediction.random_plans import KINDS, random_plans
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from heteroplace.native.schedule import NativeProblem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.memory import memory_use, plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.timeline import Timeline
-from heteroplace.native.schedule import NativeProblem
 from heteroplace.simulate.metrics import occupied
 from heteroplace.simulate.simulator import simulate
 from tests.reference.live_memory import reference_peaks
@@ -150,9 +150,7 @@ def test_the_makespan_scales_with_all_times(case: tuple[Instance, Plan], factor:
 def test_missing_copy_is_an_error_that_names_the_step(diamond: Instance) -> None:
     steps = (Run(0, 0), Run(1, 1), Run(2, 0), Run(3, 0))
     plan = Plan(diamond.graph.digest(), diamond.cluster.digest(), steps, "test")
-    with pytest.raises(
-        PlanError, match=r"step 1: run b @ gpu1: tensor 'a\.0' is not in"
-    ):
+    with pytest.raises(PlanError, match=r"step 1: run b @ gpu1: tensor 'a\.0' is not in"):
         run(diamond, plan)
 
 
