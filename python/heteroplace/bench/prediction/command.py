@@ -32,7 +32,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.accuracy import error_ratios, quantile
+from heteroplace.report.accuracy import error_ratios
 from heteroplace.report.divergence import partings, partings_table
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.interference import Interference
@@ -40,6 +40,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.registry import get_solver
+from heteroplace.stats import quantile
 
 Say = Callable[[str], None]
 

@@ -23,9 +23,10 @@ from dataclasses import dataclass
 from heteroplace import Executable, Executor
 from heteroplace.bench.peers.timed_runs import Comparison
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.accuracy import quantile, weighted_error
+from heteroplace.report.accuracy import weighted_error
 from heteroplace.report.compare import compare
 from heteroplace.simulate.expect import Expectation
+from heteroplace.stats import quantile
 
 Row = dict[str, object]
 
