@@ -26,8 +26,9 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.executable import Executable, build_annotated
+from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ExecutionError
+from heteroplace.hetero_place import build
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
@@ -37,7 +38,7 @@ from heteroplace.run.executor import measured_timeline
 
 def build_randomly(mod: tvm.IRModule, seed: int, cluster: Cluster | None = None) -> Executable:
     with tvm.transform.PassContext(opt_level=3):
-        return build_annotated(placed_randomly(mod, cluster or cpu_cluster(), seed))
+        return build(placed_randomly(mod, cluster or cpu_cluster(), seed))
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +209,7 @@ def test_spans_of_devices_led_by_one_core_do_not_overlap(inputs) -> None:
     devices = [index % len(cpu_cluster().devices) for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
         mod = annotate(extraction, placement_of(extraction, cpu_cluster(), devices))
-        executor = hp.Executor(build_annotated(mod))
+        executor = hp.Executor(build(mod))
     executor.run(**inputs)
     leader = {device.name: device.cores[0] for device in executor.placement.cluster.devices}
     of_core: dict[int, list[Span]] = {}
@@ -319,7 +320,7 @@ def test_a_gpu_that_the_plan_does_not_use_is_not_needed() -> None:
     extraction = extraction_of(two_branches())
     placement = placement_of(extraction, mixed_cluster(), [0] * len(extraction.graph.tasks))
     with tvm.transform.PassContext(opt_level=3):
-        executable = build_annotated(annotate(extraction, placement))
+        executable = build(annotate(extraction, placement))
     assert [space.name for space in executable.lowered.program.spaces] == ["ram"]
     inputs = random_inputs(two_branches())
     (actual,) = hp.Executor(executable).run(**inputs)

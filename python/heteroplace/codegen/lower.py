@@ -61,8 +61,8 @@ def lower(
     Parameters
     ----------
     predicted
-        The simulated timeline of `plan`: it decides which memory is reused by whom. None: its steps
-        are done one after the other.
+        The simulated timeline of `plan`: it decides which memory is reused by whom. None: nothing
+        is known but the order of its steps, and memory is reused wherever that allows it.
 
     Raises
     ------
@@ -78,8 +78,8 @@ def lower(
             f"plan of one item, or a model whose inputs hold {plan.items} (its batch dimension)"
         )
     instructions = order_instructions(calls, graph, cluster, plan, predicted)
-    lowered = _Lowering(calls, cluster, instructions, is_tight=False).run()
-    if _excess(lowered, cluster):
+    lowered = _Lowering(calls, cluster, instructions, predicted is None).run()
+    if predicted is not None and _excess(lowered, cluster):
         lowered = _Lowering(calls, cluster, instructions, is_tight=True).run()
     excess = _excess(lowered, cluster)
     if excess:

@@ -34,9 +34,9 @@ class Instruction:
     step: int
     """Position of the plan's step that it carries out."""
     start_ns: int
-    """Predicted start; only what comes before what counts."""
+    """Predicted start; 0 if nothing is predicted."""
     finish_ns: int
-    """Predicted finish."""
+    """Predicted finish; 0 if nothing is predicted."""
     reads: tuple[Instance, ...]
     """Weights are not among them."""
     writes: tuple[Instance, ...]
@@ -47,13 +47,6 @@ def root(calls: KernelCalls, value: int) -> int:
     while (alias_of := calls.values[value].alias_of) is not None:
         value = alias_of
     return value
-
-
-def step_spans(plan: Plan, predicted: Timeline | None) -> dict[int, tuple[int, int]]:
-    """Return when each step of a plan starts and finishes; by None, one after the other."""
-    if predicted is None:
-        return {step: (step, step + 1) for step in range(len(plan.steps))}
-    return {span.step: (span.start_ns, span.finish_ns) for span in predicted.spans}
 
 
 def order_instructions(
@@ -84,7 +77,9 @@ class _Orderer:
         self._plan = plan
         self._task_id = {task.name: index for index, task in enumerate(graph.tasks)}
         self._run_step = {s.task: i for i, s in enumerate(plan.steps) if isinstance(s, Run)}
-        self._span = step_spans(plan, predicted)
+        self._span = dict.fromkeys(range(len(plan.steps)), (0, 0))
+        if predicted is not None:
+            self._span = {s.step: (s.start_ns, s.finish_ns) for s in predicted.spans}
         self._copy_step = {
             (step.tensor, step.dst): index
             for index, step in enumerate(plan.steps)

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from heteroplace import Cluster, HeteroPlaceError, load
-from heteroplace.bench.models import Model, load_model
-from heteroplace.bench.stock import silence_tuning_hint
-from heteroplace.bench.study import (
+from heteroplace.bench.models.catalogue import Model, load_model
+from heteroplace.bench.peers.stock import silence_tuning_hint
+from heteroplace.bench.run.comparison import (
     CHOSEN,
     CORES,
     Study,

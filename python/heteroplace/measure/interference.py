@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.weighted_line import slope_through_origin
 from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.measure.devices_under_test import (
     DeviceClass,
@@ -29,6 +28,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.simulate.expect import fetched_bytes
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
+from heteroplace.stats import line_fit
 
 _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
@@ -253,4 +253,4 @@ def fetch_ns_per_byte(fetched_bytes: FloatArray, longer_ns: FloatArray) -> float
     if not fetched_bytes.any():
         return 0.0
     alike = np.ones(len(fetched_bytes))
-    return float(slope_through_origin(fetched_bytes, longer_ns, alike))
+    return line_fit(fetched_bytes, longer_ns, alike, intercept=0.0)[0]

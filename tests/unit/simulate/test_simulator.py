@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from heteroplace.native.schedule import NativeProblem
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.memory import memory_use, plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.timeline import Timeline
-from heteroplace.native.schedule import NativeProblem
 from heteroplace.simulate.metrics import occupied
 from heteroplace.simulate.simulator import simulate
 from tests.reference.live_memory import reference_peaks
