@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import tvm
@@ -36,7 +37,14 @@ MIXED = Cluster(
 
 
 def text_of(mod: tvm.IRModule) -> str:
-    return str(mod["main"].astext(show_meta_data=False)) + "\n"
+    """The function without types and TVM's note on metadata; spans say which task a call is of."""
+    text = mod["main"].astext(show_meta_data=False).partition("/* For debugging")[0]
+    text = re.sub(r" /\* ty=[^*]*?(?:(span=[^*]*))?\*/", _only_span, text)
+    return f"{text.rstrip()}\n"
+
+
+def _only_span(comment: re.Match[str]) -> str:
+    return f" /* {comment[1]}*/" if comment[1] else ""
 
 
 def check(golden: Golden, name: str, mod: tvm.IRModule, solution: Solution) -> None:
