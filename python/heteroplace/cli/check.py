@@ -80,7 +80,7 @@ def _check_for_graph(kind: str, value: object, arguments: argparse.Namespace) ->
 
 
 def _check_solution(kind: str, path: str) -> str:
-    solution = load_solution(path) if kind == "solution" else read_manifest(path).placement
+    solution = load_solution(path) if kind == "solution" else read_manifest(path).solution
     check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
     return f"{kind} of {_describe_graph(solution.graph)} on {_describe_cluster(solution.cluster)}"
 

@@ -143,8 +143,8 @@ def _model_text(manifest: Manifest, has_program: bool) -> str:
         for name, shape, dtype in values
     ]
     parts = [
-        _solution_text(manifest.placement),
-        memory_text(manifest.placement.cluster, manifest.memory),
+        _solution_text(manifest.solution),
+        memory_text(manifest.solution.cluster, manifest.memory),
         *ports,
         f"compiled by TVM {manifest.tvm_version}",
     ]

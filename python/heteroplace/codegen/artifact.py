@@ -1,4 +1,4 @@
-"""Link the compiled file: one shared library with kernels, weights, program and placement.
+"""Link the compiled file: one shared library with kernels, weights, program and solution.
 
 Kernels of all targets and the weights, in a section of their own and page aligned, make the ELF
 part; the manifest and the footer behind it are those of `heteroplace.files.manifest`.

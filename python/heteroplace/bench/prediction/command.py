@@ -144,7 +144,7 @@ def predict_by_state(
         hops = [turn.hop_ns for turn in comparison.counted_turns(item.name) if turn.hop_ns]
         hop_ns = quantile(hops, 0.5) if hops else before.hop_ns
         nearest = min((before, after), key=lambda at: abs(at.hop_ns - hop_ns))
-        plan = item.executable.placement.plan
+        plan = item.executable.solution.plan
         again = item.predicted if nearest is before else prediction(prepared, plan, nearest)
         found.append(replace(item, predicted=again))
     return found
@@ -280,7 +280,7 @@ def _explanation(
     parts = []
     for index in worst:
         item = runs[index]
-        placement = item.executable.placement
+        placement = item.executable.solution
         parts.append(
             f"{model}, {item.name}: error {100 * errors[index]:+.1f} % of "
             f"{measured_ns[item.name] / 1e6:.3f} ms; in one run with clocks\n"
