@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.programs import run_python
+from tests.strategies import Instance
 
 from heteroplace.cli.main import main
 from heteroplace.files.cluster import cluster_to_json
@@ -15,21 +18,21 @@ from heteroplace.files.graph import graph_to_json
 from heteroplace.files.manifest import Manifest, append_manifest
 from heteroplace.files.plan import plan_to_json
 from heteroplace.files.solution import solution_to_json
-from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.cost import Cost, build_table, table_from_rows
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.text import parse_cluster, parse_graph, parse_plan, print_cluster, print_plan
-from tests.programs import run_python
-from tests.strategies import Instance
 
 
 def solution_of(diamond: Instance) -> Solution:
     """Task a on the first device, the others on the second."""
-    graph, cluster = diamond.graph, diamond.cluster
+    devices = tuple(replace(device, target="cuda") for device in diamond.cluster.devices)
+    graph, cluster = diamond.graph, replace(diamond.cluster, devices=devices)
+    costs = table_from_rows(graph.digest(), cluster, diamond.costs.rows)
     steps = (Run(0, 0), Copy(0, 0, 1, cluster.route(0, 1)), Run(1, 1), Run(2, 1), Run(3, 1))
     plan = Plan(graph.digest(), cluster.digest(), steps, "by hand")
-    return Solution(graph, cluster, diamond.costs, plan, 8, 7, singles=(("gpu0", 9),))
+    return Solution(graph, cluster, costs, plan, 8, 7, singles=(("gpu0", 9),))
 
 
 @pytest.fixture
@@ -93,11 +96,11 @@ def test_costs_are_shown_with_their_sources(
     value = costs_to_json(table, solution.graph, solution.cluster)
     Path("costs.json").write_text(json.dumps(value))
     lines = [line.split() for line in shown(capsys, "costs.json").splitlines()]
-    assert lines[0] == "task device batch time spread source error reason".split()
-    assert lines[1] == "a gpu0 1 5.00 us - roofline 25 % by size".split()
-    assert lines[2] == "a gpu1 1 - - unsupported - no kernel".split()
-    assert lines[3] == "b gpu0 1 1.00 us 100 ns measured 10 %".split()
-    assert lines[-1] == "costs: 4 unsupported, 3 measured, 1 roofline".split()
+    assert lines[0] == ["task", "device", "batch", "time", "spread", "source", "error", "reason"]
+    assert lines[1] == ["a", "gpu0", "1", "5.00", "us", "-", "roofline", "25", "%", "by", "size"]
+    assert lines[2] == ["a", "gpu1", "1", "-", "-", "unsupported", "-", "no", "kernel"]
+    assert lines[3] == ["b", "gpu0", "1", "1.00", "us", "100", "ns", "measured", "10", "%"]
+    assert lines[-1] == ["costs:", "4", "unsupported,", "3", "measured,", "1", "roofline"]
 
 
 def test_costs_of_one_task_on_one_device(
