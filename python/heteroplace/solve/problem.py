@@ -17,7 +17,6 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.native.problem import NativePlan, NativeProblem
-from heteroplace.native.schedule import NativeProblem
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.options import option, seconds
 
