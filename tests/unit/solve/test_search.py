@@ -15,7 +15,7 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.search.initial_solutions import Starts
+from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
 from tests.programs import environment
 from tests.strategies import Instance, num_cases
@@ -68,7 +68,7 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
         return
     starts = [
         simulate_plan(problem.native, native_plan).makespan_ns
-        for _, native_plan in Starts(problem).native_plans(9)
+        for _, native_plan in InitialSolutions(problem).native_plans(9)
         if native_plan.violation == 0
     ]
     try:
@@ -124,7 +124,7 @@ def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads(
     problem = large()
     starts = [
         simulate_plan(problem.native, native_plan).makespan_ns
-        for _, native_plan in Starts(problem).native_plans(9)
+        for _, native_plan in InitialSolutions(problem).native_plans(9)
         if native_plan.violation == 0
     ]
     assert starts
@@ -156,7 +156,7 @@ def test_interrupt_inside_the_progress_function_ends_the_search_with_its_best_pl
     calls: list[ProgressReport] = []
 
     def progress(report: ProgressReport) -> None:
-        if report.stage == "search":
+        if report.phase == "search":
             calls.append(report)
             if len(calls) == 3:
                 raise KeyboardInterrupt
@@ -170,7 +170,7 @@ def test_interrupt_inside_the_progress_function_ends_the_search_with_its_best_pl
 
 def test_error_in_the_progress_function_is_not_an_interrupt() -> None:
     def progress(report: ProgressReport) -> None:
-        if report.stage == "search":
+        if report.phase == "search":
             raise ValueError("no screen")
 
     with pytest.raises(ValueError, match="no screen"):
@@ -189,7 +189,7 @@ has_begun = False
 
 def progress(report):
     global has_begun
-    if report.stage == "search" and not has_begun:
+    if report.phase == "search" and not has_begun:
         has_begun = True
         print("begun", flush=True)
 

@@ -10,7 +10,7 @@ from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.exact.schedule import Schedule
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.search.initial_solutions import Starts
+from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.search.solver import run_search
 
 START_EVALUATIONS = 50_000
@@ -60,7 +60,7 @@ def find_incumbent(
     """
     bound = lower_bound(problem).ns
     limit = options.time_limit_s * _SHARE
-    starts = [native_plan for _, native_plan in Starts(problem).native_plans(limit)]
+    starts = [native_plan for _, native_plan in InitialSolutions(problem).native_plans(limit)]
     if not starts:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)

@@ -30,7 +30,7 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.search.initial_solutions import START_SHARE
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import begin_solve, run_search
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit, find_paths
@@ -99,7 +99,7 @@ class _Split:
         if native_plan.violation == 0:
             self._offer(name, native_plan.steps)
         stages = find_chain(problem)
-        native_plans = [d for _, d in starts.native_plans(START_SHARE * options.time_limit_s)]
+        native_plans = [d for _, d in starts.native_plans(INITIAL_SHARE * options.time_limit_s)]
         share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", native_plans or [native_plan], share * options.time_limit_s)
         if self._best_ns is None:
