@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.solve.bounds.module_path import find_modules
-from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
+from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
-from heteroplace.solve.split.module_chain import find_chain
 
 MAX_SPLIT_TASKS = 2_000
 """Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are
@@ -33,19 +31,18 @@ class Route:
 def choose_route(problem: Problem) -> Route:
     """Return the route for a problem. O(n log n + m)."""
     count = len(problem.graph.tasks)
-    if count <= MAX_SOLVED_TASKS:
+    if count <= MAX_MODULE_TASKS:
         return Route("cpsat", 0.3, f"{count} tasks: one exact model")
     if count <= MAX_SPLIT_TASKS:
-        stages = find_chain(problem)
-        largest = max(len(stage.tasks) for stage in stages)
-        if len(stages) > 1 and largest <= MAX_CPSAT_TASKS:
-            reason = f"a chain of {len(stages)} modules of up to {largest} tasks: each exactly"
+        chain = problem.modules.chain
+        largest = max(len(module.tasks) for module in chain)
+        if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
+            reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
             return Route("split", 0.1, reason)
-        path = find_modules(problem.graph)
+        path = problem.modules.path
         if path is not None and len(path.modules) > 1:
-            channels = max(len(boundary.channels) for boundary in path.boundaries)
-            reason = f"{len(path.modules)} modules, up to {channels} channels between them"
+            reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
             return Route("split", 0.4, reason)
     if count <= MAX_CPSAT_TASKS:
         return Route("cpsat", 0.6, f"{count} tasks without narrow cuts: one exact model")
-    return Route("lns", 0.8, f"{count} tasks: search, then stretches of its plan exactly")
+    return Route("lns", 0.8, f"{count} tasks: search, then neighbourhoods of its plan exactly")
