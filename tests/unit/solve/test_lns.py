@@ -16,7 +16,7 @@ from heteroplace.model.plan import Plan, Run
 from heteroplace.native.arrays import RUN
 from heteroplace.native.schedule import Draft
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
-from heteroplace.solve.lns.apply import Likeness, growth_bytes, merged, task_classes
+from heteroplace.solve.lns.apply import DeviceClass, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
@@ -205,10 +205,10 @@ def test_stretches_of_a_long_chain_end_near_its_optimum() -> None:
 def test_improvement_of_one_piece_is_found_in_all_equal_ones() -> None:
     problem = problem_of(pieces(30))
     schedule = Schedule(Facts(problem), on_first(problem))
-    likeness = Likeness(schedule, task_classes(schedule.facts))
+    device_class = DeviceClass(schedule, task_classes(schedule.facts))
     # A piece has 7 tasks; the first one begins behind the input.
     cut = cut_out(schedule, Stretch(8, 15, (0, 1), is_greedy=False))
-    others = likeness.others(cut, [cut.stretch])
+    others = device_class.others(cut, [cut.stretch])
     assert len(others) >= 27
     solution = solve_cut(schedule.facts, cut, 1)
     assert solution is not None
@@ -249,7 +249,7 @@ def test_solver_says_what_lns_achieved() -> None:
     assert names == ["search", "lns"]
     assert result.candidates[1][1] == result.objective_ns
     assert result.candidates[1][2].startswith("lns: ")
-    made = [report for report in reports if report.stage == "lns"]
+    made = [report for report in reports if report.phase == "lns"]
     assert made
     assert all(report.best_ns is not None for report in made)
     assert made[-1].plan is not None

@@ -305,7 +305,7 @@ def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
     calls: list[str] = []
 
     def progress(report: ProgressReport) -> None:
-        calls.append(report.stage)
+        calls.append(report.phase)
 
     options = SolveOptions(time_limit_s=60, progress=progress)
     problem = problem_of(case)

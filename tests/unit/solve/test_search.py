@@ -14,7 +14,7 @@ from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.search.initial_solutions import Starts
+from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
 from tests.programs import environment
 from tests.strategies import Instance, num_cases
@@ -67,7 +67,7 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
         return
     starts = [
         problem.native.makespan_ns(draft)
-        for _, draft in Starts(problem).drafts(9)
+        for _, draft in InitialSolutions(problem).drafts(9)
         if draft.violation == 0
     ]
     try:
@@ -123,7 +123,7 @@ def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads(
     problem = large()
     starts = [
         problem.native.makespan_ns(draft)
-        for _, draft in Starts(problem).drafts(9)
+        for _, draft in InitialSolutions(problem).drafts(9)
         if draft.violation == 0
     ]
     assert starts
@@ -155,7 +155,7 @@ def test_interrupt_inside_the_progress_function_ends_the_search_with_its_best_pl
     calls: list[ProgressReport] = []
 
     def progress(report: ProgressReport) -> None:
-        if report.stage == "search":
+        if report.phase == "search":
             calls.append(report)
             if len(calls) == 3:
                 raise KeyboardInterrupt
@@ -169,7 +169,7 @@ def test_interrupt_inside_the_progress_function_ends_the_search_with_its_best_pl
 
 def test_error_in_the_progress_function_is_not_an_interrupt() -> None:
     def progress(report: ProgressReport) -> None:
-        if report.stage == "search":
+        if report.phase == "search":
             raise ValueError("no screen")
 
     with pytest.raises(ValueError, match="no screen"):
@@ -188,7 +188,7 @@ has_begun = False
 
 def progress(report):
     global has_begun
-    if report.stage == "search" and not has_begun:
+    if report.phase == "search" and not has_begun:
         has_begun = True
         print("begun", flush=True)
 

@@ -262,7 +262,7 @@ def test_progress_has_bounds_and_a_plan() -> None:
     reports: list[ProgressReport] = []
     problem = get_instance("rwnn/er10x5").build()
     result = solve(problem, SolveOptions(time_limit_s=30, progress=reports.append))
-    found = [one for one in reports if one.stage == "split"]
+    found = [one for one in reports if one.phase == "split"]
     assert found[-1].best_ns == result.objective_ns
     assert found[-1].bound_ns == result.bound_ns
     assert found[-1].plan is not None

@@ -9,7 +9,7 @@ from heteroplace.model.plan import Step
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.exact.schedule import Schedule
 from heteroplace.solve.problem import Problem, SolveOptions
-from heteroplace.solve.search.initial_solutions import Starts
+from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.search.solver import run_search
 
 START_EVALUATIONS = 50_000
@@ -59,7 +59,7 @@ def find_incumbent(
     """
     bound = lower_bound(problem).ns
     limit = options.time_limit_s * _SHARE
-    starts = [draft for _, draft in Starts(problem).drafts(limit)]
+    starts = [draft for _, draft in InitialSolutions(problem).drafts(limit)]
     if not starts:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)

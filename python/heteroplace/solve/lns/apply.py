@@ -131,7 +131,7 @@ def _rows(facts: Facts, cut: Cut, solution: SubSolution) -> list[Row]:
     return [row for *_, row in sorted(entries)]
 
 
-class Likeness:
+class DeviceClass:
     """Finds stretches of a schedule that look like one of them: equal layers."""
 
     def __init__(self, schedule: Schedule, task_class: IntArray) -> None:

@@ -21,7 +21,7 @@ from ortools.sat.python import cp_model
 from heteroplace.model.plan import Plan
 from heteroplace.native.schedule import Draft
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
-from heteroplace.solve.lns.apply import Change, Likeness, improve, task_classes
+from heteroplace.solve.lns.apply import Change, DeviceClass, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule
@@ -246,10 +246,10 @@ class _Engine:
         before = self._best
         candidates = list(changes)
         if changes:
-            likeness = Likeness(before, self._classes)
+            device_class = DeviceClass(before, self._classes)
             taken = [cut.stretch for cut, _ in changes]
             for cut, solution in changes:
-                for other in likeness.others(cut, taken):
+                for other in device_class.others(cut, taken):
                     candidates.append((other, solution))
                     taken.append(other.stretch)
             self._best = improve(before, candidates, before)

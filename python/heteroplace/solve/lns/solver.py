@@ -8,7 +8,7 @@ from dataclasses import replace
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
-from heteroplace.solve.search.initial_solutions import START_SHARE
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import PLAN_S_PER_TASK, begin_solve, run_search
 
 _SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
@@ -27,7 +27,7 @@ class LnsSolver:
         begin = time.perf_counter()
         starts, bound = begin_solve(problem, options, begin)
         num_tasks = len(problem.graph.tasks)
-        drafts = starts.drafts(START_SHARE * options.time_limit_s)
+        drafts = starts.drafts(INITIAL_SHARE * options.time_limit_s)
         spare = PLAN_S_PER_TASK * num_tasks
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         share = _SEARCH_SHARE if num_tasks <= _LARGE else _LARGE_SEARCH_SHARE

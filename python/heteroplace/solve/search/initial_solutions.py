@@ -1,4 +1,4 @@
-"""The plans that a search begins with: of all list schedulers of the core that take no time.
+"""The plans that a search begins with: those of all list schedulers of the core that take no time.
 
 Each knows something that the others do not: HEFT spreads, Order-Place copies little and fits,
 ETF and Adjusting Placement lie between, single devices are the yardstick.
@@ -17,12 +17,12 @@ from heteroplace.solve.list.heft import device_sets
 from heteroplace.solve.list.single import single_draft
 from heteroplace.solve.problem import Problem
 
-START_SHARE = 0.1
-"""Part of the time of a solve for plans to begin with."""
+INITIAL_SHARE = 0.1
+"""Part of the time of a solve that finding them may take."""
 
 
-class Starts:
-    """The starts for one problem; what several of its methods need is made once."""
+class InitialSolutions:
+    """The initial solutions of one problem; what several of its methods need is made once."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -47,7 +47,7 @@ class Starts:
         return "heft", self._heft
 
     def drafts(self, time_limit_s: float) -> list[tuple[str, Draft]]:
-        """Return (name, plan) of all starts; a plan may overflow memories (`violation`).
+        """Return (name, plan) of all of them; a plan may overflow memories (`violation`).
 
         What the time does not reach is left out; singles, HEFT on all devices and Order-Place
         always run. Complexity: O((tasks * devices + reads) * device sets).

@@ -30,7 +30,7 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.search.initial_solutions import START_SHARE
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import begin_solve, run_search
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
@@ -97,7 +97,7 @@ class _Split:
         name, draft = starts.first()
         if draft.violation == 0:
             self._offer(name, draft.steps)
-        drafts = [d for _, d in starts.drafts(START_SHARE * options.time_limit_s)]
+        drafts = [d for _, d in starts.drafts(INITIAL_SHARE * options.time_limit_s)]
         share = _CHAIN_SEARCH_SHARE if len(problem.modules.chain) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", drafts or [draft], share * options.time_limit_s)
         if self._best_ns is None:
