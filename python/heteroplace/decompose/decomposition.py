@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from heteroplace.decompose.module_chain import ChainModule, module_chain
 from heteroplace.decompose.narrow_cuts import (
     ModulePath,
     edge_connected_modules,
     prefix_modules,
     single_channel_modules,
 )
+from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.model.graph import TaskGraph
 
 MAX_MODULE_TASKS = 40

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.decompose.module_chain import ChainModule
+from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.plan import Run, Step
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.bounds.quick import quick_bound
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
@@ -101,7 +102,7 @@ class ChainSplit:
             for pair in pairs:
                 pinned = plans.module.pinned(pair)
                 steps = pinned.with_ends(pair, plans.upper[pair][1])
-                used = pinned.problem.native.simulate(steps).used_bytes
+                used = simulate_steps(pinned.problem.native, steps).used_bytes
                 for share in _MEMORY_SHARES:
                     limits = [
                         int(num_bytes * share) if lacks else memory.bytes
@@ -157,7 +158,7 @@ class ChainSplit:
             if key not in pinned:
                 pinned[key] = plans.module.pinned(pair)
             local = module.local_steps(steps)
-            times = pinned[key].problem.native.simulate(pinned[key].with_ends(pair, local))
+            times = simulate_steps(pinned[key].problem.native, pinned[key].with_ends(pair, local))
             plans.offer(pair, local, times.makespan_ns)
 
     def _bound(self, plans: ModulePlans) -> None:

@@ -20,7 +20,8 @@ from functools import partial
 
 from heteroplace.decompose.narrow_cuts import ModulePath
 from heteroplace.model.plan import Run, Step
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import evaluate_order, heft
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.bounds.module_recursion import ModuleRecursion
 from heteroplace.solve.bounds.quick import quick_bound
 from heteroplace.solve.bounds.subproblem import subproblem
@@ -70,7 +71,7 @@ class ChannelSplit:
         for tasks in waiting:
             problem = self._subproblem(tasks)
             native = problem.native
-            start = native.heft(range(len(native.cluster.devices)))
+            start = heft(native, range(len(native.cluster.devices)))
             bound = subsets.bound_ns(tasks)
             jobs.append(partial(search_and_prove, problem, [start], bound))
         for tasks, proof in zip(waiting, self._pool.run(jobs), strict=True):
@@ -115,7 +116,7 @@ class ChannelSplit:
         time_ns, choices = min(chains)
         return time_ns, [self.patterns[i][choice] for i, choice in enumerate(choices)]
 
-    def without_barriers(self, chain: Sequence[Pattern]) -> Draft:
+    def without_barriers(self, chain: Sequence[Pattern]) -> NativePlan:
         """Schedule the placement and the order of a chain of patterns, nothing waiting."""
         device: list[int] = [0] * len(self._problem.graph.tasks)
         order: list[int] = []
@@ -123,7 +124,7 @@ class ChannelSplit:
             order.extend(pattern.order)
             for task, chosen in zip(pattern.order, pattern.device, strict=True):
                 device[task] = chosen
-        return self._problem.native.evaluate(device, _topological(self._problem, order))
+        return evaluate_order(self._problem.native, device, _topological(self._problem, order))
 
     def _offer(self, index: int, proof: Proof) -> None:
         if proof.steps is None:
@@ -139,9 +140,11 @@ class ChannelSplit:
         placement = [0] * len(tasks)
         for task, device in zip(order, devices, strict=True):
             placement[local[task]] = device
-        draft = self._subproblem(tasks).native.evaluate(placement, [local[task] for task in order])
-        pattern = Pattern(tuple(order), tuple(devices), draft.makespan_ns)
-        if draft.violation == 0 and pattern not in self.patterns[index]:
+        native_plan = evaluate_order(
+            self._subproblem(tasks).native, placement, [local[task] for task in order]
+        )
+        pattern = Pattern(tuple(order), tuple(devices), native_plan.makespan_ns)
+        if native_plan.violation == 0 and pattern not in self.patterns[index]:
             self.patterns[index].append(pattern)
 
     def _subproblem(self, tasks: Subset) -> Problem:

@@ -11,8 +11,10 @@ import time
 from functools import cached_property
 
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
-from heteroplace.decompose.module_chain import ChainModule, module_chain
-from heteroplace.native.schedule import Draft
+from heteroplace.decompose.serial_modules import ChainModule, module_chain
+from heteroplace.native.list import heft
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.search import search_plans
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.subproblem import spine, subproblem
 from heteroplace.solve.problem import Problem
@@ -83,13 +85,18 @@ class ModuleBound:
         is_solved = len(chain) > 1 and max(len(m.tasks) for m in chain) <= MAX_MODULE_TASKS
         return chain if is_solved else ()
 
-    def _plan(self) -> Draft | None:
+    def _plan(self) -> NativePlan | None:
         """A plan that fits, for the chain to begin with; None: none is found at once."""
         native = self.relaxed.native
-        draft = native.heft(range(len(native.cluster.devices)))
-        if draft.violation:
+        native_plan = heft(native, range(len(native.cluster.devices)))
+        if native_plan.violation:
             limit = _EVALUATIONS_PER_TASK * len(self.relaxed.graph.tasks)
-            draft = native.search(
-                [draft], max_evaluations=limit, time_limit_s=1.0, seed=0, finds_bound=False
-            ).draft
-        return None if draft.violation else draft
+            native_plan = search_plans(
+                native,
+                [native_plan],
+                max_evaluations=limit,
+                time_limit_s=1.0,
+                seed=0,
+                finds_bound=False,
+            ).native_plan
+        return None if native_plan.violation else native_plan

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from heteroplace.bench.suites.catalogue import get_instance, select
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
-from heteroplace.decompose.module_chain import module_chain
 from heteroplace.decompose.narrow_cuts import (
     Boundary,
     ModulePath,
@@ -20,6 +19,7 @@ from heteroplace.decompose.narrow_cuts import (
     prefix_modules,
     single_channel_modules,
 )
+from heteroplace.decompose.serial_modules import module_chain
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.solve import Bound, Problem, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.bounds.module_recursion import ModuleRecursion
