@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from heteroplace.native.schedule import NativeProblem
 from hypothesis import given
 from hypothesis import strategies as st
 
