@@ -36,6 +36,7 @@ LAYERS = {
     "run": (7, 0),
     "measure": (7, 1),
     "hetero_place": (8, 0),
+    "progress": (8, 1),
     "cli": (9, 0),
     "bench": (9, 0),
     "demo": (9, 1),
