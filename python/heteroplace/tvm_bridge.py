@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -91,8 +91,12 @@ def check_version(version: str) -> None:
         )
 
 
-def add_to_relay_transform(name: str, make: Callable[[], object]) -> None:
+def add_to_relay_transform(
+    name: str, make: Callable[[], object], config_types: Callable[[], Mapping[str, str]]
+) -> None:
     """Make `tvm.relay.transform.NAME` exist, as what `make` returns when it is first asked for.
+
+    `config_types` returns the keys of its options in a PassContext's config, with their types.
 
     TVM is not imported for it: it takes 1.5 s, and whoever plans without TVM has no use for it. If
     it is not loaded yet, the name is added when it is.
@@ -113,6 +117,7 @@ def add_to_relay_transform(name: str, make: Callable[[], object]) -> None:
             raise AttributeError(f"module {module.__name__!r} has no attribute {asked!r}")
 
         module.__dict__["__getattr__"] = get
+        _register_pass_config(config_types())
 
     loaded = sys.modules.get(_RELAY_TRANSFORM)
     if loaded is not None:
@@ -151,17 +156,18 @@ class _AfterImport(MetaPathFinder, Loader):
         self._act(module)
 
 
-def register_pass_config(name: str, type_key: str) -> None:
-    """Make `name` a key of PassContext's config, for values of a TVM type ("IntImm").
+def _register_pass_config(types: Mapping[str, str]) -> None:
+    """Make keys of PassContext's config, each for values of a TVM type ("IntImm").
 
     TVM offers that to C++ alone; its own function for it is called by its exported symbol.
     """
-    tvm = require_tvm()
-    index = ctypes.c_uint()
-    library = tvm._ffi.base._LIB
-    library.TVMObjectTypeKey2Index(type_key.encode(), ctypes.byref(index))
-    if name not in tvm.transform.PassContext.list_configs():
-        getattr(library, _REGISTER_CONFIG)(name.encode(), index)
+    library = importlib.import_module("tvm._ffi.base")._LIB
+    known = importlib.import_module("tvm.ir.transform").PassContext.list_configs()
+    for name, type_key in types.items():
+        index = ctypes.c_uint()
+        library.TVMObjectTypeKey2Index(type_key.encode(), ctypes.byref(index))
+        if name not in known:
+            getattr(library, _REGISTER_CONFIG)(name.encode(), index)
 
 
 def pass_config(context: Any, prefix: str) -> dict[str, Any]:

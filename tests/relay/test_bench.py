@@ -10,13 +10,21 @@ import pytest
 
 from heteroplace import HeteroPlaceError
 from heteroplace.bench import compile as compile_bench
-from heteroplace.bench.run import command as run_bench
+from heteroplace.bench import run as run_bench
 from heteroplace.bench.__main__ import main
-from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
-from heteroplace.bench.models.catalogue import (Model, load_model, model_names)
-from heteroplace.bench.models.networks import small_cnn
-from heteroplace.bench.peers.stock import (StockExecutor, build_stock)
-from heteroplace.bench.run.comparison import (CORES, STOCK_ALL, STOCK_ONE, Study, StudyOptions, plan_names, study)
+from heteroplace.bench.fresh_process import measure_in_fresh_process
+from heteroplace.bench.models import Model, load_model, model_names
+from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.stock import StockExecutor, build_stock
+from heteroplace.bench.study import (
+    CORES,
+    STOCK_ALL,
+    STOCK_ONE,
+    Study,
+    StudyOptions,
+    plan_names,
+    study,
+)
 from heteroplace.errors import GraphError
 from heteroplace.machine.local import local_cluster
 from heteroplace.tvm_bridge import llvm_cpu_target

@@ -19,7 +19,7 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.bench.networks import small_cnn
 from heteroplace.errors import LoweringError, PlanError
 from heteroplace.files.costs import save_costs
 from heteroplace.model.check import check_plan

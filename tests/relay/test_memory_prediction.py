@@ -22,8 +22,8 @@ from relay_models import (
     two_branches,
 )
 
-from heteroplace.bench.models.catalogue import load_model
-from heteroplace.bench.models.networks import small_cnn
+from heteroplace.bench.models import load_model
+from heteroplace.bench.networks import small_cnn
 from heteroplace.codegen.executable import Executable, build_annotated
 from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.program import in_pages

@@ -11,13 +11,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from heteroplace.bench.prediction import (command as prediction, options as prediction_options)
+from heteroplace.bench import prediction, prediction_options
 from heteroplace.bench.__main__ import main
-from heteroplace.bench.models.catalogue import Model
-from heteroplace.bench.models.networks import small_cnn
-from heteroplace.bench.prediction.command import (Row, predict_model, prediction_cluster)
-from heteroplace.bench.prediction.options import PredictionOptions
-from heteroplace.bench.prediction.table import (prediction_table, scatter_svg)
+from heteroplace.bench.models import Model
+from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.prediction import Row, predict_model, prediction_cluster
+from heteroplace.bench.prediction_options import PredictionOptions
+from heteroplace.bench.prediction_table import prediction_table, scatter_svg
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.machine.local import local_cluster
 

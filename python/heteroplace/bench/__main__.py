@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace import HeteroPlaceError
-from heteroplace.bench.exact import command as exact
-from heteroplace.bench.place import command as place
-from heteroplace.bench.prediction import options as prediction_options
+from heteroplace.bench import exact, place, prediction_options
 from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2
@@ -21,10 +19,10 @@ _NEED_TVM = {
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
     "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
     "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),
-    "run": ("heteroplace.bench.run.command", "run time of plans, against stock TVM and onnxruntime"),
+    "run": ("heteroplace.bench.run", "run time of plans, against stock TVM and onnxruntime"),
 }
 """Modules that import TVM, so they are imported when they are asked for."""
-_PREDICTION = "heteroplace.bench.prediction.command"
+_PREDICTION = "heteroplace.bench.prediction"
 """Imports TVM too, but has options of its own."""
 _PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML and Moirai: exact solvers, splits and bounds"

@@ -24,9 +24,18 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from heteroplace.bench.exact import table as exact_table
-from heteroplace.bench.exact.cases import (COARSE, PUBLISHED, SPEED_UP_BASES, SPLIT, SPLIT_SOLVER, TABLES, Case, all_cases)
-from heteroplace.bench.place.command import (PlaceOptions, Row, place_rows)
+from heteroplace.bench import exact_table
+from heteroplace.bench.exact_cases import (
+    COARSE,
+    PUBLISHED,
+    SPEED_UP_BASES,
+    SPLIT,
+    SPLIT_SOLVER,
+    TABLES,
+    Case,
+    all_cases,
+)
+from heteroplace.bench.place import PlaceOptions, Row, place_rows
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import SolverError
 from heteroplace.solve import SOLVERS

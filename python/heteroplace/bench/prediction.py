@@ -15,15 +15,15 @@ from dataclasses import replace
 import numpy as np
 
 from heteroplace import Executor
-from heteroplace.bench.peers.timed_runs import (Comparison, balanced_rounds, compare_timers)
-from heteroplace.bench.models.catalogue import (Model, load_model, model_names)
-from heteroplace.bench.place.command import (PlaceOptions, default_solvers)
-from heteroplace.bench.prediction.options import (DEFAULT_MODELS, PredictionOptions)
-from heteroplace.bench.prediction.rows import (PlannedRun, Row, RowMaker)
-from heteroplace.bench.prediction.table import (prediction_table, scatter_svg)
-from heteroplace.bench.prediction.random_plans import random_plans
-from heteroplace.bench.peers.stock import (in_pass_context, silence_tuning_hint)
-from heteroplace.bench.run.comparison import (Prepared, hop_probe, prepare_model)
+from heteroplace.bench.measure_peers import Comparison, balanced_rounds, compare_timers
+from heteroplace.bench.models import Model, load_model, model_names
+from heteroplace.bench.place import PlaceOptions, default_solvers
+from heteroplace.bench.prediction_options import DEFAULT_MODELS, PredictionOptions
+from heteroplace.bench.prediction_rows import PlannedRun, Row, RowMaker
+from heteroplace.bench.prediction_table import prediction_table, scatter_svg
+from heteroplace.bench.random_plans import random_plans
+from heteroplace.bench.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.study import Prepared, hop_probe, prepare_model
 from heteroplace.codegen.executable import write_programs
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.machine.local import local_cluster
@@ -33,7 +33,7 @@ from heteroplace.model.plan import Plan, Step
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.accuracy import error_ratios, quantile
-from heteroplace.report.divergence import (partings, partings_table)
+from heteroplace.report.partings import partings, partings_table
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.simulator import simulate

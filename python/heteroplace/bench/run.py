@@ -9,9 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from heteroplace.bench.models.catalogue import (load_model, model_names)
-from heteroplace.bench.peers.stock import silence_tuning_hint
-from heteroplace.bench.run.comparison import (CHOSEN, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study, StudyOptions, study)
+from heteroplace.bench.models import load_model, model_names
+from heteroplace.bench.stock import silence_tuning_hint
+from heteroplace.bench.study import (
+    CHOSEN,
+    ONNXRUNTIME,
+    STOCK_ALL,
+    STOCK_ONE,
+    Study,
+    StudyOptions,
+    study,
+)
 from heteroplace.machine.local import local_cluster
 from heteroplace.report.tables import format_table
 

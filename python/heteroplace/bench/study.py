@@ -12,9 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from heteroplace import Executable, Executor, pipeline
-from heteroplace.bench.peers.timed_runs import (Comparison, compare_timers)
-from heteroplace.bench.models.catalogue import Model
-from heteroplace.bench.peers.stock import (OnnxExecutor, StockExecutor, build_stock, cpu_seconds, in_pass_context)
+from heteroplace.bench.measure_peers import Comparison, compare_timers
+from heteroplace.bench.models import Model
+from heteroplace.bench.stock import (
+    OnnxExecutor,
+    StockExecutor,
+    build_stock,
+    cpu_seconds,
+    in_pass_context,
+)
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.devices_under_test import DeviceClass, device_class

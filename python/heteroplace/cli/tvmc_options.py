@@ -9,11 +9,10 @@ from typing import Any
 
 from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError, MissingCostError
 from heteroplace.files.cluster import load_cluster, ready_made_clusters
-from heteroplace.hetero_place import OPTION_CLASSES, read_options
 from heteroplace.machine.probe import local_cpu_cluster
-from heteroplace.measure.cost_models import COST_MODELS
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import add_arguments, read_arguments
+from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
 from heteroplace.run.executor import missing_devices
 from heteroplace.tvm_bridge import llvm_cpu_target
 

@@ -13,9 +13,18 @@ from functools import partial
 from pathlib import Path
 
 from heteroplace import Cluster, HeteroPlaceError, load
-from heteroplace.bench.models.catalogue import (Model, load_model)
-from heteroplace.bench.peers.stock import silence_tuning_hint
-from heteroplace.bench.run.comparison import (CHOSEN, CORES, Study, StudyOptions, place_on, plan_names, prepare_model, study)
+from heteroplace.bench.models import Model, load_model
+from heteroplace.bench.stock import silence_tuning_hint
+from heteroplace.bench.study import (
+    CHOSEN,
+    CORES,
+    Study,
+    StudyOptions,
+    place_on,
+    plan_names,
+    prepare_model,
+    study,
+)
 from heteroplace.demo.console import Screen
 from heteroplace.demo.report import (
     plan_row,

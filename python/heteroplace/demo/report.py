@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heteroplace import Timeline
-from heteroplace.bench.peers.timed_runs import Comparison
-from heteroplace.bench.run.comparison import (CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study)
+from heteroplace.bench.measure_peers import Comparison
+from heteroplace.bench.study import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
 from heteroplace.costs.measurement import NEAR_HOP_NS
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.solution import Solution

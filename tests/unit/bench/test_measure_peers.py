@@ -6,7 +6,16 @@ import threading
 
 import pytest
 
-from heteroplace.bench.peers.timed_runs import (LONG_RUN_NS, MAX_RUNS, MIN_RUNS, Comparison, Turn, balanced_rounds, compare_timers, wait_until_quiet)
+from heteroplace.bench.measure_peers import (
+    LONG_RUN_NS,
+    MAX_RUNS,
+    MIN_RUNS,
+    Comparison,
+    Turn,
+    balanced_rounds,
+    compare_timers,
+    wait_until_quiet,
+)
 
 
 class FakeClock:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench.place import (command as place, worker as place_worker)
+from heteroplace.bench import place, place_worker
 from heteroplace.bench.__main__ import main
 from heteroplace.bench.line_plot import Series, log_log_svg
-from heteroplace.bench.place.growth import (growth_rows, growth_table, write_growth_plot)
-from heteroplace.bench.place.table import comparison
+from heteroplace.bench.place_growth import growth_rows, growth_table, write_growth_plot
+from heteroplace.bench.place_table import comparison
 from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import QUICK, get_instance, instances, layered, select
 from heteroplace.bench.suites.clusters import LAUNCH_NS

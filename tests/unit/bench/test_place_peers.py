@@ -6,9 +6,9 @@ import argparse
 
 import pytest
 
-from heteroplace.bench.place import (command as place, peers as place_peers)
-from heteroplace.bench.place.peers import (peer_rows, peer_table)
-from heteroplace.bench.peers.plain_baechi import (plain_favourites, plain_m_etf, plain_m_sct)
+from heteroplace.bench import place, place_peers
+from heteroplace.bench.place_peers import peer_rows, peer_table
+from heteroplace.bench.plain_baechi import plain_favourites, plain_m_etf, plain_m_sct
 from heteroplace.bench.suites.catalogue import get_instance, layered, transformer
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,18 +16,8 @@ from heteroplace.errors import SolverError
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.model.graph import TaskGraph
+from heteroplace.place_options import COST_MODELS, CostSource
 
-CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
-"""How a caller says where costs come from: the name of a model, a table, a file, or a function."""
-
-COST_MODELS = {
-    "measure": "heteroplace.measure.cost_models.measured:MeasuredCosts",
-    "isolated": "heteroplace.measure.cost_models.isolated:IsolatedCosts",
-    "predict": "heteroplace.measure.cost_models.predicted:PredictedCosts",
-    "estimate": "heteroplace.measure.cost_models.estimated:EstimatedCosts",
-}
-"""By name; a new one is one more line. Tables and files have no name: see `choose_cost_model`."""
 _TABLE = "heteroplace.measure.cost_models.table:GivenCosts"
 _FILE = "heteroplace.measure.cost_models.file:FileCosts"
 
