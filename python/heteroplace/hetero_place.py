@@ -15,23 +15,13 @@ import tvm
 
 from heteroplace import pipeline
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import LoweringError, PlanError, SolverError
+from heteroplace.errors import LoweringError, PlanError
 from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.options import Option, by_attribute, options_of, seconds
-from heteroplace.pipeline import PlaceOptions
+from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.relay.annotate.reader import read_solution
-from heteroplace.solve import SolveOptions
-from heteroplace.tvm_bridge import pass_config, register_pass_config
-
-CONFIG_PREFIX = "relay.HeteroPlace."
-"""Of the keys of the pass in a PassContext."""
-
-OPTION_CLASSES = (PlaceOptions, SolveOptions)
-"""The dataclasses whose options are keywords of the pass."""
-_CALLER_ONLY = ("params", "progress")
-"""Keywords that are no options of a configuration or a command line."""
+from heteroplace.tvm_bridge import pass_config
 
 
 class _HeteroPlacePass:
@@ -97,20 +87,6 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     return make(cluster, options)
 
 
-def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
-    """Return keywords as options.
-
-    Raises
-    ------
-    SolverError
-        There is no such option, or a value is wrong.
-    """
-    extra = {name: given[name] for name in _CALLER_ONLY if name in given}
-    rest = {name: value for name, value in given.items() if name not in extra}
-    place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
-    return PlaceOptions(**place, **extra), SolveOptions(**limits)
-
-
 def build(
     mod: tvm.IRModule,
     cluster: Cluster | str | os.PathLike[str] | None = None,
@@ -148,16 +124,3 @@ def build(
     if cluster is not None:
         mod = HeteroPlace(cluster, params=params, **options)(mod)
     return pipeline.build_module(mod)
-
-
-def _type_key(entry: Option) -> str:
-    """TVM's type of an option's values in a PassContext."""
-    if entry.join is not None:
-        return "Map" if entry.join is dict else "Array"
-    numbers = {int: "IntImm", float: "FloatImm", seconds: "FloatImm"}
-    return numbers.get(entry.parse, "runtime.String")
-
-
-for _class in OPTION_CLASSES:
-    for _entry in options_of(_class):
-        register_pass_config(CONFIG_PREFIX + _entry.name, _type_key(_entry))

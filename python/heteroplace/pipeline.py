@@ -12,7 +12,6 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,10 +25,8 @@ from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import ClusterError, LoweringError
 from heteroplace.measure.cost_models import (
-    COST_MODELS,
     CostModel,
     CostOptions,
-    CostSource,
     choose_cost_model,
 )
 from heteroplace.measure.interference import measure_interference
@@ -38,49 +35,13 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.solution import Solution
-from heteroplace.options import option, pair
+from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.annotate.reader import read_solution, strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.pins import with_pins
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve import SOLVERS, Problem, SolveOptions, get_solver, solve_network
-
-
-@dataclass(frozen=True)
-class PlaceOptions:
-    """What the stages up to the plan are told beside `SolveOptions`."""
-
-    solver: str = option("auto", "the solver", choices=lambda: list(SOLVERS))
-    costs: CostSource = option(
-        "measure",
-        "measure: run the model on each device of this machine, a clock around every kernel; "
-        "isolated: each distinct kernel alone, quicker and less exact; predict: measure on the "
-        "devices that are here and predict the others; estimate: from sizes and peak speeds; or a "
-        "cost table (JSON)",
-        metavar=f"{'|'.join(COST_MODELS)}|FILE",
-    )
-    store: str | os.PathLike[str] | None = option(
-        None,
-        "store of measured kernels: what it knows is not measured again, and what is measured goes "
-        "into it",
-        metavar="FILE",
-    )
-    pin: Mapping[str, str] = option(
-        dict,
-        "tasks, ops or layers of the imported model that must run on DEVICE, e.g. "
-        "'nn.conv2d=gpu.0'",
-        metavar="PATTERN=DEVICE",
-        parse=pair,
-        join=dict,
-    )
-    exclude: Sequence[str] = option(
-        (), "device that must not be used", metavar="DEVICE", join=tuple
-    )
-    params: Mapping[str, tvm.nd.NDArray] | None = None
-    """Weights to bind into the module first; None: they are bound already."""
-    progress: Progress | None = None
-    """Called with a line of text whenever a stage or another long step begins."""
+from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
 
 
 @dataclass(frozen=True)
