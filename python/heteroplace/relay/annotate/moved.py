@@ -71,7 +71,7 @@ def _task_devices(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster) -> list
     for op, device in read_devices(mod["main"], cluster).items():
         task = task_of_span(op)
         if task in names:
-            ops[task][device].append(op_name(op))
+            ops[task][device].append(op.op.name)
         else:
             strangers.append(op_name(op))
     missing = sorted(names - ops.keys())
