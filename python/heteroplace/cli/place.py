@@ -8,7 +8,6 @@ import sys
 import time
 
 from heteroplace.cli.interrupts import Interrupts
-from heteroplace.cli.progress import Interrupts, ProgressLine
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
 from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.cluster import load_cluster

@@ -12,8 +12,6 @@ import pytest
 from heteroplace.bench.__main__ import main
 from heteroplace.bench.place import command as place
 from heteroplace.bench.place import worker as place_worker
-from heteroplace.bench.place.command import command as place
-from heteroplace.bench.place.command import worker as place_worker
 from heteroplace.bench.place.growth import (
     growth_rows,
     growth_series,
