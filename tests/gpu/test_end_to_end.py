@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from heteroplace.bench.networks import small_cnn
 
 import heteroplace as hp
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 
 tvm = pytest.importorskip("tvm")

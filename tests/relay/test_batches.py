@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import tvm
 from few_rounds import few_rounds
-from heteroplace.bench.networks import small_cnn
 from relay_models import conv, cpu_cluster, module, var
 from tvm import relay
 
 from heteroplace.bench import batches as bench
-from heteroplace.bench.models import Model
+from heteroplace.bench.models.catalogue import Model
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.measure import batches, traffic
 from heteroplace.measure.batches import BatchProgram, compile_batch, measure_batches

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from heteroplace.bench.networks import small_cnn
 
 from heteroplace import load
-from heteroplace.bench.models import Model
+from heteroplace.bench.models.catalogue import Model
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.demo.__main__ import main, run_demo
 from heteroplace.progress import Screen
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from heteroplace.bench.networks import small_cnn
 from relay_models import conv, extraction_of, fire_modules, module, two_branches, var, weights
 from tvm import relay
 
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import is_primitive_call, post_order_of_function, task_of_span
 from heteroplace.relay.tasks.extract import neutral_module

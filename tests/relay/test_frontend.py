@@ -14,7 +14,6 @@ import onnx
 import onnx_models as om
 import pytest
 import tvm
-from heteroplace.bench.transformers import gpt_onnx
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
@@ -23,6 +22,7 @@ from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
+from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.importer import ImportedModel, count_calls, from_onnx
 from heteroplace.relay.frontend.incremental_types import linear_time_import, write_types

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from heteroplace.bench.networks import small_cnn
 from relay_models import (
     cpu_cluster,
     fire_modules,
@@ -20,6 +19,7 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.errors import LoweringError, PlanError
 from heteroplace.files.costs import save_costs
 from heteroplace.model.check import check_plan

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heteroplace import Executable, Executor
-from heteroplace.bench.measure_peers import Comparison
+from heteroplace.bench.peers.timed_runs import Comparison
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.accuracy import weighted_error
 from heteroplace.report.compare import compare
