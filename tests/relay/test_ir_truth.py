@@ -241,10 +241,15 @@ def test_annotations_that_contradict_each_other_are_refused() -> None:
     both = module([x], relay.Tuple([on(value, CPU0), on(value, CPU1)]))
     with pytest.raises(LoweringError, match=r"nn\.softmax is torn between cpu:0 and cpu:1"):
         hp.build(both, cpu_cluster(), **FAST)
-    between = relay.tanh(relay.nn.softmax(on(x, CPU0, True, True)))
-    bad = module([x], relay.op.device_copy(between, CPU1, CPU0))
-    with pytest.raises(LoweringError, match=r"nn\.softmax, tanh: no device is named"):
-        hp.build(bad, cpu_cluster(), **FAST)
+
+
+def test_an_op_between_two_devices_is_where_it_is_read_first() -> None:
+    x = var("x")
+    between = relay.tanh(x)
+    near = relay.exp(between)
+    mod = module([x], on(relay.add(near, on(relay.erf(between), CPU1)), CPU0))
+    expected = {"tanh": 0, "exp": 0, "erf": 1, "add": 0}
+    assert planned_names(mod) == planned_names(devices_planned(mod)) == expected
 
 
 def test_a_device_that_options_forbid_is_refused() -> None:
