@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from heteroplace.codegen.memory_prediction import predict_memory
 from relay_models import (
     TARGET,
+    compiled_of,
     cores,
     cpu_cluster,
     extraction_of,
@@ -22,14 +22,16 @@ from relay_models import (
     two_branches,
 )
 
-from heteroplace.bench.models import load_model
-from heteroplace.bench.networks import small_cnn
-from heteroplace.codegen.executable import Executable, build_annotated
+from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.models.networks import small_cnn
+from heteroplace.codegen.executable import Executable
 from heteroplace.codegen.kernels import KernelCalls, lower_segments
+from heteroplace.codegen.lower import lower
 from heteroplace.codegen.program import in_pages
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import InfeasibleError
+from heteroplace.hetero_place import build
 from heteroplace.measure.profile import with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.memory import MemoryUse
@@ -72,7 +74,7 @@ def small_network() -> tvm.IRModule:
 
 def built(extraction: Extraction, placement: Solution) -> Executable:
     with tvm.transform.PassContext(opt_level=3):
-        return build_annotated(annotate(extraction, placement))
+        return build(annotate(extraction, placement))
 
 
 def fill(executor: Executor) -> None:
@@ -83,7 +85,7 @@ def fill(executor: Executor) -> None:
 
 def check_prediction(executable: Executable) -> None:
     """Run, and compare each memory in all its parts."""
-    cluster = executable.placement.cluster
+    cluster = executable.solution.cluster
     executor = Executor(executable)
     fill(executor)
     # A helper that came too late for every chunk has needed nothing, which is luck.
@@ -192,7 +194,7 @@ def prediction(
 ) -> MemoryUse:
     graph, costs, plan = placement.graph, placement.costs, placement.plan
     timeline = simulate(graph, placement.cluster, costs, plan)
-    (use,) = predict_memory(calls, graph, cluster or placement.cluster, plan, timeline)
+    (use,) = lower(calls, graph, cluster or placement.cluster, plan, timeline).memory
     return use
 
 
@@ -207,8 +209,7 @@ def test_prediction_needs_no_machine_code() -> None:
 def test_simulated_live_peak_is_never_above_the_predicted_memory(make) -> None:
     extraction, cluster = extraction_of(make()), cpu_cluster()
     with tvm.transform.PassContext(opt_level=3):
-        neutral = neutral_module(extraction)
-        graph = with_workspaces(neutral, extraction.graph, cluster)
+        graph = with_workspaces(compiled_of(extraction), cluster).graph
     extraction = replace(extraction, graph=graph)
     calls = rows_of(extraction, cluster)
     for seed in range(3):

@@ -10,6 +10,7 @@ import tvm
 from relay_models import (
     CUDA,
     TARGET,
+    compiled_of,
     conv,
     cpu_cluster,
     extraction_of,
@@ -23,7 +24,8 @@ from relay_models import (
 )
 from tvm import relay
 
-from heteroplace.codegen.compile import compile_network
+from heteroplace import pipeline
+from heteroplace.codegen.carried import carried_kernels
 from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
@@ -107,12 +109,9 @@ def test_every_task_with_a_computation_has_a_kernel() -> None:
 def test_a_mixed_network_compiles_into_one_library() -> None:
     extraction = extraction_of(two_branches())
     cluster = mixed_cluster()
-    targets, target_of_device = cluster_targets(cluster)
-    names = [task.name for task in extraction.graph.tasks]
-    target_of_task = {name: target_of_device[i % 2] for i, name in enumerate(names)}
-    neutral = neutral_module(extraction)
+    placement = [index % 2 for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compile_network(neutral, targets, target_of_task)
+        compiled = compiled_of(extraction).kernels(cluster, placement)
     register_cuda_compiler()
     library = tvm.runtime.load_module(str(compiled.library.path))
     kernels = compiled.calls.kernels.items()
@@ -126,12 +125,10 @@ def test_two_cpu_targets_are_two_segments_and_one_library() -> None:
     other = Device("plain", "cpu", "llvm", 0, 0, base.devices[0].cores)
     cluster = Cluster("two", base.memories, (base.devices[0], other), (), 0)
     extraction = extraction_of(two_branches())
-    targets, target_of_device = cluster_targets(cluster)
-    assert len(targets) == 2
-    names = [task.name for task in extraction.graph.tasks]
-    target_of_task = {name: target_of_device[i % 2] for i, name in enumerate(names)}
+    assert len(cluster_targets(cluster)[0]) == 2
+    placement = [index % 2 for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compile_network(neutral_module(extraction), targets, target_of_task)
+        compiled = compiled_of(extraction).kernels(cluster, placement)
     library = tvm.runtime.load_module(str(compiled.library.path))
     assert all(
         library.get_function(symbol, query_imports=True) for symbol in compiled.calls.kernels
@@ -221,18 +218,37 @@ def test_the_host_of_a_gpu_target_is_the_cpu() -> None:
     assert str(targets[1].attrs["arch"]) == CUDA.partition("arch=")[2]
 
 
-def test_results_are_kept_for_equal_networks_only() -> None:
-    extraction = extraction_of(two_branches())
-    targets = (tvm.target.Target(TARGET),)
-    target_of_task = {task.name: 0 for task in extraction.graph.tasks}
-    neutral = neutral_module(extraction)
+def test_kernels_are_made_once_for_each_assignment_of_targets() -> None:
+    compiled, cluster = compiled_of(extraction_of(two_branches())), cpu_cluster()
+    count = len(compiled.graph.tasks)
     with tvm.transform.PassContext(opt_level=3):
-        first = compile_network(neutral, targets, target_of_task)
-        assert compile_network(neutral_module(extraction), targets, target_of_task) is first
-    with tvm.transform.PassContext(opt_level=3, disabled_pass=["AlterOpLayout"]):
-        other = compile_network(neutral, targets, target_of_task)
-    assert not any("NCHWc" in symbol for symbol in other.calls.kernels)
-    assert any("NCHWc" in symbol for symbol in first.calls.kernels)
+        assert compiled.known_kernels(cluster, [0] * count) is None
+        first = compiled.kernels(cluster, [0] * count)
+        last = len(cluster.devices) - 1
+        assert compiled.kernels(cluster, [last] * count) is first  # of the same target
+        assert compiled.known_kernels(cluster, [0] * count) is first
+
+
+def test_an_annotated_module_carries_its_kernels() -> None:
+    extraction, cluster = extraction_of(two_branches()), cpu_cluster()
+    compiled = compiled_of(extraction)
+    solution = placement_of(extraction, cluster, [0] * len(extraction.graph.tasks))
+    with tvm.transform.PassContext(opt_level=3):
+        bare = pipeline.annotate(compiled, solution)
+        kernels = compiled.kernels(cluster, [0] * len(extraction.graph.tasks))
+    mod = pipeline.annotate(compiled, solution)
+    assert carried_kernels(bare, compiled.network.digest) is None
+    assert carried_kernels(mod, "of other ops") is None
+    found = carried_kernels(mod, compiled.network.digest)
+    assert found is not None
+    assert found[1].library.files() == kernels.library.files()
+    assert found[1].calls.calls == kernels.calls.calls
+    pairs = zip(found[1].calls.values, kernels.calls.values, strict=True)
+    for read, value in pairs:
+        assert (read.shape, read.dtype, read.alias_of) == (value.shape, value.dtype, value.alias_of)
+        if value.constant is not None:
+            np.testing.assert_array_equal(read.constant, value.constant)
+    assert tvm.ir.structural_hash(mod) != tvm.ir.structural_hash(bare)
 
 
 def test_annotations_leave_no_trace_in_the_kernels() -> None:

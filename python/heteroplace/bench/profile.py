@@ -13,14 +13,9 @@ import time
 from collections.abc import Callable
 
 from heteroplace import pipeline
-from heteroplace.bench.fresh_process import answer, measure_in_fresh_process
-from heteroplace.bench.models import load_model
-from heteroplace.bench.stock import (
-    build_stock,
-    cpu_seconds,
-    import_stock,
-    in_pass_context,
-)
+from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
+from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.isolated import COLD, HOT

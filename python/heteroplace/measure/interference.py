@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.weighted_line import slope_through_origin
 from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.measure.devices_under_test import (
     DeviceClass,
@@ -29,6 +28,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.simulate.expect import fetched_bytes
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
+from heteroplace.stats import line_fit
 
 _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
@@ -167,7 +167,7 @@ class _Measuring:
         if self._in_turns is not None:
             turns = np.median(self._in_turns.task_runs(self._num_runs), axis=0)
             fetch = fetch_ns_per_byte(self._fetched, turns - middle)
-            hop_ns = self._in_turns.executor.hop_ns() or 0
+            hop_ns = self._in_turns.executor.core_to_core_ns() or 0
         return _Found(
             middle,
             self._beside(self._others) / middle if self._others else quiet,
@@ -181,7 +181,8 @@ class _Measuring:
         """Median time of each task while `company` runs."""
         with _Company(company):
             beside = self._own.task_runs(self._num_runs)
-        return np.maximum(np.median(beside, axis=0), 1.0)
+        times: FloatArray = np.maximum(np.median(beside, axis=0), 1.0)
+        return times
 
 
 def _median_ratio(rounds: list[FloatArray]) -> FloatArray:
@@ -253,4 +254,4 @@ def fetch_ns_per_byte(fetched_bytes: FloatArray, longer_ns: FloatArray) -> float
     if not fetched_bytes.any():
         return 0.0
     alike = np.ones(len(fetched_bytes))
-    return float(slope_through_origin(fetched_bytes, longer_ns, alike))
+    return line_fit(fetched_bytes, longer_ns, alike, intercept=0.0)[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.executor import missing_devices
+from heteroplace.stats import median
 
 Progress = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
@@ -140,7 +140,7 @@ def core_hops(cores: Sequence[int]) -> list[tuple[int, int, int]]:
     """
     hops = []
     for other in cores[1:]:
-        hop_ns = load_program(two_cores((cores[0], other))).hop_ns()
+        hop_ns = load_program(two_cores((cores[0], other))).core_to_core_ns()
         assert hop_ns is not None  # the program has two workers
         hops.append((cores[0], other, hop_ns))
     return hops
@@ -262,7 +262,7 @@ def _time_contention(
                 each_alone = spans[link][0] / counts[link][0]
                 slowdown = span[place] / count[place] / each_alone
                 ratios.setdefault((link, group[1 - place]), []).append(slowdown)
-    medians = {pair: float(median(values)) for pair, values in ratios.items()}
+    medians = {pair: median(values) for pair, values in ratios.items()}
     every = range(len(links))
     return tuple(tuple(medians.get((one, two)) for two in every) for one in every)
 

@@ -1,0 +1,178 @@
+"""What `bench exact` runs: for each table of the papers the graphs, the solvers and their numbers.
+
+Solvers are named, whether they are registered or not; `exact.py` leaves those out that are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from heteroplace.bench.exact import paper as exact_paper
+from heteroplace.bench.suites.catalogue import instances
+from heteroplace.bench.suites.transformer import TRANSFORMERS
+from heteroplace.solve.problem import OBJECTIVES
+
+LATENCY, SPLIT, THROUGHPUT = "divi-latency", "divi-split", "divi-throughput"
+GPT3, COARSE, PUBLISHED = "divi-gpt3", "moirai-coarse", "published"
+TABLES: Mapping[str, str] = {
+    LATENCY: "DiviML, table I: latency over the lower bound, 10 modules",
+    SPLIT: "DiviML, table III: MILP-SPLIT against one model of everything",
+    THROUGHPUT: "DiviML, table IV: items per second against their bound, 10 modules",
+    GPT3: "DiviML: GPT-3 on six nodes",
+    COARSE: "Moirai, tables IV and V: original and coarse graphs",
+    PUBLISHED: "published files against the programs that came with them",
+}
+
+_LATENCY_SOLVERS = (
+    *("single", "met", "greedy", "heft", "ea", "sa"),
+    *("cpsat", "moirai", "divi", "split", "lns", "search", "auto"),
+)
+_THROUGHPUT_SOLVERS = (
+    *("single", "bmet", "bgreedy", "bheft", "ea", "sa"),
+    *("divi", "split", "search"),
+)
+_SPLIT_SOLVERS = ("split", "divi", "moirai", "cpsat")
+_GPT3_SOLVERS = ("single", "bheft", "divi", "split")
+_COARSE_SOLVERS = ("m-sct", "getf", "cross-entropy", "moirai", "lns", "search", "auto")
+_PUBLISHED_SOLVERS = ("single", "heft", "cpsat", "moirai", "split", "lns", "search", "auto")
+_PUBLISHED_ITEM_SOLVERS = ("single", "throughput", "auto")
+_ITEMS, _NODE_ITEMS, _NODES = 16, 4, 6
+"""Items of DiviML's table IV; of GPT-3 on one node (not printed); and nodes."""
+SPLIT_SOLVER = "split"
+SPEED_UP_BASES = ("m-sct", "getf", "cross-entropy")
+"""What Moirai's speed-ups are over."""
+
+Paper = Mapping[str, float | str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One graph in one table."""
+
+    table: str
+    instance: str
+    solvers: tuple[str, ...]
+    items: int = 1
+    objective: str = OBJECTIVES[0]
+    replicas: int = 1
+    """How many such clusters serve their share of the items."""
+    paper: Mapping[str, Paper] = field(default_factory=dict)
+    """What the paper prints, by solver."""
+    original: str = ""
+    """The instance that this one is the coarse form of."""
+    is_quick: bool = False
+    """It is run where nothing is chosen."""
+
+    @property
+    def name(self) -> str:
+        """What `--only` is matched with."""
+        return f"{self.table}/{self.instance}"
+
+
+def all_cases() -> list[Case]:
+    """Return the cases of all tables; published files only where they are."""
+    found = [*_latency(), *_split(), *_throughput(), *_gpt3(), *_coarse()]
+    return found + list(_published())
+
+
+def _latency() -> Iterator[Case]:
+    for kind, row in exact_paper.DIVI_LATENCY.items():
+        bound = row["bound"]
+        paper = {
+            solver: {"ms": ms, "bound_ms": bound, "vs_bound": round(ms / bound, 3)}
+            for solver, ms in row.items()
+            if solver != "bound"
+        }
+        name = f"rwnn/er10x10{kind}"
+        yield Case(LATENCY, name, _LATENCY_SOLVERS, paper=paper, is_quick=not kind)
+
+
+def _split() -> Iterator[Case]:
+    for (kind, modules), row in exact_paper.DIVI_SPLIT.items():
+        paper: dict[str, Paper] = {solver: {"seconds": value} for solver, value in row.items()}
+        speed_up = round(row["divi"] / row["split"], 1)
+        paper["divi"] = {"seconds": row["divi"], "split_speed_up": speed_up}
+        name = f"rwnn/er10x{modules}{kind}"
+        yield Case(SPLIT, name, _SPLIT_SOLVERS, paper=paper, is_quick=modules == 5)
+
+
+def _throughput() -> Iterator[Case]:
+    for kind, row in exact_paper.DIVI_THROUGHPUT.items():
+        paper = _rates(row)
+        name = f"rwnn/er10x10{kind}"
+        yield Case(THROUGHPUT, name, _THROUGHPUT_SOLVERS, _ITEMS, paper=paper, is_quick=not kind)
+
+
+def _rates(row: Mapping[str, float]) -> dict[str, Paper]:
+    bound = row["bound"]
+    return {
+        solver: {"items_per_second": rate, "bound": bound, "of_bound": round(rate / bound, 3)}
+        for solver, rate in row.items()
+        if solver != "bound"
+    }
+
+
+def _gpt3() -> Iterator[Case]:
+    yield Case(
+        GPT3,
+        "gpt3-decode/one-node",
+        _GPT3_SOLVERS,
+        _NODE_ITEMS,
+        replicas=_NODES,
+        paper=_rates(exact_paper.DIVI_GPT3_ONE_NODE),
+        is_quick=True,
+    )
+    yield Case(
+        GPT3,
+        "gpt3-decode/six-nodes",
+        _GPT3_SOLVERS,
+        _NODE_ITEMS * _NODES,
+        paper=_rates(exact_paper.DIVI_GPT3_SIX_NODES),
+    )
+
+
+def _coarse() -> Iterator[Case]:
+    for model in sorted(TRANSFORMERS, key=lambda name: TRANSFORMERS[name].num_tasks):
+        for cluster in ("inter", "intra"):
+            for is_coarse in (False, True):
+                yield _coarse_case(model, cluster, is_coarse)
+
+
+def _coarse_case(model: str, cluster: str, is_coarse: bool) -> Case:
+    times = exact_paper.MOIRAI_TIMES[model][is_coarse]
+    best = exact_paper.MOIRAI_BEST_SPEED_UP[cluster, is_coarse]
+    paper: dict[str, Paper] = {
+        solver: {"tasks": times.tasks, "seconds": round(seconds, 2)}
+        for solver, seconds in times.seconds.items()
+    }
+    for base, factor in best.items():
+        paper["moirai"] = {**paper["moirai"], f"best_vs_{base}": factor}
+    original = f"roomy/{model}/{cluster}"
+    return Case(
+        COARSE,
+        f"coarse/{model}/{cluster}" if is_coarse else original,
+        _COARSE_SOLVERS,
+        paper=paper,
+        original=original,
+        is_quick=(model, cluster) == ("gpt3-330m", "inter"),
+    )
+
+
+def _published() -> Iterator[Case]:
+    known = instances()
+    for name, reference in exact_paper.PUBLISHED.items():
+        instance = f"published/{name}"
+        if instance not in known:
+            continue
+        is_item = name.endswith("-throughput")
+        solvers = _PUBLISHED_ITEM_SOLVERS if is_item else _PUBLISHED_SOLVERS
+        paper: Paper = {"ms": reference.ms, "what": reference.what}
+        yield Case(
+            PUBLISHED,
+            instance,
+            solvers,
+            objective=OBJECTIVES[1] if is_item else OBJECTIVES[0],
+            paper=dict.fromkeys(solvers, paper),
+            is_quick=name == "example-1",
+        )

@@ -1,0 +1,148 @@
+"""The networks that are measured, by name.
+
+Those of the `onnx` wheel, randomly wired ones, and two transformers. Of a transformer's table of
+embeddings a run reads one row per token, so the tables are cut to 8,192 rows; the head of GPT-2,
+which has the vocabulary's width, is as much smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import tvm
+
+from heteroplace import frontend
+from heteroplace.bench.models.networks import randomly_wired
+from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
+from heteroplace.bench.peers.stock import cpu_seconds, import_stock
+from heteroplace.errors import GraphError
+from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
+
+_WIRED: Mapping[str, Mapping[str, object]] = {
+    "randomly_wired": {"kind": "ws", "nodes": 32, "channels": 128, "size": 28},
+    "randomly_wired_small": {"kind": "ws", "nodes": 32, "channels": 78, "size": 14},
+}
+"""WS(4, 0.75) on 32 nodes as in DiviML, of two sizes."""
+
+_Make = Callable[..., onnx.ModelProto]
+_BASE = {"layers": 12, "hidden": 768, "heads": 12, "vocabulary": 8192}
+_SMALL = {"layers": 2, "hidden": 64, "heads": 4, "vocabulary": 100, "tokens": 16}
+_TRANSFORMERS: Mapping[str, tuple[_Make, Mapping[str, int]]] = {
+    "bert_base": (bert_onnx, _BASE | {"tokens": 128}),
+    "bert_small": (bert_onnx, _SMALL),
+    "gpt2": (gpt_onnx, _BASE | {"tokens": 64}),
+    "gpt2_small": (gpt_onnx, _SMALL),
+}
+"""The shapes of BERT base and of the smallest GPT-2; the small ones are for quick looks."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network with an input, imported by our front end."""
+
+    name: str
+    mod: tvm.IRModule
+    params: Mapping[str, tvm.nd.NDArray]
+    """Weights; not bound."""
+    inputs: Mapping[str, np.ndarray]
+    """One seeded random item."""
+    onnx_model: onnx.ModelProto | None = None
+    """The model that it was imported from; None: it was written in Relay."""
+    import_s: float = 0.0
+    """Processor seconds of the import."""
+
+    def stock(self) -> tuple[tvm.IRModule, Mapping[str, tvm.nd.NDArray], dict[str, np.ndarray]]:
+        """Return module, parameters and inputs as stock TVM imports them."""
+        if self.onnx_model is None:
+            return self.mod, self.params, dict(self.inputs)
+        mod, params = import_stock(self.onnx_model)
+        # It renames inputs, but keeps their order.
+        names = [p.name_hint for p in mod["main"].params if p.name_hint not in params]
+        return mod, params, dict(zip(names, self.inputs.values(), strict=True))
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names that `load_model` knows."""
+    return (*light_model_names(), *_WIRED, *_TRANSFORMERS)
+
+
+def load_model(name: str, seed: int = 0) -> Model:
+    """Make or import a network.
+
+    Parameters
+    ----------
+    name
+        One of `model_names()`.
+    seed
+        Of the weights of a network from the `onnx` wheel, and of the input.
+
+    Raises
+    ------
+    GraphError
+        There is no such network.
+    """
+    if name in _WIRED:
+        network = randomly_wired(**_WIRED[name])  # type: ignore[arg-type]
+        floats = {key: (shape, "float32") for key, shape in network.input_shapes.items()}
+        return Model(name, network.mod, network.params, random_inputs(floats, {}, seed))
+    if name in _TRANSFORMERS:
+        make, sizes = _TRANSFORMERS[name]
+        bounds = {"ids": sizes["vocabulary"], "kinds": 2, "mask": 2}
+        return import_model(name, make(**sizes, seed=seed), seed, bounds)
+    if name not in light_model_names():
+        raise GraphError(f"no network {name!r}: expected one of {', '.join(model_names())}")
+    return import_model(name, light_model(name, seed), seed)
+
+
+def import_model(
+    name: str,
+    onnx_model: onnx.ModelProto,
+    seed: int = 0,
+    bounds: Mapping[str, int] | None = None,
+) -> Model:
+    """Import a model and make up an input for it.
+
+    Parameters
+    ----------
+    seed
+        Of the input.
+    bounds
+        See `random_inputs`.
+    """
+    start = cpu_seconds()
+    imported = frontend.from_onnx(onnx_model)
+    import_s = cpu_seconds() - start
+    inputs = random_inputs(imported.inputs, bounds or {}, seed)
+    return Model(name, imported.mod, imported.params, inputs, onnx_model, import_s)
+
+
+def random_inputs(
+    inputs: Mapping[str, tuple[tuple[int, ...], str]], bounds: Mapping[str, int], seed: int
+) -> dict[str, np.ndarray]:
+    """Return seeded random arrays for some inputs.
+
+    Parameters
+    ----------
+    inputs
+        Name -> (shape, dtype).
+    bounds
+        For each input of integers: its values are below this, and at least 0.
+
+    Raises
+    ------
+    GraphError
+        An input of integers has no bound: what they mean (token ids, a mask) cannot be guessed.
+    """
+    generator = np.random.default_rng(seed)
+    arrays: dict[str, np.ndarray] = {}
+    for name, (shape, dtype) in inputs.items():
+        if np.issubdtype(np.dtype(dtype), np.floating):
+            arrays[name] = generator.standard_normal(shape).astype(dtype)
+        elif name in bounds:
+            arrays[name] = generator.integers(bounds[name], size=shape).astype(dtype)
+        else:
+            raise GraphError(f"input {name!r} is {dtype}: give bounds={{{name!r}: ...}} for it")
+    return arrays

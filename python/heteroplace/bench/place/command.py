@@ -1,0 +1,328 @@
+"""`bench place`: solvers against each other on the suites, in one table and one JSON.
+
+Every (graph, solver) pair runs in a process of its own (`place_worker`), one after the other. A row
+has the keys
+
+    graph, tasks, cluster, solver, seconds, peak_mb, makespan, bound, gap, vs_best_single, memory_ok
+
+and congestion, budget_seconds, items, cpu_seconds, best_seconds, build_seconds, note. Makespan and
+bound are in ns; `seconds` is the wall time of the solve, `best_seconds` what of it had passed when
+the plan was there (all of it for a solver that does not tell), and `peak_mb` the most memory of its
+process, in 10**6 bytes. `bound` is the best that any solver of the run has proven for the graph,
+gap = (makespan - bound) / makespan. `vs_best_single` is the makespan of the best device on which
+everything fits over that of the plan, so above 1 is faster; null where none fits. A solver that
+refuses, fails or makes an invalid plan has makespan null, and `note` says why.
+
+With `--objective throughput` a row also has item_ns, the time from one item to the next in a steady
+state, items_per_second, item_bound and item_gap, and `vs_best_single` compares times per item.
+Solvers that only know latency are asked for that, and their plans are judged by time per item.
+
+With `--items N` makespans are those of N items: plans of the batched solvers as they are, others
+repeated N times in order of service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
+from heteroplace.bench.place.peers import peer_rows, peer_table
+from heteroplace.bench.place.table import comparison, place_table
+from heteroplace.bench.plots import check_can_plot, plot_growth
+from heteroplace.bench.suites.catalogue import QUICK, Instance, select
+from heteroplace.errors import HeteroPlaceError, SolverError
+from heteroplace.solve import SOLVERS, get_solver
+from heteroplace.solve.problem import OBJECTIVES, SolveOptions
+
+Row = dict[str, object]
+Say = Callable[[str], None]
+
+COLUMNS = (
+    "graph",
+    "tasks",
+    "cluster",
+    "solver",
+    "seconds",
+    "peak_mb",
+    "makespan",
+    "bound",
+    "gap",
+    "vs_best_single",
+    "memory_ok",
+)
+"""Keys of a row that readers of the JSON may rely on."""
+
+_LATENCY, _THROUGHPUT = OBJECTIVES
+
+_GRACE_S = 300.0
+"""What a process may take beyond ten times its budget: building, checking, a solver that ignores
+the budget. Then it is ended."""
+_NOTE_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class PlaceOptions:
+    """What is run."""
+
+    only: str | None = None
+    """Regular expression for instances; None: a small set of each family."""
+    solvers: tuple[str, ...] = ()
+    """Names of solvers; empty: all that apply, see `default_solvers`."""
+    budget_s: float = 10.0
+    """Time limit given to each solver, in seconds."""
+    seed: int = 0
+    objective: str = _LATENCY
+    """One of OBJECTIVES."""
+    items: int = 1
+    """Served together; more than 1 only with the objective "latency"."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark; `--json` is that of all benchmarks."""
+    parser.set_defaults(only=None)
+    parser.add_argument(
+        "--solvers",
+        metavar="A,B",
+        help="only these (default: all that apply)",
+    )
+    parser.add_argument(
+        "--budget", type=float, default=10.0, metavar="S", help="seconds per solver (default: 10)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the solvers")
+    parser.add_argument(
+        "--objective", choices=OBJECTIVES, default=_LATENCY, help="(default: latency)"
+    )
+    parser.add_argument(
+        "--items", type=int, default=1, metavar="N", help="items served together (default: 1)"
+    )
+    parser.add_argument(
+        "--growth",
+        action="store_true",
+        help="time against size instead: 1,000 to 200,000 tasks; with --json FILE also FILE.svg",
+    )
+    parser.add_argument(
+        "--peers",
+        action="store_true",
+        help="m-ETF and m-SCT against the same algorithms in plain Python instead",
+    )
+    parser.epilog = (
+        f"Without --only: {', '.join(QUICK)}. All instances: --only . "
+        f"Solvers: {', '.join(SOLVERS)}."
+    )
+
+
+def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
+    """Run what the command line asks for; return the rows.
+
+    Raises
+    ------
+    SolverError
+        A solver's name is unknown, or the budget or the seed is out of range.
+    """
+    if arguments.growth:
+        return _growth(arguments.json, say)
+    if arguments.peers:
+        return peer_rows(say)
+    options = PlaceOptions(
+        only=arguments.only,
+        solvers=tuple(filter(None, (arguments.solvers or "").split(","))),
+        budget_s=arguments.budget,
+        seed=arguments.seed,
+        objective=arguments.objective,
+        items=arguments.items,
+    )
+    return place_rows(options, say)
+
+
+def _growth(json_path: Path | None, say: Say) -> list[Row]:
+    if json_path is None:
+        return growth_rows(say)
+    plot = json_path.with_suffix(".svg")
+    check_can_plot(plot)
+    rows = growth_rows(say)
+    plot_growth(plot, growth_series(rows), "processor time (s)")
+    say(f"plot: {plot}")
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    """Return the rows of any mode as text."""
+    if "ns_per_task" in rows[0]:
+        return growth_table(rows)
+    if "peer" in rows[0]:
+        return peer_table(rows)
+    return "\n\n".join(filter(None, (place_table(rows), comparison(rows))))
+
+
+def default_solvers(options: PlaceOptions) -> tuple[str, ...]:
+    """Return all solvers, but those for several items or for throughput only where that is asked.
+
+    Solvers that know only the latency of one item stay: their plans have a throughput too, and can
+    be repeated.
+    """
+    return tuple(
+        name
+        for name in SOLVERS
+        if (options.items > 1 or not SOLVERS[name].takes_items)
+        and (options.objective == _THROUGHPUT or _LATENCY in SOLVERS[name].objectives)
+    )
+
+
+def place_rows(
+    options: PlaceOptions, say: Say, chosen: Sequence[Instance] | None = None
+) -> list[Row]:
+    """Run the solvers on `chosen`, or on what `options.only` selects. See the module for the keys.
+
+    [] if there is no instance.
+
+    Raises
+    ------
+    SolverError
+        A solver's name is unknown, or the budget or the seed is out of range.
+    HeteroPlaceError
+        An instance cannot be built.
+    """
+    # Wrong options are told here, once, and not by every process.
+    SolveOptions(time_limit_s=options.budget_s, seed=options.seed, items=options.items)
+    if options.items > 1 and options.objective == _THROUGHPUT:
+        raise SolverError(
+            f"--items {options.items} with --objective throughput: items follow each other there "
+            f"one by one; leave out one of the two"
+        )
+    names = options.solvers or default_solvers(options)
+    for name in names:
+        get_solver(name)
+    rows: list[Row] = []
+    for instance in select(options.only) if chosen is None else chosen:
+        facts = _facts(instance.name, options)
+        found = []
+        for solver in names:
+            answer = _solve(instance.name, solver, options)
+            say(f"{instance.name}: {solver}: {_summary(answer)}")
+            found.append((solver, answer))
+        rows += _finish(instance.name, facts, found, options)
+    return rows
+
+
+def _finish(
+    graph: str, facts: Row, found: list[tuple[str, Row]], options: PlaceOptions
+) -> list[Row]:
+    """Put together the rows of one graph: the bound is the best of all."""
+    answers = [answer for _, answer in found]
+    bound = _best_bound("bound", facts, answers)
+    rows = []
+    for solver, answer in found:
+        makespan = answer["makespan"]
+        row: Row = {
+            "graph": graph,
+            "tasks": facts["tasks"],
+            "cluster": facts["cluster"],
+            "solver": solver,
+            "seconds": answer["seconds"],
+            "peak_mb": answer["peak_mb"],
+            "makespan": makespan,
+            "bound": bound,
+            "gap": _gap(makespan, bound),
+            "vs_best_single": _ratio(facts["best_single"], makespan),
+            "memory_ok": answer["memory_ok"],
+            "congestion": facts["congestion"],
+            "budget_seconds": options.budget_s,
+            "items": options.items,
+            "cpu_seconds": answer["cpu_seconds"],
+            "best_seconds": answer["best_seconds"],
+            "build_seconds": answer["build_seconds"],
+            "note": answer["note"],
+        }
+        if options.objective == _THROUGHPUT:
+            item_ns, item_bound = answer["item_ns"], _best_bound("item_bound", facts, answers)
+            row |= {
+                "item_ns": item_ns,
+                "items_per_second": _per_second(item_ns),
+                "item_bound": item_bound,
+                "item_gap": _gap(item_ns, item_bound),
+                "vs_best_single": _ratio(facts["best_single_item"], item_ns),
+            }
+        rows.append(row)
+    return rows
+
+
+def _best_bound(key: str, facts: Row, answers: list[Row]) -> int:
+    bounds = [facts[key], *(answer[key] for answer in answers)]
+    return max(value for value in bounds if isinstance(value, int))
+
+
+def _gap(time_ns: object, bound_ns: int) -> float | None:
+    if not isinstance(time_ns, int):
+        return None
+    return round((time_ns - bound_ns) / time_ns, 6) if time_ns else 0.0
+
+
+def _ratio(single_ns: object, time_ns: object) -> float | None:
+    if not isinstance(single_ns, int) or not isinstance(time_ns, int):
+        return None
+    return round(single_ns / time_ns, 4) if time_ns else 1.0
+
+
+def _per_second(item_ns: object) -> float | None:
+    return round(1e9 / item_ns, 6) if isinstance(item_ns, int) and item_ns else None
+
+
+def _facts(instance: str, options: PlaceOptions) -> Row:
+    done = _worker([instance], options, None)
+    if done.returncode != 0:
+        raise HeteroPlaceError(f"instance {instance} cannot be built: {_last_words(done.stderr)}")
+    facts: Row = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+def _solve(instance: str, solver: str, options: PlaceOptions) -> Row:
+    """Run one solver in its own process; whatever happens to it becomes a note."""
+    failed: Row = dict.fromkeys(
+        (
+            *("seconds", "cpu_seconds", "best_seconds", "build_seconds", "peak_mb", "memory_ok"),
+            *("makespan", "bound", "item_ns", "item_bound"),
+        )
+    )
+    limit = 10 * options.budget_s + _GRACE_S
+    try:
+        done = _worker([instance, solver], options, limit)
+    except subprocess.TimeoutExpired:
+        return failed | {"note": f"ended after {limit:.0f} s; the budget was {options.budget_s} s"}
+    if done.returncode != 0:
+        note = f"its process ended with {done.returncode}: {_last_words(done.stderr)}"
+        return failed | {"note": note}
+    answer: Row = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def _worker(
+    names: list[str], options: PlaceOptions, limit_s: float | None
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "heteroplace.bench.place.worker", *names]
+    command += ["--budget", str(options.budget_s), "--seed", str(options.seed)]
+    command += ["--objective", options.objective, "--items", str(options.items)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)
+
+
+def _last_words(text: str) -> str:
+    return " / ".join(text.strip().splitlines()[-3:])[-_NOTE_CHARACTERS:] or "no message"
+
+
+def _summary(answer: Row) -> str:
+    if answer["makespan"] is None:
+        return str(answer["note"]).partition("\n")[0][:_NOTE_CHARACTERS]
+    text = _milliseconds(answer["makespan"])
+    if answer["item_ns"] is not None:
+        text = f"{_milliseconds(answer['item_ns'])} per item, {text} for one"
+    fits = "" if answer["memory_ok"] else ", does not fit in memory"
+    return f"{text}, in {answer['seconds']} s{fits}"
+
+
+def _milliseconds(time_ns: object) -> str:
+    return f"{int(str(time_ns)) / 1e6:.3f} ms"

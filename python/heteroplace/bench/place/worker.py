@@ -1,0 +1,222 @@
+"""One solver on one instance, in a process of its own: build, solve, check, print a line of JSON.
+
+    python -m heteroplace.bench.place_worker INSTANCE SOLVER [--budget S] [--seed N] [...]
+    python -m heteroplace.bench.place_worker INSTANCE [...]              facts without a solver
+
+A process of its own, so that peak memory is that of one solver, and nothing that one solver keeps
+helps the next. Every plan is judged by `check_plan` and timed by the package's one simulator, under
+the congestion rules of the cluster, whatever the solver says about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from heteroplace.bench.suites.batches import with_batches
+from heteroplace.bench.suites.catalogue import get_instance
+from heteroplace.errors import HeteroPlaceError, PlanError
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Plan
+from heteroplace.native.simulate import simulate_steps
+from heteroplace.simulate.pipeline import repeat_plan
+from heteroplace.simulate.throughput import throughput_ns
+from heteroplace.solve import get_solver, lower_bound
+from heteroplace.solve.batched.list_solver import batch_bound
+from heteroplace.solve.list.single import single_plan
+from heteroplace.solve.problem import OBJECTIVES, Problem, ProgressReport, SolveOptions
+from heteroplace.solve.throughput.prices import price_bound
+
+THROUGHPUT = OBJECTIVES[1]
+_NO_LIMIT_BYTES = 2**60
+_PRICE_EVALUATIONS = 60
+_PRICE_LIMIT_S = 10.0
+
+Row = dict[str, object]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the result as one line of JSON; 0 also where the solver refuses."""
+    parser = argparse.ArgumentParser(prog="python -m heteroplace.bench.place_worker")
+    parser.add_argument("instance")
+    parser.add_argument("solver", nargs="?")
+    parser.add_argument("--budget", type=float, default=10.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--objective", choices=OBJECTIVES, default=OBJECTIVES[0])
+    parser.add_argument("--items", type=int, default=1)
+    given = parser.parse_args(arguments)
+    begin = time.perf_counter()
+    problem = get_instance(given.instance).build()
+    if given.items > 1:
+        problem = with_batches(problem, given.items)
+    build_s = time.perf_counter() - begin
+    options = SolveOptions(
+        objective=given.objective, time_limit_s=given.budget, items=given.items, seed=given.seed
+    )
+    if given.solver is None:
+        result = facts(problem, options)
+    else:
+        result = measure(problem, given.solver, options)
+    print(json.dumps(result | {"build_seconds": round(build_s, 3)}))
+    return 0
+
+
+def facts(problem: Problem, options: SolveOptions) -> Row:
+    """Return sizes, cheap bounds, and the best device on which everything fits.
+
+    "best_single" is the makespan of all items; for throughput there are "best_single_item" and
+    "item_bound", times per item. In ns; None where nothing fits.
+    """
+    plans = [single_plan(problem, device) for device in range(len(problem.cluster.devices))]
+    judged = [judge(problem, plan, options) for plan in plans if isinstance(plan, Plan)]
+    fitting = [row for row in judged if row["makespan"] is not None and row["memory_ok"]]
+    singles = [int(str(row["makespan"])) for row in fitting]
+    is_many = options.items > 1
+    row: Row = {
+        "tasks": len(problem.graph.tasks),
+        "cluster": problem.cluster.name,
+        "congestion": problem.cluster.congestion,
+        "bound": batch_bound(problem, options.items) if is_many else lower_bound(problem).ns,
+        "best_single": min(singles, default=None),
+    }
+    if options.objective == THROUGHPUT:
+        items = [int(str(row["item_ns"])) for row in fitting]
+        best = min(items, default=None)
+        reference = best or int(str(row["bound"]))
+        prices = price_bound(problem, reference, _PRICE_EVALUATIONS, _PRICE_LIMIT_S)
+        row |= {"best_single_item": best, "item_bound": prices.bound_ns}
+    return row
+
+
+def measure(problem: Problem, solver: str, options: SolveOptions) -> Row:
+    """Solve and judge the plan.
+
+    A solver that does not offer the objective of `options` is asked for low latency, one that makes
+    plans for one item is asked for that.
+
+    Returns
+    -------
+    dict
+        What `judge` returns, "makespan" None if the solver gives no plan, with the reason in
+        "note"; "bound", and for throughput "item_bound", as the solver has proven it, in ns, or
+        None; "best_seconds", when it had its best plan; wall and processor seconds of the solve,
+        which include turning the problem into the core's arrays; "peak_mb" of the process (MB,
+        10**6 bytes) at its end.
+    """
+    wall, cpu = time.perf_counter(), time.process_time()
+    found, note = None, ""
+    latest = _Latest(wall)
+    try:
+        chosen = get_solver(solver)
+        asked = replace(options, progress=latest.note)
+        if options.objective not in chosen.objectives:
+            asked = replace(asked, objective=OBJECTIVES[0])
+        if not chosen.takes_items:
+            asked = replace(asked, items=1)
+        found = chosen.solve(problem, asked)
+    except HeteroPlaceError as refusal:
+        note = f"{type(refusal).__name__}: {refusal}"
+    row: Row = {
+        "seconds": round(time.perf_counter() - wall, 4),
+        "cpu_seconds": round(time.process_time() - cpu, 4),
+        "best_seconds": None,
+        # Before the plan is checked: the judge is not the solver.
+        "peak_mb": round(peak_bytes() / 1e6, 1),
+        "bound": None,
+        "item_bound": None,
+    }
+    if found is None:
+        return row | {"makespan": None, "item_ns": None, "memory_ok": None, "note": note}
+    row["best_seconds"] = latest.seconds_to(found.objective_ns, float(str(row["seconds"])))
+    # A plan for one item proves nothing about the batches of several.
+    if found.plan.items == options.items:
+        is_item_bound = asked.objective == THROUGHPUT
+        row["item_bound" if is_item_bound else "bound"] = found.bound_ns
+    return row | judge(problem, found.plan, options)
+
+
+class _Latest:
+    """The latest better plan that a solver told of, and when."""
+
+    def __init__(self, begin: float) -> None:
+        self._begin = begin
+        self._best_ns: int | None = None
+        self._seconds = 0.0
+
+    def note(self, progress: ProgressReport) -> None:
+        """Called by the solver."""
+        best = progress.best_ns
+        if best is not None and (self._best_ns is None or best < self._best_ns):
+            self._best_ns = best
+            self._seconds = round(time.perf_counter() - self._begin, 4)
+
+    def seconds_to(self, objective_ns: int, all_s: float) -> float:
+        """When the plan of the result was there; `all_s` if the solver never told of it."""
+        is_told = self._best_ns is not None and self._best_ns <= objective_ns
+        return self._seconds if is_told else all_s
+
+
+def judge(problem: Problem, plan: Plan, options: SolveOptions) -> Row:
+    """Return what the simulator and the rules say of a plan, repeated to serve all items.
+
+    Returns
+    -------
+    dict
+        "makespan" and, for throughput, "item_ns" in ns, both None for an invalid plan, with the
+        reason in "note"; "memory_ok".
+    """
+    if plan.items < options.items:
+        plan = repeat_plan(plan, options.items // plan.items)
+    times = simulate_steps(problem.native, plan.steps, plan.items)
+    memories = problem.cluster.memories
+    is_memory_ok = all(
+        used <= memory.bytes for used, memory in zip(times.used_bytes, memories, strict=True)
+    )
+    note = _fault(problem, plan, is_memory_ok)
+    row: Row = {"makespan": None, "item_ns": None, "memory_ok": is_memory_ok, "note": note}
+    if not note:
+        row["makespan"] = times.makespan_ns
+        if options.objective == THROUGHPUT:
+            row["item_ns"] = throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
+    return row
+
+
+def peak_bytes() -> int:
+    """Return the most memory that this process ever had resident, in bytes.
+
+    Not `getrusage`: its figure survives exec, so it starts with the memory of the parent.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise HeteroPlaceError("/proc/self/status has no VmHWM; `bench place` needs Linux")
+
+
+def _fault(problem: Problem, plan: Plan, is_memory_ok: bool) -> str:
+    """Return what is wrong with the plan but for memory; "" if nothing is."""
+    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
+    if not is_memory_ok:
+        # Only the sizes of the memories differ, so what the judge finds now is something else.
+        memories = tuple(replace(memory, bytes=_NO_LIMIT_BYTES) for memory in cluster.memories)
+        cluster = replace(cluster, memories=memories)
+        costs = replace(costs, cluster_digest=cluster.digest())
+        plan = replace(plan, cluster_digest=cluster.digest())
+    try:
+        check_plan(graph, cluster, costs, plan)
+    except PlanError as error:
+        return f"invalid plan: {error}"
+    return ""
+
+
+if __name__ == "__main__":
+    try:
+        code = main()
+    except HeteroPlaceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = 1
+    sys.exit(code)

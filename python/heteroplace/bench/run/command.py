@@ -1,0 +1,103 @@
+"""`bench run`: run times of the chosen plan and of plans on one device, against the peers.
+
+Two questions: is our executor as fast as stock TVM where both run the same kernels on the same
+cores (aim: within 3 %), and what is the chosen plan worth.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from heteroplace.bench.models.catalogue import load_model, model_names
+from heteroplace.bench.peers.stock import silence_tuning_hint
+from heteroplace.bench.run.comparison import (
+    CHOSEN,
+    ONNXRUNTIME,
+    STOCK_ALL,
+    STOCK_ONE,
+    Study,
+    StudyOptions,
+    study,
+)
+from heteroplace.machine.local import local_cluster
+from heteroplace.report.tables import format_table
+
+
+def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
+    """Measure the networks whose name matches the regular expression `only`; return the rows."""
+    silence_tuning_hint()
+    cluster = local_cluster()
+    rows = []
+    for name in filter(re.compile(only).search, model_names()):
+        options = StudyOptions(say=lambda line, name=name: say(f"{name}: {line}"))
+        rows.append(row_of(study(load_model(name), cluster, options, with_cores=False)))
+    return rows
+
+
+def row_of(result: Study) -> dict[str, object]:
+    """Return the figures of one network; times in ms."""
+    comparison = result.comparison
+    placement = result.executables[CHOSEN].solution
+    # The first device has the fewest cores, the last one all of them.
+    first, last = result.single_names[0], result.single_names[-1]
+    row: dict[str, object] = {
+        "name": result.model.name,
+        "tasks": len(placement.graph.tasks),
+        "devices_used": list(placement.devices_used),
+        "chosen_ms": _ms(comparison.median_ns(CHOSEN)),
+        "predicted_ms": _ms(placement.expected_ns),
+        "simulated_ms": _ms(placement.predicted_ns),
+        "bound_ms": _ms(placement.bound_ns),
+        "one_device_ms": _ms(comparison.median_ns(first)),
+        "all_cores_ms": _ms(comparison.median_ns(last)),
+        "stock_tvm_ms": _ms(comparison.median_ns(STOCK_ONE)),
+        "stock_all_threads_ms": _ms(comparison.median_ns(STOCK_ALL)),
+        "one_device_to_stock": round(comparison.ratio(first, STOCK_ONE), 3),
+        "all_cores_to_stock": round(comparison.ratio(last, STOCK_ALL), 3),
+        "chosen_to_stock": round(comparison.ratio(CHOSEN, STOCK_ALL), 3),
+        "max_abs_diff_tvm": result.difference(CHOSEN, STOCK_ONE),
+        "max_abs_diff_onnxruntime": result.difference(CHOSEN, ONNXRUNTIME),
+        "core_hop_ns": comparison.median_hop_ns,
+        "onnxruntime_ms": None,
+    }
+    if ONNXRUNTIME in comparison.turns:
+        row["onnxruntime_ms"] = _ms(comparison.median_ns(ONNXRUNTIME))
+    return row
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Return the rows as text; times in ms."""
+    columns = {
+        "chosen_ms": "chosen",
+        "predicted_ms": "predicted",
+        "simulated_ms": "simulated",
+        "bound_ms": "bound",
+        "all_cores_ms": "all cores",
+        "stock_all_threads_ms": "stock",
+        "all_cores_to_stock": "ratio",
+        "one_device_ms": "one core",
+        "stock_tvm_ms": "stock",
+        "one_device_to_stock": "ratio",
+        "onnxruntime_ms": "onnxrt",
+        "max_abs_diff_tvm": "diff TVM",
+        "max_abs_diff_onnxruntime": "diff ort",
+        "core_hop_ns": "hop ns",
+    }
+    cells = []
+    for row in rows:
+        devices = "+".join(row["devices_used"])  # type: ignore[arg-type]
+        cells.append([str(row["name"]), devices, *(_cell(row[key]) for key in columns)])
+    return format_table(
+        ["network", "devices used", *columns.values()], cells, "<<" + ">" * len(columns)
+    )
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _ms(ns: int) -> float:
+    return round(ns / 1e6, 4)

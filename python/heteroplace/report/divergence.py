@@ -1,0 +1,101 @@
+"""Where a measured timeline falls behind (or runs ahead of) the predicted one, device by device.
+
+A device's finish is the sum of its work and of its pauses: each step adds the difference of its own
+time and that of the pause before it. Errors of work are errors of costs; errors of pauses come from
+other devices, or from what the prediction does not know of (waits, hand-overs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan, Run
+from heteroplace.model.text.plan import step_name
+from heteroplace.model.timeline import Timeline
+from heteroplace.model.units import format_ns
+from heteroplace.report.steps import step_times
+from heteroplace.report.tables import format_table
+
+
+@dataclass(frozen=True)
+class Parting:
+    """One run of a task in both timelines."""
+
+    step: int
+    """Position in the plan."""
+    name: str
+    device: int
+    work_ns: tuple[int, int]
+    """Its time, predicted and measured."""
+    pause_ns: tuple[int, int]
+    """Predicted and measured time since the device's last step that both timelines have, or since
+    the start; negative if a core helped elsewhere meanwhile."""
+
+    @property
+    def lag_ns(self) -> int:
+        """By how much the measured device falls behind here; negative: it catches up."""
+        return sum(side[1] - side[0] for side in (self.work_ns, self.pause_ns))
+
+
+def partings(
+    graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline, measured: Timeline
+) -> tuple[Parting, ...]:
+    """Return the runs that both timelines of `plan` have, by device and in predicted order.
+
+    The lags of a device sum up to the difference between the finishes of its last run.
+    """
+    times = step_times(predicted), step_times(measured)
+    shared = [
+        index
+        for index, step in enumerate(plan.steps)
+        if isinstance(step, Run) and index in times[0] and index in times[1]
+    ]
+    found = []
+    for device in range(len(cluster.devices)):
+        own = [index for index in shared if plan.steps[index].device == device]  # type: ignore[union-attr]
+        last = (0, 0)
+        for index in sorted(own, key=lambda index: (times[0][index], index)):
+            spans = times[0][index], times[1][index]
+            work = spans[0][1] - spans[0][0], spans[1][1] - spans[1][0]
+            pause = spans[0][0] - last[0], spans[1][0] - last[1]
+            name = step_name(plan.steps[index], graph, cluster)
+            found.append(Parting(index, name, device, work, pause))
+            last = spans[0][1], spans[1][1]
+    return tuple(found)
+
+
+def partings_table(cluster: Cluster, found: Sequence[Parting], max_rows: int = 8) -> str:
+    """Return work and pauses of each device in both timelines, and the steps with most lag."""
+    rows = []
+    for index, device in enumerate(cluster.devices):
+        own = [parting for parting in found if parting.device == index]
+        if own:
+            rows.append(
+                [
+                    device.name,
+                    *(format_ns(sum(parting.work_ns[side] for parting in own)) for side in (0, 1)),
+                    *(format_ns(sum(parting.pause_ns[side] for parting in own)) for side in (0, 1)),
+                    _signed(sum(parting.lag_ns for parting in own)),
+                ]
+            )
+    headers = ["on", "work predicted", "measured", "pauses predicted", "measured", "lag"]
+    devices = format_table(headers, rows, "<>>>>>")
+    worst = sorted(found, key=lambda parting: (-abs(parting.lag_ns), parting.step))[:max_rows]
+    steps = [
+        [
+            parting.name,
+            cluster.devices[parting.device].name,
+            *(format_ns(value) for value in parting.work_ns),
+            *(format_ns(value) for value in parting.pause_ns),
+            _signed(parting.lag_ns),
+        ]
+        for parting in worst
+    ]
+    return f"{devices}\n\n{format_table(['step', *headers], steps, '<<>>>>>')}"
+
+
+def _signed(ns: int) -> str:
+    return ("+" if ns > 0 else "") + format_ns(ns)
