@@ -17,9 +17,10 @@ from tvm import relay
 
 import heteroplace as hp
 from heteroplace.codegen import artifact, library
-from heteroplace.codegen.artifact import FORMAT_VERSION, Manifest, load_manifest
+from heteroplace.codegen.artifact import load_manifest
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError
+from heteroplace.files.manifest import FORMAT_VERSION, Manifest
 from heteroplace.hetero_place import build
 
 FOOTER = struct.Struct("<12sIQQ32s")

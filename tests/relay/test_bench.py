@@ -54,14 +54,14 @@ def test_study_has_a_plan_for_every_kind_of_device(tiny_study: Study) -> None:
     expected = set(plan_names(cluster))
     assert set(tiny_study.executables) == expected
     for name in tiny_study.single_names:
-        assert tiny_study.executables[name].placement.devices_used == (name,)
+        assert tiny_study.executables[name].solution.devices_used == (name,)
     assert set(tiny_study.measured_single_ns()) == set(tiny_study.single_names)
 
 
 def test_plans_share_one_cost_table(tiny_study: Study) -> None:
     prepared = tiny_study.prepared
     for executable in tiny_study.executables.values():
-        placement = executable.placement
+        placement = executable.solution
         for column, device in enumerate(placement.cluster.devices):
             whole = prepared.cluster.device_id(device.name)
             assert [row[column] for row in placement.costs.rows] == [
@@ -72,7 +72,7 @@ def test_plans_share_one_cost_table(tiny_study: Study) -> None:
 def test_plan_without_the_device_of_all_cores_uses_only_parts(tiny_study: Study) -> None:
     if CORES not in tiny_study.executables:
         pytest.skip("this process may run on one core only")
-    cluster = tiny_study.executables[CORES].placement.cluster
+    cluster = tiny_study.executables[CORES].solution.cluster
     assert "cpu.all" not in [device.name for device in cluster.devices]
 
 

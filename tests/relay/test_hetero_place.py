@@ -100,7 +100,7 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
         "measuring",
         "solving:",
     ]
-    placement = executor.placement
+    placement = executor.solution
     assert placement.bound_ns <= placement.predicted_ns <= placement.best_single[1]
 
 

@@ -85,7 +85,7 @@ def fill(executor: Executor) -> None:
 
 def check_prediction(executable: Executable) -> None:
     """Run, and compare each memory in all its parts."""
-    cluster = executable.placement.cluster
+    cluster = executable.solution.cluster
     executor = Executor(executable)
     fill(executor)
     # A helper that came too late for every chunk has needed nothing, which is luck.

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 
-from heteroplace.codegen.artifact import Manifest, weights_blob, write_artifact
+from heteroplace.codegen.artifact import weights_blob, write_artifact
 from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
+from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
@@ -41,9 +42,9 @@ class Executable:
     """Weights, page aligned; uint8 [blob_bytes]."""
 
     @property
-    def placement(self) -> Solution:
+    def solution(self) -> Solution:
         """The plan and all it refers to."""
-        return self.manifest.placement
+        return self.manifest.solution
 
     @property
     def memory(self) -> tuple[MemoryUse, ...]:
@@ -52,16 +53,16 @@ class Executable:
 
     def summary(self, max_rows: int = 40) -> str:
         """Return the headline, devices, memories and the placement table with reasons, as text."""
-        placement = self.placement
-        graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-        timeline = simulate(graph, cluster, placement.costs, plan)
+        solution = self.solution
+        graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+        timeline = simulate(graph, cluster, solution.costs, plan)
         return "\n\n".join(
             [
-                placement_headline(placement),
+                placement_headline(solution),
                 device_table(graph, cluster, plan, timeline),
                 memory_text(cluster, self.memory),
                 placement_table(graph, cluster, plan, timeline, max_rows),
-                cost_sources_line(placement.costs),
+                cost_sources_line(solution.costs),
             ]
         )
 
@@ -77,15 +78,15 @@ class Executable:
 
 
 def write_programs(
-    compiled: CompiledKernels, placements: Sequence[Solution], timelines: Sequence[Timeline] = ()
+    compiled: CompiledKernels, solutions: Sequence[Solution], timelines: Sequence[Timeline] = ()
 ) -> list[Executable]:
-    """Write the programs of several placements of one network over the same kernels and weights.
+    """Write the programs of several solutions of one network over the same kernels and weights.
 
     Parameters
     ----------
     compiled
-        The network's kernels, compiled for the target that every placement gives each task.
-    placements
+        The network's kernels, compiled for the target that every solution gives each task.
+    solutions
         Of the network's tasks, on one cluster.
     timelines
         The simulated timeline of each plan; empty: they are simulated here.
@@ -97,25 +98,25 @@ def write_programs(
     InfeasibleError
         A program does not fit in some memory.
     """
-    known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in placements]
+    known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in solutions]
     programs = [
         lower(compiled.calls, p.graph, p.cluster, p.plan, timeline)
-        for p, timeline in zip(placements, known, strict=True)
+        for p, timeline in zip(solutions, known, strict=True)
     ]
     if len(programs) > 1:
         programs = share_weights(programs)
     blob = weights_blob(programs[0])
     return [
-        Executable(compiled.library, lowered, _manifest(lowered, placement), blob)
-        for lowered, placement in zip(programs, placements, strict=True)
+        Executable(compiled.library, lowered, _manifest(lowered, solution), blob)
+        for lowered, solution in zip(programs, solutions, strict=True)
     ]
 
 
-def _manifest(lowered: Lowered, placement: Solution) -> Manifest:
+def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
     tensors = lowered.program.tensors
     ports = [
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
     text = lowered.program.to_text()
-    return Manifest(tvm.__version__, text, placement, ports[0], ports[1], lowered.memory)
+    return Manifest(tvm.__version__, text, solution, ports[0], ports[1], lowered.memory)

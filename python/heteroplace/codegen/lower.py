@@ -78,7 +78,7 @@ def lower(
             f"plan of one item, or a model whose inputs hold {plan.items} (its batch dimension)"
         )
     instructions = order_instructions(calls, graph, cluster, plan, predicted)
-    lowered = _Lowering(calls, cluster, instructions, predicted is None).run()
+    lowered = _Lowering(calls, cluster, instructions, is_tight=predicted is None).run()
     if predicted is not None and _excess(lowered, cluster):
         lowered = _Lowering(calls, cluster, instructions, is_tight=True).run()
     excess = _excess(lowered, cluster)

@@ -25,7 +25,6 @@ from heteroplace.bench.run.comparison import (
     prepare_model,
     study,
 )
-from heteroplace.demo.console import Screen
 from heteroplace.demo.report import (
     plan_row,
     plan_text,
@@ -37,6 +36,7 @@ from heteroplace.demo.report import (
     write_timelines,
 )
 from heteroplace.machine.local import local_cluster
+from heteroplace.progress import Screen
 from heteroplace.report.tables import placement_headline
 from heteroplace.simulate.simulator import simulate
 
@@ -74,11 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     silence_tuning_hint()
     measured = [(title, partial(load_model, name)) for name, title in MODELS]
     placed = [(CHAIN[1], partial(load_model, CHAIN[0]))] if options.chain else []
+    screen = Screen(sys.stdout)
     try:
-        run_demo(measured, placed, options.output, options.rounds, options.time_limit, Screen())
+        run_demo(measured, placed, options.output, options.rounds, options.time_limit, screen)
     except HeteroPlaceError as fault:
+        screen.close()
         print(f"error: {fault}", file=sys.stderr)
         return 1
+    finally:
+        screen.close()
     return 0
 
 
@@ -120,7 +124,7 @@ def run_demo(
         prepared = prepare_model(make(), cluster, screen.step)
         names_allowed = plan_names(cluster)[CHOSEN]
         screen.step(f"placing {len(prepared.graph.tasks)} tasks")
-        placement = place_on(prepared, names_allowed, time_limit_s).placement
+        placement = place_on(prepared, names_allowed, time_limit_s).solution
         screen.print(f"\n{placement_headline(placement)}")
         placed_rows.append(plan_row(prepared.model.name, placement))
     write_summary(rows, placed_rows, folder / "summary.json")
@@ -135,7 +139,7 @@ def measure_model(
         time_limit_s=time_limit_s,
         num_rounds=num_rounds,
         say=screen.step,
-        on_round=lambda done: screen.bar(done, num_rounds),
+        on_round=lambda done: screen.done(done, num_rounds),
     )
     return study(model, cluster, options)
 
@@ -144,7 +148,7 @@ def show(result: Study, folder: Path, screen: Screen) -> None:
     """Print the result of one model and write its files."""
     name = result.model.name
     executable = result.executables[CHOSEN]
-    placement = executable.placement
+    placement = executable.solution
     library, trace = folder / f"{name}.so", folder / f"{name}.trace.json"
     full = folder / f"{name}.placement.txt"
     screen.step(f"writing {library}")
@@ -157,7 +161,7 @@ def show(result: Study, folder: Path, screen: Screen) -> None:
     write_placement(placement, full)
     screen.print(f"\n{placement_headline(placement)}")
     if CORES in result.executables:
-        cores = result.executables[CORES].placement
+        cores = result.executables[CORES].solution
         screen.print(f"without the device of all cores: {placement_headline(cores)}")
     screen.print(f"\n{plan_text(placement, full)}")
     screen.print(f"\n{times_text(result)}")

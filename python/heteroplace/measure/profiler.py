@@ -167,7 +167,7 @@ class Profiler:
         sample_in_turns(several, self.options.num_rounds)
         for job, rounds in zip(group, several, strict=True):
             times = site_times(rounds, job.request.calls, self.graph)
-            conditions = watch.conditions(rounds.program.executor.hop_ns())
+            conditions = watch.conditions(rounds.program.executor.core_to_core_ns())
             calls = job.request.calls.calls
             found = {
                 key: make_measurement(
@@ -192,7 +192,7 @@ class Profiler:
             limit_ns = self.limit_ns(self.options.sampling.max_ns)
             sampling = replace(self.options.sampling, max_ns=limit_ns)
             summary = sample_alone(executor, key.mode, sampling)
-            conditions = watch.conditions(executor.hop_ns())
+            conditions = watch.conditions(executor.core_to_core_ns())
             self.num_dropped += summary.num_dropped
             self.keep({key: make_measurement(kernel, summary, conditions)})
 

@@ -9,7 +9,8 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.timeline import Peak, Span, Timeline
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
+from heteroplace.native.simulate import simulate_steps
 
 
 def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> Timeline:
@@ -26,7 +27,7 @@ def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -
         batch; the message is that of `check_plan`, with all faults of the plan.
     """
     try:
-        times = NativeProblem(graph, cluster, costs).simulate(plan.steps, plan.items)
+        times = simulate_steps(NativeProblem(graph, cluster, costs), plan.steps, plan.items)
     except PlanError:
         # The core knows ids only; the check lists all faults and quotes their steps.
         check_plan(graph, cluster, costs, plan)

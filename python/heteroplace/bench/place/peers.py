@@ -12,19 +12,19 @@ other machines, other graphs of about the same size.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from heteroplace.bench.peers.plain_baechi import PlainResult, plain_m_etf, plain_m_sct
 from heteroplace.bench.suites.catalogue import get_instance
-from heteroplace.native import baselines
+from heteroplace.native.list import evaluate_order, m_sct, mean_graph, plan_by
 from heteroplace.report.tables import format_table
 from heteroplace.solve import SOLVERS
 from heteroplace.solve.baselines.m_sct import THRESHOLD
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.stats import median
 
 SMALL, LARGE = "moirai/af2-87m/inter", "moirai/af2-3.2b/inter"
 """5,136 and 50,560 tasks."""
@@ -110,9 +110,9 @@ def peer_table(rows: list[Row]) -> str:
 def _peers(solver: str) -> list[_Peer]:
     def core(problem: Problem) -> int:
         if solver == "m-etf":
-            return baselines.m_etf(problem.native).makespan_ns
-        graph = baselines.mean_graph(problem.native)
-        return baselines.m_sct(problem.native, favourite_children(graph, THRESHOLD)).makespan_ns
+            return plan_by(problem.native, "m_etf").makespan_ns
+        graph = mean_graph(problem.native)
+        return m_sct(problem.native, favourite_children(graph, THRESHOLD)).makespan_ns
 
     def whole(problem: Problem) -> int:
         fresh = Problem(problem.graph, problem.cluster, problem.costs)
@@ -120,7 +120,7 @@ def _peers(solver: str) -> list[_Peer]:
 
     def plain(problem: Problem) -> int:
         schedule = plain_m_etf if solver == "m-etf" else plain_m_sct
-        return judged_ns(problem, schedule(problem, baselines.mean_graph(problem.native)))
+        return judged_ns(problem, schedule(problem, mean_graph(problem.native)))
 
     return [
         _Peer(solver, "core", core, _RUNS),
@@ -131,7 +131,7 @@ def _peers(solver: str) -> list[_Peer]:
 
 def judged_ns(problem: Problem, found: PlainResult) -> int:
     """Return the simulated makespan of the placement in its order."""
-    return problem.native.evaluate(found.placement, found.order).makespan_ns
+    return evaluate_order(problem.native, found.placement, found.order).makespan_ns
 
 
 def _measure(peer: _Peer, problem: Problem) -> Row:
@@ -141,7 +141,7 @@ def _measure(peer: _Peer, problem: Problem) -> Row:
         begin = time.process_time()
         makespan = peer.run(problem)
         times.append(time.process_time() - begin)
-    seconds = round(statistics.median(times), 4)
+    seconds = round(median(times), 4)
     return {"peer": peer.name, "cpu_seconds": seconds, "runs": peer.runs, "makespan": makespan}
 
 
