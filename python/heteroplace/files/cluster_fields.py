@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
-from heteroplace.files.kinds import (
+from heteroplace.files.fields import (
     Json,
     Name,
     SchemaLink,

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct, inspect
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.kinds import FaultError, a_boolean, a_text, an_integer
+from heteroplace.files.fields import FaultError, a_boolean, a_text, an_integer
 
 S = TypeVar("S", bound=Struct)
 JsonPath = tuple[str | int, ...]
