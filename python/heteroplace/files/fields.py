@@ -8,14 +8,14 @@ that what follows from a fault is not told as another. Units are parsed by `mode
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
 from heteroplace.model.units import is_integer, parse_bytes
 
 T = TypeVar("T")
-Json = dict[str, object]
+Json = dict[str, Any]
 MAX_NUMBER = 1e300
 """Numbers that are not whole are below this."""
 _AMOUNT = r"[0-9]+(\.[0-9]+)? ?"
@@ -47,12 +47,10 @@ def kind(
     least, shortest
         Smallest number, fewest characters or elements; for the fast way and the schema.
     """
-    return Meta(
-        ge=least,
-        min_length=shortest,
-        extra={"read": read, "stand_in": stand_in},
-        extra_json_schema=None if schema is None else {"replaced": schema},
-    )
+    limits: dict[str, Any] = {"ge": least, "min_length": shortest}
+    if schema is not None:
+        limits["extra_json_schema"] = {"replaced": schema}
+    return Meta(extra={"read": read, "stand_in": stand_in}, **limits)
 
 
 def about(text: str) -> Meta:

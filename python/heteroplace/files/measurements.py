@@ -137,6 +137,7 @@ Label = Annotated[str, kind(_label, "")]
 PrintableName = Annotated[str, kind(_name, "", shortest=1)]
 Whole = Annotated[int, kind(_size, 0, schema=_integers(0))]
 Positive = Annotated[int, kind(_positive, 0, schema=_integers(1))]
+Finite = Annotated[float, kind(_finite, 0.0, schema={"type": "number"})]
 Mode = Annotated[
     str, kind(one_of(MODES, f"one of {', '.join(MODES)}"), "", schema={"enum": list(MODES)})
 ]
@@ -201,7 +202,7 @@ class NoteEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     subject: PrintableName
     device: PrintableName
     quantity: PrintableName
-    value: Annotated[float, kind(_finite, 0.0, schema={"type": "number"})]
+    value: Finite
     unit: Label
     measured_at: Date
 

@@ -6,7 +6,7 @@ Whether a plan is valid is not asked here (that is `check_plan`), only whether i
 from __future__ import annotations
 
 import os
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -64,7 +64,13 @@ class CopyStep(Struct, forbid_unknown_fields=True, kw_only=True):
     ]
 
 
-StepEntry = Annotated[object, Meta(extra={"choices": {"copy": CopyStep, "run": RunStep}})]
+StepEntry = Annotated[
+    Any,
+    Meta(
+        extra={"choices": {"copy": CopyStep, "run": RunStep}},
+        extra_json_schema={"oneOf": [{"$ref": "#/$defs/RunStep"}, {"$ref": "#/$defs/CopyStep"}]},
+    ),
+]
 
 
 class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):

@@ -113,7 +113,7 @@ def decode_plain(data: bytes, file: type[S]) -> S | None:
     """
     try:
         found = msgspec.json.decode(data, type=file)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
     return None if _may_repeat_keys(data, found) else found
 

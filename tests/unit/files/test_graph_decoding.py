@@ -17,7 +17,7 @@ from heteroplace.files.graph import (
     save_graph,
 )
 from heteroplace.files.reader import read_json
-from tests.unit.model.test_graph_file import NAMES, TIMES, diamond, graphs
+from tests.unit.files.test_graph_file import NAMES, TIMES, diamond, graphs
 
 
 def plain(text):
