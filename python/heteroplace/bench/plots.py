@@ -26,6 +26,7 @@ _LEAST_ERROR_PERCENT = 20.0
 """The panel of errors reaches at least so far."""
 _STYLE = {
     "svg.hashsalt": "heteroplace",
+    "svg.fonttype": "none",
     "font.size": 10,
     "axes.edgecolor": _INK,
     "axes.spines.top": False,

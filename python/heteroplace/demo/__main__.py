@@ -18,12 +18,12 @@ from heteroplace.bench.peers.stock import silence_tuning_hint
 from heteroplace.bench.run.comparison import (
     CHOSEN,
     CORES,
-    Study,
-    StudyOptions,
+    Comparison,
+    ComparisonOptions,
+    compare_plans,
     place_on,
     plan_names,
     prepare_model,
-    study,
 )
 from heteroplace.demo.report import (
     plan_row,
@@ -104,7 +104,7 @@ def run_demo(
     folder
         Where the files go.
     num_rounds, time_limit_s
-        See `StudyOptions`.
+        See `ComparisonOptions`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     cluster = local_cluster()
@@ -133,18 +133,18 @@ def run_demo(
 
 def measure_model(
     model: Model, cluster: Cluster, num_rounds: int, time_limit_s: float, screen: Screen
-) -> Study:
+) -> Comparison:
     """Place, build and measure one model, with a bar for the rounds of measurement."""
-    options = StudyOptions(
+    options = ComparisonOptions(
         time_limit_s=time_limit_s,
         num_rounds=num_rounds,
         say=screen.step,
         on_round=lambda done: screen.done(done, num_rounds),
     )
-    return study(model, cluster, options)
+    return compare_plans(model, cluster, options)
 
 
-def show(result: Study, folder: Path, screen: Screen) -> None:
+def show(result: Comparison, folder: Path, screen: Screen) -> None:
     """Print the result of one model and write its files."""
     name = result.model.name
     executable = result.executables[CHOSEN]
