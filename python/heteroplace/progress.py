@@ -121,7 +121,7 @@ class ProgressLine:
 
 
 def describe(report: ProgressReport, elapsed_s: float) -> str:
-    """Return a report as text: time, stage, best, bound, gap.
+    """Return a report as text: time, phase, best, bound, gap.
 
     >>> describe(ProgressReport("search", 0.5, 2_000_000, 1_500_000), 1.25)
     '1.2 s  search: best 2.00 ms, bound 1.50 ms, gap 25.0 %'
@@ -131,7 +131,7 @@ def describe(report: ProgressReport, elapsed_s: float) -> str:
         parts.append(f"bound {format_ns(report.bound_ns)}")
         if report.gap is not None:
             parts.append(f"gap {100 * report.gap:.1f} %")
-    return f"{elapsed_s:.1f} s  {report.stage}: {', '.join(parts)}"
+    return f"{elapsed_s:.1f} s  {report.phase}: {', '.join(parts)}"
 
 
 class Screen:

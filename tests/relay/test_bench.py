@@ -15,7 +15,7 @@ from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
 from heteroplace.bench.peers.stock import StockExecutor, build_stock
-from heteroplace.bench.run import command as run_bench
+from heteroplace.bench.run.command import command as run_bench
 from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,
@@ -54,14 +54,14 @@ def test_comparison_has_a_plan_for_every_kind_of_device(tiny_comparison: Compari
     expected = set(plan_names(cluster))
     assert set(tiny_comparison.executables) == expected
     for name in tiny_comparison.single_names:
-        assert tiny_comparison.executables[name].placement.devices_used == (name,)
+        assert tiny_comparison.executables[name].solution.devices_used == (name,)
     assert set(tiny_comparison.measured_single_ns()) == set(tiny_comparison.single_names)
 
 
 def test_plans_share_one_cost_table(tiny_comparison: Comparison) -> None:
     prepared = tiny_comparison.prepared
     for executable in tiny_comparison.executables.values():
-        placement = executable.placement
+        placement = executable.solution
         for column, device in enumerate(placement.cluster.devices):
             whole = prepared.cluster.device_id(device.name)
             assert [row[column] for row in placement.costs.rows] == [
@@ -72,7 +72,7 @@ def test_plans_share_one_cost_table(tiny_comparison: Comparison) -> None:
 def test_plan_without_the_device_of_all_cores_uses_only_parts(tiny_comparison: Comparison) -> None:
     if CORES not in tiny_comparison.executables:
         pytest.skip("this process may run on one core only")
-    cluster = tiny_comparison.executables[CORES].placement.cluster
+    cluster = tiny_comparison.executables[CORES].solution.cluster
     assert "cpu.all" not in [device.name for device in cluster.devices]
 
 

@@ -13,9 +13,9 @@ import pytest
 from heteroplace.bench.__main__ import main
 from heteroplace.bench.models.catalogue import Model
 from heteroplace.bench.models.networks import small_cnn
-from heteroplace.bench.prediction import command as prediction
-from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.bench.prediction.command import Row, predict_model, prediction_cluster
+from heteroplace.bench.prediction.command import command as prediction
+from heteroplace.bench.prediction.command import options as prediction_options
 from heteroplace.bench.prediction.options import PredictionOptions
 from heteroplace.bench.prediction.table import prediction_table, scatter_groups
 from heteroplace.errors import HeteroPlaceError, SolverError
@@ -67,7 +67,9 @@ def test_every_plan_has_a_row_with_what_readers_rely_on(rows: list[Row]) -> None
     assert len({row["plan"] for row in rows}) == len(rows)
 
 
-def test_random_and_single_plans_are_there_and_solvers_where_they_differ(rows: list[Row]) -> None:
+def test_random_and_single_plans_are_there_and_solvers_where_they_differ(
+    rows: list[Row],
+) -> None:
     kinds = [row["kind"] for row in rows]
     assert kinds.count("random") == 3
     assert kinds.count("single") == len(prediction_cluster(local_cluster(), False).devices)

@@ -123,8 +123,8 @@ def run_demo(
         screen.step("importing")
         prepared = prepare_model(make(), cluster, screen.step)
         names_allowed = plan_names(cluster)[CHOSEN]
-        screen.step(f"placing {len(prepared.extraction.graph.tasks)} tasks")
-        placement = place_on(prepared, names_allowed, time_limit_s).placement
+        screen.step(f"placing {len(prepared.graph.tasks)} tasks")
+        placement = place_on(prepared, names_allowed, time_limit_s).solution
         screen.print(f"\n{placement_headline(placement)}")
         placed_rows.append(plan_row(prepared.model.name, placement))
     write_summary(rows, placed_rows, folder / "summary.json")
@@ -148,7 +148,7 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     """Print the result of one model and write its files."""
     name = result.model.name
     executable = result.executables[CHOSEN]
-    placement = executable.placement
+    placement = executable.solution
     library, trace = folder / f"{name}.so", folder / f"{name}.trace.json"
     full = folder / f"{name}.placement.txt"
     screen.step(f"writing {library}")
@@ -161,7 +161,7 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     write_placement(placement, full)
     screen.print(f"\n{placement_headline(placement)}")
     if CORES in result.executables:
-        cores = result.executables[CORES].placement
+        cores = result.executables[CORES].solution
         screen.print(f"without the device of all cores: {placement_headline(cores)}")
     screen.print(f"\n{plan_text(placement, full)}")
     screen.print(f"\n{times_text(result)}")

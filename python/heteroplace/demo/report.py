@@ -87,7 +87,7 @@ def times_text(result: Comparison) -> str:
     for name in sorted(timed.turns, key=timed.median_ns):
         predicted, devices = "", ""
         if name in result.executables:
-            placement = result.executables[name].placement
+            placement = result.executables[name].solution
             predicted = format_ns(placement.expected_ns)
             devices = "+".join(placement.devices_used)
         rounds = timed.rounds_ns(name)
@@ -112,9 +112,9 @@ def _label(name: str) -> str:
 
 
 def verdict_text(result: Comparison, predicted_of: Timeline, measured: Timeline) -> str:
-    """Return what the figures amount to: speed, prediction, bound, equality, memory."""
+    """Return what the figures amount to: speed, prediction, bound, equality, memory, core-to-core latency."""
     timed = result.timed
-    placement = result.executables[CHOSEN].placement
+    placement = result.executables[CHOSEN].solution
     chosen_ns = timed.median_ns(CHOSEN)
     single, single_ns = min(result.measured_single_ns().items(), key=lambda item: item[1])
     matched = compare(placement.graph, placement.cluster, placement.plan, predicted_of, measured)
@@ -134,7 +134,7 @@ def verdict_text(result: Comparison, predicted_of: Timeline, measured: Timeline)
     lines.append(memory_text(placement.cluster, executor.predicted_memory, executor.memory()))
     if CORES in result.executables:
         first = result.single_names[0]
-        used = "+".join(result.executables[CORES].placement.devices_used)
+        used = "+".join(result.executables[CORES].solution.devices_used)
         times = timed.ratio(first, CORES)
         lines.append(
             f"{used} without the device of all cores: {times:.2f} times as fast as {first}"
@@ -183,7 +183,7 @@ def summary_row(result: Comparison) -> dict[str, object]:
     """Return the figures of one model for `summary.json`; all times in ms."""
     timed = result.timed
     chosen = result.executables[CHOSEN]
-    placement = chosen.placement
+    placement = chosen.solution
     singles = result.measured_single_ns()
     most = max(placement.cluster.devices, key=lambda device: len(device.cores)).name
     row: dict[str, object] = {
@@ -209,7 +209,7 @@ def summary_row(result: Comparison) -> dict[str, object]:
         "simulated_single_device_ms": {name: _ms(ns) for name, ns in placement.singles},
         "cores_measured_ms": _median_ms(result, CORES),
         "cores_predicted_ms": (
-            _ms(result.executables[CORES].placement.expected_ns)
+            _ms(result.executables[CORES].solution.expected_ns)
             if CORES in result.executables
             else None
         ),

@@ -7,7 +7,7 @@ directions at once, and which links get in each other's way (channels).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -140,7 +140,7 @@ def core_hops(cores: Sequence[int]) -> list[tuple[int, int, int]]:
     """
     hops = []
     for other in cores[1:]:
-        hop_ns = load_program(two_cores((cores[0], other))).hop_ns()
+        hop_ns = load_program(two_cores((cores[0], other))).core_to_core_ns()
         assert hop_ns is not None  # the program has two workers
         hops.append((cores[0], other, hop_ns))
     return hops
@@ -173,7 +173,11 @@ def ordinary_copies(
     return _fit(into), _fit(out)
 
 
-def trip_times(trip: Trip, starts: Sequence[int], finishes: Sequence[int]) -> tuple[int, int, int]:
+StepTimes = Sequence[int] | Mapping[int, int]
+"""By step, in ns of the clock of the step's own device."""
+
+
+def trip_times(trip: Trip, starts: StepTimes, finishes: StepTimes) -> tuple[int, int, int]:
     """Return the ns of the copy there, of the copy back, and of the waiting on either way.
 
     Parameters
@@ -269,7 +273,7 @@ def _balanced(times_ns: Sequence[int]) -> list[int]:
     return [min(_MAX_COPIES, max(1, round(whole_ns / each))) for each in times_ns]
 
 
-def _phase_ns(phase: Phase, starts: Sequence[int], finishes: Sequence[int]) -> list[int]:
+def _phase_ns(phase: Phase, starts: StepTimes, finishes: StepTimes) -> list[int]:
     return [
         max(1, finishes[last] - starts[first])
         for first, last in zip(phase.first, phase.last, strict=True)

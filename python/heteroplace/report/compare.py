@@ -8,8 +8,9 @@ from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
+from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.steps import step_name, step_times
+from heteroplace.report.steps import step_times
 from heteroplace.stats import spearman
 
 

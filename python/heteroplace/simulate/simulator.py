@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from heteroplace.errors import PlanError
+from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.timeline import Peak, Span, Timeline
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
+from heteroplace.native.simulate import simulate_steps
 
 
 def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> Timeline:
@@ -21,9 +24,14 @@ def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -
     ------
     PlanError
         A step reads a tensor that no earlier step put there, or a device cannot run a task or a
-        batch; `check_plan` lists all faults.
+        batch; the message is that of `check_plan`, with all faults of the plan.
     """
-    times = NativeProblem(graph, cluster, costs).simulate(plan.steps, plan.items)
+    try:
+        times = simulate_steps(NativeProblem(graph, cluster, costs), plan.steps, plan.items)
+    except PlanError:
+        # The core knows ids only; the check lists all faults and quotes their steps.
+        check_plan(graph, cluster, costs, plan)
+        raise
     spans = []
     starts, finishes = times.start_ns.tolist(), times.finish_ns.tolist()
     for index, step in enumerate(plan.steps):

@@ -1,22 +1,35 @@
-"""The default solver: many cheap candidates, a search from them, and a proof if the graph is small.
+"""The default solver `auto`, and Problem -> Solution by any solver: what the pipeline calls.
 
-Candidates: those of `starts`; the search from all of them; CP-SAT up to its limit, and before it,
-where a graph of that size is a chain of modules, a bound over the chain. Every candidate is
-measured by the same simulator, and the best single device is always among them, so the result is
-never longer than it. For throughput it is the solver `throughput`.
+Candidates of `auto`: the initial solutions; the search from all of them; then, by the size and the
+structure of the graph, a refinement solver, which has the rest of the time and may prove its plan.
+Every candidate is measured by the same simulator, and the best single device is always among them,
+so the result is never longer than it. For throughput `auto` is the solver `throughput`.
+
+Several devices are used only if they gain enough (`gains_enough`, applied once for each solve): by
+simulated times; or, where it is known how tasks slow each other, by expected ones, since a plan on
+several devices then gains less than the simulated makespan says, which is what bounds hold for.
 """
 
 from __future__ import annotations
 
 import importlib
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Plan
+from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.arrays import RUN
-from heteroplace.native.schedule import Draft
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import native_plan_of, simulate_plan
+from heteroplace.simulate.expect import Expectation, expect
+from heteroplace.simulate.interference import Interference
+from heteroplace.solve.explain import explain
 from heteroplace.solve.feasibility import no_placement_error
-from heteroplace.solve.list.single import single_plan
+from heteroplace.solve.list.single import single_makespans, single_plan
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
@@ -25,9 +38,8 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.registry import SOLVERS
-from heteroplace.solve.route import choose_route
-from heteroplace.solve.search.initial_solutions import START_SHARE
+from heteroplace.solve.registry import SOLVERS, get_solver
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import (
     MAX_TASKS_TO_BOUND,
     PLAN_S_PER_TASK,
@@ -40,24 +52,159 @@ _SPLIT = "heteroplace.solve.split.solver"
 _LNS = "heteroplace.solve.lns.engine"
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
+_MAX_SPLIT_TASKS = 2_000
+"""Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are
+solved once by the search as well."""
+
+
+def solve_network(
+    problem: Problem,
+    options: SolveOptions,
+    interference: Interference | Callable[[], Interference] | None = None,
+    *,
+    solver: str = "auto",
+) -> Solution:
+    """Place a network by a solver; check and explain the plan.
+
+    Parameters
+    ----------
+    interference
+        How tasks slow each other: a plan on several devices is kept only if it is expected to be
+        quicker than the best single device by more than `options.min_gain_ratio`. Or a function
+        that measures it, called only for such a plan. None: the solver's plan is kept.
+    solver
+        Its name in `SOLVERS`.
+
+    Raises
+    ------
+    SolverError
+        There is no such solver, or it cannot handle this problem.
+    InfeasibleError, SolverLimitError
+        See `Solver.solve`.
+    PlanError
+        The plan breaks a rule: a bug of the solver.
+    """
+    solve, expected = get_solver(solver).solve, None
+    if interference is None:
+        result = solve(problem, options)
+    else:
+        result = solve(problem, replace(options, min_gain_ratio=0.0))
+        if callable(interference):
+            interference = interference() if _num_devices(problem, result.plan) > 1 else None
+    if interference is not None:
+        result, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
+    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
+    check_plan(graph, cluster, costs, result.plan)
+    return Solution(
+        graph,
+        cluster,
+        costs,
+        explain(problem, result.plan),
+        result.objective_ns,
+        result.bound_ns,
+        tuple((name, objective) for name, objective, _ in result.candidates),
+        tuple(single_makespans(problem).items()),
+        None
+        if expected is None
+        else RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns),
+    )
+
+
+def choose_expected(
+    problem: Problem, result: SolveResult, interference: Interference, min_gain_ratio: float
+) -> tuple[SolveResult, Expectation]:
+    """Return the solver's result or the best single device's, and how long it will run.
+
+    Parameters
+    ----------
+    result
+        A plan for one item.
+    min_gain_ratio
+        See `SolveOptions`.
+    """
+
+    def run_time(plan: Plan) -> Expectation:
+        return expect(problem.graph, problem.cluster, problem.costs, plan, interference)
+
+    expected, singles = run_time(result.plan), single_makespans(problem)
+    if not singles or _num_devices(problem, result.plan) == 1:
+        return result, expected
+    name = min(singles, key=lambda device: singles[device])
+    plan = single_plan(problem, problem.cluster.device_id(name))
+    assert isinstance(plan, Plan)  # it has a makespan
+    alone = run_time(plan)
+    if gains_enough(expected.makespan_ns, alone.makespan_ns, min_gain_ratio):
+        return result, expected
+    note = f"expected {alone.makespan_ns} ns, the plan above {expected.makespan_ns} ns"
+    chosen = make_result(
+        problem,
+        plan,
+        result.bound_ns,
+        result.solver,
+        result.wall_s,
+        candidates=(*result.candidates, (f"single {name}, as expected", singles[name], note)),
+    )
+    return chosen, alone
+
+
+def _num_devices(problem: Problem, plan: Plan) -> int:
+    """How many devices run a task."""
+    return len(set(problem.native.placement(plan.steps)))
+
+
+def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool:
+    """Tell whether several devices are quicker than one by more than this part."""
+    return single_ns > 0 and 1 - several_ns / single_ns > min_gain_ratio
+
+
+@dataclass(frozen=True)
+class Route:
+    """How `auto` goes on after the initial solutions."""
+
+    refinement: str
+    """What follows the search: "cpsat", "split" or "lns"."""
+    search_share: float
+    """Part of the time that is left which the search may use."""
+    reason: str
+    """Why, for people."""
+
+
+def choose_route(problem: Problem) -> Route:
+    """Return the route for a problem. O(n log n + m)."""
+    count = len(problem.graph.tasks)
+    if count <= MAX_MODULE_TASKS:
+        return Route("cpsat", 0.3, f"{count} tasks: one exact model")
+    if count <= _MAX_SPLIT_TASKS:
+        chain = problem.modules.chain
+        largest = max(len(module.tasks) for module in chain)
+        if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
+            reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
+            return Route("split", 0.1, reason)
+        path = problem.modules.path
+        if path is not None and len(path.modules) > 1:
+            reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
+            return Route("split", 0.4, reason)
+    if count <= MAX_CPSAT_TASKS:
+        return Route("cpsat", 0.6, f"{count} tasks without narrow cuts: one exact model")
+    return Route("lns", 0.8, f"{count} tasks: search, then neighbourhoods of its plan exactly")
 
 
 @dataclass(frozen=True)
 class _Candidate:
     name: str
-    draft: Draft
+    native_plan: NativePlan
     makespan_ns: int
 
     @cached_property
     def num_devices(self) -> int:
         """How many devices run a task."""
-        runs = self.draft.rows[self.draft.rows[:, 0] == RUN]
+        runs = self.native_plan.rows[self.native_plan.rows[:, 0] == RUN]
         return len(set(runs[:, 2].tolist()))
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """Shorter first; ties: fewer devices, then fewer steps."""
-        return (self.makespan_ns, self.num_devices, len(self.draft.rows))
+        return (self.makespan_ns, self.num_devices, len(self.native_plan.rows))
 
 
 class AutoSolver:
@@ -88,24 +235,26 @@ class _Auto:
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
-        starts, self._bound_ns = begin_solve(problem, options, self._begin)
-        drafts = starts.drafts(START_SHARE * options.time_limit_s)
-        self._note_singles({name for name, _ in drafts})
-        for name, draft in drafts:
-            self._add(name, draft)
+        initial, self._bound_ns = begin_solve(problem, options, self._begin)
+        native_plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
+        self._note_singles({name for name, _ in native_plans})
+        for name, native_plan in native_plans:
+            self._add(name, native_plan)
         if not self._is_proven():
             route = choose_route(problem)
-            self._tried.append((f"route: {route.finisher}", None, route.reason))
-            self._search([draft for _, draft in drafts], route.search_share)
+            self._tried.append((f"route: {route.refinement}", None, route.reason))
+            self._search([native_plan for _, native_plan in native_plans], route.search_share)
             if not self._is_proven() and not self._was_interrupted:
-                self._finish(route.finisher)
+                self._refine(route.refinement)
         if not self._candidates:
             raise no_placement_error(problem)
         chosen, note = self._choose()
         self._tried.append((f"chosen: {chosen.name}", chosen.makespan_ns, note))
         return make_result(
             problem,
-            problem.native.plan(chosen.draft.steps, f"auto ({chosen.name} seed {options.seed})"),
+            problem.native.plan(
+                chosen.native_plan.steps, f"auto ({chosen.name} seed {options.seed})"
+            ),
             self._bound_ns,
             AutoSolver.name,
             time.perf_counter() - self._begin,
@@ -124,12 +273,12 @@ class _Auto:
                 note = str(single_plan(self._problem, device_id))
             self._tried.append((name, None, note))
 
-    def _add(self, name: str, draft: Draft, note: str = "") -> None:
-        if draft.violation:
+    def _add(self, name: str, native_plan: NativePlan, note: str = "") -> None:
+        if native_plan.violation:
             self._tried.append((name, None, "does not fit"))
             return
-        makespan = self._problem.native.makespan_ns(draft)
-        self._candidates.append(_Candidate(name, draft, makespan))
+        makespan = simulate_plan(self._problem.native, native_plan).makespan_ns
+        self._candidates.append(_Candidate(name, native_plan, makespan))
         self._tried.append((name, makespan, note))
         best = min(self._candidates, key=lambda candidate: candidate.rank)
         report(
@@ -138,7 +287,7 @@ class _Auto:
             self._begin,
             best.makespan_ns,
             self._bound_ns,
-            lambda: self._problem.native.plan(best.draft.steps, best.name),
+            lambda: self._problem.native.plan(best.native_plan.steps, best.name),
         )
 
     def _left_s(self) -> float:
@@ -149,31 +298,31 @@ class _Auto:
         best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
         return best is not None and best <= self._bound_ns
 
-    def _search(self, starts: list[Draft], share: float) -> None:
+    def _search(self, initial: list[NativePlan], share: float) -> None:
         problem, options = self._problem, self._options
-        if not starts:
+        if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
             return
         limit = max(0.01, self._left_s() * share)
-        end = run_search(problem, starts, options, limit, self._bound_ns)
+        end = run_search(problem, initial, options, limit, self._bound_ns)
         self._was_interrupted = end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices
-        self._add("search", end.draft, f"{end.num_evaluations} schedules tried")
+        self._add("search", end.native_plan, f"{end.num_evaluations} schedules tried")
 
-    def _finish(self, finisher: str) -> None:
-        """Let the exact solvers have the rest of the time."""
+    def _refine(self, refinement: str) -> None:
+        """Let the refinement solver have the rest of the time."""
         left = self._left_s()
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
         if left < _LEAST_S and best is not None:
-            self._tried.append((finisher, None, "left out: the time is up"))
+            self._tried.append((refinement, None, "left out: the time is up"))
             return
-        if best is None or finisher == "cpsat":
+        if best is None or refinement == "cpsat":
             self._prove_whole(best, max(left, _LEAST_S))
-        elif finisher == "split":
+        elif refinement == "split":
             self._split(best, left)
         else:
-            self._improve_stretches(best, left)
+            self._improve_segments(best, left)
 
     # OR-Tools takes 0.2 s to load, and what is proven by bounds never needs it.
 
@@ -185,7 +334,7 @@ class _Auto:
             return
         end = importlib.import_module(_CPSAT).run_cpsat(
             problem,
-            None if best is None else best.draft.steps,
+            None if best is None else best.native_plan.steps,
             self._options,
             limit,
             self._bound_ns,
@@ -193,25 +342,27 @@ class _Auto:
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)
-        self._add("cpsat", problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
+        self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
     def _split(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_SPLIT).run_split(
-            self._problem, best.draft.steps, self._options, limit, self._bound_ns
+            self._problem, best.native_plan.steps, self._options, limit, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._tried += [(f"split: {name}", makespan, note) for name, makespan, note in end.notes]
-        self._add("split", self._problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
+        self._add(
+            "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
+        )
 
-    def _improve_stretches(self, best: _Candidate, limit: float) -> None:
+    def _improve_segments(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_LNS).run_lns(
-            self._problem, best.draft, self._options, limit, self._bound_ns, self._prices
+            self._problem, best.native_plan, self._options, limit, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:
             self._bound_ns = max(self._bound_ns, end.makespan_ns)
-        self._add("lns", end.draft, end.note)
+        self._add("lns", end.native_plan, end.note)
 
     def _choose(self) -> tuple[_Candidate, str]:
         """The best candidate, unless the best single device is almost as short."""
@@ -220,10 +371,8 @@ class _Auto:
         singles = [one for one in ranked if one.num_devices <= 1]
         if not singles or singles[0] is best:
             return best, ""
-        least = self._options.min_gain_ratio
-        single = singles[0]
+        least, single = self._options.min_gain_ratio, singles[0]
         gain = 1 - best.makespan_ns / single.makespan_ns if single.makespan_ns else 0.0
-        if gain <= least:
-            note = f"{best.name} is only {gain:.2%} shorter; min_gain_ratio is {least:.2%}"
-            return single, note
-        return best, f"{gain:.2%} shorter than {single.name}"
+        if gains_enough(best.makespan_ns, single.makespan_ns, least):
+            return best, f"{gain:.2%} shorter than {single.name}"
+        return single, f"{best.name} is only {gain:.2%} shorter; min_gain_ratio is {least:.2%}"

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from heteroplace.decompose.decomposition import Decomposition
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.native.schedule import Draft, NativeProblem
+from heteroplace.native.problem import NativePlan, NativeProblem
+from heteroplace.native.simulate import simulate_plan, simulate_steps
+from heteroplace.options import option, seconds
 
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
@@ -33,10 +36,10 @@ STATUSES = ("optimal", "feasible", "interrupted")
 class ProgressReport:
     """How far a solver is."""
 
-    stage: str
+    phase: str
     """What it does, e.g. "heft" or "search"."""
     elapsed_s: float
-    """Seconds since the stage began."""
+    """Seconds since the phase began."""
     best_ns: int | None
     """Objective of the best valid plan so far; None: there is none yet."""
     bound_ns: int
@@ -69,30 +72,54 @@ class Problem:
         """The same as flat arrays, made on first use."""
         return NativeProblem(self.graph, self.cluster, self.costs)
 
+    @cached_property
+    def modules(self) -> Decomposition:
+        """The modules of the graph at narrow cuts, found once for all that asks."""
+        return Decomposition(self.graph, has_host=self.cluster.host is not None)
+
 
 @dataclass(frozen=True)
 class SolveOptions:
     """How long to try and what for. Checked on construction: SolverError names the field."""
 
-    objective: str = "latency"
-    """What is minimised: "latency", the makespan of one run; or "throughput", the time from one
-    item to the next when items follow each other without a pause."""
-    time_limit_s: float = 10.0
-    """Wall time for the whole solve, in seconds. A run that ends by it is not reproducible."""
-    iterations: int | None = None
-    """Deterministic budget: schedules that a search tries; CP-SAT gets
-    iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds. With it, equal
-    seeds and thread counts give equal results. None: only the time limits."""
-    items: int = 1
-    """Model inputs that the plan serves together; the makespan is that of all of them, the
-    throughput items / makespan. Only the batched solvers make plans for more than one."""
-    seed: int = 0
-    """Seed of every random choice; >= 0."""
-    threads: int = 2
-    """Threads of `search`, `lns`, `throughput`, `auto` and CP-SAT; the other solvers use one."""
-    min_gain_ratio: float = 0.02
-    """`auto` uses several devices only if that is shorter than the best single device by more than
-    this part; a smaller predicted gain is within what measured costs can be wrong by."""
+    objective: str = option(
+        "latency",
+        "latency: a short run of one item; throughput: little time from one item to the next when "
+        "they follow each other without a pause",
+        choices=lambda: OBJECTIVES,
+    )
+    time_limit_s: float = option(
+        10.0,
+        "wall time for the whole solve; a run that ends by it is not reproducible",
+        name="time_limit",
+        metavar="SECONDS",
+        parse=seconds,
+    )
+    iterations: int | None = option(
+        None,
+        "schedules that a search tries, and in proportion the work of exact solvers: with it, "
+        "equal seeds and threads give equal plans, unlike with a time limit",
+        metavar="N",
+        parse=int,
+    )
+    """CP-SAT gets iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds."""
+    items: int = option(
+        1,
+        "model inputs that the plan serves together; only batched solvers take more than one",
+        metavar="N",
+        parse=int,
+    )
+    seed: int = option(0, "seed of every random choice, >= 0", metavar="N", parse=int)
+    threads: int = option(
+        2, "threads of a solver that uses several; the others use one", metavar="N", parse=int
+    )
+    min_gain_ratio: float = option(
+        0.02,
+        "several devices are used only if that is shorter than the best single device by more than "
+        "this part; a smaller gain is within what costs can be wrong by",
+        metavar="RATIO",
+        parse=float,
+    )
     progress: Progress | None = None
     """Called now and then while a solver works; None: silence."""
 
@@ -140,16 +167,16 @@ class SolveResult:
 
 def report(
     options: SolveOptions,
-    stage: str,
+    phase: str,
     begin: float,
     best_ns: int | None,
     bound_ns: int = 0,
     plan: Callable[[], Plan] | None = None,
 ) -> None:
-    """Call `options.progress`, if there is one; `begin` is when the stage began."""
+    """Call `options.progress`, if there is one; `begin` is when the phase began."""
     if options.progress is not None:
         elapsed = time.perf_counter() - begin
-        options.progress(ProgressReport(stage, elapsed, best_ns, bound_ns, plan))
+        options.progress(ProgressReport(phase, elapsed, best_ns, bound_ns, plan))
 
 
 def make_result(
@@ -161,18 +188,18 @@ def make_result(
     *,
     was_interrupted: bool = False,
     candidates: tuple[tuple[str, int | None, str], ...] = (),
-    draft: Draft | None = None,
+    native_plan: NativePlan | None = None,
 ) -> SolveResult:
     """Simulate `plan` and wrap it; the status follows from objective and bound.
 
-    `draft` is what the plan's steps are made of, if there is one: the simulator then reads its rows
-    and the steps are not turned back into numbers.
+    `native_plan` is what the plan's steps are made of, if there is one: the simulator then reads
+    its rows and the steps are not turned back into numbers.
     """
     native = problem.native
-    if draft is None:
-        objective = native.simulate(plan.steps, plan.items).makespan_ns
+    if native_plan is None:
+        objective = simulate_steps(native, plan.steps, plan.items).makespan_ns
     else:
-        objective = native.makespan_ns(draft)
+        objective = simulate_plan(native, native_plan).makespan_ns
     status = "interrupted" if was_interrupted else "feasible"
     if objective == bound_ns:
         status = "optimal"

@@ -12,7 +12,11 @@ import pytest
 from heteroplace.bench.__main__ import main
 from heteroplace.bench.place import command as place
 from heteroplace.bench.place import worker as place_worker
-from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
+from heteroplace.bench.place.growth import (
+    growth_rows,
+    growth_series,
+    growth_table,
+)
 from heteroplace.bench.place.table import comparison
 from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import QUICK, get_instance, instances, layered, select
@@ -20,6 +24,7 @@ from heteroplace.bench.suites.clusters import LAUNCH_NS
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.plan import Plan, Run
+from heteroplace.native.list import evaluate_order
 from heteroplace.solve import SOLVERS, SolveOptions
 from heteroplace.solve.problem import Problem, SolveResult
 
@@ -83,10 +88,10 @@ def test_the_simulator_decides_the_makespan_and_not_the_solver(
 
 def test_a_plan_over_the_memory_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = layered(Layered(200))
-    draft = problem.native.evaluate([0] * 200, range(200))
-    row = with_plan(monkeypatch, problem, problem.native.plan(draft.steps, "all on one"))
+    native_plan = evaluate_order(problem.native, [0] * 200, range(200))
+    row = with_plan(monkeypatch, problem, problem.native.plan(native_plan.steps, "all on one"))
     assert row["memory_ok"] is False
-    assert row["makespan"] == draft.makespan_ns
+    assert row["makespan"] == native_plan.makespan_ns
     assert row["note"] == ""
 
 

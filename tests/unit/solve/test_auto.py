@@ -5,8 +5,8 @@ import pytest
 from heteroplace.bench.suites.catalogue import get_instance, layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.solve import SolveOptions, get_solver
+from heteroplace.solve.portfolio import choose_route
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.route import choose_route
 
 
 def wide(num_tasks: int) -> Problem:
@@ -15,23 +15,23 @@ def wide(num_tasks: int) -> Problem:
 
 
 @pytest.mark.parametrize(
-    ("name", "finisher", "reason"),
+    ("name", "refinement", "reason"),
     [
         ("rwnn/er10x1", "cpsat", "one exact model"),
         ("rwnn/er10x10", "split", "a chain of"),
         ("rwnn/er10x5-sdep2", "split", "channels between them"),
     ],
 )
-def test_route_follows_the_structure(name: str, finisher: str, reason: str) -> None:
+def test_route_follows_the_structure(name: str, refinement: str, reason: str) -> None:
     route = choose_route(get_instance(name).build())
-    assert route.finisher == finisher
+    assert route.refinement == refinement
     assert reason in route.reason
 
 
-@pytest.mark.parametrize(("num_tasks", "finisher"), [(120, "cpsat"), (300, "lns")])
-def test_route_of_graphs_without_cuts_follows_the_size(num_tasks: int, finisher: str) -> None:
+@pytest.mark.parametrize(("num_tasks", "refinement"), [(120, "cpsat"), (300, "lns")])
+def test_route_of_graphs_without_cuts_follows_the_size(num_tasks: int, refinement: str) -> None:
     route = choose_route(wide(num_tasks))
-    assert route.finisher == finisher
+    assert route.refinement == refinement
     assert str(num_tasks) in route.reason
 
 

@@ -258,8 +258,8 @@ def test_progress_tells_plan_and_bound_of_each_round() -> None:
     options = SolveOptions(threads=1, progress=seen.append)
     result = get_solver("moirai").solve(problem, options)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
-    rounds = [report for report in seen if report.stage != "search"]
-    assert seen[0].stage == "search"
+    rounds = [report for report in seen if report.phase != "search"]
+    assert seen[0].phase == "search"
     assert len(rounds) > 1
     bounds = [report.bound_ns for report in seen]
     assert bounds == sorted(bounds)

@@ -1,4 +1,4 @@
-"""The choice between a solver's plan and one device, by expected run times."""
+"""solve_network: checked, explained, and chosen once: by expected run times where there are any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.simulate.interference import Interference, no_interference
-from heteroplace.solve.expected import choose_expected
+from heteroplace.solve.portfolio import choose_expected, solve_network
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
 from heteroplace.solve.registry import get_solver
 
@@ -75,3 +75,43 @@ def test_a_plan_of_one_device_is_not_compared(problem: Problem) -> None:
     chosen, expected = choose_expected(problem, result, slowed(problem, 5.0), 0.02)
     assert chosen is result
     assert expected.makespan_ns == 2000
+
+
+OPTIONS = SolveOptions(time_limit_s=1.0, iterations=100, threads=1)
+
+
+def test_a_solution_has_reasons_and_the_times_of_single_devices(problem: Problem) -> None:
+    found = solve_network(problem, OPTIONS)
+    assert len(found.plan.reasons) == 2
+    assert found.singles == (("cpu.0", 2000), ("cpu.1", 2000))
+    assert found.predicted_ns == found.bound_ns == 1000
+    assert found.expected is None
+
+
+def test_interference_is_measured_for_plans_on_several_devices_alone(problem: Problem) -> None:
+    measured: list[int] = []
+
+    def measure() -> Interference:
+        measured.append(1)
+        return slowed(problem, 1.2)
+
+    alone = solve_network(problem, OPTIONS, measure, solver="single")
+    assert (measured, alone.expected) == ([], None)
+    several = solve_network(problem, OPTIONS, measure)
+    assert measured == [1]
+    assert several.expected_ns == pytest.approx(1200, rel=0.01)
+    # What is known already is used for any plan.
+    known = solve_network(problem, OPTIONS, slowed(problem, 5.0), solver="single")
+    assert known.expected_ns == 2000
+
+
+@pytest.mark.parametrize(("slowdown", "num_devices"), [(1.9, 2), (2.5, 1)])
+def test_the_least_gain_is_asked_of_expected_times_not_of_simulated_ones(
+    problem: Problem, slowdown: float, num_devices: int
+) -> None:
+    # Simulated the two devices gain 50 %, which a least gain of 60 % alone would refuse.
+    careful = replace(OPTIONS, min_gain_ratio=0.6)
+    assert len(solve_network(problem, careful).devices_used) == 1
+    ratio = replace(OPTIONS, min_gain_ratio=0.04)
+    found = solve_network(problem, ratio, slowed(problem, slowdown))
+    assert len(found.devices_used) == num_devices

@@ -15,15 +15,15 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.mapping_search import (
+from heteroplace.native.list import (
     breadth_first_order,
     depth_first_order,
-    evaluate_mappings,
+    evaluate_order,
     fastest_mapping,
     rank_order,
-    search_mapping,
     upward_ranks,
 )
+from heteroplace.native.search import evaluate_mappings, search_mapping
 from heteroplace.solve import (
     Problem,
     ProgressReport,
@@ -143,9 +143,9 @@ def test_walks_find_the_best_mapping_of_a_few_tasks(case: Instance) -> None:
     native = problem.native
     order = breadth_first_order(native)
     values = [
-        (draft.violation, draft.makespan_ns)
+        (native_plan.violation, native_plan.makespan_ns)
         for mapping in mappings_of(problem)
-        for draft in [native.evaluate(mapping, order)]
+        for native_plan in [evaluate_order(native, mapping, order)]
     ]
     for rule in ("annealing", "evolution"):
         report = search_mapping(
@@ -157,7 +157,7 @@ def test_walks_find_the_best_mapping_of_a_few_tasks(case: Instance) -> None:
             time_limit_s=60,
             seed=1,
         )
-        found = native.evaluate(report.placement, order)
+        found = evaluate_order(native, report.placement, order)
         if rule == "evolution":
             assert (found.violation, found.makespan_ns) == min(values)
         else:
@@ -187,7 +187,7 @@ def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: 
     order = breadth_first_order(native)
     assert sorted(order) == list(range(len(case.graph.tasks)))
     start = fastest_mapping(native, order)
-    before = native.evaluate(start, order)
+    before = evaluate_order(native, start, order)
     report = search_mapping(
         native,
         start,
@@ -197,7 +197,7 @@ def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: 
         time_limit_s=60,
         seed=seed,
     )
-    after = native.evaluate(report.placement, order)
+    after = evaluate_order(native, report.placement, order)
     assert (after.violation, after.makespan_ns) <= (before.violation, before.makespan_ns)
     assert tuple(report.placement) in set(mappings_of(problem))
 
@@ -212,9 +212,9 @@ def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> 
     mappings = list(itertools.islice(mappings_of(problem), 8))
     values = evaluate_mappings(problem.native, np.array(mappings), order)
     for index, mapping in enumerate(mappings):
-        draft = problem.native.evaluate(mapping, order)
-        assert values.makespan_ns[index] == draft.makespan_ns
-        assert values.violation[index] == draft.violation
+        native_plan = evaluate_order(problem.native, mapping, order)
+        assert values.makespan_ns[index] == native_plan.makespan_ns
+        assert values.violation[index] == native_plan.violation
 
 
 @given(instances(max_tasks=8))
@@ -305,7 +305,7 @@ def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
     calls: list[str] = []
 
     def progress(report: ProgressReport) -> None:
-        calls.append(report.stage)
+        calls.append(report.phase)
 
     options = SolveOptions(time_limit_s=60, progress=progress)
     problem = problem_of(case)
@@ -319,7 +319,7 @@ def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
 
 def test_mapping_of_the_wrong_length_is_an_error() -> None:
     native = problem_of(diamond()).native
-    with pytest.raises(GraphError, match="the start has 3 entries, expected 4"):
+    with pytest.raises(GraphError, match="a placement has 3 entries, expected 4"):
         search_mapping(
             native,
             (0, 0, 0),

@@ -13,8 +13,9 @@ from heteroplace.bench.suites import catalogue
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
+from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.search.initial_solutions import Starts
+from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
 from tests.programs import environment
 from tests.strategies import Instance, num_cases
@@ -29,7 +30,7 @@ def solve(problem: Problem, options: SolveOptions = SMALL) -> SolveResult:
     result = get_solver("search").solve(problem, options)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
     assert result.bound_ns <= result.objective_ns
-    assert result.objective_ns == problem.native.simulate(result.plan.steps).makespan_ns
+    assert result.objective_ns == simulate_steps(problem.native, result.plan.steps).makespan_ns
     return result
 
 
@@ -66,9 +67,9 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
             solve(problem)
         return
     starts = [
-        problem.native.makespan_ns(draft)
-        for _, draft in Starts(problem).drafts(9)
-        if draft.violation == 0
+        simulate_plan(problem.native, native_plan).makespan_ns
+        for _, native_plan in InitialSolutions(problem).native_plans(9)
+        if native_plan.violation == 0
     ]
     try:
         result = solve(problem)
@@ -122,9 +123,9 @@ def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -
 def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads() -> None:
     problem = large()
     starts = [
-        problem.native.makespan_ns(draft)
-        for _, draft in Starts(problem).drafts(9)
-        if draft.violation == 0
+        simulate_plan(problem.native, native_plan).makespan_ns
+        for _, native_plan in InitialSolutions(problem).native_plans(9)
+        if native_plan.violation == 0
     ]
     assert starts
     results = [
@@ -155,7 +156,7 @@ def test_interrupt_inside_the_progress_function_ends_the_search_with_its_best_pl
     calls: list[ProgressReport] = []
 
     def progress(report: ProgressReport) -> None:
-        if report.stage == "search":
+        if report.phase == "search":
             calls.append(report)
             if len(calls) == 3:
                 raise KeyboardInterrupt
@@ -169,7 +170,7 @@ def test_interrupt_inside_the_progress_function_ends_the_search_with_its_best_pl
 
 def test_error_in_the_progress_function_is_not_an_interrupt() -> None:
     def progress(report: ProgressReport) -> None:
-        if report.stage == "search":
+        if report.phase == "search":
             raise ValueError("no screen")
 
     with pytest.raises(ValueError, match="no screen"):
@@ -188,7 +189,7 @@ has_begun = False
 
 def progress(report):
     global has_begun
-    if report.stage == "search" and not has_begun:
+    if report.phase == "search" and not has_begun:
         has_begun = True
         print("begun", flush=True)
 

@@ -44,7 +44,7 @@ class PlannedRun:
     @property
     def name(self) -> str:
         """What made the plan."""
-        return self.executable.placement.plan.origin
+        return self.executable.solution.plan.origin
 
 
 def predicted_peak_bytes(executable: Executable) -> int:
@@ -69,7 +69,7 @@ class RowMaker:
 
     def row(self, item: PlannedRun, measured: Timeline, difference: float) -> Row:
         """Return the row of one plan."""
-        placement = item.executable.placement
+        placement = item.executable.solution
         turns = self.timed.counted_turns(item.name)
         times = self.rounds_ns[item.name]
         matched = compare(

@@ -38,7 +38,7 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
 def row_of(result: Comparison) -> dict[str, object]:
     """Return the figures of one network; times in ms."""
     timed = result.timed
-    placement = result.executables[CHOSEN].placement
+    placement = result.executables[CHOSEN].solution
     # The first device has the fewest cores, the last one all of them.
     first, last = result.single_names[0], result.single_names[-1]
     row: dict[str, object] = {

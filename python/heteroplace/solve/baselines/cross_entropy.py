@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.mapping_search import depth_first_order, evaluate_mappings, rank_order
+from heteroplace.native.list import depth_first_order, evaluate_order, rank_order
+from heteroplace.native.search import evaluate_mappings
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
@@ -56,15 +57,15 @@ class CrossEntropySolver:
         search.run()
         if search.best is None:
             raise no_placement_error(problem)
-        draft = problem.native.evaluate(search.best.tolist(), search.order)
+        native_plan = evaluate_order(problem.native, search.best.tolist(), search.order)
         return make_result(
             problem,
-            problem.native.plan(draft.steps, f"{self.name} seed {options.seed}"),
+            problem.native.plan(native_plan.steps, f"{self.name} seed {options.seed}"),
             bound,
             self.name,
             time.perf_counter() - begin,
             was_interrupted=search.was_interrupted,
-            candidates=((self.name, draft.makespan_ns, f"{search.num_samples} samples"),),
+            candidates=((self.name, native_plan.makespan_ns, f"{search.num_samples} samples"),),
         )
 
 

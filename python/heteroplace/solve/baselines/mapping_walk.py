@@ -11,12 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from heteroplace.native.mapping_search import (
-    Rule,
-    breadth_first_order,
-    fastest_mapping,
-    search_mapping,
-)
+from heteroplace.native.list import breadth_first_order, evaluate_order, fastest_mapping
+from heteroplace.native.search import Rule, search_mapping
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.list.order_place import order_place
@@ -51,10 +47,10 @@ def walk_mappings(problem: Problem, options: SolveOptions, name: str, rule: Rule
         bound_ns=bound,
         progress=None if options.progress is None else progress,
     )
-    draft = problem.native.evaluate(found.placement, order)
-    if draft.violation:
+    native_plan = evaluate_order(problem.native, found.placement, order)
+    if native_plan.violation:
         raise no_placement_error(problem)
-    plan = problem.native.plan(draft.steps, f"{name} seed {options.seed}")
+    plan = problem.native.plan(native_plan.steps, f"{name} seed {options.seed}")
     return make_result(
         problem,
         plan,
@@ -62,7 +58,7 @@ def walk_mappings(problem: Problem, options: SolveOptions, name: str, rule: Rule
         name,
         time.perf_counter() - begin,
         was_interrupted=found.was_interrupted,
-        candidates=((name, draft.makespan_ns, f"{found.num_evaluations} mappings tried"),),
+        candidates=((name, native_plan.makespan_ns, f"{found.num_evaluations} mappings tried"),),
     )
 
 
@@ -70,9 +66,9 @@ def start_mapping(problem: Problem, order: Sequence[int]) -> tuple[int, ...]:
     """Return the MET mapping; where that overflows, Order-Place's if it overflows less."""
     native = problem.native
     fastest = fastest_mapping(native, order)
-    lack = native.evaluate(fastest, order).violation
+    lack = evaluate_order(native, fastest, order).violation
     if lack:
         filled = native.placement(order_place(problem).steps)
-        if native.evaluate(filled, order).violation < lack:
+        if evaluate_order(native, filled, order).violation < lack:
             return filled
     return fastest

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.mapping_search import evaluate_mappings, rank_order, upward_ranks
+from heteroplace.native.list import list_schedule, rank_order, upward_ranks
+from heteroplace.native.search import evaluate_mappings
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
@@ -68,10 +69,10 @@ class MetisSolver:
             if best[0] == 0:
                 break
         assert best is not None
-        draft = native.list_schedule(best[2].tolist(), upward_ranks(native).tolist())
-        if draft.violation:
+        native_plan = list_schedule(native, best[2].tolist(), upward_ranks(native).tolist())
+        if native_plan.violation:
             raise no_placement_error(problem)
-        plan = native.plan(draft.steps, f"metis seed {options.seed}")
+        plan = native.plan(native_plan.steps, f"metis seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(problem, plan, lower_bound(problem).ns, self.name, wall)
 

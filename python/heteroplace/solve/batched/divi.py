@@ -16,7 +16,8 @@ from functools import partial
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
-from heteroplace.native.batches import BatchRule, batch_compositions, schedule_batches
+from heteroplace.native.list import BatchRule, batch_compositions, schedule_batches
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.batch_plan import best_steps
 from heteroplace.solve.batched.divi_milp import MilpEnd, solve_batched_milp
 from heteroplace.solve.batched.divi_rules import (
@@ -123,13 +124,13 @@ class _Run:
         if not all(batch_compositions(native, task, items) for task in tasks):
             return
         for name, rule in _HEURISTICS:
-            draft = schedule_batches(native, items, rule)
-            if draft.violation:
+            native_plan = schedule_batches(native, items, rule)
+            if native_plan.violation:
                 self.candidates.append((name, None, "overflows a memory or lacks a link"))
                 continue
-            makespan = native.simulate(draft.steps, items).makespan_ns
+            makespan = simulate_steps(native, native_plan.steps, items).makespan_ns
             self.candidates.append((name, makespan, ""))
-            self._offer(draft.steps, makespan)
+            self._offer(native_plan.steps, makespan)
 
     def _offer(self, steps: tuple[Step, ...], makespan_ns: int) -> None:
         if self.best_ns is None or makespan_ns < self.best_ns:

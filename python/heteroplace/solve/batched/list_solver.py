@@ -13,7 +13,7 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.batches import BatchRule, batch_compositions, schedule_batches
+from heteroplace.native.list import BatchRule, batch_compositions, schedule_batches
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
 
@@ -35,8 +35,8 @@ def solve_batched(
     begin = time.perf_counter()
     native, items = problem.native, options.items
     check_compositions(problem, items)
-    draft = schedule_batches(native, items, rule)
-    if draft.violation:
+    native_plan = schedule_batches(native, items, rule)
+    if native_plan.violation:
         capacities = ", ".join(
             f"{memory.name} has {format_bytes(memory.bytes)}" for memory in problem.cluster.memories
         )
@@ -47,7 +47,12 @@ def solve_batched(
             f"Serve fewer items at once, or give more memory or links."
         )
     plan = Plan(
-        native.graph_digest, native.cluster_digest, draft.steps, f"{name} items {items}", (), items
+        native.graph_digest,
+        native.cluster_digest,
+        native_plan.steps,
+        f"{name} items {items}",
+        (),
+        items,
     )
     bound = batch_bound(problem, items)
     return make_result(problem, plan, bound, name, time.perf_counter() - begin)

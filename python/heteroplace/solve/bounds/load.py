@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 
 _ROUNDS = 300
 """Steps of the search for unit weights, for few tasks."""
@@ -54,11 +54,6 @@ class Loads:
     def bound_ns(self, tasks: IntArray | slice) -> int:
         """Return the bound for running the given tasks."""
         return -(-int(self._least[tasks].sum()) // self._denominator)
-
-
-def load_bound(native: NativeProblem) -> int:
-    """Return the load bound of all tasks, in ns."""
-    return Loads(native).bound_ns(slice(None))
 
 
 def _unit_weights(native: NativeProblem, run_ns: IntArray, scale: int) -> IntArray:

@@ -1,9 +1,9 @@
-"""ETF (Hwang, Chow, Anger, Lee 1989) on unrelated devices. See `src/sched/etf.h`."""
+"""ETF (Hwang, Chow, Anger, Lee 1989) on unrelated devices. See `src/list/etf.h`."""
 
 from __future__ import annotations
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import etf
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -13,6 +13,6 @@ class EtfSolver(ListSolver):
 
     name = "etf"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.etf(problem.native)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return etf(problem.native)

@@ -1,9 +1,9 @@
-"""Greedy, a baseline of DiviML (section V). See `src/sched/greedy.h`."""
+"""Greedy, a baseline of DiviML (section V). See `src/list/greedy.h`."""
 
 from __future__ import annotations
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import plan_by
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -13,6 +13,6 @@ class GreedySolver(ListSolver):
 
     name = "greedy"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.greedy(problem.native)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return plan_by(problem.native, "greedy")

@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterable, Sequence
 
 from heteroplace.model.plan import Plan
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import critical_path_order, heft, order_place
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.search import search_plans
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
@@ -31,39 +32,44 @@ class HeftSolver:
         """See `Solver.solve`."""
         start = time.perf_counter()
         check_possible(problem)
-        draft = heft_draft(problem, range(len(problem.cluster.devices)), options.time_limit_s)
-        if draft is None:
+        native_plan = heft_native_plan(
+            problem, range(len(problem.cluster.devices)), options.time_limit_s
+        )
+        if native_plan is None:
             raise no_placement_error(problem)
-        found = draft
+        found = native_plan
 
         def plan() -> Plan:
             return problem.native.plan(found.steps, "heft")
 
-        report(options, self.name, start, draft.makespan_ns, plan=plan)
+        report(options, self.name, start, native_plan.makespan_ns, plan=plan)
         bound = lower_bound(problem).ns
         return make_result(problem, plan(), bound, self.name, time.perf_counter() - start)
 
 
-def heft_draft(problem: Problem, devices: Iterable[int], time_limit_s: float) -> Draft | None:
+def heft_native_plan(
+    problem: Problem, devices: Iterable[int], time_limit_s: float
+) -> NativePlan | None:
     """Return HEFT's plan with the given devices preferred; None if none was found that fits."""
-    draft = problem.native.heft(devices)
-    if draft.violation:
-        draft = repair(problem, draft, time_limit_s)
-    return None if draft.violation else draft
+    native_plan = heft(problem.native, devices)
+    if native_plan.violation:
+        native_plan = repair(problem, native_plan, time_limit_s)
+    return None if native_plan.violation else native_plan
 
 
-def repair(problem: Problem, draft: Draft, time_limit_s: float) -> Draft:
+def repair(problem: Problem, native_plan: NativePlan, time_limit_s: float) -> NativePlan:
     """Return a plan that overflows less, by a short search from it and from Order-Place."""
     native = problem.native
-    order_place = baselines.order_place(native, baselines.critical_path_order(native))
-    return native.search(
-        [draft, order_place],
+    filled = order_place(native, critical_path_order(native))
+    return search_plans(
+        native,
+        [native_plan, filled],
         max_evaluations=_REPAIR_EVALUATIONS,
         time_limit_s=time_limit_s,
         seed=0,
         patience=_REPAIR_EVALUATIONS // 2,
         finds_bound=False,
-    ).draft
+    ).native_plan
 
 
 def device_sets(problem: Problem) -> list[tuple[int, ...]]:

@@ -1,9 +1,9 @@
-"""m-ETF (Jeon et al., "Baechi", SoCC 2020, section 3). See `src/sched/m_etf.h`."""
+"""m-ETF (Jeon et al., "Baechi", SoCC 2020, section 3). See `src/list/m_etf.h`."""
 
 from __future__ import annotations
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import plan_by
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -13,6 +13,6 @@ class MEtfSolver(ListSolver):
 
     name = "m-etf"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.m_etf(problem.native)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return plan_by(problem.native, "m_etf")

@@ -1,4 +1,4 @@
-"""m-TOPO (Jeon et al., "Baechi", SoCC 2020, section 3), with both caps. See `src/sched/m_topo.h`.
+"""m-TOPO (Jeon et al., "Baechi", SoCC 2020, section 3), with both caps. See `src/list/m_topo.h`.
 
 Baechi caps each device at the mean load plus the largest task; the comparison of Celeritas fills
 devices to their limit.
@@ -6,8 +6,8 @@ devices to their limit.
 
 from __future__ import annotations
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import m_topo
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -17,9 +17,9 @@ class MTopoSolver(ListSolver):
 
     name = "m-topo"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.m_topo(problem.native, is_uniform=False)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return m_topo(problem.native, is_uniform=False)
 
 
 class UniformMTopoSolver(ListSolver):
@@ -27,6 +27,6 @@ class UniformMTopoSolver(ListSolver):
 
     name = "m-topo-uniform"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.m_topo(problem.native, is_uniform=True)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return m_topo(problem.native, is_uniform=True)

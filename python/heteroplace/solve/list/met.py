@@ -1,9 +1,9 @@
-"""MET (minimum execution time, Braun et al. 2001), a baseline of DiviML. See `src/sched/met.h`."""
+"""MET (minimum execution time, Braun et al. 2001), a baseline of DiviML. See `src/list/met.h`."""
 
 from __future__ import annotations
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import plan_by
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -13,6 +13,6 @@ class MetSolver(ListSolver):
 
     name = "met"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.met(problem.native)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return plan_by(problem.native, "met")

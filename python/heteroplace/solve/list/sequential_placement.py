@@ -84,8 +84,10 @@ def _by_pipeline(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> Sequen
     fused = coarsen(graph, fuse_stretches(graph, cluster, costs).groups)
     problem = Problem(fused.graph, cluster, fused.project_costs(costs, cluster))
     found = adjusting_placement(problem)
-    groups = found.draft.devices(len(fused.graph.tasks)).tolist()
-    order = tuple(task for group in found.draft.order.tolist() for task in fused.members[group])
+    groups = found.native_plan.devices(len(fused.graph.tasks)).tolist()
+    order = tuple(
+        task for group in found.native_plan.order.tolist() for task in fused.members[group]
+    )
     return SequentialPlacement(fused.expand_placement(groups), order, found.excess_bytes)
 
 

@@ -1,6 +1,6 @@
 """The search of the core over placement and order, with the bounds it finds on the way.
 
-Column generation over the pieces of the graph, with annealing as pricing; see
+Column generation over the modules of the graph, with annealing as pricing; see
 `src/search/search.h`. The annealing is that of DiviML (section V) with moves of the order, chains
 and branches, which their random walk on the mapping lacks.
 """
@@ -11,11 +11,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heteroplace.native.schedule import Draft
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.search import search_plans
+from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
-from heteroplace.solve.search.initial_solutions import START_SHARE, Starts
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE, InitialSolutions
 
 PATIENCE_PER_TASK = 20_000
 """`auto` ends the search after so many evaluations per task without a gain of 0.05 %; it has better
@@ -30,9 +32,9 @@ PLAN_S_PER_TASK = 4e-6
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """What a search from given starts returned."""
+    """What a search from given plans returned."""
 
-    draft: Draft
+    native_plan: NativePlan
     """It may overflow memories: `violation`."""
     makespan_ns: int
     """Simulated."""
@@ -52,22 +54,29 @@ class SearchSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
         begin = time.perf_counter()
-        starts, bound = begin_solve(problem, options, begin)
-        drafts = [draft for _, draft in starts.drafts(START_SHARE * options.time_limit_s)]
+        initial, bound = begin_solve(problem, options, begin)
+        native_plans = [
+            native_plan
+            for _, native_plan in initial.native_plans(INITIAL_SHARE * options.time_limit_s)
+        ]
         spare = PLAN_S_PER_TASK * len(problem.graph.tasks)
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         patience = _LONG_PATIENCE * PATIENCE_PER_TASK
-        end = run_search(problem, drafts or [starts.first()[1]], options, left, bound, patience)
-        if end.draft.violation:
+        end = run_search(
+            problem, native_plans or [initial.first()[1]], options, left, bound, patience
+        )
+        if end.native_plan.violation:
             raise no_placement_error(problem)
-        plan = problem.native.plan(end.draft.steps, f"search seed {options.seed}")
+        plan = problem.native.plan(end.native_plan.steps, f"search seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(
             problem, plan, end.bound_ns, self.name, wall, was_interrupted=end.was_interrupted
         )
 
 
-def begin_solve(problem: Problem, options: SolveOptions, begin: float) -> tuple[Starts, int]:
+def begin_solve(
+    problem: Problem, options: SolveOptions, begin: float
+) -> tuple[InitialSolutions, int]:
     """Report a plan at once, since all else takes longer on a large graph, then find a bound.
 
     Parameters
@@ -77,7 +86,7 @@ def begin_solve(problem: Problem, options: SolveOptions, begin: float) -> tuple[
 
     Returns
     -------
-    starts, bound_ns
+    initial, bound_ns
         Plans to go on from, and a proven bound; 0 above MAX_TASKS_TO_BOUND.
 
     Raises
@@ -86,37 +95,38 @@ def begin_solve(problem: Problem, options: SolveOptions, begin: float) -> tuple[
         Some task may run nowhere.
     """
     check_possible(problem)
-    starts = Starts(problem)
-    name, draft = starts.first()
-    if draft.violation == 0:
+    initial = InitialSolutions(problem)
+    name, native_plan = initial.first()
+    if native_plan.violation == 0:
         report(
             options,
             name,
             begin,
-            draft.makespan_ns,
-            plan=lambda: problem.native.plan(draft.steps, name),
+            native_plan.makespan_ns,
+            plan=lambda: problem.native.plan(native_plan.steps, name),
         )
     is_bounded = len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND
-    return starts, lower_bound(problem).ns if is_bounded else 0
+    return initial, lower_bound(problem).ns if is_bounded else 0
 
 
 def run_search(
     problem: Problem,
-    starts: Sequence[Draft],
+    initial: Sequence[NativePlan],
     options: SolveOptions,
     time_limit_s: float,
     bound_ns: int,
     patience_per_task: int = PATIENCE_PER_TASK,
 ) -> SearchEnd:
-    """Search from `starts`; the result is never longer than the shortest of those that fit."""
+    """Search from `initial`; the result is never longer than the shortest of those that fit."""
     native = problem.native
     begin = time.perf_counter()
 
     def progress(_evaluations: int, best_ns: int, found_bound_ns: int) -> None:
         report(options, "search", begin, best_ns, found_bound_ns)
 
-    found = native.search(
-        starts,
+    found = search_plans(
+        native,
+        initial,
         max_evaluations=options.iterations,
         time_limit_s=time_limit_s,
         seed=options.seed,
@@ -125,12 +135,15 @@ def run_search(
         threads=options.threads,
         progress=None if options.progress is None else progress,
     )
-    if found.draft.violation:  # So did all starts; there is nothing that could be simulated.
-        makespan_ns, best = found.draft.makespan_ns, found.draft
+    if found.native_plan.violation:  # So did all before; there is nothing that could be simulated.
+        makespan_ns, best = found.native_plan.makespan_ns, found.native_plan
     else:
         # The search schedules without gaps on units, so it may start behind an insertion scheduler.
-        fitting = [found.draft, *(draft for draft in starts if draft.violation == 0)]
-        makespans = [native.makespan_ns(draft) for draft in fitting]
+        fitting = [
+            found.native_plan,
+            *(native_plan for native_plan in initial if native_plan.violation == 0),
+        ]
+        makespans = [simulate_plan(native, native_plan).makespan_ns for native_plan in fitting]
         makespan_ns = min(makespans)
         best = fitting[makespans.index(makespan_ns)]
     return SearchEnd(

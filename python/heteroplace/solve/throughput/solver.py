@@ -21,6 +21,7 @@ import numpy as np
 
 from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.list import heft, list_schedule
 from heteroplace.native.throughput import (
     Improvement,
     contiguous_splits,
@@ -83,7 +84,7 @@ class _Run:
         if not problem.graph.tasks:
             return self._result(np.zeros(0, dtype=np.int64), False)
         self.starts = contiguous_splits(problem.native)[:2] + self._single_placements()
-        everywhere = problem.native.heft(range(len(problem.cluster.devices)))
+        everywhere = heft(problem.native, range(len(problem.cluster.devices)))
         self.starts.append(everywhere.devices(len(problem.graph.tasks)))
         self._report("starts")
         if problem.native.run_ns.size <= MAX_COLUMNS:
@@ -232,5 +233,5 @@ def listed_plan(problem: Problem, placement: IntArray, origin: str) -> Plan:
         to_end[task] += run[task]
         for before in problem.graph.predecessors[task]:
             to_end[before] = max(to_end[before], to_end[task])
-    draft = problem.native.list_schedule(placement.tolist(), to_end)
-    return problem.native.plan(draft.steps, origin)
+    native_plan = list_schedule(problem.native, placement.tolist(), to_end)
+    return problem.native.plan(native_plan.steps, origin)

@@ -1,0 +1,88 @@
+"""Relay module -> Network: the module cut into tasks, without regard to devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import tvm
+from tvm import relay
+
+from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.annotate.foreign import extract_annotated
+from heteroplace.relay.annotate.reader import is_annotated
+from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
+from heteroplace.relay.tasks.prepare import prepare
+
+
+@dataclass(frozen=True)
+class Network:
+    """A model cut into tasks. Made once, and handed from stage to stage."""
+
+    graph: TaskGraph
+    mod: tvm.IRModule
+    """The neutral module: ops not fused, the span of each call naming its task."""
+    extraction: Extraction | None = None
+    """The fused function of each task; None: read back from an annotated module."""
+
+    @cached_property
+    def digest(self) -> str:
+        """What equal neutral modules have in common, in hex; names do not count."""
+        return module_digest(self.mod)
+
+    def with_graph(self, graph: TaskGraph) -> Network:
+        """Return the same network with more known of its tasks (scratch memory, pins)."""
+        extraction = self.extraction and replace(self.extraction, graph=graph)
+        return Network(graph, self.mod, extraction)
+
+
+def cut_network(
+    mod: tvm.IRModule,
+    params: Mapping[str, tvm.nd.NDArray] | None = None,
+    name: str = "model",
+    cluster: Cluster | None = None,
+) -> Network:
+    """Bind the weights, optimise the module and cut it into tasks.
+
+    The opt level is that of the current PassContext.
+
+    Parameters
+    ----------
+    mod
+        A Relay module; its `main` is cut.
+    params
+        Weights to bind first, by the name of the parameter; None: they are bound already.
+    name
+        Name of the task graph.
+    cluster
+        Whose devices a module names that somebody has annotated; its tasks may then be nowhere
+        else. None: it is not annotated.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        The module has control flow or dynamic shapes.
+    LoweringError
+        Its annotations contradict each other, or name devices that the cluster does not have.
+    """
+    if params:
+        main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
+        mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+    if not is_annotated(mod):
+        return network_of(extract(prepare(mod), name))
+    if cluster is None:
+        raise LoweringError("the module is annotated with devices; say of which cluster they are")
+    return network_of(extract_annotated(mod, cluster, name))
+
+
+def network_of(extraction: Extraction) -> Network:
+    """Return a network that is cut already, with its neutral module."""
+    return Network(extraction.graph, neutral_module(extraction), extraction)
+
+
+def module_digest(mod: tvm.IRModule) -> str:
+    """Return the structural hash of a module in hex; names of variables do not count."""
+    return f"{int(tvm.ir.structural_hash(mod, map_free_vars=True)) % 2**64:016x}"
