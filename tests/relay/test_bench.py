@@ -15,7 +15,7 @@ from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
 from heteroplace.bench.peers.stock import StockExecutor, build_stock
-from heteroplace.bench.run.command import command as run_bench
+from heteroplace.bench.run import command as run_bench
 from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,

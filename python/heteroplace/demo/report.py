@@ -112,7 +112,7 @@ def _label(name: str) -> str:
 
 
 def verdict_text(result: Comparison, predicted_of: Timeline, measured: Timeline) -> str:
-    """Return what the figures amount to: speed, prediction, bound, equality, memory, core-to-core latency."""
+    """Return what the figures amount to: speed, prediction, bound, equality, memory."""
     timed = result.timed
     placement = result.executables[CHOSEN].solution
     chosen_ns = timed.median_ns(CHOSEN)

@@ -139,9 +139,8 @@ def predict_by_state(
         after = measure_interference(costed.compiled, costed.cluster, say)
     found = []
     for item in runs:
-        latencies = [
-            turn.core_to_core_ns for turn in timed.counted_turns(item.name) if turn.core_to_core_ns
-        ]
+        found_ns = [turn.core_to_core_ns for turn in timed.counted_turns(item.name)]
+        latencies = [ns for ns in found_ns if ns]
         core_to_core_ns = median(latencies) if latencies else before.hop_ns
         nearest = min((before, after), key=lambda at: abs(at.hop_ns - core_to_core_ns))
         plan = item.executable.solution.plan
