@@ -59,13 +59,13 @@ def test_comparison_has_a_plan_for_every_kind_of_device(tiny_comparison: Compari
 
 
 def test_plans_share_one_cost_table(tiny_comparison: Comparison) -> None:
-    prepared = tiny_comparison.prepared
+    costed = tiny_comparison.prepared.costed
     for executable in tiny_comparison.executables.values():
         placement = executable.solution
         for column, device in enumerate(placement.cluster.devices):
-            whole = prepared.cluster.device_id(device.name)
+            whole = costed.cluster.device_id(device.name)
             assert [row[column] for row in placement.costs.rows] == [
-                row[whole] for row in prepared.costs.rows
+                row[whole] for row in costed.costs.rows
             ]
 
 

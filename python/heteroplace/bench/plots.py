@@ -24,7 +24,7 @@ _MARKERS = "os^DXv"
 _INK, _GUIDE, _BAND = "#444444", "#cccccc", "#e4ecf3"
 _LEAST_ERROR_PERCENT = 20.0
 """The panel of errors reaches at least so far."""
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "heteroplace",
     "svg.fonttype": "none",
     "font.size": 10,

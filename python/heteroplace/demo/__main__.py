@@ -37,7 +37,7 @@ from heteroplace.demo.report import (
 )
 from heteroplace.machine.local import local_cluster
 from heteroplace.progress import Screen
-from heteroplace.report.tables import placement_headline
+from heteroplace.report.tables import solution_headline
 from heteroplace.simulate.simulator import simulate
 
 MODELS: tuple[tuple[str, str], ...] = (
@@ -124,9 +124,9 @@ def run_demo(
         prepared = prepare_model(make(), cluster, screen.step)
         names_allowed = plan_names(cluster)[CHOSEN]
         screen.step(f"placing {len(prepared.graph.tasks)} tasks")
-        placement = place_on(prepared, names_allowed, time_limit_s).solution
-        screen.print(f"\n{placement_headline(placement)}")
-        placed_rows.append(plan_row(prepared.model.name, placement))
+        solution = place_on(prepared, names_allowed, time_limit_s).solution
+        screen.print(f"\n{solution_headline(solution)}")
+        placed_rows.append(plan_row(prepared.model.name, solution))
     write_summary(rows, placed_rows, folder / "summary.json")
     screen.print(f"\nall figures: {folder / 'summary.json'}")
 
@@ -148,7 +148,7 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     """Print the result of one model and write its files."""
     name = result.model.name
     executable = result.executables[CHOSEN]
-    placement = executable.solution
+    solution = executable.solution
     library, trace = folder / f"{name}.so", folder / f"{name}.trace.json"
     full = folder / f"{name}.placement.txt"
     screen.step(f"writing {library}")
@@ -156,14 +156,14 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     executor = load(library)
     executor.run(**result.model.inputs)
     measured = executor.timeline()
-    predicted = simulate(placement.graph, placement.cluster, placement.costs, placement.plan)
-    write_timelines(placement, measured, trace)
-    write_placement(placement, full)
-    screen.print(f"\n{placement_headline(placement)}")
+    predicted = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
+    write_timelines(solution, measured, trace)
+    write_placement(solution, full)
+    screen.print(f"\n{solution_headline(solution)}")
     if CORES in result.executables:
         cores = result.executables[CORES].solution
-        screen.print(f"without the device of all cores: {placement_headline(cores)}")
-    screen.print(f"\n{plan_text(placement, full)}")
+        screen.print(f"without the device of all cores: {solution_headline(cores)}")
+    screen.print(f"\n{plan_text(solution, full)}")
     screen.print(f"\n{times_text(result)}")
     screen.print(f"\n{verdict_text(result, predicted, measured)}")
     screen.print(f"\nfiles: {library}, {trace} (open it at https://ui.perfetto.dev), {full}")

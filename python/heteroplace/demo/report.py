@@ -28,8 +28,8 @@ from heteroplace.report.tables import (
     device_table,
     format_table,
     memory_text,
-    placement_headline,
     placement_table,
+    solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
 
@@ -37,16 +37,16 @@ _ROWS_SHOWN = 14
 _LINE_LENGTH = 130
 
 
-def plan_text(placement: Solution, all_in: Path) -> str:
-    """Return loads, the first rows of the placement, and what else was considered."""
-    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-    timeline = simulate(graph, cluster, placement.costs, plan)
+def plan_text(solution: Solution, all_in: Path) -> str:
+    """Return loads, the first rows of the solution, and what else was considered."""
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
     table = placement_table(graph, cluster, plan, timeline, max_rows=len(graph.tasks))
     lines = table.splitlines()
     shown = [_cut(line) for line in lines[: _ROWS_SHOWN + 1]]
     if len(lines) > len(shown):
         shown.append(f"... {len(lines) - len(shown)} more tasks, and whole reasons, in {all_in}")
-    tried = candidates_table([Candidate(name, ns) for name, ns in placement.candidates])
+    tried = candidates_table([Candidate(name, ns) for name, ns in solution.candidates])
     loads = device_table(graph, cluster, plan, timeline)
     return "\n\n".join([loads, "\n".join(shown), tried])
 
@@ -55,12 +55,12 @@ def _cut(line: str) -> str:
     return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 3] + "..."
 
 
-def write_placement(placement: Solution, path: Path) -> None:
+def write_placement(solution: Solution, path: Path) -> None:
     """Write where every task runs, and the whole reason for it."""
-    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-    timeline = simulate(graph, cluster, placement.costs, plan)
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
     parts = [
-        placement_headline(placement),
+        solution_headline(solution),
         device_table(graph, cluster, plan, timeline),
         placement_table(graph, cluster, plan, timeline, max_rows=len(graph.tasks)),
         "Why:",
@@ -71,10 +71,10 @@ def write_placement(placement: Solution, path: Path) -> None:
     path.write_text("\n\n".join(parts) + "\n")
 
 
-def write_timelines(placement: Solution, measured: Timeline, path: Path) -> None:
+def write_timelines(solution: Solution, measured: Timeline, path: Path) -> None:
     """Write the predicted and the measured timeline as one Chrome trace."""
-    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-    predicted = simulate(graph, cluster, placement.costs, plan)
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    predicted = simulate(graph, cluster, solution.costs, plan)
     runs = [TraceRun("predicted", plan, predicted), TraceRun("measured", plan, measured)]
     write_trace(path, graph, cluster, runs)
 
@@ -87,9 +87,9 @@ def times_text(result: Comparison) -> str:
     for name in sorted(timed.turns, key=timed.median_ns):
         predicted, devices = "", ""
         if name in result.executables:
-            placement = result.executables[name].solution
-            predicted = format_ns(placement.expected_ns)
-            devices = "+".join(placement.devices_used)
+            solution = result.executables[name].solution
+            predicted = format_ns(solution.expected_ns)
+            devices = "+".join(solution.devices_used)
         rounds = timed.rounds_ns(name)
         rows.append(
             [
@@ -114,24 +114,24 @@ def _label(name: str) -> str:
 def verdict_text(result: Comparison, predicted_of: Timeline, measured: Timeline) -> str:
     """Return what the figures amount to: speed, prediction, bound, equality, memory."""
     timed = result.timed
-    placement = result.executables[CHOSEN].solution
+    solution = result.executables[CHOSEN].solution
     chosen_ns = timed.median_ns(CHOSEN)
     single, single_ns = min(result.measured_single_ns().items(), key=lambda item: item[1])
-    matched = compare(placement.graph, placement.cluster, placement.plan, predicted_of, measured)
+    matched = compare(solution.graph, solution.cluster, solution.plan, predicted_of, measured)
     memory = result.executables[CHOSEN].lowered.memory_bytes
     one_memory = result.executables[single].lowered.memory_bytes
-    error = (placement.expected_ns - chosen_ns) / chosen_ns
+    error = (solution.expected_ns - chosen_ns) / chosen_ns
     lines = [
-        f"measured {format_ns(chosen_ns)}, predicted {format_ns(placement.expected_ns)} "
-        f"({error:+.1%}); simulated without interference {format_ns(placement.predicted_ns)}, "
-        f"lower bound of that {format_ns(placement.bound_ns)}",
+        f"measured {format_ns(chosen_ns)}, predicted {format_ns(solution.expected_ns)} "
+        f"({error:+.1%}); simulated without interference {format_ns(solution.predicted_ns)}, "
+        f"lower bound of that {format_ns(solution.bound_ns)}",
         f"best single device {single} {format_ns(single_ns)}: the plan takes "
         f"{timed.ratio(CHOSEN, single):.2f} of it",
-        f"copies between memories: {len(placement.plan.copies)}; memory "
+        f"copies between memories: {len(solution.plan.copies)}; memory "
         f"{format_bytes(sum(memory))}, on {single} alone {format_bytes(sum(one_memory))}",
     ]
     executor = result.executors[CHOSEN]
-    lines.append(memory_text(placement.cluster, executor.predicted_memory, executor.memory()))
+    lines.append(memory_text(solution.cluster, executor.predicted_memory, executor.memory()))
     if CORES in result.executables:
         first = result.single_names[0]
         used = "+".join(result.executables[CORES].solution.devices_used)
@@ -183,17 +183,17 @@ def summary_row(result: Comparison) -> dict[str, object]:
     """Return the figures of one model for `summary.json`; all times in ms."""
     timed = result.timed
     chosen = result.executables[CHOSEN]
-    placement = chosen.solution
+    solution = chosen.solution
     singles = result.measured_single_ns()
-    most = max(placement.cluster.devices, key=lambda device: len(device.cores)).name
+    most = max(solution.cluster.devices, key=lambda device: len(device.cores)).name
     row: dict[str, object] = {
         "name": result.model.name,
-        "tasks": len(placement.graph.tasks),
-        "devices_used": list(placement.devices_used),
-        "copies": len(placement.plan.copies),
-        "bound_ms": _ms(placement.bound_ns),
-        "simulated_ms": _ms(placement.predicted_ns),
-        "predicted_ms": _ms(placement.expected_ns),
+        "tasks": len(solution.graph.tasks),
+        "devices_used": list(solution.devices_used),
+        "copies": len(solution.plan.copies),
+        "bound_ms": _ms(solution.bound_ns),
+        "simulated_ms": _ms(solution.predicted_ns),
+        "predicted_ms": _ms(solution.expected_ns),
         "measured_ms": _ms(timed.median_ns(CHOSEN)),
         "single_device_ms": {name: _ms(ns) for name, ns in singles.items()},
         "all_cores_ms": _ms(singles[most]),
@@ -206,7 +206,7 @@ def summary_row(result: Comparison) -> dict[str, object]:
         "compile_s": round(result.compile_s, 2),
         "stock_compile_s": round(result.stock_compile_s, 2),
         "speedup": min(singles.values()) / timed.median_ns(CHOSEN),
-        "simulated_single_device_ms": {name: _ms(ns) for name, ns in placement.singles},
+        "simulated_single_device_ms": {name: _ms(ns) for name, ns in solution.singles},
         "cores_measured_ms": _median_ms(result, CORES),
         "cores_predicted_ms": (
             _ms(result.executables[CORES].solution.expected_ns)
@@ -233,16 +233,16 @@ def summary_row(result: Comparison) -> dict[str, object]:
     return row
 
 
-def plan_row(name: str, placement: Solution) -> dict[str, object]:
+def plan_row(name: str, solution: Solution) -> dict[str, object]:
     """Return the figures of a model that was only placed."""
-    singles = dict(placement.singles)
+    singles = dict(solution.singles)
     return {
         "name": name,
-        "tasks": len(placement.graph.tasks),
-        "devices_used": list(placement.devices_used),
-        "bound_ms": _ms(placement.bound_ns),
-        "simulated_ms": _ms(placement.predicted_ns),
-        "predicted_ms": _ms(placement.expected_ns),
+        "tasks": len(solution.graph.tasks),
+        "devices_used": list(solution.devices_used),
+        "bound_ms": _ms(solution.bound_ns),
+        "simulated_ms": _ms(solution.predicted_ns),
+        "predicted_ms": _ms(solution.expected_ns),
         "simulated_single_device_ms": {device: _ms(ns) for device, ns in singles.items()},
     }
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from heteroplace import Executor
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.bench.peers.timed_runs import TimedRuns, balanced_rounds, time_in_turns
@@ -33,8 +32,10 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
+from heteroplace.progress import prefixed
 from heteroplace.report.accuracy import error_ratios
 from heteroplace.report.divergence import divergence_table, divergences
+from heteroplace.run.executor import Executor
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.simulator import simulate
@@ -70,9 +71,7 @@ def run(options: PredictionOptions, say: Say) -> list[Row]:
     rows: list[Row] = []
     for name in names if options.only else DEFAULT_MODELS:
         model = load_model(name, options.seed)
-        rows += predict_model(
-            model, cluster, options, lambda line, name=name: say(f"{name}: {line}")
-        )
+        rows += predict_model(model, cluster, options, prefixed(say, name))
     if options.plot is not None and rows:
         plot_predictions(options.plot, scatter_groups(rows), "ms")
         say(f"plot: {options.plot}")
@@ -211,12 +210,12 @@ def load_plans(
     with in_pass_context():
         kernels = costed.compiled.kernels(cluster, [0] * len(graph.tasks))
     simulated = [simulate(graph, cluster, costs, plan) for _, plan in plans]
-    placements = [
+    solutions = [
         Solution(graph, cluster, costs, plan, timeline.makespan_ns, 0)
         for (_, plan), timeline in zip(plans, simulated, strict=True)
     ]
     runs = []
-    executables = write_programs(kernels, placements, simulated)
+    executables = write_programs(kernels, solutions, simulated)
     for (kind, plan), executable in zip(plans, executables, strict=True):
         executor = Executor(executable)
         for name, array in prepared.model.inputs.items():
@@ -279,16 +278,16 @@ def _explanation(
     parts = []
     for index in worst:
         item = runs[index]
-        placement = item.executable.solution
+        solution = item.executable.solution
         parts.append(
             f"{model}, {item.name}: error {100 * errors[index]:+.1f} % of "
             f"{measured_ns[item.name] / 1e6:.3f} ms; in one run with clocks\n"
             + divergence_table(
-                placement.cluster,
+                solution.cluster,
                 divergences(
-                    placement.graph,
-                    placement.cluster,
-                    placement.plan,
+                    solution.graph,
+                    solution.cluster,
+                    solution.plan,
                     item.predicted.timeline,
                     timelines[item.name],
                 ),

@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heteroplace import Executable, Executor
 from heteroplace.bench.peers.timed_runs import TimedRuns
+from heteroplace.codegen.executable import Executable
 from heteroplace.model.timeline import Timeline
 from heteroplace.report.accuracy import weighted_error
 from heteroplace.report.compare import compare
+from heteroplace.run.executor import Executor
 from heteroplace.simulate.expect import Expectation
 from heteroplace.stats import half_spread, median
 
@@ -69,11 +70,11 @@ class RowMaker:
 
     def row(self, item: PlannedRun, measured: Timeline, difference: float) -> Row:
         """Return the row of one plan."""
-        placement = item.executable.solution
+        solution = item.executable.solution
         turns = self.timed.counted_turns(item.name)
         times = self.rounds_ns[item.name]
         matched = compare(
-            placement.graph, placement.cluster, placement.plan, item.predicted.timeline, measured
+            solution.graph, solution.cluster, solution.plan, item.predicted.timeline, measured
         )
         tasks = [step for step in matched.steps if step.resource]
         task_error = weighted_error(
@@ -85,7 +86,7 @@ class RowMaker:
         return {
             "model": self.model,
             "plan": item.name,
-            "devices": list(placement.devices_used),
+            "devices": list(solution.devices_used),
             "predicted_ms": _ms(item.predicted.makespan_ns * pace),
             "measured_ms": _ms(median(times)),
             "predicted_peak_bytes": predicted_peak_bytes(item.executable),
@@ -93,9 +94,9 @@ class RowMaker:
             "predicted_low_ms": _ms(item.predicted.low_ns * pace),
             "predicted_high_ms": _ms(item.predicted.high_ns * pace),
             "pace": round(pace, 4),
-            "simulated_ms": _ms(placement.predicted_ns),
+            "simulated_ms": _ms(solution.predicted_ns),
             "kind": item.kind,
-            "tasks": len(placement.graph.tasks),
+            "tasks": len(solution.graph.tasks),
             "task_error": None if task_error is None else round(task_error, 5),
             "rounds_ms": [_ms(time) for time in times],
             "rounds_counted": len(turns),

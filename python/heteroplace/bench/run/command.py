@@ -21,6 +21,7 @@ from heteroplace.bench.run.comparison import (
     compare_plans,
 )
 from heteroplace.machine.local import local_cluster
+from heteroplace.progress import prefixed
 from heteroplace.report.tables import format_table
 
 
@@ -30,7 +31,7 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     cluster = local_cluster()
     rows = []
     for name in filter(re.compile(only).search, model_names()):
-        options = ComparisonOptions(say=lambda line, name=name: say(f"{name}: {line}"))
+        options = ComparisonOptions(say=prefixed(say, name))
         rows.append(row_of(compare_plans(load_model(name), cluster, options, with_cores=False)))
     return rows
 
@@ -38,17 +39,17 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
 def row_of(result: Comparison) -> dict[str, object]:
     """Return the figures of one network; times in ms."""
     timed = result.timed
-    placement = result.executables[CHOSEN].solution
+    solution = result.executables[CHOSEN].solution
     # The first device has the fewest cores, the last one all of them.
     first, last = result.single_names[0], result.single_names[-1]
     row: dict[str, object] = {
         "name": result.model.name,
-        "tasks": len(placement.graph.tasks),
-        "devices_used": list(placement.devices_used),
+        "tasks": len(solution.graph.tasks),
+        "devices_used": list(solution.devices_used),
         "chosen_ms": _ms(timed.median_ns(CHOSEN)),
-        "predicted_ms": _ms(placement.expected_ns),
-        "simulated_ms": _ms(placement.predicted_ns),
-        "bound_ms": _ms(placement.bound_ns),
+        "predicted_ms": _ms(solution.expected_ns),
+        "simulated_ms": _ms(solution.predicted_ns),
+        "bound_ms": _ms(solution.bound_ns),
         "one_device_ms": _ms(timed.median_ns(first)),
         "all_cores_ms": _ms(timed.median_ns(last)),
         "stock_tvm_ms": _ms(timed.median_ns(STOCK_ONE)),

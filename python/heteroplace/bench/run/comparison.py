@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from heteroplace import Executable, Executor, pipeline
+from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model
+from heteroplace.bench.peers.onnx_runtime import OnnxExecutor
 from heteroplace.bench.peers.stock import (
-    OnnxExecutor,
     StockExecutor,
     build_stock,
     cpu_seconds,
@@ -22,11 +22,13 @@ from heteroplace.bench.peers.stock import (
 )
 from heteroplace.bench.peers.timed_runs import TimedRuns, time_in_turns
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.executable import Executable
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.devices_under_test import DeviceClass, device_class
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.pipeline import CostedNetwork, StageLog
+from heteroplace.run.executor import Executor
 from heteroplace.solve import SolveOptions
 
 Say = Callable[[str], None]
