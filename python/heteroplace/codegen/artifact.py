@@ -70,7 +70,7 @@ def write_artifact(
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".heteroplace-") as name:
             folder = Path(name)
-            (folder / "blob.bin").write_bytes(memoryview(blob))
+            (folder / "blob.bin").write_bytes(blob.data)
             (folder / "program.bin").write_bytes(manifest.program_text.encode())
             source = folder / "sections.S"
             source.write_text(

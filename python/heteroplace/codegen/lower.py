@@ -253,7 +253,8 @@ class _Lowering:
             raise LoweringError("the plan runs nothing: the model has no computation in it")
         # A machine needs only the memories that the plan uses.
         constants = self._weights.constants
-        used = {part.space for part in (*self._queues, *constants, *self._tensor_list)}
+        used = {queue.space for queue in self._queues} | {part.space for part in constants}
+        used |= {tensor.space for tensor in self._tensor_list}
         memories = sorted(used - {NO_SPACE})
         uses = tuple(self._memory_use(m, m in used) for m in range(len(self._cluster.memories)))
         space_of = {memory: space for space, memory in enumerate(memories)} | {NO_SPACE: NO_SPACE}

@@ -20,6 +20,8 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import MOVED_BY_HAND, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.list import evaluate_order
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.relay.annotate.devices import (
     check_whole,
     device_keys,
@@ -103,18 +105,18 @@ def _moved(attached: Solution, moved: dict[int, int]) -> Solution:
         )
     placement = [moved.get(task, device) for task, device in enumerate(old)]
     order = [step.task for step in attached.plan.steps if isinstance(step, Run)]
-    draft = problem.native.evaluate(placement, order)
+    native_plan = evaluate_order(problem.native, placement, order)
     changes = [f"{graph.tasks[t].name} {names[old[t]]} -> {names[moved[t]]}" for t in sorted(moved)]
     origin = attached.plan.origin.partition(MOVED_BY_HAND)[0] + MOVED_BY_HAND + listed(changes)
     try:
-        plan = problem.native.plan(draft.steps, origin)
+        plan = problem.native.plan(native_plan.steps, origin)
         check_plan(graph, cluster, costs, plan)
     except (ClusterError, PlanError) as err:
         raise LoweringError(
             f"the module cannot run as it is annotated ({listed(changes)}): {err}"
         ) from err
     plan = _with_notes(explain(problem, plan), moved, [names[device] for device in old])
-    makespan = problem.native.simulate(plan.steps).makespan_ns
+    makespan = simulate_steps(problem.native, plan.steps).makespan_ns
     return replace(attached, plan=plan, predicted_ns=makespan, expected=None)
 
 
