@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypeVar, cast
 
@@ -227,9 +226,10 @@ def costs_from_json(
     # Before the names are read: those of another graph would only give a heap of unknown ones.
     check_digests(graph, cluster, file.graph_digest, file.cluster_digest)
     tables: dict[int, Rows] = {}
-    devices = [device.name for device in cluster.devices]
+    devices = {device.name: index for index, device in enumerate(cluster.devices)}
+    tasks = {task.name: index for index, task in enumerate(graph.tasks)}
     for batch, path, entries in _batches(file, faults):
-        _note_names(faults, path, entries, [task.name for task in graph.tasks])
+        _note_names(faults, path, entries, tasks)
         rows = []
         for task in graph.tasks:
             row = entries.get(task.name, {})
@@ -290,7 +290,7 @@ def _batches(file: CostsFile, faults: Faults) -> list[tuple[int, JsonPath, Entri
 
 
 def _note_names(
-    faults: Faults, path: JsonPath, entries: dict[str, T], names: Iterable[str]
+    faults: Faults, path: JsonPath, entries: dict[str, T], names: dict[str, int]
 ) -> None:
     """Note names that have no entry, and entries of no name.
 
@@ -303,9 +303,10 @@ def _note_names(
     entries
         That object.
     names
-        Those that it should have.
+        Those that it should have, with their ids.
     """
-    names = list(names)
+    if entries.keys() == names.keys():
+        return
     for name in names:
         if name not in entries:
             faults.missing(path, name)

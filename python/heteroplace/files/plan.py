@@ -187,7 +187,10 @@ class _Names:
         """The step of an entry, the names in it made ids."""
 
         def find(what: str, name: str, *key: str | int) -> int:
-            return self._faults.find(("steps", index, *key), what, name, self._ids[what])
+            ids = self._ids[what]
+            if name in ids:
+                return ids[name]
+            return self._faults.find(("steps", index, *key), what, name, ids)
 
         assert isinstance(entry, (RunStep, CopyStep))
         items = (0,) if entry.items is None else entry.items
