@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
-from heteroplace.solve.lp.linear_program import FloatArray
 from heteroplace.solve.lp.program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,
     OPTIMAL,
+    FloatArray,
     MipAnswer,
     MipLimits,
     MixedProgram,
@@ -73,13 +73,11 @@ class GurobiEngine:
             model.Params.Seed = self._seed
             if limits.node_limit is not None:
                 model.Params.NodeLimit = limits.node_limit
-            goal = np.zeros(program.num_columns)
-            goal[program.goal] = 1.0
             columns = model.addMVar(
                 program.num_columns,
                 lb=np.array(program.lower),
                 ub=np.array(program.upper),
-                obj=goal,
+                obj=np.array(program.cost),
                 vtype=np.where(program.is_integer, "B", "C"),
             )
             matrix = program.matrix()

@@ -32,8 +32,7 @@ from heteroplace.solve.exact.schedule import (
     choices_of_devices,
     timed,
 )
-from heteroplace.solve.lp.linear_program import FloatArray
-from heteroplace.solve.lp.program import MixedProgram, Terms
+from heteroplace.solve.lp.program import FloatArray, MixedProgram, Terms
 
 HORIZON = 1000.0
 """Scaled makespan of the known plan. Rows hold to 1e-6, as the engines have it by default."""
@@ -89,7 +88,7 @@ class MipRows:
             earliest, latest = self._scaled(head), self._horizon - self._scaled(tail + shortest)
             program.add_column(earliest, max(earliest, latest))
         least = min(self._horizon, self._scaled(formulation.bound_ns))
-        program.goal = program.add_column(least, self._horizon)
+        self._makespan = program.add_column(least, self._horizon, cost=1.0)
 
     def _start(self, activity: int) -> int:
         return self._first_start + activity
@@ -177,7 +176,7 @@ class MipRows:
         users: dict[int, list[int]] = {}
         for activity, ids in enumerate(formulation.of_activity):
             tail = self._scaled(formulation.tail_ns[activity])
-            program.add_row([(program.goal, 1.0), *self._finish(activity, -1.0)], tail)
+            program.add_row([(self._makespan, 1.0), *self._finish(activity, -1.0)], tail)
             for index in ids:
                 choice = formulation.choices[index]
                 for resource in choice.resources:
@@ -187,7 +186,7 @@ class MipRows:
         for resource, terms in loads.items():
             head = min(formulation.head_ns[activity] for activity in users[resource])
             tail = min(formulation.tail_ns[activity] for activity in users[resource])
-            program.add_row([(program.goal, 1.0), *terms], self._scaled(head + tail))
+            program.add_row([(self._makespan, 1.0), *terms], self._scaled(head + tail))
 
     def _add_memory_row(self, row: MemoryRow) -> None:
         """M4. A run that is too large alone is ruled out first, so that the row is well scaled."""
@@ -226,7 +225,7 @@ class MipRows:
     def limit_makespan(self, makespan_ns: int) -> None:
         """A schedule of this makespan is known."""
         upper = self._scaled(makespan_ns) * (1 + _ERROR_RATIO)
-        self.program.upper[self.program.goal] = max(self.program.lower[self.program.goal], upper)
+        self.program.upper[self._makespan] = max(self.program.lower[self._makespan], upper)
 
     def forbid(self, chosen: Sequence[int]) -> None:
         """Rule out a placement: it fits only within the tolerance of M4."""
@@ -324,7 +323,7 @@ class MipRows:
             finishes[activity] = starts[activity]
         for activity, start in enumerate(starts):
             values[self._start(activity)] = self._scaled(start)
-        values[self.program.goal] = self._scaled(schedule.makespan_ns)
+        values[self._makespan] = self._scaled(schedule.makespan_ns)
         for column, needs in self._workspaces:
             values[column] = max(values[choice] * need for choice, need in needs)
         for column, transfers in self._arrivals:
