@@ -54,7 +54,7 @@ class GurobiEngine:
         except gurobi.GurobiError as err:
             if err.errno not in (_TOO_LARGE, _NO_LICENCE):
                 raise SolverError(
-                    f"Gurobi could not solve a programme of {program.num_columns} columns and "
+                    f"Gurobi could not solve a program of {program.num_columns} columns and "
                     f"{program.num_rows} rows: {err}; use 'cpsat' or 'search'"
                 ) from err
             raise SolverLicenceError(

@@ -1,4 +1,6 @@
-"""Formulation -> a mixed-integer linear programme: Moirai's rows M0 to M10 (section III-D).
+"""Formulation -> a mixed-integer linear program: Moirai's rows M0 to M10.
+
+Section III-D, DOI 10.48550/arXiv.2312.04025.
 
 Columns: a binary for each choice (Moirai's `x` of tasks and `u` of transfers), the start `S` of
 each activity, the makespan `T`; a finish `C` is the start plus the durations of what is taken (M2,
@@ -41,7 +43,7 @@ _ERROR_RATIO = 1e-6
 
 
 class MipRows:
-    """The programme of a formulation, with the rows of the pairs that were asked for."""
+    """The program of a formulation, with the rows of the pairs that were asked for."""
 
     def __init__(self, formulation: Formulation, horizon_ns: int) -> None:
         """Build all but M5 and M10.
@@ -303,7 +305,7 @@ class MipRows:
         return timed(self._formulation, chosen, priority)
 
     def bound_ns(self, bound: float) -> int:
-        """Return the makespan that a bound of the programme proves; 0: none."""
+        """Return the makespan that a bound of the program proves; 0: none."""
         if not math.isfinite(bound):
             return 0
         return max(0, math.ceil((bound - _ERROR_RATIO * HORIZON) * self._unit_ns))

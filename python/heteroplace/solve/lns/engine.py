@@ -54,8 +54,6 @@ class LnsEnd:
     """Simulated; never more than that of the plan it began with."""
     num_neighbourhoods: int
     """Neighbourhoods that were solved."""
-    num_gains: int
-    """Rounds that made the plan shorter."""
     start_ns: int
     """Makespan of the plan it began with."""
     was_interrupted: bool
@@ -132,7 +130,6 @@ class _Engine:
         """Sub-problems without a better schedule, and the deterministic time that was spent."""
         self._deterministic_s = 0.0
         self._num_neighbourhoods = 0
-        self._num_gains = 0
         self._is_optimal = False
         self._is_exhausted = False
         self._pool = _SolverPool(options)
@@ -151,7 +148,6 @@ class _Engine:
             best.native_plan,
             best.makespan_ns,
             self._num_neighbourhoods,
-            self._num_gains,
             self._start_ns,
             interrupted,
             self._is_optimal,
@@ -257,7 +253,6 @@ class _Engine:
                     taken.append(other.neighbourhood)
             self._best = improve(before, candidates, before)
         if self._best is not before:
-            self._num_gains += 1
             return
         for cut, _ in changes:
             # The model knows less of what lies beside a neighbourhood than the simulator.

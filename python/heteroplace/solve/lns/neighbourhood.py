@@ -103,13 +103,12 @@ class SubProblem:
 
 @dataclass(frozen=True)
 class Cut:
-    """A sub-problem with the ids and the time that it stands for."""
+    """A sub-problem with the ids that it stands for."""
 
     neighbourhood: Neighbourhood
     problem: SubProblem
     tasks: tuple[int, ...]
     tensors: tuple[int, ...]
-    begin_ns: int
 
 
 def cut_out(schedule: Schedule, neighbourhood: Neighbourhood) -> Cut:
@@ -158,9 +157,7 @@ class _Cutter:
             -self._span_ns,
             2 * self._span_ns,
         )
-        return Cut(
-            self._neighbourhood, problem, tuple(self._tasks), tuple(self._ids), self._begin_ns
-        )
+        return Cut(self._neighbourhood, problem, tuple(self._tasks), tuple(self._ids))
 
     def _after(self, time_ns: int) -> int:
         return max(-self._span_ns, time_ns - self._begin_ns)
