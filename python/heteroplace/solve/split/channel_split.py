@@ -84,6 +84,10 @@ class ChannelSplit:
                 self._offer(self._path.modules.index(tasks), proof)
         return True
 
+    def improve_any(self) -> bool:
+        """Solve those subsets, or all if these are done, one round."""
+        return self.improve() or self.improve(is_thorough=True)
+
     def add_plan(self, steps: Sequence[Step]) -> None:
         """Take the patterns of a plan of the whole."""
         for index, tasks in enumerate(self._path.modules):
