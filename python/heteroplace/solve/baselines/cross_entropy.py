@@ -2,7 +2,7 @@
 
 Hierarchical placement (Mirhoseini et al. 2018) learns to put ops into at most 64 groups and groups
 on devices, with the reward -sqrt(time) and a penalty alone for running out of memory. Unlike it:
-the groups are fixed, stretches of a depth-first topological order of equal run time, and each
+the groups are fixed, segments of a depth-first topological order of equal run time, and each
 group has its own distribution over devices, fitted by the cross-entropy method (Rubinstein 1999)
 instead of policy gradients; both learn from nothing but sampled rewards. Samples are run by the
 list scheduler of the core, in the order of upward ranks, not on the machine.
@@ -153,7 +153,7 @@ class _Search:
 def task_groups(problem: Problem, order: Sequence[int]) -> IntArray:
     """Return the group of each task, [num_tasks], numbered from 0, at most MAX_GROUPS.
 
-    Groups are stretches of `order`, a topological order, of about equal mean run time. Tasks of
+    Groups are segments of `order`, a topological order, of about equal mean run time. Tasks of
     one `together` label are in the group of the first of them.
     """
     run_ns = problem.native.run_ns

@@ -4,7 +4,7 @@ Celeritas ("Celeritas: Fast Optimizer for Large Dataflow Graphs", section 4.2), 
 Standard Evaluation: take the tasks in a topological order and fill one device after the other to
 its memory limit. As few devices as possible are used, so little is copied while measuring. Its
 full system measures on the placement of its own pipeline instead: critical-path order, fusion of
-stretches, Adjusting Placement.
+segments, Adjusting Placement.
 
 Unlike Celeritas: devices that share a memory (the cores of a CPU) are one device here, the one
 with the least total run time; a copied tensor is charged to the memory that it goes to; a task that
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heteroplace.coarsen.breakpoints import fuse_stretches
+from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import coarsen
 from heteroplace.coarsen.levels import level_weights
 from heteroplace.coarsen.topo import ORDERS, order_tasks
@@ -81,7 +81,7 @@ def sequential_placement(
 
 def _by_pipeline(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> SequentialPlacement:
     """CPD-TOPO, fusion and Adjusting Placement, and the placement of the groups' members."""
-    fused = coarsen(graph, fuse_stretches(graph, cluster, costs).groups)
+    fused = coarsen(graph, fuse_segments(graph, cluster, costs).groups)
     problem = Problem(fused.graph, cluster, fused.project_costs(costs, cluster))
     found = adjusting_placement(problem)
     groups = found.native_plan.devices(len(fused.graph.tasks)).tolist()
