@@ -42,13 +42,12 @@ NB_MODULE(_core, module) {
       PyErr_SetString(type.ptr(), error.what());
     }
   });
-  heteroplace::BindSchedule(module);
-  heteroplace::BindBounds(module);
-  heteroplace::BindMappingSearch(module);
-  heteroplace::BindBatches(module);
-  heteroplace::BindSimulate(module);
-  heteroplace::BindGraph(module);
-  heteroplace::BindThroughput(module);
-  heteroplace::BindBaselines(module);
-  heteroplace::BindExec(module);
+  heteroplace::bind::BindModel(module);
+  heteroplace::bind::BindGraph(module);
+  heteroplace::bind::BindSimulate(module);
+  heteroplace::bind::BindList(module);
+  heteroplace::bind::BindBounds(module);
+  heteroplace::bind::BindSearch(module);
+  heteroplace::bind::BindThroughput(module);
+  heteroplace::bind::BindExec(module);
 }

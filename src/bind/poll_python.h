@@ -6,10 +6,11 @@
 #include <cstdint>
 #include <optional>
 
-namespace heteroplace {
+namespace heteroplace::bind {
 
 /*!
- * \brief Asks Python for Ctrl-C and reports progress by some numbers; true ends the search.
+ * \brief Asks Python for Ctrl-C and reports progress by some numbers; true, of the progress function
+ * too, ends the search.
  *
  * Called with or without the interpreter's lock. An error other than the interrupt is passed on, of
  * the progress function too.
@@ -25,13 +26,12 @@ bool PollPython(const std::optional<nanobind::callable>& progress, Numbers... nu
   }
   if (!progress) return false;
   try {
-    (*progress)(numbers...);
+    return (*progress)(numbers...).is(nanobind::bool_(true));
   } catch (nanobind::python_error& error) {
     // Ctrl-C may also land inside the function.
     if (!error.matches(PyExc_KeyboardInterrupt)) throw;
     return true;
   }
-  return false;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bind

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <limits>
 
-#include "bounds/stage_bound.h"
-#include "search/jobs.h"
-#include "search/piece.h"
+#include "bounds/module_bound.h"
+#include "decompose/module.h"
+#include "support/jobs.h"
 
-namespace heteroplace {
+namespace heteroplace::bounds {
 
 namespace {
 
@@ -28,21 +28,22 @@ constexpr int kPolishTurns = 3;
 constexpr double kLeastStep = 0.004;  // ends the ascent
 constexpr int kPatience = 4;          // rounds without gain before the step is halved
 
-using Clock = StageBound::Clock;
+using Clock = ModuleBound::Clock;
 
-class ChainBound {
+class BoundSearch {
  public:
-  ChainBound(const Problem& problem, const BoundOptions& options, const std::function<bool()>& stop)
+  BoundSearch(const model::Problem& problem, const BoundOptions& options,
+              const std::function<bool()>& stop)
       : problem_(problem),
         options_(options),
         stop_(stop),
-        chain_(DecomposeIntoStages(problem)),
+        modules_(decompose::DecomposeForBounds(problem)),
         width_(static_cast<size_t>(problem.num_devices)),
         deadline_(Deadline(options.time_limit_s)) {
-    for (const Piece& piece : chain_.classes) {
-      stages_.emplace_back(problem, piece, options.num_samples > 0);
+    for (const decompose::Module& module : modules_.classes) {
+      module_bounds_.emplace_back(problem, module, options.num_samples > 0);
     }
-    tables_.resize(chain_.classes.size());
+    tables_.resize(modules_.classes.size());
     for (int memory = 0; memory < problem.num_memories; ++memory) {
       room_.push_back(
           static_cast<double>(problem.memory_bytes[memory] - problem.base_bytes[memory]));
@@ -59,7 +60,7 @@ class ChainBound {
       std::vector<double> slope;
       double value = 0;
       const int64_t bound = BoundAt(price, slope, value);
-      if (value >= StageBound::kImpossibleBound) break;  // There is no plan.
+      if (value >= ModuleBound::kImpossibleBound) break;  // There is no plan.
       if (bound > outcome.bound_ns || outcome.rounds == 0) {
         const int64_t least = outcome.bound_ns + outcome.bound_ns / 5000;
         if (bound > least) without_gain = 0;
@@ -79,7 +80,8 @@ class ChainBound {
     }
     Polish(outcome);
     std::vector<double> slope;
-    if (options_.num_samples > 0 && Evaluate(outcome.price, slope) < StageBound::kImpossibleBound) {
+    if (options_.num_samples > 0 &&
+        Evaluate(outcome.price, slope) < ModuleBound::kImpossibleBound) {
       for (int sample = 0; sample < options_.num_samples; ++sample) {
         outcome.samples.push_back(Sample(static_cast<double>(sample) / options_.num_samples));
       }
@@ -111,7 +113,7 @@ class ChainBound {
   /*! \brief Bound at some prices, in whole ns, never above the truth. */
   int64_t BoundAt(const std::vector<double>& price, std::vector<double>& slope, double& value) {
     value = Evaluate(price, slope);
-    return value >= StageBound::kImpossibleBound ? 0 : Rounded(value, price);
+    return value >= ModuleBound::kImpossibleBound ? 0 : Rounded(value, price);
   }
 
   /*!
@@ -182,19 +184,19 @@ class ChainBound {
   double Evaluate(const std::vector<double>& price, std::vector<double>& slope) {
     FillTables(price);
     const size_t states = width_ + 1;  // the device of the latest cut, and none
-    std::vector<double> reach(states, StageBound::kImpossibleBound), next(states);
-    std::vector<int> from(static_cast<size_t>(chain_.num_pieces()) * states, -1);
+    std::vector<double> reach(states, ModuleBound::kImpossibleBound), next(states);
+    std::vector<int> from(static_cast<size_t>(modules_.num_modules()) * states, -1);
     reach[0] = 0;
-    for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
-      const auto& table = tables_[chain_.piece_class[piece]];
-      std::fill(next.begin(), next.end(), StageBound::kImpossibleBound);
+    for (int module = 0; module < modules_.num_modules(); ++module) {
+      const auto& table = tables_[modules_.module_class[module]];
+      std::fill(next.begin(), next.end(), ModuleBound::kImpossibleBound);
       for (size_t entry = 0; entry < states; ++entry) {
-        if (reach[entry] >= StageBound::kImpossibleBound) continue;
+        if (reach[entry] >= ModuleBound::kImpossibleBound) continue;
         for (size_t exit = 0; exit < states; ++exit) {
           const double cost = reach[entry] + table[entry * states + exit];
           if (cost < next[exit]) {
             next[exit] = cost;
-            from[static_cast<size_t>(piece) * states + exit] = static_cast<int>(entry);
+            from[static_cast<size_t>(module) * states + exit] = static_cast<int>(entry);
           }
         }
       }
@@ -202,17 +204,17 @@ class ChainBound {
     }
     const auto last = std::min_element(reach.begin(), reach.end());
     double value = *last;
-    if (value >= StageBound::kImpossibleBound) return value;
+    if (value >= ModuleBound::kImpossibleBound) return value;
     slope.assign(price.size(), 0.0);
     int state = static_cast<int>(last - reach.begin());
-    path_.assign(static_cast<size_t>(chain_.num_pieces()) + 1, state - 1);
-    for (int piece = chain_.num_pieces() - 1; piece >= 0; --piece) {
-      const int before = from[static_cast<size_t>(piece) * states + static_cast<size_t>(state)];
+    path_.assign(static_cast<size_t>(modules_.num_modules()) + 1, state - 1);
+    for (int module = modules_.num_modules() - 1; module >= 0; --module) {
+      const int before = from[static_cast<size_t>(module) * states + static_cast<size_t>(state)];
       if (before < 0) break;
-      const auto& used = stages_[chain_.piece_class[piece]].Used(before - 1, state - 1);
+      const auto& used = module_bounds_[modules_.module_class[module]].Used(before - 1, state - 1);
       for (size_t memory = 0; memory < used.size(); ++memory) slope[memory] += used[memory];
       state = before;
-      path_[static_cast<size_t>(piece)] = before - 1;
+      path_[static_cast<size_t>(module)] = before - 1;
     }
     for (size_t memory = 0; memory < price.size(); ++memory) {
       value -= price[memory] * room_[memory];
@@ -223,9 +225,9 @@ class ChainBound {
 
   /*! \brief Adds a placement with all cuts on one device, if they may be there. */
   void SampleAround(int device, BoundOutcome& outcome) {
-    for (int piece = 0; piece + 1 < chain_.num_pieces(); ++piece) {
-      const int cut = chain_.first_task[piece + 1] - 1;
-      if (problem_.Run(cut, device) == kImpossible) return;
+    for (int module = 0; module + 1 < modules_.num_modules(); ++module) {
+      const int cut = modules_.first_task[module + 1] - 1;
+      if (problem_.Run(cut, device) == model::kImpossible) return;
     }
     std::fill(path_.begin(), path_.end(), device);
     path_.front() = -1;
@@ -239,12 +241,12 @@ class ChainBound {
     for (int task = 0; task < problem_.num_tasks; ++task) {
       device[task] = problem_.allowed[task].empty() ? 0 : problem_.allowed[task][0];
     }
-    for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
-      const int begin = chain_.first_task[piece], end = chain_.first_task[piece + 1];
-      // Pieces take turns too: their counts of trees need not divide the weights evenly.
+    for (int module = 0; module < modules_.num_modules(); ++module) {
+      const int begin = modules_.first_task[module], end = modules_.first_task[module + 1];
+      // Modules take turns too: their counts of trees need not divide the weights evenly.
       turn = std::fmod(turn + 0.618033988749895, 1.0);
-      stages_[chain_.piece_class[piece]].Sample(
-          path_[piece], path_[piece + 1], turn,
+      module_bounds_[modules_.module_class[module]].Sample(
+          path_[module], path_[module + 1], turn,
           std::span<int>(device).subspan(static_cast<size_t>(begin),
                                          static_cast<size_t>(end - begin)));
     }
@@ -255,13 +257,13 @@ class ChainBound {
    * \brief The part of the work that a class gets: as its part of the tasks. Each look at a task
    * tries all pairs of devices; what `max_work` counts is that of four devices.
    */
-  int64_t WorkPerRound(const Piece& piece) const {
+  int64_t WorkPerRound(const decompose::Module& module) const {
     const int rounds = std::max(1, options_.rounds);
     if (options_.max_work == 0) return std::numeric_limits<int64_t>::max() / 2 / rounds;
     double tasks = 0;
-    for (const Piece& other : chain_.classes) tasks += other.num_tasks;
+    for (const decompose::Module& other : modules_.classes) tasks += other.num_tasks;
     const double pairs = std::max(1.0, problem_.num_devices * problem_.num_devices / 16.0);
-    return static_cast<int64_t>(static_cast<double>(options_.max_work) * piece.num_tasks / tasks /
+    return static_cast<int64_t>(static_cast<double>(options_.max_work) * module.num_tasks / tasks /
                                 rounds / pairs) +
            1;
   }
@@ -269,50 +271,50 @@ class ChainBound {
   /*! \brief Bounds of all classes for all pairs of devices. */
   void FillTables(const std::vector<double>& price) {
     const int devices = problem_.num_devices;
-    std::vector<uint8_t> is_first(chain_.classes.size(), 0);
-    if (chain_.num_pieces() > 0) is_first[chain_.piece_class[0]] = 1;
+    std::vector<uint8_t> is_first(modules_.classes.size(), 0);
+    if (modules_.num_modules() > 0) is_first[modules_.module_class[0]] = 1;
     RunJobs(
-        static_cast<int>(chain_.classes.size()), options_.threads,
+        static_cast<int>(modules_.classes.size()), options_.threads,
         [&](int index) {
           const size_t states = width_ + 1;
-          stages_[index].Limit(WorkPerRound(chain_.classes[index]), deadline_);
+          module_bounds_[index].Limit(WorkPerRound(modules_.classes[index]), deadline_);
           auto& table = tables_[index];
-          table.assign(states * states, StageBound::kImpossibleBound);
-          const bool has_exit = chain_.classes[index].has_exit;
+          table.assign(states * states, ModuleBound::kImpossibleBound);
+          const bool has_exit = modules_.classes[index].has_exit;
           for (int entry = is_first[index] != 0 ? -1 : 0; entry < devices; ++entry) {
             if (is_first[index] != 0 && entry >= 0) break;
             for (int exit = has_exit ? 0 : -1; exit < devices; ++exit) {
               if (!has_exit && exit >= 0) break;
               table[static_cast<size_t>(entry + 1) * states + static_cast<size_t>(exit + 1)] =
-                  stages_[index].Bound(entry, exit, price, options_.iterations);
+                  module_bounds_[index].Bound(entry, exit, price, options_.iterations);
             }
           }
         },
         [] {});
   }
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   const BoundOptions& options_;
   const std::function<bool()>& stop_;
-  Chain chain_;
+  decompose::Modules modules_;
   size_t width_;
-  std::vector<StageBound> stages_;           // [num_classes]
+  std::vector<ModuleBound> module_bounds_;   // [num_classes]
   std::vector<std::vector<double>> tables_;  // [num_classes], [entry + 1][exit + 1]
   std::vector<double> room_;                 // [num_memories], bytes
-  std::vector<int> path_;                    // [num_pieces + 1], device of the cut before, or -1
+  std::vector<int> path_;                    // [num_modules + 1], device of the cut before, or -1
   Clock::time_point deadline_;
 };
 
 }  // namespace
 
-BoundOutcome LagrangianBound(const Problem& problem, std::vector<double> price,
+BoundOutcome LagrangianBound(const model::Problem& problem, std::vector<double> price,
                              const BoundOptions& options, const std::function<bool()>& stop) {
   // Sets of devices and memories are words of 32 bits.
   if (problem.num_devices > 32 || problem.num_memories > 32) {
     price.resize(static_cast<size_t>(problem.num_memories), 0.0);
     return {0, std::move(price), 0, {}};
   }
-  return ChainBound(problem, options, stop).Run(std::move(price));
+  return BoundSearch(problem, options, stop).Run(std::move(price));
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bounds

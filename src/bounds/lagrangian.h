@@ -7,14 +7,14 @@
 
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::bounds {
 
 /*! \brief Budgets of a bound; the first to be used up ends it. */
 struct BoundOptions {
   int rounds = 12;       // of the ascent of memory prices
-  int iterations = 120;  // of the subgradient for each pair of devices of a stage
+  int iterations = 120;  // of the subgradient for each pair of devices of a module
   double time_limit_s = 10.0;
-  // How often tasks are looked at, over all rounds; 0: no limit. Distinct stages share it by their
+  // How often tasks are looked at, over all rounds; 0: no limit. Distinct modules share it by their
   // tasks. Unlike the time it gives the same bound on every machine.
   int64_t max_work = 0;
   int64_t target_ns = 0;  // a known makespan: the bound cannot exceed it
@@ -35,17 +35,17 @@ struct BoundOutcome {
 /*!
  * \brief Lower bound on the makespan of every plan under the full model, with memory prices.
  *
- * The graph is a chain of stages between tasks that all others come before or after; whatever a
+ * The graph is a modules of modules between tasks that all others come before or after; whatever a
  * plan does, its makespan is at least the sum of the times from cut to cut. With a price for each
- * byte of each memory, the cheapest chain of devices for the cuts is a shortest path over bounds
- * on time plus memory of each stage (StageBound), and that path less the price of all room is a
- * bound, for every choice of prices >= 0 (Lagrangian relaxation of the memory limits). Equal stages
- * are bounded once. 0 where nothing is proven: no plan exists, the time is too short, or there are
- * more than 32 devices or memories.
+ * byte of each memory, the cheapest modules of devices for the cuts is a shortest path over bounds
+ * on time plus memory of each module (ModuleBound), and that path less the price of all room is a
+ * bound, for every choice of prices >= 0 (Lagrangian relaxation of the memory limits). Equal
+ * modules are bounded once. 0 where nothing is proven: no plan exists, the time is too short, or
+ * there are more than 32 devices or memories.
  *
  * \param price Prices to begin with; empty: zeros.  \param stop Asked now and then; true ends it.
  */
-BoundOutcome LagrangianBound(const Problem& problem, std::vector<double> price,
+BoundOutcome LagrangianBound(const model::Problem& problem, std::vector<double> price,
                              const BoundOptions& options, const std::function<bool()>& stop);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bounds

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace heteroplace {
+namespace heteroplace::bounds {
 
 /*!
  * \brief Moves a vector to the nearest one of non-negative numbers that sum to 1 (Held, Wolfe and
@@ -21,4 +21,4 @@ inline void ProjectOntoSimplex(std::vector<double>& values) {
   for (double& value : values) value = std::max(0.0, value - shift);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::bounds

@@ -6,14 +6,14 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 namespace {
 
-/*! \brief The block that ends before some position and grows to the left, node by node. */
-class GrowingBlock {
+/*! \brief The segment that ends before some position and grows to the left, node by node. */
+class GrowingSegment {
  public:
-  explicit GrowingBlock(const BlockRules& rules, size_t words)
+  explicit GrowingSegment(const SegmentRules& rules, size_t words)
       : rules_(rules), words_(words), common_(words) {}
 
   /*! \brief Begins with one node, which is always allowed. */
@@ -24,7 +24,7 @@ class GrowingBlock {
     for (size_t word = 0; word < words_; ++word) common_[word] = Word(node, word);
   }
 
-  /*! \brief Takes one more node; false: the block may not have it, nor any beyond it. */
+  /*! \brief Takes one more node; false: the segment may not have it, nor any beyond it. */
   bool Grow(int node) {
     if (num_nodes_ >= rules_.max_nodes) return false;
     if (rules_.bytes[node] > rules_.max_bytes - bytes_) return false;
@@ -47,7 +47,7 @@ class GrowingBlock {
     return rules_.devices[static_cast<size_t>(node) * words_ + word];
   }
 
-  const BlockRules& rules_;
+  const SegmentRules& rules_;
   size_t words_;
   std::vector<uint64_t> common_;
   int num_nodes_ = 0;
@@ -55,14 +55,14 @@ class GrowingBlock {
   int label_ = -1;
 };
 
-void CheckSizes(const Dag& dag, std::span<const int64_t> edge_ns, const BlockRules& rules) {
+void CheckSizes(const Dag& dag, std::span<const int64_t> edge_ns, const SegmentRules& rules) {
   const auto nodes = static_cast<size_t>(dag.num_nodes());
   const bool agrees = edge_ns.size() == static_cast<size_t>(dag.num_edges()) &&
                       rules.bytes.size() == nodes && rules.label.size() == nodes &&
                       (nodes == 0 || rules.devices.size() % nodes == 0);
   if (!agrees) throw Error(ErrorKind::kGraph, "the arrays of a graph have sizes that disagree");
   if (rules.max_nodes < 1) {
-    throw Error(ErrorKind::kGraph, "a block may have " + std::to_string(rules.max_nodes) +
+    throw Error(ErrorKind::kGraph, "a segment may have " + std::to_string(rules.max_nodes) +
                                        " nodes; expected at least 1");
   }
 }
@@ -89,13 +89,13 @@ std::vector<int> Positions(const Dag& dag, std::span<const int> order) {
   return position;
 }
 
-Blocks CutIntoBlocks(const Dag& dag, std::span<const int> order, std::span<const int64_t> edge_ns,
-                     const BlockRules& rules) {
+Segments CutIntoSegments(const Dag& dag, std::span<const int> order,
+                         std::span<const int64_t> edge_ns, const SegmentRules& rules) {
   CheckSizes(dag, edge_ns, rules);
   const std::vector<int> position = Positions(dag, order);
   const auto nodes = order.size();
   // leaving[i]: weight of the edges from the node at i to nodes at or after the current end. One
-  // pass over the edges keeps it, instead of one for each length of a block.
+  // pass over the edges keeps it, instead of one for each length of a segment.
   std::vector<int64_t> leaving(nodes, 0);
   for (int node = 0; node < dag.num_nodes(); ++node) {
     for (int edge = dag.EdgeBegin(node); edge < dag.EdgeEnd(node); ++edge) {
@@ -104,10 +104,10 @@ Blocks CutIntoBlocks(const Dag& dag, std::span<const int> order, std::span<const
   }
   std::vector<int64_t> least(nodes + 1, 0);  // F of Celeritas
   std::vector<int> preceding(nodes + 1, 0);  // bp
-  GrowingBlock block(rules, nodes == 0 ? 0 : rules.devices.size() / nodes);
+  GrowingSegment segment(rules, nodes == 0 ? 0 : rules.devices.size() / nodes);
   for (size_t end = 1; end <= nodes; ++end) {
     const int last = order[end - 1];
-    // An edge into the last node of the block no longer leaves it, wherever the block begins.
+    // An edge into the last node of the segment no longer leaves it, wherever the segment begins.
     const std::span<const int> sources = dag.predecessors[last];
     const std::span<const int> edges = dag.IncomingEdges(last);
     for (size_t index = 0; index < edges.size(); ++index) {
@@ -117,8 +117,8 @@ Blocks CutIntoBlocks(const Dag& dag, std::span<const int> order, std::span<const
     int64_t weight = 0;
     for (size_t begin = end; begin-- > 0;) {
       if (begin + 1 == end) {
-        block.Begin(last);
-      } else if (!block.Grow(order[begin])) {
+        segment.Begin(last);
+      } else if (!segment.Grow(order[begin])) {
         break;
       }
       weight += leaving[begin];
@@ -128,14 +128,14 @@ Blocks CutIntoBlocks(const Dag& dag, std::span<const int> order, std::span<const
       }
     }
   }
-  Blocks blocks;
+  Segments segments;
   for (size_t end = nodes; end > 0;) {
     end = static_cast<size_t>(preceding[end]);
-    blocks.starts.push_back(static_cast<int>(end));
+    segments.starts.push_back(static_cast<int>(end));
   }
-  std::reverse(blocks.starts.begin(), blocks.starts.end());
-  blocks.cut_ns = least[nodes];
-  return blocks;
+  std::reverse(segments.starts.begin(), segments.starts.end());
+  segments.cut_ns = least[nodes];
+  return segments;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

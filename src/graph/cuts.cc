@@ -4,7 +4,7 @@
 
 #include "graph/neighbours.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 namespace {
 
@@ -102,4 +102,4 @@ Cuts FindCuts(const Dag& dag) {
   return cuts;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

@@ -5,7 +5,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 /*! \brief Where a graph, its edges taken as undirected, falls apart. */
 struct Cuts {
@@ -20,4 +20,4 @@ struct Cuts {
  */
 Cuts FindCuts(const Dag& dag);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

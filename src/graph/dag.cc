@@ -5,7 +5,7 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 namespace {
 
@@ -13,7 +13,7 @@ constexpr int kNone = -1;
 
 }  // namespace
 
-Dag::Dag(Csr successor_lists) : successors(std::move(successor_lists)) {
+Dag::Dag(model::Csr successor_lists) : successors(std::move(successor_lists)) {
   const int nodes = num_nodes();
   std::vector<int>& offsets = predecessors.offsets;
   offsets.assign(static_cast<size_t>(nodes) + 1, 0);
@@ -127,7 +127,7 @@ Dag Quotient(const Dag& dag, std::span<const int> group_of, int num_groups) {
     }
     members[group_of[node]].push_back(node);
   }
-  Csr rows;
+  model::Csr rows;
   std::vector<int> last_seen(static_cast<size_t>(num_groups), kNone);
   std::vector<int> row;
   for (int group = 0; group < num_groups; ++group) {
@@ -146,4 +146,4 @@ Dag Quotient(const Dag& dag, std::span<const int> group_of, int num_groups) {
   return Dag(std::move(rows));
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

@@ -7,7 +7,7 @@
 
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 /*!
  * \brief A directed graph as lists of successors and predecessors, with an id for each edge.
@@ -17,12 +17,12 @@ namespace heteroplace {
  * functions serve fine and coarse graphs. Immutable after construction.
  */
 struct Dag {
-  Csr successors;             // [num_nodes]
-  Csr predecessors;           // [num_nodes], ascending
+  model::Csr successors;      // [num_nodes]
+  model::Csr predecessors;    // [num_nodes], ascending
   std::vector<int> incoming;  // [num_edges], edge ids, parallel to predecessors.values
 
   /*! \brief Derives the predecessors. Throws Error(kGraph) if a successor does not exist. */
-  explicit Dag(Csr successor_lists);
+  explicit Dag(model::Csr successor_lists);
 
   int num_nodes() const { return successors.num_rows(); }
   int num_edges() const { return static_cast<int>(successors.values.size()); }
@@ -54,4 +54,4 @@ std::vector<int> StrongComponents(const Dag& dag);
  */
 Dag Quotient(const Dag& dag, std::span<const int> group_of, int num_groups);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

@@ -6,7 +6,7 @@
 #include "graph/neighbours.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 namespace {
 
@@ -119,4 +119,4 @@ std::vector<int> EdgeConnectedComponents(const Dag& dag, int k) {
   return leader;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

@@ -4,7 +4,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 /*!
  * \brief Component of each node: two nodes share one if no cut of fewer than `k` edges parts them,
@@ -15,4 +15,4 @@ namespace heteroplace {
  */
 std::vector<int> EdgeConnectedComponents(const Dag& dag, int k);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

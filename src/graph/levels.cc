@@ -7,7 +7,7 @@
 #include "graph/topo.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 Levels ComputeLevels(const Dag& dag, std::span<const int64_t> node_ns,
                      std::span<const int64_t> edge_ns) {
@@ -63,4 +63,4 @@ std::vector<int> CriticalPath(const Dag& dag, const Levels& levels,
   return path;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

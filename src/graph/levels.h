@@ -6,7 +6,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 /*! \brief Lengths of the longest paths to and from each node, in ns. */
 struct Levels {
@@ -29,4 +29,4 @@ Levels ComputeLevels(const Dag& dag, std::span<const int64_t> node_ns,
 std::vector<int> CriticalPath(const Dag& dag, const Levels& levels,
                               std::span<const int64_t> node_ns, std::span<const int64_t> edge_ns);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

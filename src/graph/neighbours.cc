@@ -1,6 +1,6 @@
 #include "graph/neighbours.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 Neighbours::Neighbours(const Dag& dag) : offsets(static_cast<size_t>(dag.num_nodes()) + 1, 0) {
   pairs.reserve(2 * static_cast<size_t>(dag.num_edges()));
@@ -17,4 +17,4 @@ Neighbours::Neighbours(const Dag& dag) : offsets(static_cast<size_t>(dag.num_nod
   }
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

@@ -6,7 +6,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 /*! \brief The edges of a graph taken as undirected: (neighbour, edge id) for each node. */
 struct Neighbours {
@@ -21,4 +21,4 @@ struct Neighbours {
   }
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

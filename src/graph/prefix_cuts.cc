@@ -6,7 +6,7 @@
 #include "graph/breakpoints.h"
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 namespace {
 
@@ -144,4 +144,4 @@ PrefixCuts BalancedPrefixCuts(const Dag& dag, std::span<const int> order,
   return cuts;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

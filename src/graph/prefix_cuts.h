@@ -6,7 +6,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 /*! \brief Which cuts of an order are wanted. */
 struct PrefixCutRules {
@@ -32,4 +32,4 @@ struct PrefixCuts {
 PrefixCuts BalancedPrefixCuts(const Dag& dag, std::span<const int> order,
                               const PrefixCutRules& rules);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

@@ -5,7 +5,7 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 namespace {
 
@@ -87,4 +87,4 @@ std::vector<int> CriticalPathOrder(const Dag& dag, std::span<const int64_t> thro
   });
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

@@ -6,7 +6,7 @@
 
 #include "graph/dag.h"
 
-namespace heteroplace {
+namespace heteroplace::graph {
 
 /*
  * The orders of Celeritas (section 5.1). All three keep a list of nodes whose predecessors are
@@ -27,4 +27,4 @@ std::vector<int> DepthFirstOrder(const Dag& dag);
  */
 std::vector<int> CriticalPathOrder(const Dag& dag, std::span<const int64_t> through_ns);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::graph

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heteroplace {
+namespace heteroplace::model {
 
 void MemoryUse::Clear() {
   used_ = problem_.base_bytes;
@@ -48,4 +48,4 @@ int64_t MemoryUse::Overflow() const {
   return total;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::model

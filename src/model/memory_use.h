@@ -5,7 +5,7 @@
 
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::model {
 
 /*!
  * \brief Bytes that a placement needs in each memory: the static rule of model/memory.py.
@@ -48,4 +48,4 @@ class MemoryUse {
   std::vector<int64_t> workspace_;  // [num_devices], largest so far
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::model

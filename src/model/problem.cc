@@ -6,7 +6,7 @@
 
 #include "support/error.h"
 
-namespace heteroplace {
+namespace heteroplace::model {
 
 namespace {
 
@@ -194,4 +194,4 @@ int64_t Problem::PayloadNs(int link, int64_t bytes) const {
   return from_ns + CeilScaled(bytes - from_bytes, 1'000'000'000, link_bandwidth[link]);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::model

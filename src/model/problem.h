@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-namespace heteroplace {
+namespace heteroplace::model {
 
 /*! \brief Lists of small integers, one list per row, stored flat. */
 struct Csr {
@@ -123,4 +123,4 @@ struct Problem {
   std::vector<int> batch_row_;  // [largest batch size + 1], row in batch_run_ns; -1: none
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::model

@@ -5,22 +5,22 @@
 #include <utility>
 #include <vector>
 
-#include "search/piece.h"
+#include "decompose/module.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*!
- * \brief A placement and an order of the tasks of a piece, with the memory they use; changes can be
- * taken back.
+ * \brief A placement and an order of the tasks of a module, with the memory they use; changes can
+ * be taken back.
  *
  * Memory follows the static rule: weights, tensors where they are made and where they are copied
  * to, and the largest workspace of each device. Not thread-safe.
  */
 class Arrangement {
  public:
-  Arrangement(const Problem& problem, const Piece& piece);
+  Arrangement(const model::Problem& problem, const decompose::Module& module);
 
-  /*! \brief Starts anew; `entry` is the memory of the cut before the piece. */
+  /*! \brief Starts anew; `entry` is the memory of the cut before the module. */
   void Load(std::span<const int> device, std::span<const int> order, int entry);
 
   /*! \brief Moves a task, with its group, to a device where all of them are allowed. */
@@ -58,9 +58,9 @@ class Arrangement {
   const std::vector<int64_t>& used() const { return used_; }
   /*! \brief Memory where a tensor is made; kEverywhere for inputs without host. */
   int Home(int tensor) const {
-    const int producer = piece_.producer[tensor];
+    const int producer = module_.producer[tensor];
     if (producer >= 0) return problem_.device_memory[device_[producer]];
-    return piece_.source[tensor] == kEntry ? entry_ : piece_.source[tensor];
+    return module_.source[tensor] == decompose::kEntry ? entry_ : module_.source[tensor];
   }
 
  private:
@@ -73,12 +73,12 @@ class Arrangement {
   void AddLoad(int task, int device, int64_t sign);
   int64_t BytesAt(int tensor, int memory) const;
   int& Readers(int tensor, int memory) {
-    return num_readers_[static_cast<size_t>(tensor) * piece_.num_memories +
+    return num_readers_[static_cast<size_t>(tensor) * module_.num_memories +
                         static_cast<size_t>(memory)];
   }
 
-  const Problem& problem_;
-  const Piece& piece_;
+  const model::Problem& problem_;
+  const decompose::Module& module_;
   int entry_ = 0;
   std::vector<int> device_;                          // [num_tasks]
   std::vector<int> order_;                           // [num_tasks], topological
@@ -93,4 +93,4 @@ class Arrangement {
   int last_changed_ = -1;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -1,15 +1,15 @@
 #pragma once
 
+#include "decompose/module.h"
+#include "model/native_plan.h"
 #include "model/problem.h"
-#include "sched/schedule.h"
 #include "search/patterns.h"
-#include "search/piece.h"
 #include "search/selection.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
-/*! \brief The schedule of a selection: its pieces one after the other. */
-Schedule AssembleSchedule(const Problem& problem, const Chain& chain, const Patterns& patterns,
-                          const Selection& selection);
+/*! \brief The plan of a selection: its modules one after the other. */
+model::NativePlan AssemblePlan(const model::Problem& problem, const decompose::Modules& modules,
+                               const Patterns& patterns, const Selection& selection);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
@@ -22,37 +22,37 @@ int Find(std::vector<int>& parent, int task) {
 }
 
 /*! \brief What alike branches share: times, sizes and numbers of readers, task by task. */
-std::vector<int64_t> Signature(const Piece& piece, std::span<const int> tasks) {
+std::vector<int64_t> Signature(const decompose::Module& module, std::span<const int> tasks) {
   std::vector<int64_t> signature;
   for (int task : tasks) {
-    const auto row = piece.run_ns.begin() +
-                     static_cast<std::ptrdiff_t>(static_cast<size_t>(task) * piece.num_devices);
-    signature.insert(signature.end(), row, row + static_cast<std::ptrdiff_t>(piece.num_devices));
-    signature.push_back(piece.weight_bytes[task]);
-    for (int tensor : piece.makes[task]) {
-      signature.push_back(piece.tensor_bytes[tensor]);
-      signature.push_back(static_cast<int64_t>(piece.readers[tensor].size()));
+    const auto row = module.run_ns.begin() +
+                     static_cast<std::ptrdiff_t>(static_cast<size_t>(task) * module.num_devices);
+    signature.insert(signature.end(), row, row + static_cast<std::ptrdiff_t>(module.num_devices));
+    signature.push_back(module.weight_bytes[task]);
+    for (int tensor : module.makes[task]) {
+      signature.push_back(module.tensor_bytes[tensor]);
+      signature.push_back(static_cast<int64_t>(module.readers[tensor].size()));
     }
-    signature.push_back(-static_cast<int64_t>(piece.predecessors[task].size()) - 2);
+    signature.push_back(-static_cast<int64_t>(module.predecessors[task].size()) - 2);
   }
   return signature;
 }
 
 }  // namespace
 
-Branches FindBranches(const Piece& piece) {
+Branches FindBranches(const decompose::Module& module) {
   Branches branches;
   std::set<std::vector<int>> known;
-  const int count = piece.num_tasks;
+  const int count = module.num_tasks;
   std::vector<int> parent(count);
   for (size_t limit : kLimits) {
     const auto is_hub = [&](int task) {
-      return std::max(piece.predecessors[task].size(), piece.successors[task].size()) >= limit;
+      return std::max(module.predecessors[task].size(), module.successors[task].size()) >= limit;
     };
     for (int task = 0; task < count; ++task) parent[task] = task;
     for (int task = 0; task < count; ++task) {
       if (is_hub(task)) continue;
-      for (int after : piece.successors[task]) {
+      for (int after : module.successors[task]) {
         if (!is_hub(after)) parent[Find(parent, after)] = Find(parent, task);
       }
     }
@@ -69,7 +69,7 @@ Branches FindBranches(const Piece& piece) {
   std::vector<std::vector<int>> members;
   for (int branch = 0; branch < branches.tasks.num_rows(); ++branch) {
     const int kind =
-        kinds.emplace(Signature(piece, branches.tasks[branch]), static_cast<int>(kinds.size()))
+        kinds.emplace(Signature(module, branches.tasks[branch]), static_cast<int>(kinds.size()))
             .first->second;
     if (kind == static_cast<int>(members.size())) members.emplace_back();
     branches.kind.push_back(kind);
@@ -79,4 +79,4 @@ Branches FindBranches(const Piece& piece) {
   return branches;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

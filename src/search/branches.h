@@ -2,16 +2,16 @@
 
 #include <vector>
 
+#include "decompose/module.h"
 #include "model/problem.h"
-#include "search/piece.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*! \brief Groups of tasks that are moved together, and which of them are alike. */
 struct Branches {
-  Csr tasks;              // [num_branches], in topological order
+  model::Csr tasks;       // [num_branches], in topological order
   std::vector<int> kind;  // [num_branches]; equal: task by task the same times and tensors
-  Csr of_kind;            // [num_kinds], branches
+  model::Csr of_kind;     // [num_kinds], branches
 };
 
 /*!
@@ -23,6 +23,6 @@ struct Branches {
  *
  * Complexity: O(limits * (tasks + reads)).
  */
-Branches FindBranches(const Piece& piece);
+Branches FindBranches(const decompose::Module& module);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
@@ -26,13 +26,13 @@ void SortFromTheEnd(std::vector<Node>& nodes, int num_tasks) {
 
 }  // namespace
 
-void Tails::Find(std::span<const int64_t> finish_ns, std::span<const ScheduledCopy> copies,
+void Tails::Find(std::span<const int64_t> finish_ns, std::span<const model::ScheduledCopy> copies,
                  std::span<const int> copy_position) {
-  const int num_tasks = piece_.num_tasks;
+  const int num_tasks = module_.num_tasks;
   std::vector<Node> nodes;
   nodes.reserve(static_cast<size_t>(num_tasks) + copies.size());
   for (int task = 0; task < num_tasks; ++task) {
-    const int64_t run = piece_.Run(task, arrangement_.device()[task]);
+    const int64_t run = module_.Run(task, arrangement_.device()[task]);
     nodes.push_back({finish_ns[task] - run, arrangement_.position()[task], task});
   }
   for (size_t copy = 0; copy < copies.size(); ++copy) {
@@ -40,16 +40,16 @@ void Tails::Find(std::span<const int64_t> finish_ns, std::span<const ScheduledCo
         {copies[copy].start_ns, copy_position[copy], num_tasks + static_cast<int>(copy)});
   }
   SortFromTheEnd(nodes, num_tasks);
-  const size_t num_slots = static_cast<size_t>(piece_.num_tensors) * piece_.num_memories;
+  const size_t num_slots = static_cast<size_t>(module_.num_tensors) * module_.num_memories;
   task_tail_ns_.assign(static_cast<size_t>(num_tasks), 0);
   copy_tail_.assign(num_slots, CopyTail());
   uses_.assign(static_cast<size_t>(problem_.num_resources), {});
   std::vector<int64_t> read_ns(num_slots, 0);  // behind the arrival of a tensor in a memory
-  std::vector<int64_t> copied_ns(static_cast<size_t>(piece_.num_tensors), 0);
+  std::vector<int64_t> copied_ns(static_cast<size_t>(module_.num_tensors), 0);
   for (const Node& node : nodes) {
     if (node.id >= num_tasks) {
       const size_t index = static_cast<size_t>(node.id - num_tasks);
-      const ScheduledCopy& copy = copies[index];
+      const model::ScheduledCopy& copy = copies[index];
       const size_t slot = Slot(copy.tensor, copy.dst);
       const int64_t tail = AddUse(problem_.route_resources[problem_.Pair(copy.src, copy.dst)],
                                   {copy.start_ns, copy.finish_ns, node.position, read_ns[slot]});
@@ -61,7 +61,7 @@ void Tails::Find(std::span<const int64_t> finish_ns, std::span<const ScheduledCo
     const int device = arrangement_.device()[task];
     const int home = problem_.device_memory[device];
     int64_t behind = 0;
-    for (int tensor : piece_.makes[task]) {
+    for (int tensor : module_.makes[task]) {
       behind = std::max(behind, copied_ns[tensor]);
       for (int memory = 0; memory < problem_.num_memories; ++memory) {
         if (!NeedsNoCopy(tensor, home, memory)) continue;
@@ -71,7 +71,7 @@ void Tails::Find(std::span<const int64_t> finish_ns, std::span<const ScheduledCo
     const int64_t tail = AddUse(problem_.device_units[device],
                                 {node.start_ns, finish_ns[task], node.position, behind});
     task_tail_ns_[task] = tail;
-    for (int tensor : piece_.reads[task]) {
+    for (int tensor : module_.reads[task]) {
       int64_t& read = read_ns[Slot(tensor, home)];
       read = std::max(read, tail);
     }
@@ -118,14 +118,14 @@ Horizon Tails::At(int position) const {
   for (const std::vector<Use>& uses : uses_) {
     horizon.resource_tail_ns.push_back(ResourceTail(uses, position));
   }
-  std::vector<uint8_t> is_sent(static_cast<size_t>(piece_.num_tensors), 0);
-  for (int tensor : piece_.host_outputs) is_sent[tensor] = 1;
-  std::vector<int64_t> tail_ns(piece_.num_memories);
-  for (int tensor = 0; tensor < piece_.num_tensors; ++tensor) {
-    const int producer = piece_.producer[tensor];
+  std::vector<uint8_t> is_sent(static_cast<size_t>(module_.num_tensors), 0);
+  for (int tensor : module_.host_outputs) is_sent[tensor] = 1;
+  std::vector<int64_t> tail_ns(module_.num_memories);
+  for (int tensor = 0; tensor < module_.num_tensors; ++tensor) {
+    const int producer = module_.producer[tensor];
     const bool is_later = producer >= 0 && arrangement_.position()[producer] >= position;
     std::fill(tail_ns.begin(), tail_ns.end(), Horizon::kUnused);
-    for (int reader : piece_.readers[tensor]) {
+    for (int reader : module_.readers[tensor]) {
       if (arrangement_.position()[reader] < position) continue;
       int64_t& tail = tail_ns[problem_.device_memory[arrangement_.device()[reader]]];
       tail = std::max(tail, task_tail_ns_[reader]);
@@ -147,4 +147,4 @@ Horizon Tails::At(int position) const {
   return horizon;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

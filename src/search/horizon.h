@@ -4,13 +4,13 @@
 #include <span>
 #include <vector>
 
-#include "sched/schedule.h"
+#include "model/native_plan.h"
 #include "search/arrangement.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*!
- * \brief What a schedule does from a position of the order on, as times behind what is there then.
+ * \brief What a plan does from a position of the order on, as times behind what is there then.
  *
  * If decisions from the position on stay as they are, the makespan is the largest sum of the time
  * when something becomes free or arrives and of the time behind it. That is exact where the same
@@ -36,7 +36,7 @@ struct Horizon {
 };
 
 /*!
- * \brief Longest times from the start of each task and copy of a schedule to the end of all.
+ * \brief Longest times from the start of each task and copy of a plan to the end of all.
  *
  * Paths lead from a task to its readers, from a tensor to its copies and theirs, and from each use
  * of a unit or channel to the next one. Not thread-safe.
@@ -44,17 +44,18 @@ struct Horizon {
 class Tails {
  public:
   /*! \brief All three must outlive this. */
-  Tails(const Problem& problem, const Piece& piece, const Arrangement& arrangement)
-      : problem_(problem), piece_(piece), arrangement_(arrangement) {}
+  Tails(const model::Problem& problem, const decompose::Module& module,
+        const Arrangement& arrangement)
+      : problem_(problem), module_(module), arrangement_(arrangement) {}
 
   /*!
-   * \brief Finds the tails of a schedule. Complexity: O((tasks + copies) log(tasks + copies) +
+   * \brief Finds the tails of a plan. Complexity: O((tasks + copies) log(tasks + copies) +
    * tensors * memories).
    * \param finish_ns [num_tasks]
    * \param copies In order of making, with local tensor ids.
    * \param copy_position Of the first reader of each copy; num_tasks: it leaves at the end.
    */
-  void Find(std::span<const int64_t> finish_ns, std::span<const ScheduledCopy> copies,
+  void Find(std::span<const int64_t> finish_ns, std::span<const model::ScheduledCopy> copies,
             std::span<const int> copy_position);
   /*!
    * \brief The horizon at a position; from there on the arrangement must be as it was in Find.
@@ -78,19 +79,20 @@ class Tails {
   int64_t AddUse(std::span<const int> resources, const Use& use);
   int64_t ResourceTail(const std::vector<Use>& uses, int position) const;
   size_t Slot(int tensor, int memory) const {
-    return static_cast<size_t>(tensor) * piece_.num_memories + static_cast<size_t>(memory);
+    return static_cast<size_t>(tensor) * module_.num_memories + static_cast<size_t>(memory);
   }
   /*! \brief Whether no copy is made to a memory: it is there, or nothing can bring it there. */
   bool NeedsNoCopy(int tensor, int home, int memory) const {
-    return home < 0 || home == memory || piece_.Transfer(tensor, home, memory) == kImpossible;
+    return home < 0 || home == memory ||
+           module_.Transfer(tensor, home, memory) == model::kImpossible;
   }
 
-  const Problem& problem_;
-  const Piece& piece_;
+  const model::Problem& problem_;
+  const decompose::Module& module_;
   const Arrangement& arrangement_;
   std::vector<int64_t> task_tail_ns_;   // [num_tasks], from its start
   std::vector<CopyTail> copy_tail_;     // [num_tensors][num_memories]
   std::vector<std::vector<Use>> uses_;  // [num_resources], latest first
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -2,34 +2,34 @@
 
 #include <algorithm>
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
 constexpr int kMaxShift = 48;  // positions that a task moves in the order
-constexpr int kMaxChain = 8;
-constexpr int kMaxWindow = 6;
+constexpr int kMaxPath = 8;
+constexpr int kMaxSegment = 6;
 
 }  // namespace
 
-Moves::Moves(const Problem& problem, const Piece& piece, const Branches& branches,
-             Arrangement& arrangement, Random& random)
+Moves::Moves(const model::Problem& problem, const decompose::Module& module,
+             const Branches& branches, Arrangement& arrangement, Random& random)
     : problem_(problem),
-      piece_(piece),
+      module_(module),
       branches_(branches),
       arrangement_(arrangement),
       random_(random) {
-  StayWithin(0, piece.num_tasks);
+  StayWithin(0, module.num_tasks);
 }
 
 void Moves::StayWithin(int first, int last) {
   first_ = first;
   last_ = last;
-  is_all_ = first == 0 && last == piece_.num_tasks;
+  is_all_ = first == 0 && last == module_.num_tasks;
   movable_.clear();
   for (int index = first; index < last; ++index) {
     const int task = is_all_ ? index : arrangement_.order()[index];
-    if (CanMove(task) && piece_.allowed[task].size() > 1) movable_.push_back(task);
+    if (CanMove(task) && module_.allowed[task].size() > 1) movable_.push_back(task);
   }
 }
 
@@ -53,9 +53,9 @@ bool Moves::Propose() {
     MoveTask();
     ShiftTask(PickAny());
   } else if (kind < 85) {
-    MoveChain();
+    MovePath();
   } else if (kind < 92) {
-    MoveWindow();
+    MoveSegment();
   } else {
     ExchangeTasks();
   }
@@ -63,12 +63,12 @@ bool Moves::Propose() {
 }
 
 int Moves::PickDevice(int task) {
-  const auto allowed = piece_.allowed[task];
+  const auto allowed = module_.allowed[task];
   return allowed[static_cast<size_t>(random_.Below(static_cast<int>(allowed.size())))];
 }
 
 bool Moves::IsAllowed(int task, int device) const {
-  return piece_.Run(task, device) != kImpossible && CanMove(task);
+  return module_.Run(task, device) != model::kImpossible && CanMove(task);
 }
 
 void Moves::SetAll(std::span<const int> tasks, int device) {
@@ -79,27 +79,27 @@ void Moves::SetAll(std::span<const int> tasks, int device) {
 
 void Moves::MoveTask() {
   const int task = PickMovable();
-  const auto allowed = piece_.allowed[task];
+  const auto allowed = module_.allowed[task];
   // One of the others: the last one stands in for the current one.
   int device = allowed[static_cast<size_t>(random_.Below(static_cast<int>(allowed.size()) - 1))];
   if (device == arrangement_.device()[task]) device = allowed.back();
   arrangement_.SetDevice(task, device);
 }
 
-void Moves::MoveChain() {
+void Moves::MovePath() {
   int task = PickMovable();
   const int device = PickDevice(task);
-  for (int length = 2 + random_.Below(kMaxChain - 1); length > 0; --length) {
+  for (int length = 2 + random_.Below(kMaxPath - 1); length > 0; --length) {
     if (IsAllowed(task, device)) arrangement_.SetDevice(task, device);
-    const auto next = piece_.successors[task];
+    const auto next = module_.successors[task];
     if (next.empty()) return;
     task = next[static_cast<size_t>(random_.Below(static_cast<int>(next.size())))];
     if (arrangement_.position()[task] >= last_) return;
   }
 }
 
-void Moves::MoveWindow() {
-  const int length = std::min(2 + random_.Below(kMaxWindow - 1), last_ - first_);
+void Moves::MoveSegment() {
+  const int length = std::min(2 + random_.Below(kMaxSegment - 1), last_ - first_);
   const int first = first_ + random_.Below(last_ - first_ - length + 1);
   const int common = PickDevice(arrangement_.order()[first]);
   const bool is_one = random_.Below(2) == 0;
@@ -193,4 +193,4 @@ void Moves::ShiftBranch() {
   }
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

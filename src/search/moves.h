@@ -3,16 +3,16 @@
 #include <span>
 #include <vector>
 
-#include "sched/random.h"
 #include "search/arrangement.h"
 #include "search/branches.h"
+#include "support/random.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*! \brief Random changes of an arrangement. */
 class Moves {
  public:
-  Moves(const Problem& problem, const Piece& piece, const Branches& branches,
+  Moves(const model::Problem& problem, const decompose::Module& module, const Branches& branches,
         Arrangement& arrangement, Random& random);
 
   /*!
@@ -26,7 +26,7 @@ class Moves {
  private:
   int PickAny() { return arrangement_.order()[first_ + random_.Below(last_ - first_)]; }
   /*! \brief Whether no task outside would move with it. */
-  bool CanMove(int task) const { return is_all_ || piece_.group[task] < 0; }
+  bool CanMove(int task) const { return is_all_ || module_.group[task] < 0; }
   int PickMovable() { return movable_[random_.Below(static_cast<int>(movable_.size()))]; }
   std::span<const int> PickBranch() {
     return branches_.tasks[random_.Below(branches_.tasks.num_rows())];
@@ -34,8 +34,8 @@ class Moves {
   int PickDevice(int task);
   bool IsAllowed(int task, int device) const;
   void MoveTask();
-  void MoveChain();
-  void MoveWindow();
+  void MovePath();
+  void MoveSegment();
   void MoveBranch();
   void ExchangeTasks();
   void ExchangeBranches();
@@ -44,8 +44,8 @@ class Moves {
   void ShiftBranch();
   void SetAll(std::span<const int> tasks, int device);
 
-  const Problem& problem_;
-  const Piece& piece_;
+  const model::Problem& problem_;
+  const decompose::Module& module_;
   const Branches& branches_;
   Arrangement& arrangement_;
   Random& random_;
@@ -55,4 +55,4 @@ class Moves {
   std::vector<int> movable_;  // tasks with more than one allowed device
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -4,41 +4,42 @@
 #include <numeric>
 
 #include "search/arrangement.h"
-#include "search/piece_evaluator.h"
+#include "search/module_evaluator.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
-constexpr size_t kMaxEnumerated = 256;        // placements of a piece
-constexpr size_t kMaxEnumeratedChain = 4096;  // of one whose order is forced
+constexpr size_t kMaxEnumerated = 256;       // placements of a module
+constexpr size_t kMaxEnumeratedPath = 4096;  // of one whose order is forced
 
 }  // namespace
 
-Patterns::Patterns(const Problem& problem, const Chain& chain)
+Patterns::Patterns(const model::Problem& problem, const decompose::Modules& modules)
     : problem_(problem),
-      chain_(chain),
+      modules_(modules),
       num_memories_(static_cast<size_t>(problem.num_memories)),
-      patterns_(chain.classes.size()) {}
+      patterns_(modules.classes.size()) {}
 
-int Patterns::Add(int piece_class, const Layout& layout) {
-  const Piece& piece = chain_.classes[piece_class];
+int Patterns::Add(int module_class, const Layout& layout) {
+  const decompose::Module& module = modules_.classes[module_class];
   Pattern pattern;
   pattern.layout = layout;
-  if (piece.num_tasks > 0) pattern.exit_memory = problem_.device_memory[layout.device.back()];
-  const bool has_entry =
-      std::find(piece.source.begin(), piece.source.end(), kEntry) != piece.source.end();
-  Arrangement arrangement(problem_, piece);
-  PieceEvaluator evaluator(problem_, piece, arrangement);
+  if (module.num_tasks > 0) pattern.exit_memory = problem_.device_memory[layout.device.back()];
+  const bool has_entry = std::find(module.source.begin(), module.source.end(), decompose::kEntry) !=
+                         module.source.end();
+  Arrangement arrangement(problem_, module);
+  ModuleEvaluator evaluator(problem_, module, arrangement);
   for (int entry = 0; entry < problem_.num_memories; ++entry) {
     if (entry == 0 || has_entry) {
       arrangement.Load(layout.device, layout.order, entry);
       evaluator.Evaluate();
     }
-    pattern.time_ns.push_back(evaluator.num_unreachable() > 0 ? kNever : evaluator.makespan_ns());
+    pattern.time_ns.push_back(evaluator.num_unreachable() > 0 ? list::kNever
+                                                              : evaluator.makespan_ns());
     pattern.used.insert(pattern.used.end(), arrangement.used().begin(), arrangement.used().end());
   }
-  std::vector<Pattern>& others = patterns_[piece_class];
+  std::vector<Pattern>& others = patterns_[module_class];
   if (IsDominated(pattern, others)) return -1;
   others.push_back(std::move(pattern));
   return static_cast<int>(others.size()) - 1;
@@ -63,42 +64,43 @@ bool Patterns::IsDominated(const Pattern& pattern, const std::vector<Pattern>& o
   return true;
 }
 
-void Patterns::Keep(int piece_class, std::span<const int> kept) {
+void Patterns::Keep(int module_class, std::span<const int> kept) {
   std::vector<Pattern> left;
-  for (int pattern : kept) left.push_back(std::move(patterns_[piece_class][pattern]));
-  patterns_[piece_class] = std::move(left);
+  for (int pattern : kept) left.push_back(std::move(patterns_[module_class][pattern]));
+  patterns_[module_class] = std::move(left);
 }
 
-bool IsEnumerated(const Piece& piece) {
+bool IsEnumerated(const decompose::Module& module) {
   size_t count = 1;
-  bool is_chain = true;
-  for (int task = 0; task < piece.num_tasks && count <= kMaxEnumeratedChain; ++task) {
-    count *= std::max<size_t>(1, piece.allowed[task].size());
-    const auto before = piece.predecessors[task];
-    is_chain = is_chain && (task == 0 || (!before.empty() && before.back() == task - 1));
+  bool is_path = true;
+  for (int task = 0; task < module.num_tasks && count <= kMaxEnumeratedPath; ++task) {
+    count *= std::max<size_t>(1, module.allowed[task].size());
+    const auto before = module.predecessors[task];
+    is_path = is_path && (task == 0 || (!before.empty() && before.back() == task - 1));
   }
-  return is_chain ? count <= kMaxEnumeratedChain : count <= kMaxEnumerated && piece.num_tasks <= 2;
+  return is_path ? count <= kMaxEnumeratedPath : count <= kMaxEnumerated && module.num_tasks <= 2;
 }
 
-void AddPlainPatterns(const Problem& problem, const Chain& chain, Patterns& patterns) {
-  for (int index = 0; index < static_cast<int>(chain.classes.size()); ++index) {
-    const Piece& piece = chain.classes[index];
-    Layout layout{std::vector<int>(piece.num_tasks), std::vector<int>(piece.num_tasks)};
+void AddPlainPatterns(const model::Problem& problem, const decompose::Modules& modules,
+                      Patterns& patterns) {
+  for (int index = 0; index < static_cast<int>(modules.classes.size()); ++index) {
+    const decompose::Module& module = modules.classes[index];
+    Layout layout{std::vector<int>(module.num_tasks), std::vector<int>(module.num_tasks)};
     std::iota(layout.order.begin(), layout.order.end(), 0);
-    if (IsEnumerated(piece)) {
-      std::vector<size_t> choice(piece.num_tasks, 0);
+    if (IsEnumerated(module)) {
+      std::vector<size_t> choice(module.num_tasks, 0);
       while (true) {
         bool is_group_torn = false;
-        for (int task = 0; task < piece.num_tasks; ++task) {
-          layout.device[task] = piece.allowed[task][choice[task]];
-          if (piece.group[task] >= 0) {
-            const int first = piece.group_tasks[piece.group[task]][0];
+        for (int task = 0; task < module.num_tasks; ++task) {
+          layout.device[task] = module.allowed[task][choice[task]];
+          if (module.group[task] >= 0) {
+            const int first = module.group_tasks[module.group[task]][0];
             is_group_torn = is_group_torn || layout.device[first] != layout.device[task];
           }
         }
         if (!is_group_torn) patterns.Add(index, layout);
-        int task = piece.num_tasks;
-        while (task > 0 && ++choice[task - 1] == piece.allowed[task - 1].size()) {
+        int task = module.num_tasks;
+        while (task > 0 && ++choice[task - 1] == module.allowed[task - 1].size()) {
           choice[--task] = 0;
         }
         if (task == 0) break;
@@ -107,8 +109,8 @@ void AddPlainPatterns(const Problem& problem, const Chain& chain, Patterns& patt
     }
     for (int device = 0; device < problem.num_devices; ++device) {
       bool is_possible = true;
-      for (int task = 0; task < piece.num_tasks; ++task) {
-        is_possible = is_possible && piece.Run(task, device) != kImpossible;
+      for (int task = 0; task < module.num_tasks; ++task) {
+        is_possible = is_possible && module.Run(task, device) != model::kImpossible;
       }
       if (!is_possible) continue;
       std::fill(layout.device.begin(), layout.device.end(), device);
@@ -117,4 +119,4 @@ void AddPlainPatterns(const Problem& problem, const Chain& chain, Patterns& patt
   }
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -4,12 +4,13 @@
 #include <span>
 #include <vector>
 
-#include "search/piece.h"
-#include "search/piece_search.h"
+#include "decompose/module.h"
+#include "search/module_annealing.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
-/*! \brief One way to lay out a piece, with what it takes for each memory it may be entered from. */
+/*! \brief One way to lay out a module, with what it takes for each memory it may be entered from.
+ */
 struct Pattern {
   Layout layout;
   int exit_memory = 0;           // of the last task
@@ -17,23 +18,23 @@ struct Pattern {
   std::vector<int64_t> used;     // [num_memories of entry][num_memories], bytes
 };
 
-/*! \brief The patterns that are known for each class of pieces. Not thread-safe. */
+/*! \brief The patterns that are known for each class of modules. Not thread-safe. */
 class Patterns {
  public:
-  Patterns(const Problem& problem, const Chain& chain);
+  Patterns(const model::Problem& problem, const decompose::Modules& modules);
 
   /*!
    * \brief Adds a layout to a class, unless another one is at least as good everywhere.
    * \return Its id within the class, or -1.
    */
-  int Add(int piece_class, const Layout& layout);
+  int Add(int module_class, const Layout& layout);
   /*! \brief Patterns of a class. */
-  const std::vector<Pattern>& of(int piece_class) const { return patterns_[piece_class]; }
+  const std::vector<Pattern>& of(int module_class) const { return patterns_[module_class]; }
   /*! \brief Drops all but the given patterns of a class; ids are then positions in `kept`. */
-  void Keep(int piece_class, std::span<const int> kept);
+  void Keep(int module_class, std::span<const int> kept);
   /*! \brief Price of a pattern entered from a memory: its time, and `price` ns per byte. */
   double Cost(const Pattern& pattern, int entry, std::span<const double> price) const {
-    if (pattern.time_ns[entry] == kNever) return kNoCost;
+    if (pattern.time_ns[entry] == list::kNever) return kNoCost;
     double cost = static_cast<double>(pattern.time_ns[entry]);
     const size_t row = static_cast<size_t>(entry) * num_memories_;
     for (size_t memory = 0; memory < num_memories_; ++memory) {
@@ -48,19 +49,20 @@ class Patterns {
   /*! \brief Whether `left` is at least as good as `right` when entered from a memory. */
   bool IsAtLeastAsGood(const Pattern& left, const Pattern& right, int entry) const;
 
-  const Problem& problem_;
-  const Chain& chain_;
+  const model::Problem& problem_;
+  const decompose::Modules& modules_;
   size_t num_memories_;
   std::vector<std::vector<Pattern>> patterns_;  // [num_classes]
 };
 
 /*!
  * \brief Adds the layouts that are known without searching: everything on one device, and every
- * placement of a very small piece.
+ * placement of a very small module.
  */
-void AddPlainPatterns(const Problem& problem, const Chain& chain, Patterns& patterns);
+void AddPlainPatterns(const model::Problem& problem, const decompose::Modules& modules,
+                      Patterns& patterns);
 
-/*! \brief Whether AddPlainPatterns tries every placement of the piece. */
-bool IsEnumerated(const Piece& piece);
+/*! \brief Whether AddPlainPatterns tries every placement of the module. */
+bool IsEnumerated(const decompose::Module& module);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -3,68 +3,68 @@
 #include <algorithm>
 #include <array>
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
 constexpr double kFirstHeat = 0.01;  // temperature of the first rounds, as a part of the time
 constexpr double kLastHeat = 0.0012;
 constexpr double kLaterHeat = 0.004;   // and of the later ones
-constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one piece, per task
+constexpr int64_t kLeastPerTask = 30;  // evaluations of the shortest job of one module, per task
 constexpr int64_t kLeastBase = 1000;   // and in any case
 constexpr int64_t kStepsOfJob = 6'000'000;  // tasks times evaluations of the shortest other job
 constexpr int64_t kMostGrowth = 8;          // of its length
-constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one piece
-constexpr int kSmallPiece = 256;            // tasks; larger ones are searched stretch by stretch
-constexpr std::array<int, 3> kStretches = {256, 512, 1024};  // tasks of a stretch, by round
-constexpr double kFill = 0.98;                               // of the room that prices aim at
-constexpr double kStretchHeat = 0.003;   // temperature, as a part of the time of the stretch
-constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of stretches
+constexpr int kMaxDoublings = 6;            // of the length of a job, if there is one module
+constexpr int kSmallModule = 256;           // tasks; larger ones are searched segment by segment
+constexpr std::array<int, 3> kSegments = {256, 512, 1024};  // tasks of a segment, by round
+constexpr double kFill = 0.98;                              // of the room that prices aim at
+constexpr double kSegmentHeat = 0.003;   // temperature, as a part of the time of the segment
+constexpr int64_t kFirstPerTask = 5;     // evaluations per task in the first round of segments
 constexpr int64_t kMostOfRun = 300'000;  // evaluations of a run, unless the first has more
 constexpr std::array<double, 2> kFirstPrices = {0.5, 1.0};  // by run, makespans per room
-constexpr size_t kFreshStarts = 6;   // of the ranked ones; later all take turns
-constexpr int kJobsOfOnePiece = 4;   // independent runs if there is nothing to divide
+constexpr size_t kFreshInitial = 6;  // of the ranked ones; later all take turns
+constexpr int kJobsOfOneModule = 4;  // independent runs if there is nothing to divide
 constexpr double kNearRatio = 0.05;  // of a pair of memories half as promising as the best
-constexpr int kJobsOfChain = 8;      // in a round at least
+constexpr int kJobsOfRound = 8;      // in a round at least
 constexpr int kMostJobs = 64;        // in a round
 
 }  // namespace
 
-JobPlanner::JobPlanner(const Problem& problem, const Chain& chain, const Patterns& patterns,
-                       const Selector& selector, uint64_t seed)
+JobPlanner::JobPlanner(const model::Problem& problem, const decompose::Modules& modules,
+                       const Patterns& patterns, const Selector& selector, uint64_t seed)
     : problem_(problem),
-      chain_(chain),
+      modules_(modules),
       patterns_(patterns),
       selector_(selector),
       seed_(seed),
       random_(seed),
-      spent_(chain.classes.size() * static_cast<size_t>(problem.num_memories) *
+      spent_(modules.classes.size() * static_cast<size_t>(problem.num_memories) *
                  static_cast<size_t>(problem.num_memories),
              0),
-      num_pieces_(chain.classes.size(), 0) {
-  for (int piece_class : chain.piece_class) ++num_pieces_[piece_class];
+      num_modules_(modules.classes.size(), 0) {
+  for (int module_class : modules.module_class) ++num_modules_[module_class];
 }
 
-int64_t JobPlanner::LeastLength(int piece_class) const {
-  return kLeastBase + kLeastPerTask * chain_.classes[piece_class].num_tasks;
+int64_t JobPlanner::LeastLength(int module_class) const {
+  return kLeastBase + kLeastPerTask * modules_.classes[module_class].num_tasks;
 }
 
 /*!
  * \brief Evaluations of the next job of a class and pair: as many as it had so far, so that many
- * small pieces all get their turn before any of them is searched at length.
+ * small modules all get their turn before any of them is searched at length.
  */
 int64_t JobPlanner::PairLength(size_t cell, size_t pairs, int round) const {
-  const int piece_class = static_cast<int>(cell / pairs);
-  const int64_t tasks = std::max<int64_t>(1, chain_.classes[piece_class].num_tasks);
+  const int module_class = static_cast<int>(cell / pairs);
+  const int64_t tasks = std::max<int64_t>(1, modules_.classes[module_class].num_tasks);
   const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
   const int64_t most = std::max<int64_t>(kLeastBase, kStepsOfJob / tasks) * growth;
-  return std::min(most, std::max(LeastLength(piece_class), spent_[cell]));
+  return std::min(most, std::max(LeastLength(module_class), spent_[cell]));
 }
 
-Job JobPlanner::MakeJob(int piece_class, const Layout& start, int64_t length, int round,
+Job JobPlanner::MakeJob(int module_class, const Layout& start, int64_t length, int round,
                         int index) const {
   Job job;
-  job.piece_class = piece_class;
+  job.module_class = module_class;
   job.start = start;
   job.options.max_evaluations = length;
   // In turn: to leave a valley, to look around in it, to go down in it.
@@ -76,23 +76,25 @@ Job JobPlanner::MakeJob(int piece_class, const Layout& start, int64_t length, in
           .Next();
   job.goal.price.assign(static_cast<size_t>(problem_.num_memories), 0.0);
   job.goal.exit_ns.assign(problem_.num_devices, 0.0);
-  job.goal.limit_bytes = chain_.room_bytes;
+  job.goal.limit_bytes = modules_.room_bytes;
   return job;
 }
 
-std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts, int best_pattern,
-                                          int round) {
+std::vector<Job> JobPlanner::OneModuleJobs(const std::vector<InitialSolution>& initial,
+                                           int best_pattern, int round) {
   const Pattern& best = patterns_.of(0)[best_pattern];
-  if (chain_.classes[0].num_tasks > kSmallPiece) return StretchJobs(best, round);
+  if (modules_.classes[0].num_tasks > kSmallModule) return SegmentJobs(best, round);
   std::vector<Job> jobs;
   const int64_t length = LeastLength(0) << std::min(round / 2, kMaxDoublings);
-  for (int index = 0; index < kJobsOfOnePiece; ++index) {
-    // The first only goes down from the best plan; the others take turns with the starts at first.
-    const size_t turn = static_cast<size_t>(round * (kJobsOfOnePiece - 1) + std::max(0, index - 1));
-    const bool is_fresh =
-        index > 0 && (turn < std::min(starts.size(), kFreshStarts) || index == kJobsOfOnePiece - 1);
+  for (int index = 0; index < kJobsOfOneModule; ++index) {
+    // The first only goes down from the best plan; the others take turns with the initial solutions
+    // at first.
+    const size_t turn =
+        static_cast<size_t>(round * (kJobsOfOneModule - 1) + std::max(0, index - 1));
+    const bool is_fresh = index > 0 && (turn < std::min(initial.size(), kFreshInitial) ||
+                                        index == kJobsOfOneModule - 1);
     if (is_fresh) {
-      const SearchStart& start = starts[turn % starts.size()];
+      const InitialSolution& start = initial[turn % initial.size()];
       jobs.push_back(MakeJob(0, {start.device, start.order}, length, round, index));
       jobs.back().options.first_heat = kFirstHeat;
     } else {
@@ -103,18 +105,18 @@ std::vector<Job> JobPlanner::OnePieceJobs(const std::vector<SearchStart>& starts
   return jobs;
 }
 
-/*! \brief Independent runs over a large piece, stretch by stretch. */
-std::vector<Job> JobPlanner::StretchJobs(const Pattern& best, int round) const {
-  const int tasks = chain_.classes[0].num_tasks;
+/*! \brief Independent runs over a large module, segment by segment. */
+std::vector<Job> JobPlanner::SegmentJobs(const Pattern& best, int round) const {
+  const int tasks = modules_.classes[0].num_tasks;
   const int64_t per_task =
       std::min(kFirstPerTask << std::min(round, 30), std::max(kFirstPerTask, kMostOfRun / tasks));
   std::vector<Job> jobs;
   for (int run = 0; run < static_cast<int>(kFirstPrices.size()); ++run) {
     Job job = MakeJob(0, best.layout, per_task * tasks, round, run);
-    job.options.first_heat = kStretchHeat;
-    job.options.stretch = kStretches[static_cast<size_t>(round) % kStretches.size()];
-    job.options.price = stretch_price_;
-    for (int64_t room : chain_.room_bytes) {
+    job.options.first_heat = kSegmentHeat;
+    job.options.segment = kSegments[static_cast<size_t>(round) % kSegments.size()];
+    job.options.price = segment_price_;
+    for (int64_t room : modules_.room_bytes) {
       job.options.target_bytes.push_back(static_cast<int64_t>(kFill * static_cast<double>(room)));
       if (round > 0) continue;
       job.options.price.push_back(kFirstPrices[run] * static_cast<double>(best.time_ns[0]) /
@@ -125,28 +127,28 @@ std::vector<Job> JobPlanner::StretchJobs(const Pattern& best, int round) const {
   return jobs;
 }
 
-std::vector<Job> JobPlanner::ChainJobs(std::span<const double> price, int round) {
+std::vector<Job> JobPlanner::PatternJobs(std::span<const double> price, int round) {
   const std::vector<double> slack = selector_.Slack(price);
   const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
   std::vector<std::pair<double, size_t>> useful;  // (what it may gain, class and pair)
   for (size_t cell = 0; cell < slack.size(); ++cell) {
-    const int piece_class = static_cast<int>(cell / pairs);
-    if (slack[cell] >= Patterns::kNoCost || IsEnumerated(chain_.classes[piece_class])) continue;
+    const int module_class = static_cast<int>(cell / pairs);
+    if (slack[cell] >= Patterns::kNoCost || IsEnumerated(modules_.classes[module_class])) continue;
     const int pair = static_cast<int>(cell % pairs);
     const int entry = pair / problem_.num_memories, exit = pair % problem_.num_memories;
-    const int known = selector_.Best(piece_class, entry, exit, price);
+    const int known = selector_.Best(module_class, entry, exit, price);
     if (known < 0) continue;
-    const double cost = patterns_.Cost(patterns_.of(piece_class)[known], entry, price);
+    const double cost = patterns_.Cost(patterns_.of(module_class)[known], entry, price);
     const double nearness = kNearRatio / (kNearRatio + slack[cell] / std::max(1.0, cost));
-    const double tasks = chain_.classes[piece_class].num_tasks;
-    useful.emplace_back(num_pieces_[piece_class] * cost * nearness * nearness * tasks, cell);
+    const double tasks = modules_.classes[module_class].num_tasks;
+    useful.emplace_back(num_modules_[module_class] * cost * nearness * nearness * tasks, cell);
   }
   // A round is at most as long as all before it: new patterns soon change what is promising.
   const int64_t growth = std::min<int64_t>(1 + round / 2, kMostGrowth);
-  const int64_t end = steps_ + std::min(kJobsOfChain * kStepsOfJob * growth, steps_);
+  const int64_t end = steps_ + std::min(kJobsOfRound * kStepsOfJob * growth, steps_);
   std::vector<Job> jobs;
   while (!useful.empty() && static_cast<int>(jobs.size()) < kMostJobs) {
-    if (static_cast<int>(jobs.size()) >= kJobsOfChain && steps_ >= end) break;
+    if (static_cast<int>(jobs.size()) >= kJobsOfRound && steps_ >= end) break;
     const auto best = std::max_element(useful.begin(), useful.end(),
                                        [this, pairs, round](const auto& left, const auto& right) {
                                          return left.first / Spent(left.second, pairs, round) <
@@ -165,23 +167,24 @@ double JobPlanner::Spent(size_t cell, size_t pairs, int round) const {
 void JobPlanner::AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const double> price,
                             int round) {
   const size_t pairs = static_cast<size_t>(problem_.num_memories * problem_.num_memories);
-  const int piece_class = static_cast<int>(cell / pairs);
+  const int module_class = static_cast<int>(cell / pairs);
   const int pair = static_cast<int>(cell % pairs);
   const int entry = pair / problem_.num_memories;
   const int exit = pair % problem_.num_memories;
-  const int best = selector_.Best(piece_class, entry, exit, price);
-  const auto& all = patterns_.of(piece_class);
+  const int best = selector_.Best(module_class, entry, exit, price);
+  const auto& all = patterns_.of(module_class);
   int start = best;
   if (round % 3 == 1) {  // For variety from another one with the same ends.
     for (int attempt = 0; attempt < 4 && start == best; ++attempt) {
       const int other = random_.Below(static_cast<int>(all.size()));
-      if (all[other].exit_memory == exit && all[other].time_ns[entry] != kNever) start = other;
+      if (all[other].exit_memory == exit && all[other].time_ns[entry] != list::kNever)
+        start = other;
     }
   }
   const int64_t length = PairLength(cell, pairs, round);
   spent_[cell] += length;
-  steps_ += length * chain_.classes[piece_class].num_tasks;
-  Job job = MakeJob(piece_class, all[start].layout, length, round, static_cast<int>(jobs.size()));
+  steps_ += length * modules_.classes[module_class].num_tasks;
+  Job job = MakeJob(module_class, all[start].layout, length, round, static_cast<int>(jobs.size()));
   job.goal.entry = entry;
   job.goal.price.assign(price.begin(), price.end());
   for (int device = 0; device < problem_.num_devices; ++device) {
@@ -191,11 +194,11 @@ void JobPlanner::AddPairJob(std::vector<Job>& jobs, size_t cell, std::span<const
 }
 
 void JobPlanner::UsePrices(const std::vector<Job>& jobs) {
-  if (jobs.empty() || jobs.front().options.stretch == 0) return;
+  if (jobs.empty() || jobs.front().options.segment == 0) return;
   const auto best = std::min_element(
       jobs.begin(), jobs.end(),
       [](const Job& left, const Job& right) { return left.outcome.value < right.outcome.value; });
-  stretch_price_ = best->outcome.price;
+  segment_price_ = best->outcome.price;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -7,69 +7,71 @@
 #include <numeric>
 
 #include "bounds/lagrangian.h"
-#include "sched/evaluate.h"
-#include "sched/random.h"
+#include "list/evaluate.h"
 #include "search/assemble.h"
 #include "search/branches.h"
-#include "search/jobs.h"
+#include "search/initial_solutions.h"
+#include "search/module_annealing.h"
 #include "search/patterns.h"
-#include "search/piece_search.h"
 #include "search/planner.h"
 #include "search/prune.h"
 #include "search/selection.h"
-#include "search/starts.h"
+#include "support/jobs.h"
+#include "support/random.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
 constexpr int kPriceRounds = 40;               // of the ascent of prices
-constexpr int kImproveTries = 3000;            // stretches replaced in each round
+constexpr int kImproveTries = 3000;            // segments replaced in each round
 constexpr double kHookSeconds = 0.05;          // between two calls of the hook
 constexpr int kBoundRounds = 10;               // of the ascent of prices for a bound
-constexpr int kBoundIterations = 120;          // of each of its stages
+constexpr int kBoundIterations = 120;          // of each of its modules
 constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
 constexpr int64_t kLaterWork = 700'000'000;
-constexpr int64_t kOnePieceWork = 10'000'000;  // where a bound gives no placements
-constexpr int kSamples = 2;                    // placements taken from a bound
+constexpr int64_t kOneModuleWork = 10'000'000;  // where a bound gives no placements
+constexpr int kSamples = 2;                     // placements taken from a bound
 
 using Clock = std::chrono::steady_clock;
 
-class ChainSearch {
+class ColumnGeneration {
  public:
-  ChainSearch(const Problem& problem, const SearchOptions& options, const SearchHook& hook)
+  ColumnGeneration(const model::Problem& problem, const SearchOptions& options,
+                   const SearchHook& hook)
       : problem_(problem),
         options_(options),
         hook_(hook),
-        chain_(Decompose(problem)),
-        patterns_(problem, chain_),
-        selector_(problem, chain_, patterns_),
-        planner_(problem, chain_, patterns_, selector_, options.seed),
+        modules_(decompose::Decompose(problem)),
+        patterns_(problem, modules_),
+        selector_(problem, modules_, patterns_),
+        planner_(problem, modules_, patterns_, selector_, options.seed),
         random_(options.seed),
         price_(options.price),
         begin_(Clock::now()) {
-    for (const Piece& piece : chain_.classes) branches_.push_back(FindBranches(piece));
+    for (const decompose::Module& module : modules_.classes)
+      branches_.push_back(FindBranches(module));
     price_.resize(static_cast<size_t>(problem.num_memories), 0.0);
-    is_one_piece_ = chain_.num_pieces() <= 1;
+    is_one_module_ = modules_.num_modules() <= 1;
     bound_ns_ = options.bound_ns;
   }
 
-  SearchOutcome Run(const std::vector<SearchStart>& starts) {
-    starts_ = CompleteStarts(problem_, starts);
-    RankStarts();
-    if (!is_one_piece_) AddPlainPatterns(problem_, chain_, patterns_);
-    AddPlans(starts_);
+  SearchOutcome Run(const std::vector<InitialSolution>& initial) {
+    initial_ = CompleteSolutions(problem_, initial);
+    RankInitial();
+    if (!is_one_module_) AddPlainPatterns(problem_, modules_, patterns_);
+    AddPlans(initial_);
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
       if (IsOver()) break;
-      std::vector<Job> jobs = is_one_piece_
-                                  ? planner_.OnePieceJobs(starts_, selection_.choice[0], round_)
-                                  : planner_.ChainJobs(price_, round_);
+      std::vector<Job> jobs = is_one_module_
+                                  ? planner_.OneModuleJobs(initial_, selection_.choice[0], round_)
+                                  : planner_.PatternJobs(price_, round_);
       const bool has_bound = options_.finds_bound && IsBoundRound();
       if (jobs.empty() && !has_bound) break;
       RunAll(jobs, has_bound);
       planner_.UsePrices(jobs);
-      for (Job& job : jobs) AddToFamily(job.piece_class, job.outcome.layout);
+      for (Job& job : jobs) AddToFamily(job.module_class, job.outcome.layout);
       if (has_bound) UseBound();
     }
     SelectPatterns();
@@ -79,53 +81,54 @@ class ChainSearch {
  private:
   // Starts.
 
-  /*! \brief Ranks the starts, the best one first. */
-  void RankStarts() {
-    Evaluator evaluate(problem_);
-    std::vector<std::pair<Value, size_t>> ranked;
-    for (const SearchStart& start : starts_) {
-      ranked.emplace_back(evaluate(start.device, start.order, kNever), ranked.size());
+  /*! \brief Ranks the initial solutions, the best one first. */
+  void RankInitial() {
+    list::Evaluator evaluate(problem_);
+    std::vector<std::pair<list::Value, size_t>> ranked;
+    for (const InitialSolution& start : initial_) {
+      ranked.emplace_back(evaluate(start.device, start.order, list::kNever), ranked.size());
     }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& left, const auto& right) { return left.first < right.first; });
-    std::vector<SearchStart> sorted;
-    for (const auto& [value, index] : ranked) sorted.push_back(std::move(starts_[index]));
-    starts_ = std::move(sorted);
-    start_value_ = ranked.front().first;
-    best_ns_ = start_value_.violation == 0 ? start_value_.makespan_ns : kNever;
+    std::vector<InitialSolution> sorted;
+    for (const auto& [value, index] : ranked) sorted.push_back(std::move(initial_[index]));
+    initial_ = std::move(sorted);
+    initial_value_ = ranked.front().first;
+    best_ns_ = initial_value_.violation == 0 ? initial_value_.makespan_ns : list::kNever;
   }
 
-  /*! \brief Adds what plans do with each piece to the patterns, and the plans to the selections. */
-  void AddPlans(const std::vector<SearchStart>& plans) {
+  /*! \brief Adds what plans do with each module to the patterns, and the plans to the selections.
+   */
+  void AddPlans(const std::vector<InitialSolution>& plans) {
     std::vector<int> position(problem_.num_tasks);
-    for (const SearchStart& start : plans) {
+    for (const InitialSolution& start : plans) {
       for (int index = 0; index < problem_.num_tasks; ++index) position[start.order[index]] = index;
       std::vector<int> choice;
-      for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
+      for (int module = 0; module < modules_.num_modules(); ++module) {
         choice.push_back(
-            AddOrFind(chain_.piece_class[piece], PartOf(chain_, start, position, piece)));
+            AddOrFind(modules_.module_class[module], LayoutOf(modules_, start, position, module)));
       }
       Offer(selector_.Make(std::move(choice)));
     }
   }
 
   /*! \brief Id of a layout's pattern, or of one that is at least as good where it counts. */
-  int AddOrFind(int piece_class, const Layout& layout) {
-    const int added = patterns_.Add(piece_class, layout);
+  int AddOrFind(int module_class, const Layout& layout) {
+    const int added = patterns_.Add(module_class, layout);
     if (added >= 0) return added;
     const int exit = layout.device.empty() ? 0 : problem_.device_memory[layout.device.back()];
-    const auto& all = patterns_.of(piece_class);
+    const auto& all = patterns_.of(module_class);
     for (size_t index = 0; index < all.size(); ++index) {
       if (all[index].layout.device == layout.device) return static_cast<int>(index);
     }
-    return std::max(0, selector_.Best(piece_class, exit, exit, price_));
+    return std::max(0, selector_.Best(module_class, exit, exit, price_));
   }
 
   /*! \brief Adds a layout to its class and tries it in classes of equal shape. */
-  void AddToFamily(int piece_class, const Layout& layout) {
-    patterns_.Add(piece_class, layout);
-    for (int other = 0; other < static_cast<int>(chain_.classes.size()); ++other) {
-      if (other != piece_class && chain_.shape[other] == chain_.shape[piece_class]) {
+  void AddToFamily(int module_class, const Layout& layout) {
+    patterns_.Add(module_class, layout);
+    for (int other = 0; other < static_cast<int>(modules_.classes.size()); ++other) {
+      if (other != module_class && modules_.shape[other] == modules_.shape[module_class]) {
         patterns_.Add(other, layout);
       }
     }
@@ -149,11 +152,11 @@ class ChainSearch {
 
   void SelectPatterns() {
     if (problem_.num_tasks == 0) return;
-    if (is_one_piece_) {
+    if (is_one_module_) {
       for (int pattern = 0; pattern < static_cast<int>(patterns_.of(0).size()); ++pattern) {
         Offer(selector_.Make({pattern}));
       }
-      PrunePatterns(chain_, selector_, price_, patterns_, selection_);
+      PrunePatterns(modules_, selector_, price_, patterns_, selection_);
       return;
     }
     price_ = selector_.FindPrices(price_, selection_.time_ns, kPriceRounds);
@@ -162,35 +165,35 @@ class ChainSearch {
       Offer(selector_.Improve(found, price_, kImproveTries, random_));
     }
     Offer(selector_.Improve(selection_, price_, kImproveTries, random_));
-    PrunePatterns(chain_, selector_, price_, patterns_, selection_);
+    PrunePatterns(modules_, selector_, price_, patterns_, selection_);
   }
 
   // Jobs and bounds.
 
   /*! \brief Bounds are found again now and then: prices of better plans make better ones. */
   bool IsBoundRound() const {
-    if (is_one_piece_) return round_ == 0;
+    if (is_one_module_) return round_ == 0;
     return round_ < 2 || (round_ & (round_ - 1)) == 0;  // 0, 1, 2, 4, 8, ...
   }
 
   void FindBound() {
-    BoundOptions options;
+    bounds::BoundOptions options;
     options.rounds = round_ == 0 ? 2 * kBoundRounds : kBoundRounds;
     options.iterations = kBoundIterations;
     options.time_limit_s = options_.time_limit_s;
-    options.target_ns = best_ns_ == kNever ? selection_.time_ns : best_ns_;
-    options.max_work = is_one_piece_ ? kOnePieceWork : round_ == 0 ? kFirstWork : kLaterWork;
-    options.num_samples = is_one_piece_ ? 0 : kSamples;
-    bound_ = LagrangianBound(problem_, round_ == 0 ? options_.price : price_, options,
-                             [this] { return stop_.load(); });
+    options.target_ns = best_ns_ == list::kNever ? selection_.time_ns : best_ns_;
+    options.max_work = is_one_module_ ? kOneModuleWork : round_ == 0 ? kFirstWork : kLaterWork;
+    options.num_samples = is_one_module_ ? 0 : kSamples;
+    bound_ = bounds::LagrangianBound(problem_, round_ == 0 ? options_.price : price_, options,
+                                     [this] { return stop_.load(); });
   }
 
   void UseBound() {
     bound_ns_ = std::max(bound_ns_, bound_.bound_ns);
     if (round_ == 0) price_ = bound_.price;
-    std::vector<SearchStart> samples;
+    std::vector<InitialSolution> samples;
     for (auto& sample : bound_.samples) samples.push_back({std::move(sample), {}});
-    AddPlans(CompleteStarts(problem_, samples));
+    AddPlans(CompleteSolutions(problem_, samples));
   }
 
   void RunAll(std::vector<Job>& jobs, bool has_bound) {
@@ -218,8 +221,9 @@ class ChainSearch {
             return;
           }
           Job& job = jobs[index - extra];
-          job.outcome = Anneal(problem_, chain_.classes[job.piece_class],
-                               branches_[job.piece_class], job.start, job.goal, job.options, stop_);
+          job.outcome =
+              Anneal(problem_, modules_.classes[job.module_class], branches_[job.module_class],
+                     job.start, job.goal, job.options, stop_);
         },
         [this] { Watch(); });
     for (const Job& job : jobs) evaluations_ += job.outcome.evaluations;
@@ -253,25 +257,25 @@ class ChainSearch {
            (options_.patience > 0 && evaluations_ - last_gain_ >= options_.patience);
   }
 
-  /*! \brief The schedule of the best selection, or of the best start if that is better. */
-  Schedule Assemble() const {
-    const bool is_start_better = problem_.num_tasks == 0 ||
-                                 start_value_.violation < selection_.violation ||
-                                 (start_value_.violation == selection_.violation &&
-                                  start_value_.makespan_ns <= selection_.time_ns);
-    if (is_start_better) {
-      Evaluator evaluate(problem_);
-      const SearchStart& start = starts_.front();
-      evaluate(start.device, start.order, kNever);
-      return evaluate.LatestSchedule(start.device);
+  /*! \brief The plan of the best selection, or of the best initial solution if that is better. */
+  model::NativePlan Assemble() const {
+    const bool is_initial_better = problem_.num_tasks == 0 ||
+                                   initial_value_.violation < selection_.violation ||
+                                   (initial_value_.violation == selection_.violation &&
+                                    initial_value_.makespan_ns <= selection_.time_ns);
+    if (is_initial_better) {
+      list::Evaluator evaluate(problem_);
+      const InitialSolution& start = initial_.front();
+      evaluate(start.device, start.order, list::kNever);
+      return evaluate.LatestPlan(start.device);
     }
-    return AssembleSchedule(problem_, chain_, patterns_, selection_);
+    return AssemblePlan(problem_, modules_, patterns_, selection_);
   }
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   const SearchOptions& options_;
   const SearchHook& hook_;
-  Chain chain_;
+  decompose::Modules modules_;
   Patterns patterns_;
   Selector selector_;
   JobPlanner planner_;
@@ -279,16 +283,16 @@ class ChainSearch {
   std::vector<Branches> branches_;  // [num_classes]
   std::vector<double> price_;       // [num_memories]
   Clock::time_point begin_;
-  bool is_one_piece_ = false;
-  std::vector<SearchStart> starts_;  // ranked
-  Value start_value_;                // of the first one
-  Selection selection_;              // the best one
-  int64_t best_ns_ = kNever;
+  bool is_one_module_ = false;
+  std::vector<InitialSolution> initial_;  // ranked
+  list::Value initial_value_;             // of the first one
+  Selection selection_;                   // the best one
+  int64_t best_ns_ = list::kNever;
   int round_ = 0;
   int64_t evaluations_ = 0;
   int64_t last_gain_ = 0;
-  BoundOutcome bound_;    // the latest one
-  int64_t bound_ns_ = 0;  // the best one
+  bounds::BoundOutcome bound_;  // the latest one
+  int64_t bound_ns_ = 0;        // the best one
   double last_hook_s_ = 0;
   bool was_stopped_ = false;
   std::atomic<bool> stop_{false};  // read by the jobs
@@ -296,9 +300,9 @@ class ChainSearch {
 
 }  // namespace
 
-SearchOutcome Search(const Problem& problem, const std::vector<SearchStart>& starts,
+SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
                      const SearchOptions& options, const SearchHook& hook) {
-  return ChainSearch(problem, options, hook).Run(starts);
+  return ColumnGeneration(problem, options, hook).Run(initial);
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

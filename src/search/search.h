@@ -4,13 +4,13 @@
 #include <functional>
 #include <vector>
 
+#include "model/native_plan.h"
 #include "model/problem.h"
-#include "sched/schedule.h"
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 /*! \brief A placement and an order to begin from. */
-struct SearchStart {
+struct InitialSolution {
   std::vector<int> device;  // [num_tasks], allowed devices, one per group
   std::vector<int> order;   // [num_tasks], a topological order; empty: by list scheduling
 };
@@ -32,7 +32,7 @@ using SearchHook = std::function<bool(int64_t, int64_t, int64_t)>;
 
 /*! \brief What a search found. */
 struct SearchOutcome {
-  Schedule schedule;  // the best one
+  model::NativePlan plan;  // the best one
   int64_t evaluations = 0;
   bool was_stopped = false;   // by the hook
   std::vector<double> price;  // [num_memories], ns per byte: what memory is worth in the best plan
@@ -40,19 +40,20 @@ struct SearchOutcome {
 };
 
 /*!
- * \brief Improves plans: column generation over the pieces of the graph, with annealing as pricing.
+ * \brief Improves plans: column generation over the modules of the graph, with annealing as
+ * pricing.
  *
- * The graph is cut into pieces (see Chain); equal pieces share their patterns. In each round prices
- * of memory are found for the known patterns, a pattern is selected for each piece (see Selector),
- * and annealing looks for patterns that would pay at those prices (see Anneal), several at once on
- * `threads` threads. A graph without cuts is one piece: rounds of annealing within the memories,
- * from the starts and from the best plans so far. The result is never worse than the best start.
- * The same seed and number of evaluations give the same result whatever the number of threads,
- * unless the time limit or the hook ends the search.
+ * The graph is cut into modules (see Modules); equal modules share their patterns. In each round
+ * prices of memory are found for the known patterns, a pattern is selected for each module (see
+ * Selector), and annealing looks for patterns that would pay at those prices (see Anneal), several
+ * at once on `threads` threads. A graph without cuts is one module: rounds of annealing within the
+ * memories, from the initial solutions and from the best plans so far. The result is never worse
+ * than the best of them. The same seed and number of evaluations give the same result whatever the
+ * number of threads, unless the time limit or the hook ends the search.
  *
- * \param starts At least one. Those that lack memory or tear groups still give patterns.
+ * \param initial At least one. Those that lack memory or tear groups still give patterns.
  */
-SearchOutcome Search(const Problem& problem, const std::vector<SearchStart>& starts,
+SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
                      const SearchOptions& options, const SearchHook& hook);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

@@ -3,27 +3,29 @@
 #include <algorithm>
 #include <cmath>
 
-namespace heteroplace {
+namespace heteroplace::search {
 
 namespace {
 
-constexpr int kVariants = 24;         // of the prices, when stretches are replaced
+constexpr int kVariants = 24;         // of the prices, when segments are replaced
 constexpr double kSpread = 0.7;       // of the logarithms of their factors
 constexpr double kPenaltyRate = 3.0;  // of overflow, in prices
 
 }  // namespace
 
-Selector::Selector(const Problem& problem, const Chain& chain, const Patterns& patterns)
+Selector::Selector(const model::Problem& problem, const decompose::Modules& modules,
+                   const Patterns& patterns)
     : problem_(problem),
-      chain_(chain),
+      modules_(modules),
       patterns_(patterns),
       num_memories_(static_cast<size_t>(problem.num_memories)),
-      reach_((chain.piece_class.size() + 1) * num_memories_),
+      reach_((modules.module_class.size() + 1) * num_memories_),
       from_(reach_.size()) {}
 
-void Selector::AddPiece(int piece, int pattern, int entry, int64_t sign, Selection& totals) const {
-  const Pattern& chosen = patterns_.of(chain_.piece_class[piece])[pattern];
-  if (chosen.time_ns[entry] == kNever) {
+void Selector::AddModule(int module, int pattern, int entry, int64_t sign,
+                         Selection& totals) const {
+  const Pattern& chosen = patterns_.of(modules_.module_class[module])[pattern];
+  if (chosen.time_ns[entry] == list::kNever) {
     totals.num_unreachable += sign;
   } else {
     totals.time_ns += sign * chosen.time_ns[entry];
@@ -38,19 +40,20 @@ Selection Selector::Make(std::vector<int> choice) const {
   Selection selection;
   selection.used.assign(num_memories_, 0);
   int entry = 0;
-  for (int piece = 0; piece < chain_.num_pieces(); ++piece) {
-    AddPiece(piece, choice[piece], entry, 1, selection);
-    entry = ExitOf(piece, choice[piece]);
+  for (int module = 0; module < modules_.num_modules(); ++module) {
+    AddModule(module, choice[module], entry, 1, selection);
+    entry = ExitOf(module, choice[module]);
   }
   selection.choice = std::move(choice);
-  selection.violation = Violation(selection.used) + selection.num_unreachable * kUnreachablePenalty;
+  selection.violation =
+      Violation(selection.used) + selection.num_unreachable * model::kUnreachablePenalty;
   return selection;
 }
 
 int64_t Selector::Violation(std::span<const int64_t> used) const {
   int64_t total = 0;
   for (size_t memory = 0; memory < num_memories_; ++memory) {
-    total += std::max<int64_t>(0, used[memory] - chain_.room_bytes[memory]);
+    total += std::max<int64_t>(0, used[memory] - modules_.room_bytes[memory]);
   }
   return total;
 }
@@ -58,14 +61,14 @@ int64_t Selector::Violation(std::span<const int64_t> used) const {
 double Selector::Penalty(std::span<const int64_t> used, std::span<const double> rate) const {
   double total = 0;
   for (size_t memory = 0; memory < num_memories_; ++memory) {
-    const int64_t over = used[memory] - chain_.room_bytes[memory];
+    const int64_t over = used[memory] - modules_.room_bytes[memory];
     if (over > 0) total += rate[memory] * static_cast<double>(over);
   }
   return total;
 }
 
-int Selector::Best(int piece_class, int entry, int exit, std::span<const double> price) const {
-  const auto& all = patterns_.of(piece_class);
+int Selector::Best(int module_class, int entry, int exit, std::span<const double> price) const {
+  const auto& all = patterns_.of(module_class);
   int best = -1;
   double least = Patterns::kNoCost;
   for (size_t index = 0; index < all.size(); ++index) {
@@ -80,14 +83,15 @@ int Selector::Best(int piece_class, int entry, int exit, std::span<const double>
 }
 
 Selector::Table Selector::MakeTable(std::span<const double> price) const {
-  const size_t cells = chain_.classes.size() * num_memories_ * num_memories_;
+  const size_t cells = modules_.classes.size() * num_memories_ * num_memories_;
   Table table{std::vector<int>(cells, -1), std::vector<double>(cells, Patterns::kNoCost)};
-  for (int piece_class = 0; piece_class < static_cast<int>(chain_.classes.size()); ++piece_class) {
-    const auto& all = patterns_.of(piece_class);
+  for (int module_class = 0; module_class < static_cast<int>(modules_.classes.size());
+       ++module_class) {
+    const auto& all = patterns_.of(module_class);
     for (size_t index = 0; index < all.size(); ++index) {
       for (int entry = 0; entry < problem_.num_memories; ++entry) {
         const double cost = patterns_.Cost(all[index], entry, price);
-        const size_t cell = Cell(piece_class, entry, all[index].exit_memory);
+        const size_t cell = Cell(module_class, entry, all[index].exit_memory);
         if (cost < table.cost[cell]) {
           table.cost[cell] = cost;
           table.pattern[cell] = static_cast<int>(index);
@@ -104,9 +108,9 @@ bool Selector::FindPath(const Table& table, int begin, int end, int entry, int e
   double* reach = reach_.data();
   std::fill_n(reach, width, Patterns::kNoCost);
   reach[entry] = 0;
-  for (int piece = begin; piece < end; ++piece) {
-    const size_t row = static_cast<size_t>(piece - begin) * width;
-    const double* costs = table.cost.data() + Cell(chain_.piece_class[piece], 0, 0);
+  for (int module = begin; module < end; ++module) {
+    const size_t row = static_cast<size_t>(module - begin) * width;
+    const double* costs = table.cost.data() + Cell(modules_.module_class[module], 0, 0);
     for (size_t to = 0; to < width; ++to) {
       double least = Patterns::kNoCost;
       int best = -1;
@@ -125,11 +129,11 @@ bool Selector::FindPath(const Table& table, int begin, int end, int entry, int e
   int memory = exit >= 0 ? exit : static_cast<int>(std::min_element(last, last + width) - last);
   if (last[memory] >= Patterns::kNoCost) return false;
   choice.resize(static_cast<size_t>(end - begin));
-  for (int piece = end - 1; piece >= begin; --piece) {
+  for (int module = end - 1; module >= begin; --module) {
     const int before =
-        from_[static_cast<size_t>(piece - begin + 1) * width + static_cast<size_t>(memory)];
-    choice[static_cast<size_t>(piece - begin)] =
-        table.pattern[Cell(chain_.piece_class[piece], before, memory)];
+        from_[static_cast<size_t>(module - begin + 1) * width + static_cast<size_t>(memory)];
+    choice[static_cast<size_t>(module - begin)] =
+        table.pattern[Cell(modules_.module_class[module], before, memory)];
     memory = before;
   }
   return true;
@@ -137,7 +141,7 @@ bool Selector::FindPath(const Table& table, int begin, int end, int entry, int e
 
 Selection Selector::BestFor(std::span<const double> price) {
   std::vector<int> choice;
-  if (!FindPath(MakeTable(price), 0, chain_.num_pieces(), 0, -1, choice)) return {};
+  if (!FindPath(MakeTable(price), 0, modules_.num_modules(), 0, -1, choice)) return {};
   return Make(std::move(choice));
 }
 
@@ -153,10 +157,10 @@ std::vector<double> Selector::FindPrices(std::vector<double> price, int64_t targ
     double norm = 0;
     std::vector<double> slope(num_memories_);
     for (size_t memory = 0; memory < num_memories_; ++memory) {
-      slope[memory] = static_cast<double>(selection.used[memory] - chain_.room_bytes[memory]);
+      slope[memory] = static_cast<double>(selection.used[memory] - modules_.room_bytes[memory]);
       dual += price[memory] * slope[memory];
       // Scaled by the room, so that small memories count like large ones.
-      slope[memory] /= std::max(1.0, static_cast<double>(chain_.room_bytes[memory]));
+      slope[memory] /= std::max(1.0, static_cast<double>(modules_.room_bytes[memory]));
       if (price[memory] > 0 || slope[memory] > 0) norm += slope[memory] * slope[memory];
     }
     if (dual > highest) {
@@ -171,7 +175,7 @@ std::vector<double> Selector::FindPrices(std::vector<double> price, int64_t targ
     const double gap = std::max(static_cast<double>(target_ns) - dual,
                                 1e-4 * static_cast<double>(selection.time_ns));
     for (size_t memory = 0; memory < num_memories_; ++memory) {
-      const double room = std::max(1.0, static_cast<double>(chain_.room_bytes[memory]));
+      const double room = std::max(1.0, static_cast<double>(modules_.room_bytes[memory]));
       price[memory] = std::max(0.0, price[memory] + step * gap / norm * slope[memory] / room);
     }
   }
@@ -180,9 +184,9 @@ std::vector<double> Selector::FindPrices(std::vector<double> price, int64_t targ
 
 Selection Selector::Improve(Selection selection, std::span<const double> price, int tries,
                             Random& random) {
-  const int count = chain_.num_pieces();
+  const int count = modules_.num_modules();
   double total_room = 1;
-  for (int64_t room : chain_.room_bytes) total_room += static_cast<double>(room);
+  for (int64_t room : modules_.room_bytes) total_room += static_cast<double>(room);
   // A memory without a price still needs one, or its overflow would cost nothing.
   const double floor = 0.3 * static_cast<double>(selection.time_ns) / total_room;
   std::vector<double> rate(num_memories_);
@@ -203,8 +207,8 @@ Selection Selector::Improve(Selection selection, std::span<const double> price, 
   double cost = static_cast<double>(selection.time_ns) + Penalty(selection.used, rate);
   std::vector<int> choice;
   std::vector<int> entry(static_cast<size_t>(count) + 1, 0);
-  for (int piece = 0; piece < count; ++piece) {
-    entry[piece + 1] = ExitOf(piece, selection.choice[piece]);
+  for (int module = 0; module < count; ++module) {
+    entry[module + 1] = ExitOf(module, selection.choice[module]);
   }
   const double log_count = std::log(static_cast<double>(std::max(1, count)));
   for (int attempt = 0; attempt < tries; ++attempt) {
@@ -216,24 +220,24 @@ Selection Selector::Improve(Selection selection, std::span<const double> price, 
     if (!FindPath(table, begin, end, entry[begin], exit, choice)) continue;
     Selection trial{{}, selection.time_ns, selection.used, selection.num_unreachable, 0};
     int before = entry[begin];
-    for (int piece = begin; piece < end; ++piece) {
-      AddPiece(piece, selection.choice[piece], entry[piece], -1, trial);
-      AddPiece(piece, choice[piece - begin], before, 1, trial);
-      before = ExitOf(piece, choice[piece - begin]);
+    for (int module = begin; module < end; ++module) {
+      AddModule(module, selection.choice[module], entry[module], -1, trial);
+      AddModule(module, choice[module - begin], before, 1, trial);
+      before = ExitOf(module, choice[module - begin]);
     }
     const double trial_cost = static_cast<double>(trial.time_ns) + Penalty(trial.used, rate);
     if (trial.num_unreachable > selection.num_unreachable) continue;
     if (trial.num_unreachable == selection.num_unreachable && trial_cost > cost) continue;
     cost = trial_cost;
-    for (int piece = begin; piece < end; ++piece) {
-      selection.choice[piece] = choice[piece - begin];
-      entry[piece + 1] = ExitOf(piece, selection.choice[piece]);
+    for (int module = begin; module < end; ++module) {
+      selection.choice[module] = choice[module - begin];
+      entry[module + 1] = ExitOf(module, selection.choice[module]);
     }
     selection.time_ns = trial.time_ns;
     selection.used = std::move(trial.used);
     selection.num_unreachable = trial.num_unreachable;
     selection.violation =
-        Violation(selection.used) + selection.num_unreachable * kUnreachablePenalty;
+        Violation(selection.used) + selection.num_unreachable * model::kUnreachablePenalty;
     if (selection.violation < best.violation ||
         (selection.violation == best.violation && selection.time_ns < best.time_ns)) {
       best = selection;
@@ -243,32 +247,32 @@ Selection Selector::Improve(Selection selection, std::span<const double> price, 
 }
 
 std::vector<double> Selector::Slack(std::span<const double> price) const {
-  const int count = chain_.num_pieces();
+  const int count = modules_.num_modules();
   const size_t width = num_memories_;
   const Table table = MakeTable(price);
   std::vector<double> after((static_cast<size_t>(count) + 1) * width, 0.0);
-  for (int piece = count - 1; piece >= 0; --piece) {
+  for (int module = count - 1; module >= 0; --module) {
     for (int from = 0; from < problem_.num_memories; ++from) {
       double least = Patterns::kNoCost;
       for (int to = 0; to < problem_.num_memories; ++to) {
-        least = std::min(least, table.cost[Cell(chain_.piece_class[piece], from, to)] +
-                                    after[(static_cast<size_t>(piece) + 1) * width + to]);
+        least = std::min(least, table.cost[Cell(modules_.module_class[module], from, to)] +
+                                    after[(static_cast<size_t>(module) + 1) * width + to]);
       }
-      after[static_cast<size_t>(piece) * width + from] = least;
+      after[static_cast<size_t>(module) * width + from] = least;
     }
   }
   std::vector<double> slack(table.cost.size(), Patterns::kNoCost);
   std::vector<double> reach(width, Patterns::kNoCost), next(width);
   reach[0] = 0;
   const double optimum = after[0];
-  for (int piece = 0; piece < count; ++piece) {
+  for (int module = 0; module < count; ++module) {
     std::fill(next.begin(), next.end(), Patterns::kNoCost);
     for (int from = 0; from < problem_.num_memories; ++from) {
       for (int to = 0; to < problem_.num_memories; ++to) {
-        const size_t cell = Cell(chain_.piece_class[piece], from, to);
+        const size_t cell = Cell(modules_.module_class[module], from, to);
         const double cost = reach[from] + table.cost[cell];
         next[to] = std::min(next[to], cost);
-        const double path = cost + after[(static_cast<size_t>(piece) + 1) * width + to];
+        const double path = cost + after[(static_cast<size_t>(module) + 1) * width + to];
         slack[cell] = std::min(slack[cell], path - optimum);
       }
     }
@@ -277,4 +281,4 @@ std::vector<double> Selector::Slack(std::span<const double> price) const {
   return slack;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::search

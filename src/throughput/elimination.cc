@@ -6,7 +6,7 @@
 #include <queue>
 #include <utility>
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 namespace {
 
@@ -226,4 +226,4 @@ EliminationPlan EliminationPlan::Make(const FactorGraph& graph, int64_t max_work
   }
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -5,7 +5,7 @@
 
 #include "throughput/factors.h"
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 /*! \brief Elimination of one variable: sum its tables, take the least over its values. */
 struct Elimination {
@@ -44,4 +44,4 @@ struct EliminationPlan {
   static EliminationPlan Make(const FactorGraph& graph, int64_t max_work);
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 namespace {
 
@@ -18,7 +18,7 @@ void Append(Amounts& to, const Amounts& from) {
 
 }  // namespace
 
-FactorGraph::FactorGraph(const Problem& problem) : problem_(problem) {
+FactorGraph::FactorGraph(const model::Problem& problem) : problem_(problem) {
   AddVariables();
   AddTasks();
   AddTensors();
@@ -32,7 +32,7 @@ int FactorGraph::TableFor(const std::vector<int64_t>& key, Fill fill) {
 }
 
 void FactorGraph::AddVariables() {
-  const Problem& p = problem_;
+  const model::Problem& p = problem_;
   // Variables by (task, is a set): numbers along the order of the tasks.
   std::vector<int> first(p.num_tasks);
   for (int task = 0; task < p.num_tasks; ++task) {
@@ -91,7 +91,7 @@ Amounts FactorGraph::CopyAmounts(int tensor, int src, int dst) const {
   Amounts amounts;
   if (src == dst) return amounts;
   const int64_t time = problem_.Transfer(tensor, src, dst);
-  if (time == kImpossible) {
+  if (time == model::kImpossible) {
     amounts.is_possible = false;
     return amounts;
   }
@@ -104,7 +104,7 @@ Amounts FactorGraph::CopyAmounts(int tensor, int src, int dst) const {
 }
 
 void FactorGraph::AddTasks() {
-  const Problem& p = problem_;
+  const model::Problem& p = problem_;
   for (int task = 0; task < p.num_tasks; ++task) {
     int64_t bytes = p.weight_bytes[task], host_bytes = bytes;  // where it runs; on the host
     for (int tensor : p.task_makes[task]) {
@@ -118,8 +118,8 @@ void FactorGraph::AddTasks() {
       for (int device = 0; device < p.num_devices; ++device) {
         const int64_t run = p.Run(task, device);
         const int memory = p.device_memory[device];
-        entries[device].is_possible = run != kImpossible;
-        if (run == kImpossible) continue;
+        entries[device].is_possible = run != model::kImpossible;
+        if (run == model::kImpossible) continue;
         for (int unit : p.device_units[device]) {
           entries[device].list.emplace_back(unit, static_cast<double>(run));
         }
@@ -146,7 +146,7 @@ void FactorGraph::AddTensors() {
 }
 
 void FactorGraph::AddShared(int tensor, int maker, const std::vector<int>& readers) {
-  const Problem& p = problem_;
+  const model::Problem& p = problem_;
   const bool goes_to_host = p.is_output[tensor] != 0 && p.host >= 0 && maker >= 0;
   const int64_t charge = p.IsChargedToHost(tensor) ? 1 : 0;
   const auto shares = static_cast<double>(readers.size() + (goes_to_host ? 1 : 0));
@@ -189,7 +189,7 @@ void FactorGraph::AddShared(int tensor, int maker, const std::vector<int>& reade
 }
 
 void FactorGraph::AddStar(int tensor, int maker, const std::vector<int>& readers) {
-  const Problem& p = problem_;
+  const model::Problem& p = problem_;
   const int set = set_variable_[tensor];
   const bool goes_to_host = p.is_output[tensor] != 0 && p.host >= 0 && maker >= 0;
   const int num_sets = domain[set];
@@ -227,4 +227,4 @@ void FactorGraph::AddStar(int tensor, int maker, const std::vector<int>& readers
   for (int reader : readers) factors.push_back({read, 1.0, {set, reader}});
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -7,7 +7,7 @@
 
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 /*! \brief One price per resource, then one per memory (per byte). */
 using Prices = std::vector<double>;
@@ -45,7 +45,7 @@ struct FactorGraph {
   std::vector<BaseTable> tables;   // distinct
   std::vector<Factor> factors;
 
-  explicit FactorGraph(const Problem& problem);
+  explicit FactorGraph(const model::Problem& problem);
 
  private:
   /*! \brief Memories up to which sets of them are variables; with more, readers share the price. */
@@ -62,10 +62,10 @@ struct FactorGraph {
   template <typename Fill>
   int TableFor(const std::vector<int64_t>& key, Fill fill);
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   std::vector<int> set_variable_;          // [num_tensors], -1: none
   std::vector<std::vector<int>> readers_;  // [num_tensors], variables but the maker's, each once
   std::map<std::vector<int64_t>, int> known_;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -6,7 +6,7 @@
 
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 /*! \brief Budgets of the local search; the first to be used up ends it. */
 struct ImproveOptions {
@@ -34,17 +34,17 @@ struct ImproveOutcome {
  *
  * Energy: sum over resources of (busy / best)^p, p growing during the search, plus a price for
  * bytes over capacity. A move is tried by changing all loads in O(tensors x memories) per task,
- * and taken back if refused. Moves: a task; tasks that hang together; a stretch of the order of
- * tasks; a stretch that takes the devices which another placement of `patterns` gives it, or which
+ * and taken back if refused. Moves: a task; tasks that hang together; a segment of the order of
+ * tasks; a segment that takes the devices which another placement of `patterns` gives it, or which
  * equal tasks elsewhere have; an exchange of two tasks.
  *
- * Two chains work in rounds, on two threads if there are; the number of threads never changes the
- * result of a budget in moves.
+ * Two annealers work in rounds, on two threads if there are; the number of threads never changes
+ * the result of a budget in moves.
  *
- * \param starts At least one. Each holds devices that the tasks may use, one per group.
+ * \param initial At least one. Each holds devices that the tasks may use, one per group.
  * \param patterns Other placements, with devices of the same kind; may be empty.
  */
-ImproveOutcome Improve(const Problem& problem, const std::vector<std::vector<int>>& starts,
+ImproveOutcome Improve(const model::Problem& problem, const std::vector<std::vector<int>>& initial,
                        const std::vector<std::vector<int>>& patterns, const ImproveOptions& options,
                        const ImproveHook& hook);
 
@@ -57,6 +57,6 @@ ImproveOutcome Improve(const Problem& problem, const std::vector<std::vector<int
  *
  * \param max_orders Orders of devices to try; all, if there are not more.
  */
-std::vector<std::vector<int>> ContiguousSplits(const Problem& problem, int max_orders);
+std::vector<std::vector<int>> ContiguousSplits(const model::Problem& problem, int max_orders);
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

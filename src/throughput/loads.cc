@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
-Loads::Loads(const Problem& problem, std::vector<int> device)
+Loads::Loads(const model::Problem& problem, std::vector<int> device)
     : problem_(problem),
       device_(std::move(device)),
       busy_ns_(problem.num_resources, 0),
@@ -83,7 +83,7 @@ int64_t Loads::Bytes(int tensor, int memory) const {
 void Loads::Copy(int tensor, int src, int dst, int sign) {
   used_bytes_[dst] += sign * Bytes(tensor, dst);
   const int64_t time = problem_.Transfer(tensor, src, dst);
-  if (time == kImpossible) {
+  if (time == model::kImpossible) {
     num_unreachable_ += sign;
     return;
   }
@@ -124,4 +124,4 @@ void Loads::RunOn(int task, int device, int sign) {
   used += workspaces_[static_cast<size_t>(largest)];
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

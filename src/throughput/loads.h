@@ -5,7 +5,7 @@
 
 #include "model/problem.h"
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 /*!
  * \brief Busy time of every resource and bytes in every memory of one placement, kept up to date.
@@ -18,7 +18,7 @@ namespace heteroplace {
 class Loads {
  public:
   /*! \param device [num_tasks], allowed devices. */
-  Loads(const Problem& problem, std::vector<int> device);
+  Loads(const model::Problem& problem, std::vector<int> device);
 
   /*! \brief Moves one task. Tasks of a group must be moved together to keep the group whole. */
   void Move(int task, int device);
@@ -53,7 +53,7 @@ class Loads {
   void RunOn(int task, int device, int sign);
   int64_t Bytes(int tensor, int memory) const;
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   std::vector<int> device_;
   std::vector<int64_t> busy_ns_;
   std::vector<int64_t> used_bytes_;
@@ -65,4 +65,4 @@ class Loads {
   int64_t num_unreachable_ = 0;
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 namespace {
 
@@ -11,7 +11,7 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-Relaxation::Relaxation(const Problem& problem, int64_t max_work)
+Relaxation::Relaxation(const model::Problem& problem, int64_t max_work)
     : graph_(problem),
       num_prices_(static_cast<size_t>(problem.num_resources + problem.num_memories)),
       plan_(EliminationPlan::Make(graph_, max_work)) {
@@ -144,4 +144,4 @@ std::vector<int> Relaxation::Placement() const {
   return device;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

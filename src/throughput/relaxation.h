@@ -5,7 +5,7 @@
 
 #include "throughput/elimination.h"
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 /*! \brief What Evaluate found. */
 struct RelaxedValue {
@@ -30,7 +30,7 @@ struct RelaxedValue {
 class Relaxation {
  public:
   /*! \param max_work Table entries read by one evaluation, at most about so many. */
-  Relaxation(const Problem& problem, int64_t max_work);
+  Relaxation(const model::Problem& problem, int64_t max_work);
 
   /*! \brief Least priced cost; infinite if no placement is possible. Not thread-safe. */
   RelaxedValue Evaluate(const Prices& prices);
@@ -39,6 +39,8 @@ class Relaxation {
   std::vector<int> Placement() const;
   /*! \brief Whether no variable was split: values are exact minima. */
   bool is_exact() const { return plan_.is_exact; }
+  /*! \brief Resources and memories. */
+  size_t num_prices() const { return num_prices_; }
   /*! \brief Distinct eliminations. */
   int num_eliminations() const { return static_cast<int>(plan_.eliminations.size()); }
 
@@ -66,4 +68,4 @@ class Relaxation {
   std::vector<std::vector<uint16_t>> choice_;  // [eliminations][size], least value of the variable
 };
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sched/random.h"
+#include "support/random.h"
 #include "throughput/improve.h"
 #include "throughput/loads.h"
 
-namespace heteroplace {
+namespace heteroplace::throughput {
 
 namespace {
 
@@ -14,7 +14,7 @@ constexpr int kSteps = 20;
 /*! \brief Fills devices one after the other. */
 class Splitter {
  public:
-  explicit Splitter(const Problem& problem) : problem_(problem) {
+  explicit Splitter(const model::Problem& problem) : problem_(problem) {
     for (int task = 0; task < problem.num_tasks; ++task) {
       int64_t bytes = problem.weight_bytes[task];
       for (int tensor : problem.task_makes[task]) bytes += problem.tensor_bytes[tensor];
@@ -61,15 +61,16 @@ class Splitter {
       const std::vector<int> alone{task};
       const std::span<const int> members =
           group < 0 ? std::span<const int>(alone) : problem_.group_tasks[group];
-      while (current < devices.size() && problem_.Run(task, devices[current]) != kImpossible &&
+      while (current < devices.size() &&
+             problem_.Run(task, devices[current]) != model::kImpossible &&
              !Fits(members, devices[current], limit_ns)) {
         ++current;
       }
       // A task that the current device cannot run goes to any other with room.
       size_t chosen = current;
-      if (current == devices.size() || problem_.Run(task, devices[current]) == kImpossible) {
+      if (current == devices.size() || problem_.Run(task, devices[current]) == model::kImpossible) {
         for (chosen = 0; chosen < devices.size(); ++chosen) {
-          if (problem_.Run(task, devices[chosen]) != kImpossible &&
+          if (problem_.Run(task, devices[chosen]) != model::kImpossible &&
               Fits(members, devices[chosen], limit_ns)) {
             break;
           }
@@ -100,7 +101,7 @@ class Splitter {
     used_[problem_.device_memory[device]] += bytes_[task];
   }
 
-  const Problem& problem_;
+  const model::Problem& problem_;
   std::vector<int64_t> bytes_;  // [num_tasks], weights and what it makes
   std::vector<int64_t> busy_;
   std::vector<int64_t> used_;
@@ -128,7 +129,7 @@ std::vector<std::vector<int>> DeviceOrders(int num_devices, int count) {
 
 }  // namespace
 
-std::vector<std::vector<int>> ContiguousSplits(const Problem& problem, int max_orders) {
+std::vector<std::vector<int>> ContiguousSplits(const model::Problem& problem, int max_orders) {
   Splitter splitter(problem);
   std::vector<std::pair<std::pair<int64_t, int64_t>, std::vector<int>>> found;
   for (const std::vector<int>& order : DeviceOrders(problem.num_devices, max_orders)) {
@@ -144,4 +145,4 @@ std::vector<std::vector<int>> ContiguousSplits(const Problem& problem, int max_o
   return splits;
 }
 
-}  // namespace heteroplace
+}  // namespace heteroplace::throughput

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "sched/random.h"
+#include "support/random.h"
 
 namespace heteroplace::test {
 

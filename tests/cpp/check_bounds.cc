@@ -3,8 +3,8 @@
 
 #include "bounds/lagrangian.h"
 #include "check.h"
+#include "list/evaluate.h"
 #include "random_problem.h"
-#include "sched/evaluate.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;
@@ -14,13 +14,13 @@ namespace {
 int64_t num_feasible = 0, num_close = 0;
 
 /*! \brief Least makespan of all placements and orders that fit; kNever if none does. */
-int64_t Optimum(const Problem& problem) {
+int64_t Optimum(const model::Problem& problem) {
   const std::vector<std::vector<int>> orders = AllOrders(problem);
-  Evaluator evaluate(problem);
-  int64_t best = kNever;
+  list::Evaluator evaluate(problem);
+  int64_t best = list::kNever;
   ForAllDevices(problem, [&](const std::vector<int>& device) {
     for (const std::vector<int>& order : orders) {
-      const Value value = evaluate(device, order, best);
+      const list::Value value = evaluate(device, order, best);
       if (value.violation > 0) return;  // the same for all orders
       best = std::min(best, value.makespan_ns);
     }
@@ -28,8 +28,8 @@ int64_t Optimum(const Problem& problem) {
   return best;
 }
 
-BoundOptions MakeOptions(int64_t target_ns, Random& random) {
-  BoundOptions options;
+bounds::BoundOptions MakeOptions(int64_t target_ns, Random& random) {
+  bounds::BoundOptions options;
   options.rounds = 1 + random.Below(12);
   options.iterations = 1 + random.Below(60);
   options.time_limit_s = 1e6;
@@ -39,17 +39,17 @@ BoundOptions MakeOptions(int64_t target_ns, Random& random) {
   return options;
 }
 
-void CheckBound(const Problem& problem, Random& random) {
+void CheckBound(const model::Problem& problem, Random& random) {
   const int64_t best = Optimum(problem);
-  if (best == kNever) return;
+  if (best == list::kNever) return;
   ++num_feasible;
   std::vector<double> price;
   for (int memory = 0; memory < problem.num_memories; ++memory) {
     price.push_back(random.Below(2) == 0 ? 0.0 : 3 * random.Unit());
   }
   if (random.Below(3) == 0) price.clear();
-  const BoundOptions options = MakeOptions(best, random);
-  const BoundOutcome bound = LagrangianBound(problem, price, options, nullptr);
+  const bounds::BoundOptions options = MakeOptions(best, random);
+  const bounds::BoundOutcome bound = bounds::LagrangianBound(problem, price, options, nullptr);
   CHECK(bound.bound_ns <= best);
   if (2 * bound.bound_ns >= best) ++num_close;
   // Those asked for, and one around each device that may have all cuts.
@@ -58,7 +58,7 @@ void CheckBound(const Problem& problem, Random& random) {
   CHECK(asked > 0 || bound.samples.empty());
   for (const std::vector<int>& device : bound.samples) {
     for (int task = 0; task < problem.num_tasks; ++task) {
-      CHECK(problem.Run(task, device[task]) != kImpossible);
+      CHECK(problem.Run(task, device[task]) != model::kImpossible);
     }
   }
 }
@@ -68,9 +68,9 @@ void TinyProblem(int max_tasks, int max_devices, Random& random) {
   shape.max_tasks = max_tasks;
   shape.max_devices = max_devices;
   shape.max_run_ns = 20 + random.Below(200);
-  shape.is_chain = random.Below(3) == 0;
+  shape.is_path = random.Below(3) == 0;
   shape.may_lack_routes = random.Below(4) == 0;
-  Problem problem = MakeProblem(shape, random);
+  model::Problem problem = MakeProblem(shape, random);
   if (problem.num_tasks > 6) return;
   if (random.Below(2) == 0) Tighten(problem, RandomDevices(problem, random), 20, random);
   CheckBound(problem, random);

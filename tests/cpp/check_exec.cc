@@ -7,7 +7,7 @@
 #include <set>
 
 #include "check.h"
-#include "exec/executor.h"
+#include "exec/run/executor.h"
 #include "support/error.h"
 
 using namespace heteroplace;
@@ -173,11 +173,11 @@ class Writer {
   std::map<int, std::vector<std::pair<int, int>>> reads_;  // since then
 };
 
-void SetInput(Executor& executor, int input, const Vector& value) {
-  executor.SetInput("x" + std::to_string(input), {kDLFloat, 32, 1}, {kExtent}, value.data());
+void SetInput(exec::Executor& executor, int input, const Vector& value) {
+  executor.SetInput("x" + std::to_string(input), {exec::kDLFloat, 32, 1}, {kExtent}, value.data());
 }
 
-void RunSomehow(Executor& executor, int way) {
+void RunSomehow(exec::Executor& executor, int way) {
   if (way == 0) executor.Run();
   if (way == 1) executor.RunTimed();
   if (way == 2) executor.Benchmark(5);
@@ -191,11 +191,11 @@ void EqualsProgramOrder(Random& random) {
     for (float& number : input) number = static_cast<float>(random.Below(8));
   }
   Writer writer(inputs, random);
-  ExecutorSource source;
+  exec::ExecutorSource source;
   source.libtvm_path = libtvm_path;
   source.library_path = library_path;
   source.program_text = writer.Finish(10 + random.Below(30));
-  Executor executor(source);
+  exec::Executor executor(source);
   for (int input = 0; input < kInputs; ++input) SetInput(executor, input, inputs[input]);
   for (int run = 0; run < 8; ++run) {
     const bool fails = run % 3 == 1;

@@ -5,13 +5,13 @@
 #include <tuple>
 
 #include "check.h"
+#include "decompose/module.h"
 #include "random_problem.h"
 #include "search/arrangement.h"
 #include "search/branches.h"
 #include "search/horizon.h"
+#include "search/module_evaluator.h"
 #include "search/moves.h"
-#include "search/piece.h"
-#include "search/piece_evaluator.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;
@@ -27,7 +27,7 @@ int64_t num_unreachable = 0;
 
 /*! \brief A copy and the position of its first reader; num_tasks: it leaves at the end. */
 struct PlacedCopy {
-  ScheduledCopy copy;
+  model::ScheduledCopy copy;
   int position;
 };
 
@@ -39,10 +39,10 @@ struct Truth {
   std::vector<PlacedCopy> copies;  // in order of making
 };
 
-int FirstReader(const Problem& problem, const Piece& piece, const Arrangement& arrangement,
-                int tensor, int memory) {
-  int first = piece.num_tasks;
-  for (int reader : piece.readers[tensor]) {
+int FirstReader(const model::Problem& problem, const decompose::Module& module,
+                const search::Arrangement& arrangement, int tensor, int memory) {
+  int first = module.num_tasks;
+  for (int reader : module.readers[tensor]) {
     if (problem.device_memory[arrangement.device()[reader]] != memory) continue;
     first = std::min(first, arrangement.position()[reader]);
   }
@@ -50,8 +50,9 @@ int FirstReader(const Problem& problem, const Piece& piece, const Arrangement& a
 }
 
 /*! \brief The same arrangement, loaded at once; its sums must be the same. */
-Arrangement LoadAgain(const Problem& problem, const Piece& piece, const Arrangement& arrangement) {
-  Arrangement again(problem, piece);
+search::Arrangement LoadAgain(const model::Problem& problem, const decompose::Module& module,
+                              const search::Arrangement& arrangement) {
+  search::Arrangement again(problem, module);
   again.Load(arrangement.device(), arrangement.order(), arrangement.entry());
   CHECK_EQ(again.used(), arrangement.used());
   CHECK_EQ(again.load_ns(), arrangement.load_ns());
@@ -59,23 +60,25 @@ Arrangement LoadAgain(const Problem& problem, const Piece& piece, const Arrangem
   return again;
 }
 
-Truth FindTruth(const Problem& problem, const Piece& piece, const Arrangement& arrangement) {
-  const Arrangement again = LoadAgain(problem, piece, arrangement);
-  PieceEvaluator fresh(problem, piece, again);
+Truth FindTruth(const model::Problem& problem, const decompose::Module& module,
+                const search::Arrangement& arrangement) {
+  const search::Arrangement again = LoadAgain(problem, module, arrangement);
+  search::ModuleEvaluator fresh(problem, module, again);
   Truth truth;
-  for (const ScheduledCopy& copy : fresh.Copies()) {
-    truth.copies.push_back({copy, FirstReader(problem, piece, arrangement, copy.tensor, copy.dst)});
+  for (const model::ScheduledCopy& copy : fresh.Copies()) {
+    truth.copies.push_back(
+        {copy, FirstReader(problem, module, arrangement, copy.tensor, copy.dst)});
   }
   truth.makespan_ns = fresh.makespan_ns();
   truth.num_unreachable = fresh.num_unreachable();
-  for (int task = 0; task < piece.num_tasks; ++task) {
+  for (int task = 0; task < module.num_tasks; ++task) {
     truth.finish_ns.push_back(fresh.finish_ns(task));
   }
   return truth;
 }
 
 /*! \brief Whether a copy behind a position starts before the end of one before it on a channel. */
-bool HasGap(const Problem& problem, const Truth& truth, int position) {
+bool HasGap(const model::Problem& problem, const Truth& truth, int position) {
   std::vector<int64_t> end(static_cast<size_t>(problem.num_resources), 0);
   for (const bool is_behind : {false, true}) {
     for (const auto& [copy, place] : truth.copies) {
@@ -96,7 +99,8 @@ struct Behind {
   bool is_ordered = true;  // the order of service of everything behind does not depend on times
 };
 
-Behind FindBehind(const Problem& problem, const Piece& piece, const Truth& truth, int position) {
+Behind FindBehind(const model::Problem& problem, const decompose::Module& module,
+                  const Truth& truth, int position) {
   Behind behind;
   for (const auto& [copy, place] : truth.copies) {
     const auto resources = problem.route_resources[problem.Pair(copy.src, copy.dst)];
@@ -106,65 +110,65 @@ Behind FindBehind(const Problem& problem, const Piece& piece, const Truth& truth
       return resource >= problem.num_units;
     });
     // Copies in gaps of channels, and outputs at the end, in order of their making.
-    if (has_channel || place == piece.num_tasks) behind.is_ordered = false;
+    if (has_channel || place == module.num_tasks) behind.is_ordered = false;
   }
   return behind;
 }
 
-/*! \brief What no schedule with this beginning falls short of, by run times alone. */
-int64_t LowerBound(const Problem& problem, const Piece& piece, const Arrangement& arrangement,
-                   const Truth& truth, int position) {
+/*! \brief What no plan with this beginning falls short of, by run times alone. */
+int64_t LowerBound(const model::Problem& problem, const decompose::Module& module,
+                   const search::Arrangement& arrangement, const Truth& truth, int position) {
   int64_t bound = 0;
   std::vector<int64_t> end_ns(static_cast<size_t>(problem.num_units), 0);
-  for (int index = 0; index < piece.num_tasks; ++index) {
+  for (int index = 0; index < module.num_tasks; ++index) {
     const int task = arrangement.order()[index], device = arrangement.device()[task];
     const int64_t finish = truth.finish_ns[task];
-    if (index < position) bound = std::max(bound, finish + piece.tail_ns[task]);
+    if (index < position) bound = std::max(bound, finish + module.tail_ns[task]);
     for (int unit : problem.device_units[device]) {
-      end_ns[unit] = index < position ? finish : end_ns[unit] + piece.Run(task, device);
+      end_ns[unit] = index < position ? finish : end_ns[unit] + module.Run(task, device);
     }
   }
   for (int64_t end : end_ns) bound = std::max(bound, end);
   return bound;
 }
 
-/*! \brief An arrangement of the largest piece of a problem, and what works on it. */
+/*! \brief An arrangement of the largest module of a problem, and what works on it. */
 struct Bench {
-  Bench(const Problem& problem_given, Random& random_given)
+  Bench(const model::Problem& problem_given, Random& random_given)
       : problem(problem_given),
         random(random_given),
-        chain(Decompose(problem)),
-        index(LargestPiece(chain)),
-        piece(chain.classes[chain.piece_class[index]]),
-        branches(FindBranches(piece)),
-        arrangement(problem, piece),
-        evaluator(problem, piece, arrangement),
-        moves(problem, piece, branches, arrangement, random),
-        tails(problem, piece, arrangement) {
-    const PieceStart start = RandomStart(problem, chain, index, random);
+        modules(decompose::Decompose(problem)),
+        index(LargestPiece(modules)),
+        module(modules.classes[modules.module_class[index]]),
+        branches(search::FindBranches(module)),
+        arrangement(problem, module),
+        evaluator(problem, module, arrangement),
+        moves(problem, module, branches, arrangement, random),
+        tails(problem, module, arrangement) {
+    const PieceStart start = RandomStart(problem, modules, index, random);
     arrangement.Load(start.device, start.order, start.entry);
   }
 
   /*! \brief A random position where checkpoints are, behind `first`; num_tasks: the end. */
   int PickHorizon(int first) {
     const int behind = (first / evaluator.spacing() + 1 + random.Below(3)) * evaluator.spacing();
-    return std::min(behind, piece.num_tasks);
+    return std::min(behind, module.num_tasks);
   }
 
-  const Problem& problem;
+  const model::Problem& problem;
   Random& random;
-  Chain chain;
+  decompose::Modules modules;
   int index;
-  const Piece& piece;
-  Branches branches;
-  Arrangement arrangement;
-  PieceEvaluator evaluator;
-  Moves moves;
-  Tails tails;
+  const decompose::Module& module;
+  search::Branches branches;
+  search::Arrangement arrangement;
+  search::ModuleEvaluator evaluator;
+  search::Moves moves;
+  search::Tails tails;
 };
 
 /*! \brief A problem of some hundred tasks; what takes long is running, copying, or both. */
-Problem MakeLarge(Random& random) {
+model::Problem MakeLarge(Random& random) {
   Shape shape;
   shape.min_tasks = 200;
   shape.max_tasks = 400;
@@ -172,7 +176,7 @@ Problem MakeLarge(Random& random) {
   shape.max_run_ns = random.Below(2) == 0 ? 2 : 9;
   shape.output_percent = random.Below(2) == 0 ? 1 : 30;
   shape.may_lack_routes = random.Below(4) == 0;
-  Problem problem = MakeProblem(shape, random);
+  model::Problem problem = MakeProblem(shape, random);
   const bool needs_copies = random.Below(8) > 0;
   while (needs_copies && problem.num_memories < 2) problem = MakeProblem(shape, random);
   const int64_t factor = random.Below(2) == 0 ? 1 : 2 + random.Below(20);
@@ -181,7 +185,7 @@ Problem MakeLarge(Random& random) {
   const int pairs = problem.num_memories * problem.num_memories;
   for (int index = 0; index < problem.num_tensors * pairs; ++index) {
     int64_t& time = problem.transfer_ns[index];
-    if (time == kImpossible) continue;
+    if (time == model::kImpossible) continue;
     time *= has_instant_copies && random.Below(2) == 0 ? 0 : factor;
     if (problem.producer[index / pairs] < 0) time *= input_factor;
   }
@@ -192,28 +196,28 @@ Problem MakeLarge(Random& random) {
 void CheckKept(const Bench& bench, const Truth& truth) {
   CHECK_EQ(bench.evaluator.makespan_ns(), truth.makespan_ns);
   CHECK_EQ(bench.evaluator.num_unreachable(), truth.num_unreachable);
-  for (int task = 0; task < bench.piece.num_tasks; ++task) {
+  for (int task = 0; task < bench.module.num_tasks; ++task) {
     CHECK_EQ(bench.evaluator.finish_ns(task), truth.finish_ns[task]);
   }
 }
 
 /*! \brief Of an arrangement as it was, a horizon tells the makespan, but for copies in gaps. */
 void TellsTheMakespan(Random& random) {
-  const Problem problem = MakeLarge(random);
+  const model::Problem problem = MakeLarge(random);
   Bench bench(problem, random);
-  const Truth truth = FindTruth(problem, bench.piece, bench.arrangement);
-  for (int position = bench.PickHorizon(0); position < bench.piece.num_tasks;
+  const Truth truth = FindTruth(problem, bench.module, bench.arrangement);
+  for (int position = bench.PickHorizon(0); position < bench.module.num_tasks;
        position = bench.PickHorizon(position + 20)) {
     bench.evaluator.FindTails(bench.tails);
-    const Horizon horizon = bench.tails.At(position);
+    const search::Horizon horizon = bench.tails.At(position);
     bench.evaluator.Look(random.Below(position), &horizon);
     // Away and back again: it must be replayed.
     const int task = bench.arrangement.order()[random.Below(position)];
     const int device = bench.arrangement.device()[task];
-    bench.arrangement.SetDevice(task, bench.piece.allowed[task].back());
-    bench.arrangement.SetDevice(task, bench.piece.allowed[task].front());
+    bench.arrangement.SetDevice(task, bench.module.allowed[task].back());
+    bench.arrangement.SetDevice(task, bench.module.allowed[task].front());
     bench.arrangement.SetDevice(task, device);
-    const int64_t makespan = bench.evaluator.Try(kNever);
+    const int64_t makespan = bench.evaluator.Try(list::kNever);
     CHECK(makespan <= truth.makespan_ns);
     CHECK_EQ(bench.evaluator.trial_unreachable(), truth.num_unreachable);
     bench.evaluator.Reject();
@@ -229,8 +233,8 @@ void TellsTheMakespan(Random& random) {
 /*! \brief A makespan at a horizon against the truth: where both must be equal, and from below. */
 void CompareAt(const Bench& bench, const Behind& planned, int position, int64_t makespan,
                const Truth& truth) {
-  CHECK(makespan >= LowerBound(bench.problem, bench.piece, bench.arrangement, truth, position));
-  const Behind behind = FindBehind(bench.problem, bench.piece, truth, position);
+  CHECK(makespan >= LowerBound(bench.problem, bench.module, bench.arrangement, truth, position));
+  const Behind behind = FindBehind(bench.problem, bench.module, truth, position);
   const bool is_claimed =
       planned.is_ordered && behind.is_ordered && planned.on_units == behind.on_units;
   if (is_claimed) CHECK_EQ(makespan, truth.makespan_ns);
@@ -243,14 +247,14 @@ void CompareAt(const Bench& bench, const Behind& planned, int position, int64_t 
 /*! \brief Tries a random move, with and without a limit, and keeps it or not. */
 void TryOne(Bench& bench, const Behind& planned, int position) {
   if (!bench.moves.Propose()) return;
-  const Truth truth = FindTruth(bench.problem, bench.piece, bench.arrangement);
-  const int64_t makespan = bench.evaluator.Try(kNever);
+  const Truth truth = FindTruth(bench.problem, bench.module, bench.arrangement);
+  const int64_t makespan = bench.evaluator.Try(list::kNever);
   CHECK_EQ(bench.evaluator.trial_unreachable(), truth.num_unreachable);
   CompareAt(bench, planned, position, makespan, truth);
   if (bench.random.Below(2) == 0) {
     bench.evaluator.Reject();
     const int64_t limit = makespan + bench.random.Below(5) - 2;
-    CHECK_EQ(bench.evaluator.Try(limit), makespan <= limit ? makespan : kNever);
+    CHECK_EQ(bench.evaluator.Try(limit), makespan <= limit ? makespan : list::kNever);
     if (makespan > limit || bench.random.Below(2) == 0) {
       bench.evaluator.Reject();
       bench.arrangement.Undo();
@@ -266,7 +270,7 @@ void TryOne(Bench& bench, const Behind& planned, int position) {
   }
 }
 
-/*! \brief Moves within a stretch; what it is in the end may be what it was on the way. */
+/*! \brief Moves within a segment; what it is in the end may be what it was on the way. */
 void WalkWithin(Bench& bench, const Behind& planned, int first, int last, int position) {
   const std::vector<int> device = bench.arrangement.device(), order = bench.arrangement.order();
   bench.moves.StayWithin(first, last);
@@ -282,27 +286,27 @@ void WalkWithin(Bench& bench, const Behind& planned, int first, int last, int po
   }
   if (bench.random.Below(3) > 0) bench.arrangement.Replace(first, tasks, devices);
   CHECK(!bench.arrangement.is_changed());
-  LoadAgain(bench.problem, bench.piece, bench.arrangement);
-  const bool is_whole = first == 0 && last == bench.piece.num_tasks;
-  for (int index = 0; index < bench.piece.num_tasks; ++index) {
+  LoadAgain(bench.problem, bench.module, bench.arrangement);
+  const bool is_whole = first == 0 && last == bench.module.num_tasks;
+  for (int index = 0; index < bench.module.num_tasks; ++index) {
     const int task = bench.arrangement.order()[index];
     const bool is_within = index >= first && index < last;
     if (!is_within) CHECK_EQ(task, order[index]);
     // Part of a group may be outside.
-    const bool may_move = is_whole || (is_within && bench.piece.group[task] < 0);
+    const bool may_move = is_whole || (is_within && bench.module.group[task] < 0);
     if (!may_move) CHECK_EQ(bench.arrangement.device()[task], device[task]);
   }
 }
 
-/*! \brief Stretch by stretch over a piece, twice; at the end all is as if made anew. */
-void WalkOverStretches(Random& random) {
-  const Problem problem = MakeLarge(random);
+/*! \brief Segment by segment over a module, twice; at the end all is as if made anew. */
+void WalkOverSegments(Random& random) {
+  const model::Problem problem = MakeLarge(random);
   Bench bench(problem, random);
-  const int count = bench.piece.num_tasks;
+  const int count = bench.module.num_tasks;
   for (int round = 0; round < 2; ++round) {
     bench.evaluator.FindTails(bench.tails);
-    const Truth plan = FindTruth(problem, bench.piece, bench.arrangement);
-    Horizon horizon;
+    const Truth plan = FindTruth(problem, bench.module, bench.arrangement);
+    search::Horizon horizon;
     int changed = 0, first = 0;
     while (first < count) {
       const int last =
@@ -310,8 +314,8 @@ void WalkOverStretches(Random& random) {
       const int position = bench.PickHorizon(last);
       if (position < count) horizon = bench.tails.At(position);
       bench.evaluator.Look(changed, position < count ? &horizon : nullptr);
-      const Truth truth = FindTruth(problem, bench.piece, bench.arrangement);
-      const Behind planned = FindBehind(problem, bench.piece, plan, position);
+      const Truth truth = FindTruth(problem, bench.module, bench.arrangement);
+      const Behind planned = FindBehind(problem, bench.module, plan, position);
       CompareAt(bench, planned, position, bench.evaluator.makespan_ns(), truth);
       if (position == count) CheckKept(bench, truth);
       WalkWithin(bench, planned, first, last, position);
@@ -319,14 +323,14 @@ void WalkOverStretches(Random& random) {
       first = last;
     }
     bench.evaluator.Look(changed, nullptr);
-    CheckKept(bench, FindTruth(problem, bench.piece, bench.arrangement));
+    CheckKept(bench, FindTruth(problem, bench.module, bench.arrangement));
   }
   // The copies that are kept are those that are there: changes everywhere have their true effect.
   bench.moves.StayWithin(0, count);
   for (int step = 0; step < 10; ++step) {
     if (!bench.moves.Propose()) continue;
-    const Truth truth = FindTruth(problem, bench.piece, bench.arrangement);
-    CHECK_EQ(bench.evaluator.Try(kNever), truth.makespan_ns);
+    const Truth truth = FindTruth(problem, bench.module, bench.arrangement);
+    CHECK_EQ(bench.evaluator.Try(list::kNever), truth.makespan_ns);
     bench.evaluator.Accept();
     bench.arrangement.Keep();
     CheckKept(bench, truth);
@@ -337,7 +341,7 @@ void WalkOverStretches(Random& random) {
 
 int main() {
   ForSeeds("tells the makespan", 150, TellsTheMakespan);
-  ForSeeds("stretches", 80, WalkOverStretches);
+  ForSeeds("segments", 80, WalkOverSegments);
   std::printf("unchanged %ld, without gaps %ld, met %ld\n", long{num_unchanged},
               long{num_without_gaps}, long{num_met});
   std::printf("compared %ld, must be equal %ld, are equal %ld; unreachable %ld\n",

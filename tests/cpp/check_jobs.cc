@@ -6,7 +6,7 @@
 
 #include "bounds/simplex.h"
 #include "check.h"
-#include "search/jobs.h"
+#include "support/jobs.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;
@@ -81,7 +81,7 @@ void NearestOnSimplex(Random& random) {
   const double spread = std::pow(10.0, random.Below(7) - 3);
   for (double& value : values) value = (random.Unit() - 0.5) * spread;
   std::vector<double> nearest = values;
-  ProjectOntoSimplex(nearest);
+  bounds::ProjectOntoSimplex(nearest);
   double sum = 0;
   for (double value : nearest) {
     CHECK(value >= 0);
@@ -99,7 +99,7 @@ void NearestOnSimplex(Random& random) {
     CHECK(Distance(values, nearest) <= Distance(values, point) * (1 + 1e-9) + 1e-9);
   }
   std::vector<double> again = nearest;
-  ProjectOntoSimplex(again);
+  bounds::ProjectOntoSimplex(again);
   CHECK(Distance(again, nearest) < 1e-18 * std::max(1.0, spread * spread));
 }
 

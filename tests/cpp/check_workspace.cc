@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "check.h"
-#include "exec/workspace.h"
+#include "exec/devices/workspace.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;
@@ -32,7 +32,7 @@ class Player {
  public:
   Player(Random& random, bool is_stack) : random_(random), is_stack_(is_stack) {}
 
-  void Play(WorkspacePool* pool, int num_moves) {
+  void Play(exec::WorkspacePool* pool, int num_moves) {
     for (int move = 0; move < num_moves; ++move) {
       if (given_.empty() || random_.Below(2) == 0) {
         Allocate(pool);
@@ -48,7 +48,7 @@ class Player {
   int64_t peak_bytes() const { return peak_bytes_; }
 
  private:
-  void Allocate(WorkspacePool* pool) {
+  void Allocate(exec::WorkspacePool* pool) {
     const int64_t bytes = random_.Below(3) == 0 ? random_.Below(20000) : random_.Below(300);
     auto* data = static_cast<unsigned char*>(pool->Allocate(static_cast<uint64_t>(bytes)));
     CHECK_EQ(reinterpret_cast<uintptr_t>(data) % 128, uintptr_t{0});
@@ -57,7 +57,7 @@ class Player {
     given_.push_back({data, bytes, mark, false});
   }
 
-  void Free(WorkspacePool* pool) {
+  void Free(exec::WorkspacePool* pool) {
     const size_t last = given_.size() - 1;
     Given& block = given_[is_stack_ ? last : random_.Below(static_cast<int>(given_.size()))];
     if (!block.is_freed) {
@@ -68,7 +68,7 @@ class Player {
   }
 
   /*! \brief A block that is freed out of turn counts until the ones above are freed. */
-  void CheckAll(const WorkspacePool& pool) {
+  void CheckAll(const exec::WorkspacePool& pool) {
     int64_t height = 0;
     for (const Given& block : given_) {
       height += AlignUp(block.bytes);
@@ -85,22 +85,22 @@ class Player {
 };
 
 void BlocksKeepTheirContent(Random& random) {
-  const std::unique_ptr<Device> host = MakeCpuDevice();
-  WorkspacePool pool(host.get());
+  const std::unique_ptr<exec::Device> host = exec::MakeCpuDevice();
+  exec::WorkspacePool pool(host.get());
   if (random.Below(2) == 0) pool.Reserve(1 + random.Below(30000));
   Player player(random, random.Below(2) == 0);
   player.Play(&pool, 60);
   CHECK_EQ(pool.peak_bytes(), player.peak_bytes());
   CHECK(!pool.Free(&pool));
-  // The next block finds room for the greatest need so far, in one piece.
+  // The next block finds room for the greatest need so far, in one buffer.
   pool.Free(pool.Allocate(1));
   CHECK(pool.held_bytes() >= host->HeldBytes(player.peak_bytes()) || player.peak_bytes() == 0);
 }
 
 /*! \brief The same moves again need nothing more from the host. */
 void GrowsOnce(Random& random) {
-  const std::unique_ptr<Device> host = MakeCpuDevice();
-  WorkspacePool pool(host.get());
+  const std::unique_ptr<exec::Device> host = exec::MakeCpuDevice();
+  exec::WorkspacePool pool(host.get());
   const auto seed = static_cast<uint64_t>(random.Below(1000));
   for (int round = 0; round < 4; ++round) {
     Random moves(seed);
@@ -113,8 +113,8 @@ void GrowsOnce(Random& random) {
 }
 
 void AReservedPoolTakesNothingMore(Random& random) {
-  const std::unique_ptr<Device> host = MakeCpuDevice();
-  WorkspacePool measured(host.get()), reserved(host.get());
+  const std::unique_ptr<exec::Device> host = exec::MakeCpuDevice();
+  exec::WorkspacePool measured(host.get()), reserved(host.get());
   const auto seed = static_cast<uint64_t>(random.Below(1000));
   Random first(seed), second(seed);
   Player(first, false).Play(&measured, 50);
@@ -126,8 +126,8 @@ void AReservedPoolTakesNothingMore(Random& random) {
 }
 
 void BlocksLeftBehindAreCleared(Random& random) {
-  const std::unique_ptr<Device> host = MakeCpuDevice();
-  WorkspacePool pool(host.get());
+  const std::unique_ptr<exec::Device> host = exec::MakeCpuDevice();
+  exec::WorkspacePool pool(host.get());
   for (int run = 0; run < 5; ++run) {
     const int count = 1 + random.Below(9);
     for (int i = 0; i < count; ++i) pool.Allocate(1 + static_cast<uint64_t>(random.Below(9000)));
@@ -153,37 +153,40 @@ int ForeignFree(int, int, void* data) {
 
 /*! \brief Threads have pools of their own; without one, and for other devices, TVM is asked. */
 void ThreadsDoNotMeet(Random& random) {
-  TvmAbi abi{};
+  exec::TvmAbi abi{};
   abi.AllocWorkspace = &ForeignAlloc;
   abi.FreeWorkspace = &ForeignFree;
-  SetForeignWorkspace(abi);
-  const std::unique_ptr<Device> host = MakeCpuDevice();
-  WorkspacePool pools[] = {WorkspacePool(host.get()), WorkspacePool(host.get())};
+  exec::SetForeignWorkspace(abi);
+  const std::unique_ptr<exec::Device> host = exec::MakeCpuDevice();
+  exec::WorkspacePool pools[] = {exec::WorkspacePool(host.get()), exec::WorkspacePool(host.get())};
   std::vector<std::thread> threads;
-  for (WorkspacePool& pool : pools) {
+  for (exec::WorkspacePool& pool : pools) {
     threads.emplace_back([&pool, &abi, seed = static_cast<uint64_t>(random.Below(1000))] {
-      SetWorkspacePool(&abi, &pool);
+      exec::SetWorkspacePool(&abi, &pool);
       Random moves(seed);
       for (int round = 0; round < 50; ++round) {
         const int count = 1 + moves.Below(500);
-        auto* data = static_cast<int*>(
-            AllocWorkspace(kDLCPU, 0, static_cast<uint64_t>(count) * sizeof(int), kDLInt, 32));
+        auto* data = static_cast<int*>(exec::AllocWorkspace(
+            exec::kDLCPU, 0, static_cast<uint64_t>(count) * sizeof(int), exec::kDLInt, 32));
         for (int i = 0; i < count; ++i) data[i] = count;
         for (int i = 0; i < count; ++i) CHECK_EQ(data[i], count);
-        CHECK_EQ(FreeWorkspace(kDLCPU, 0, data), 0);
+        CHECK_EQ(exec::FreeWorkspace(exec::kDLCPU, 0, data), 0);
       }
-      SetWorkspacePool(&abi, nullptr);
+      exec::SetWorkspacePool(&abi, nullptr);
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (const WorkspacePool& pool : pools) CHECK(pool.peak_bytes() > 0 && pool.used_bytes() == 0);
+  for (const exec::WorkspacePool& pool : pools)
+    CHECK(pool.peak_bytes() > 0 && pool.used_bytes() == 0);
   CHECK_EQ(foreign_blocks, 0);
-  void* foreign = AllocWorkspace(kDLCPU, 0, 8, kDLInt, 32);
+  void* foreign = exec::AllocWorkspace(exec::kDLCPU, 0, 8, exec::kDLInt, 32);
   CHECK_EQ(foreign_blocks, 1);
-  CHECK_EQ(FreeWorkspace(kDLCPU, 0, foreign), 0);
-  SetWorkspacePool(&abi, &pools[0]);
-  CHECK_EQ(FreeWorkspace(kDLCUDA, 0, AllocWorkspace(kDLCUDA, 0, 8, kDLInt, 32)), 0);
-  SetWorkspacePool(&abi, nullptr);
+  CHECK_EQ(exec::FreeWorkspace(exec::kDLCPU, 0, foreign), 0);
+  exec::SetWorkspacePool(&abi, &pools[0]);
+  CHECK_EQ(exec::FreeWorkspace(exec::kDLCUDA, 0,
+                               exec::AllocWorkspace(exec::kDLCUDA, 0, 8, exec::kDLInt, 32)),
+           0);
+  exec::SetWorkspacePool(&abi, nullptr);
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // the sanitizer of the test, so that races between kernels are seen too.
 #include <algorithm>
 
-#include "exec/tvm_abi.h"
+#include "exec/devices/tvm_abi.h"
 
 using namespace heteroplace;
 
@@ -18,17 +18,18 @@ void* __TVMBackendFreeWorkspace = nullptr;
 
 namespace {
 
-using Launch = int (*)(FTVMParallelLambda lambda, void* cdata, int num_task);
+using Launch = int (*)(exec::FTVMParallelLambda lambda, void* cdata, int num_task);
 
 float* Alloc(int64_t count) {
-  const auto alloc = reinterpret_cast<decltype(TvmAbi::AllocWorkspace)>(__TVMBackendAllocWorkspace);
+  const auto alloc =
+      reinterpret_cast<decltype(exec::TvmAbi::AllocWorkspace)>(__TVMBackendAllocWorkspace);
   const auto bytes = static_cast<uint64_t>(count) * sizeof(float);
-  return static_cast<float*>(alloc(kDLCPU, 0, bytes, kDLFloat, 32));
+  return static_cast<float*>(alloc(exec::kDLCPU, 0, bytes, exec::kDLFloat, 32));
 }
 
 int Free(float* data) {
-  return reinterpret_cast<decltype(TvmAbi::FreeWorkspace)>(__TVMBackendFreeWorkspace)(kDLCPU, 0,
-                                                                                      data);
+  return reinterpret_cast<decltype(exec::TvmAbi::FreeWorkspace)>(__TVMBackendFreeWorkspace)(
+      exec::kDLCPU, 0, data);
 }
 
 struct Twice {
@@ -37,7 +38,7 @@ struct Twice {
   int64_t count;
 };
 
-int TwicePart(int part, TVMParallelGroupEnv* env, void* closure) {
+int TwicePart(int part, exec::TVMParallelGroupEnv* env, void* closure) {
   const auto* data = static_cast<Twice*>(closure);
   const int64_t begin = data->count * part / env->num_task;
   const int64_t count = data->count * (part + 1) / env->num_task - begin;
@@ -51,19 +52,19 @@ int TwicePart(int part, TVMParallelGroupEnv* env, void* closure) {
   return Free(out) + Free(in);
 }
 
-DLTensor* Argument(TVMValue* arguments, int index) {
-  return static_cast<DLTensor*>(arguments[index].v_handle);
+exec::DLTensor* Argument(exec::TVMValue* arguments, int index) {
+  return static_cast<exec::DLTensor*>(arguments[index].v_handle);
 }
 
-float* Data(TVMValue* arguments, int index) {
-  DLTensor* tensor = Argument(arguments, index);
+float* Data(exec::TVMValue* arguments, int index) {
+  exec::DLTensor* tensor = Argument(arguments, index);
   return reinterpret_cast<float*>(static_cast<char*>(tensor->data) + tensor->byte_offset);
 }
 
 }  // namespace
 
 /*! \brief to = left + right. */
-EXPORT int add(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
+EXPORT int add(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
   const float* left = Data(arguments, 0);
   const float* right = Data(arguments, 1);
   float* to = Data(arguments, 2);
@@ -72,7 +73,7 @@ EXPORT int add(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
 }
 
 /*! \brief to = 2 from + 1, as a parallel loop over a copy of what is read. */
-EXPORT int twice(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
+EXPORT int twice(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
   const int64_t count = Argument(arguments, 1)->shape[0];
   float* from = Alloc(count);
   if (from == nullptr) return -1;
@@ -83,7 +84,7 @@ EXPORT int twice(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
 }
 
 /*! \brief to = from; fails if the first number is negative, and then leaves its scratch behind. */
-EXPORT int keep_positive(TVMValue* arguments, int*, int, TVMValue*, int*, void*) {
+EXPORT int keep_positive(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
   const float* from = Data(arguments, 0);
   float* to = Data(arguments, 1);
   const int64_t count = Argument(arguments, 1)->shape[0];

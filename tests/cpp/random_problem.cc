@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "sched/evaluate.h"
+#include "list/evaluate.h"
 
 namespace heteroplace::test {
 
@@ -13,14 +13,14 @@ bool Chance(Random& random, int percent) { return random.Below(100) < percent; }
 
 int Between(Random& random, int low, int high) { return low + random.Below(high - low + 1); }
 
-void AddTensor(Problem& problem, int producer, bool is_output, Random& random) {
+void AddTensor(model::Problem& problem, int producer, bool is_output, Random& random) {
   problem.tensor_bytes.push_back(Between(random, 0, 8));
   problem.producer.push_back(producer);
   problem.is_output.push_back(is_output ? 1 : 0);
 }
 
 /*! \brief Adds a task that reads the given tensors and makes some. */
-void AddTask(Problem& problem, std::vector<int> reads, int num_made, Random& random) {
+void AddTask(model::Problem& problem, std::vector<int> reads, int num_made, Random& random) {
   std::sort(reads.begin(), reads.end());
   reads.erase(std::unique(reads.begin(), reads.end()), reads.end());
   const int task = problem.task_reads.num_rows();
@@ -30,7 +30,7 @@ void AddTask(Problem& problem, std::vector<int> reads, int num_made, Random& ran
 }
 
 /*! \brief A tensor that one of the latest tasks made; -1 if there is none. */
-int LateTensor(const Problem& problem, int first_task, int reach, Random& random) {
+int LateTensor(const model::Problem& problem, int first_task, int reach, Random& random) {
   const int count = static_cast<int>(problem.producer.size());
   const int oldest = std::max(first_task, problem.task_reads.num_rows() - reach);
   int first = count;
@@ -38,7 +38,7 @@ int LateTensor(const Problem& problem, int first_task, int reach, Random& random
   return first == count ? -1 : Between(random, first, count - 1);
 }
 
-void AddGraph(Problem& problem, const Shape& shape, Random& random) {
+void AddGraph(model::Problem& problem, const Shape& shape, Random& random) {
   const int num_inputs = random.Below(3);
   for (int input = 0; input < num_inputs; ++input) {
     AddTensor(problem, -1, Chance(random, 10), random);
@@ -75,7 +75,7 @@ Block MakeBlock(Random& random) {
 }
 
 /*! \brief Adds blocks of two kinds with a cut behind each; every task makes one tensor. */
-void AddChain(Problem& problem, const Shape& shape, Random& random) {
+void AddPath(model::Problem& problem, const Shape& shape, Random& random) {
   AddTensor(problem, -1, false, random);
   AddTask(problem, {0}, 1, random);
   int cut = 1;  // the tensor that the latest cut made
@@ -92,14 +92,14 @@ void AddChain(Problem& problem, const Shape& shape, Random& random) {
     }
     for (int tensor : made) sinks.push_back(tensor);
     cut = static_cast<int>(problem.producer.size());
-    // A block without inner tasks makes a chain.
+    // A block without inner tasks makes a modules.
     AddTask(problem, sinks, 1, random);
   }
   problem.is_output.back() = 1;
 }
 
 /*! \brief Groups of neighbours. */
-void AddGroups(Problem& problem, const Shape& shape, Random& random) {
+void AddGroups(model::Problem& problem, const Shape& shape, Random& random) {
   const int count = problem.task_reads.num_rows();
   problem.task_group.assign(count, -1);
   if (!shape.has_groups || Chance(random, 50)) return;
@@ -117,7 +117,7 @@ void AddGroups(Problem& problem, const Shape& shape, Random& random) {
   }
 }
 
-void AddDevices(Problem& problem, const Shape& shape, Random& random) {
+void AddDevices(model::Problem& problem, const Shape& shape, Random& random) {
   const int num_devices = Between(random, 1, shape.max_devices);
   const int num_memories = Between(random, 1, std::min(3, num_devices));
   const int num_units = Between(random, 1, num_devices + 1);
@@ -135,7 +135,7 @@ void AddDevices(Problem& problem, const Shape& shape, Random& random) {
 }
 
 /*! \brief One link for each ordered pair of memories, and routes over one or two of them. */
-void AddLinks(Problem& problem, const Shape& shape, Random& random) {
+void AddLinks(model::Problem& problem, const Shape& shape, Random& random) {
   const int memories = static_cast<int>(problem.memory_bytes.size());
   const int units =
       *std::max_element(problem.device_units.values.begin(), problem.device_units.values.end()) + 1;
@@ -161,16 +161,16 @@ void AddLinks(Problem& problem, const Shape& shape, Random& random) {
 }
 
 /*! \brief Run times and workspace: those of a task with many equals are drawn from few values. */
-void AddCosts(Problem& problem, const Shape& shape, Random& random) {
+void AddCosts(model::Problem& problem, const Shape& shape, Random& random) {
   const int count = problem.task_reads.num_rows();
   const size_t devices = problem.device_memory.size();
   const int workspace = shape.has_workspace && Chance(random, 50) ? 20 : 0;
   std::vector<std::vector<int64_t>> rows;
-  for (int row = 0; row < (shape.is_chain ? 2 : 1 + count); ++row) {
+  for (int row = 0; row < (shape.is_path ? 2 : 1 + count); ++row) {
     rows.emplace_back();
     for (size_t device = 0; device < devices; ++device) {
       rows.back().push_back(Between(random, 0, shape.max_run_ns));
-      if (Chance(random, 15)) rows.back().back() = kImpossible;
+      if (Chance(random, 15)) rows.back().back() = model::kImpossible;
     }
     int64_t& sure = rows.back()[static_cast<size_t>(random.Below(static_cast<int>(devices)))];
     sure = std::max<int64_t>(sure, 1);
@@ -185,20 +185,20 @@ void AddCosts(Problem& problem, const Shape& shape, Random& random) {
     }
     problem.run_ns.insert(problem.run_ns.end(), rows[row].begin(), rows[row].end());
     problem.workspace_bytes.push_back(workspace > 0 ? random.Below(workspace) : 0);
-    if (shape.is_chain) problem.weight_bytes[task] = problem.weight_bytes[task] % 2 * 10;
+    if (shape.is_path) problem.weight_bytes[task] = problem.weight_bytes[task] % 2 * 10;
   }
   for (int64_t& bytes : problem.tensor_bytes) {
-    if (shape.is_chain) bytes = bytes % 2 * 4;
+    if (shape.is_path) bytes = bytes % 2 * 4;
     if (!shape.has_empty_tensors) bytes = std::max<int64_t>(bytes, 1);
   }
 }
 
 }  // namespace
 
-Problem MakeProblem(const Shape& shape, Random& random) {
-  Problem problem;
-  shape.is_chain ? AddChain(problem, shape, random) : AddGraph(problem, shape, random);
-  if (!shape.is_chain) {
+model::Problem MakeProblem(const Shape& shape, Random& random) {
+  model::Problem problem;
+  shape.is_path ? AddPath(problem, shape, random) : AddGraph(problem, shape, random);
+  if (!shape.is_path) {
     for (size_t tensor = 0; tensor < problem.producer.size(); ++tensor) {
       if (problem.producer[tensor] < 0) continue;
       if (Chance(random, shape.output_percent)) problem.is_output[tensor] = 1;
@@ -212,7 +212,7 @@ Problem MakeProblem(const Shape& shape, Random& random) {
   return problem;
 }
 
-std::vector<int> RandomDevices(const Problem& problem, Random& random) {
+std::vector<int> RandomDevices(const model::Problem& problem, Random& random) {
   std::vector<int> device(static_cast<size_t>(problem.num_tasks));
   for (int task = 0; task < problem.num_tasks; ++task) {
     const auto allowed = problem.allowed[task];
@@ -223,7 +223,7 @@ std::vector<int> RandomDevices(const Problem& problem, Random& random) {
   return device;
 }
 
-std::vector<int> RandomOrder(const Problem& problem, Random& random) {
+std::vector<int> RandomOrder(const model::Problem& problem, Random& random) {
   std::vector<size_t> missing;
   std::vector<int> ready, order;
   for (int task = 0; task < problem.num_tasks; ++task) {
@@ -241,9 +241,10 @@ std::vector<int> RandomOrder(const Problem& problem, Random& random) {
   return order;
 }
 
-PieceStart RandomStart(const Problem& problem, const Chain& chain, int index, Random& random) {
+PieceStart RandomStart(const model::Problem& problem, const decompose::Modules& modules, int index,
+                       Random& random) {
   PieceStart start;
-  const int begin = chain.first_task[index], end = chain.first_task[index + 1];
+  const int begin = modules.first_task[index], end = modules.first_task[index + 1];
   const std::vector<int> device = RandomDevices(problem, random);
   start.device.assign(device.begin() + begin, device.begin() + end);
   for (int task : RandomOrder(problem, random)) {
@@ -253,25 +254,25 @@ PieceStart RandomStart(const Problem& problem, const Chain& chain, int index, Ra
   return start;
 }
 
-int LargestPiece(const Chain& chain) {
+int LargestPiece(const decompose::Modules& modules) {
   int largest = 0;
-  for (int index = 1; index < chain.num_pieces(); ++index) {
-    const auto size = [&](int piece) {
-      return chain.first_task[piece + 1] - chain.first_task[piece];
+  for (int index = 1; index < modules.num_modules(); ++index) {
+    const auto size = [&](int module) {
+      return modules.first_task[module + 1] - modules.first_task[module];
     };
     if (size(index) > size(largest)) largest = index;
   }
   return largest;
 }
 
-void Tighten(Problem& problem, const std::vector<int>& device, int percent, Random& random) {
-  Evaluator evaluate(problem);
+void Tighten(model::Problem& problem, const std::vector<int>& device, int percent, Random& random) {
+  list::Evaluator evaluate(problem);
   std::vector<int> order(static_cast<size_t>(problem.num_tasks));
   for (int task = 0; task < problem.num_tasks; ++task) order[task] = task;
-  evaluate(device, order, kNever);
-  MemoryUse use(problem);
+  evaluate(device, order, list::kNever);
+  model::MemoryUse use(problem);
   for (int task = 0; task < problem.num_tasks; ++task) use.AddTask(task, device[task]);
-  for (const ScheduledCopy& copy : evaluate.LatestSchedule(device).copies) {
+  for (const model::ScheduledCopy& copy : evaluate.LatestPlan(device).copies) {
     use.AddCopy(copy.tensor, copy.dst);
   }
   for (int memory = 0; memory < problem.num_memories; ++memory) {
@@ -280,7 +281,7 @@ void Tighten(Problem& problem, const std::vector<int>& device, int percent, Rand
   }
 }
 
-void ForAllDevices(const Problem& problem,
+void ForAllDevices(const model::Problem& problem,
                    const std::function<void(const std::vector<int>&)>& visit) {
   std::vector<int> device(static_cast<size_t>(problem.num_tasks));
   const std::function<void(int)> choose = [&](int task) {
@@ -296,7 +297,7 @@ void ForAllDevices(const Problem& problem,
   choose(0);
 }
 
-std::vector<std::vector<int>> AllOrders(const Problem& problem) {
+std::vector<std::vector<int>> AllOrders(const model::Problem& problem) {
   std::vector<std::vector<int>> orders;
   std::vector<int> order;
   std::vector<bool> is_done(static_cast<size_t>(problem.num_tasks), false);

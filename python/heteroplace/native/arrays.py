@@ -18,7 +18,7 @@ IntArray = npt.NDArray[np.int64]
 IMPOSSIBLE = NO_TIME
 """In `NativeProblem.run_ns` and `what_if`: the task cannot be there."""
 RUN, COPY = 0, 1
-"""In the first column of `Draft.rows`."""
+"""In the first column of `NativePlan.rows`."""
 
 
 def ints(values: Sequence[int] | IntArray) -> IntArray:
@@ -75,7 +75,7 @@ def measured_transfers(cluster: Cluster) -> dict[str, IntArray]:
 
 
 def group_ids(graph: TaskGraph) -> tuple[int, ...]:
-    """A number for the `together` label of each task; -1: it has none."""
+    """A number for the colocation group of each task; -1: it has none."""
     ids: dict[str, int] = {}
     groups = []
     for task in graph.tasks:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import heteroplace._core as _core
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class LagrangianBound:
     """For each memory what a byte costs, in ns; >= 0. Good prices to begin the next bound with."""
     samples: tuple[tuple[int, ...], ...]
     """Placements, a device per task each: what the relaxed plans of the bound look like. They may
-    lack memory and tear `together` labels."""
+    lack memory and tear colocation groups."""
 
 
 def lagrangian_bound(
@@ -43,7 +43,7 @@ def lagrangian_bound(
     rounds
         Steps of the prices; the first is at `prices` themselves.
     iterations
-        Subgradient steps for each pair of devices of each distinct stage.
+        Subgradient steps for each pair of devices of each distinct module.
     time_limit_s
         A bound that ends by it is not reproducible.
     max_work

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from heteroplace import _core  # type: ignore[attr-defined, unused-ignore]
+import heteroplace._core as _core
 from heteroplace.model.memory import MemoryUse
 
 
@@ -143,8 +143,7 @@ class Executor:
             No such output, no successful run yet, or `out` has another type or shape.
         """
         if out is None:
-            result: npt.NDArray[Any] = self._core.get_output(name)
-            return result
+            return self._core.get_output(name)
         self._core.fill_output(name, out)
         return out
 
@@ -158,8 +157,7 @@ class Executor:
             after the instruction's waits. On CUDA queues they are times of the device, tied to the
             host's clock at the start of the run (to within some microseconds).
         """
-        start_ns, finish_ns = self._core.run_timed()
-        return start_ns, finish_ns
+        return self._core.run_timed()
 
     def profile_cpu(self, num_runs: int) -> npt.NDArray[np.int64]:
         """Measure the processor time of every instruction in place, over several runs.
@@ -174,8 +172,7 @@ class Executor:
         ExecutionError
             The program has an asynchronous queue.
         """
-        medians: npt.NDArray[np.int64] = self._core.profile_cpu(num_runs)
-        return medians
+        return self._core.profile_cpu(num_runs)
 
     def sample(
         self, num_samples: int, num_calls: int, is_cold: bool = False
@@ -201,8 +198,7 @@ class Executor:
             The program has more calls than one, an input has no value, the kernel failed, or the
             caches of an asynchronous device should be emptied.
         """
-        walls, cpus = self._core.sample(num_samples, num_calls, is_cold)
-        return walls, cpus
+        return self._core.sample(num_samples, num_calls, is_cold)
 
     def profile_runs(self, num_runs: int) -> npt.NDArray[np.int64]:
         """Measure every instruction in place, in each of several runs.
@@ -211,8 +207,7 @@ class Executor:
         -------
         ns, [num_runs, num_instructions]; instructions as in `instructions`.
         """
-        durations: npt.NDArray[np.int64] = self._core.profile(num_runs).reshape(-1, num_runs).T
-        return durations
+        return self._core.profile(num_runs).reshape(-1, num_runs).T
 
     def benchmark(self, num_runs: int) -> npt.NDArray[np.int64]:
         """Run several times in a row, each started by the worker that ended the last.
@@ -221,10 +216,9 @@ class Executor:
         -------
         Wall ns of each run, from its start to the end of its last worker.
         """
-        walls: npt.NDArray[np.int64] = self._core.benchmark(num_runs)
-        return walls
+        return self._core.benchmark(num_runs)
 
-    def hop_ns(self) -> int | None:
+    def core_to_core_ns(self) -> int | None:
         """Measure how long a cache line takes between the first two CPU workers, in ns.
 
         Returns
@@ -232,5 +226,4 @@ class Executor:
         The median, or None with fewer than two CPU queues. Above 100 ns the two cores are bad
         neighbours at the moment, and times of runs on both are not representative.
         """
-        hop: int | None = self._core.hop_ns()
-        return hop
+        return self._core.core_to_core_ns()

@@ -1,4 +1,4 @@
-"""Graph algorithms of the C++ core on flat arrays: orders, levels, blocks, cuts.
+"""Graph algorithms of the C++ core on flat arrays: orders, levels, segments, cuts.
 
 Nothing here knows tasks or tensors; `heteroplace.coarsen` gives the arrays their meaning. All
 functions are deterministic and raise GraphError on a cycle or on sizes that disagree.
@@ -43,17 +43,17 @@ class Levels:
 
 
 @dataclass(frozen=True)
-class BlockRules:
-    """What may share a block of consecutive nodes. Arrays are [num_nodes]."""
+class SegmentRules:
+    """What may share a segment of consecutive nodes. Arrays are [num_nodes]."""
 
     max_nodes: int
     max_bytes: int
-    """A node that is larger is a block of its own."""
+    """A node that is larger is a segment of its own."""
     node_bytes: IntArray
     label: IntArray
-    """Nodes with different labels >= 0 never share a block; -1: no label."""
+    """Nodes with different labels >= 0 never share a segment; -1: no label."""
     devices: BoolArray
-    """[num_nodes, num_devices]; a block of several nodes needs a device that all of them have."""
+    """[num_nodes, num_devices]; a segment of several nodes needs a device that all of them have."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +125,7 @@ class Dag:
 
     def cycle(self) -> list[int]:
         """Return the nodes of one cycle in order; empty if there is none."""
-        nodes: list[int] = _core.find_cycle(self._core).tolist()
-        return nodes
+        return _core.find_cycle(self._core).tolist()
 
     def quotient(self, group_of: Ints, num_groups: int) -> Dag:
         """Return the graph of groups, one edge for each pair of groups that has any."""
@@ -134,33 +133,30 @@ class Dag:
 
     def breadth_first_order(self) -> IntArray:
         """M-TOPO of Celeritas: freed nodes go to the tail of the list."""
-        order: IntArray = _core.breadth_first_order(self._core)
-        return order
+        return _core.breadth_first_order(self._core)
 
     def depth_first_order(self) -> IntArray:
         """DFS-TOPO of Celeritas: freed nodes go to the head of the list."""
-        order: IntArray = _core.depth_first_order(self._core)
-        return order
+        return _core.depth_first_order(self._core)
 
     def critical_path_order(self, through_ns: Ints) -> IntArray:
         """CPD-TOPO of Celeritas: as DFS-TOPO, the longest path (`Levels.through_ns`) first."""
-        order: IntArray = _core.critical_path_order(self._core, _ints(through_ns))
-        return order
+        return _core.critical_path_order(self._core, _ints(through_ns))
 
     def levels(self, node_ns: Ints, edge_ns: Ints) -> Levels:
         """Return t-level, b-level and a critical path, for times of nodes and edges in ns."""
         return Levels(*_core.levels(self._core, _ints(node_ns), _ints(edge_ns)))
 
-    def cut_into_blocks(
-        self, order: Ints, edge_ns: Ints, rules: BlockRules
+    def cut_into_segments(
+        self, order: Ints, edge_ns: Ints, rules: SegmentRules
     ) -> tuple[list[int], int]:
-        """Cut a topological order so that the edges between blocks cost least.
+        """Cut a topological order so that the edges between segments cost least.
 
         Returns
         -------
-        Positions in `order` where blocks begin, and the cost of the edges between blocks in ns.
+        Positions in `order` where segments begin, and the cost of the edges between segments in ns.
         """
-        starts, cut_ns = _core.cut_into_blocks(
+        starts, cut_ns = _core.cut_into_segments(
             self._core,
             _ints(order),
             _ints(edge_ns),
@@ -183,16 +179,14 @@ class Dag:
         Two nodes share one if no cut of fewer than `k` edges parts them, the edges taken as
         undirected. O(k n m) at worst.
         """
-        component: IntArray = _core.edge_connected_components(self._core, k)
-        return component
+        return _core.edge_connected_components(self._core, k)
 
     def strong_components(self) -> IntArray:
         """Return the component of each node: two share one if each reaches the other.
 
         Edges between components lead to higher numbers. O(n + m).
         """
-        component: IntArray = _core.strong_components(self._core)
-        return component
+        return _core.strong_components(self._core)
 
     def balanced_prefix_cuts(
         self,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.native.arrays import IntArray
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -67,13 +67,11 @@ class Relaxation:
         prices
             [num_resources + num_memories], >= 0: per ns, then per byte.
         """
-        value, totals = self._core.evaluate(np.ascontiguousarray(prices))
-        return value, totals
+        return self._core.evaluate(np.ascontiguousarray(prices))
 
     def placement(self) -> IntArray:
         """Return the device of each task in the minimiser of the latest evaluation."""
-        placement: IntArray = self._core.placement()
-        return placement
+        return self._core.placement()
 
 
 @dataclass(frozen=True)
@@ -93,7 +91,7 @@ class Improvement:
 
 def improve_placements(
     problem: NativeProblem,
-    starts: Sequence[IntArray],
+    initial: Sequence[IntArray],
     patterns: Sequence[IntArray] = (),
     *,
     max_moves: int | None,
@@ -103,7 +101,7 @@ def improve_placements(
     bound_ns: int = 0,
     progress: Callable[[int, int], bool] | None = None,
 ) -> Improvement:
-    """Improve the best of `starts`, at least one; see `src/throughput/improve.h`.
+    """Improve the best of some initial solutions, at least one; see `src/throughput/improve.h`.
 
     Parameters
     ----------
@@ -117,14 +115,14 @@ def improve_placements(
     """
     placement, item_ns, violation, moves, was_interrupted = _core.improve_placements(
         problem.core,
-        [np.ascontiguousarray(start, dtype=np.int64) for start in starts],
+        [np.ascontiguousarray(solution, dtype=np.int64) for solution in initial],
         [np.ascontiguousarray(pattern, dtype=np.int64) for pattern in patterns],
-        -1 if max_moves is None else max_moves,
-        time_limit_s,
-        seed,
-        threads,
-        bound_ns,
-        progress,
+        max_moves=-1 if max_moves is None else max_moves,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        threads=threads,
+        bound_ns=bound_ns,
+        progress=progress,
     )
     return Improvement(placement, item_ns, violation, moves, was_interrupted)
 
@@ -135,5 +133,4 @@ def contiguous_splits(problem: NativeProblem, max_orders: int = 24) -> list[IntA
     Bisection over the largest run time of a device, for at most `max_orders` orders. Transfers are
     not counted while splitting, so some may overflow a memory; none holds all tasks: empty.
     """
-    splits: list[IntArray] = _core.contiguous_splits(problem.core, max_orders)
-    return splits
+    return _core.contiguous_splits(problem.core, max_orders)

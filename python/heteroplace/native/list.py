@@ -1,0 +1,246 @@
+"""List schedulers of the core, and the orders, ranks and means that they go by.
+
+The paper, section and DOI of each stand in its header in `src/list`. All share one engine
+(`src/list/list_scheduler.h`): transfers take gaps of all that their route occupies and are made
+once for each (tensor, memory), tasks take gaps of their units, memory follows the static rule, the
+tasks of a colocation group are charged and placed with the first of them. They always return a
+plan; one that overflows a memory has `violation` > 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+import heteroplace._core as _core
+from heteroplace.model.plan import Copy, Run, Step
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray, ints
+from heteroplace.native.graph import Dag
+from heteroplace.native.problem import NativePlan, NativeProblem
+
+_BATCH_RULES = {"fastest": 0, "latency": 1, "finish": 2}
+
+BatchRule = Literal["fastest", "latency", "finish"]
+"""What a composition is chosen by: least time per item, least latency of all that is scheduled so
+far, earliest finish of the task."""
+
+Composition = tuple[tuple[int, int], ...]
+"""(device, batch size) of each part; the sizes sum to the number of items."""
+
+
+@dataclass(frozen=True)
+class MeanGraph:
+    """The tasks of a problem and the edges between them, with mean times in ns."""
+
+    run_ns: IntArray
+    """[num_tasks], over the devices that a task may be on."""
+    src: IntArray
+    """[num_edges], task ids, ascending."""
+    dst: IntArray
+    """[num_edges]; ascending for each `src`."""
+    transfer_ns: IntArray
+    """[num_edges], over the ordered pairs of distinct devices, summed over the tensors."""
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """A plan of several items that the core made."""
+
+    steps: tuple[Step, ...]
+    makespan_ns: int
+    """As the scheduler had it; the simulated one is never later."""
+    violation: int
+    """As in `NativePlan`: 0: it can be run."""
+
+
+def plan_by(native: NativeProblem, scheduler: str) -> NativePlan:
+    """Plan by a list scheduler that needs nothing but the problem.
+
+    Parameters
+    ----------
+    scheduler
+        Name of a file in `src/list`: "met", "greedy", "m_etf", ... (the table in
+        `src/bind/list.cc`).
+
+    Raises
+    ------
+    InfeasibleError
+        A task can run on no device.
+    PlanError
+        There is no such scheduler; the message lists them.
+    """
+    return native.native_plan(_core.plan_by(native.core, scheduler))
+
+
+def heft(native: NativeProblem, devices: Iterable[int]) -> NativePlan:
+    """HEFT that prefers the given devices; a task that none of them can run goes elsewhere."""
+    preferred = np.zeros(len(native.cluster.devices), dtype=np.int64)
+    preferred[list(devices)] = 1
+    return native.native_plan(_core.heft(native.core, preferred))
+
+
+def etf(native: NativeProblem, devices: Sequence[Sequence[int]] | None = None) -> NativePlan:
+    """Place the pair that finishes first, again and again; see `src/list/etf.h`.
+
+    Parameters
+    ----------
+    devices
+        For each task the devices to choose from, at least one; None: all that it may be on.
+
+    Raises
+    ------
+    GraphError
+        A task has no device, or one that it may not be on.
+    """
+    if devices is None:
+        is_allowed = native.run_ns != IMPOSSIBLE
+        offsets = np.concatenate([[0], np.cumsum(is_allowed.sum(axis=1))]).astype(np.int64)
+        values = np.nonzero(is_allowed)[1].astype(np.int64)
+    else:
+        sizes = [len(row) for row in devices]
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        values = np.fromiter((device for row in devices for device in row), dtype=np.int64)
+    return native.native_plan(_core.etf(native.core, offsets, values))
+
+
+def m_sct(native: NativeProblem, favourite: IntArray) -> NativePlan:
+    """As m-ETF, with devices that wait for favourite children; see `src/list/m_sct.h`.
+
+    Parameters
+    ----------
+    favourite
+        [num_tasks], the favourite child of each task; -1: none.
+    """
+    return native.native_plan(_core.m_sct(native.core, favourite))
+
+
+def m_topo(native: NativeProblem, *, is_uniform: bool) -> NativePlan:
+    """Fill memories in breadth-first order; see `src/list/m_topo.h`.
+
+    Parameters
+    ----------
+    is_uniform
+        Up to the mean load plus the largest task, not to the limit.
+    """
+    return native.native_plan(_core.m_topo(native.core, is_uniform))
+
+
+def order_place(native: NativeProblem, order: IntArray) -> NativePlan:
+    """Fill memories in a topological order; see `src/list/order_place.h`.
+
+    Raises
+    ------
+    GraphError
+        `order` is not a topological order of all tasks.
+    """
+    return native.native_plan(_core.order_place(native.core, order))
+
+
+def adjusting_placement(native: NativeProblem, order: IntArray) -> NativePlan:
+    """Stay on one device unless leaving pays; see `src/list/adjusting_placement.h`.
+
+    Raises
+    ------
+    GraphError
+        `order` is not a topological order of all tasks.
+    """
+    return native.native_plan(_core.adjusting_placement(native.core, order))
+
+
+def list_schedule(
+    native: NativeProblem, placement: Sequence[int], priority: Sequence[float]
+) -> NativePlan:
+    """Schedule a placement, highest priority first, with insertion into gaps."""
+    priorities = np.asarray(priority, dtype=np.float64)
+    return native.native_plan(_core.list_schedule(native.core, ints(placement), priorities))
+
+
+def evaluate_order(
+    native: NativeProblem, placement: Sequence[int] | IntArray, order: Sequence[int] | IntArray
+) -> NativePlan:
+    """Schedule a placement, tasks in the given topological order, without gaps on units."""
+    return native.native_plan(_core.evaluate(native.core, ints(placement), ints(order)))
+
+
+def what_if(native: NativeProblem, placement: Sequence[int], order: Sequence[int]) -> IntArray:
+    """Makespan in ns after moving each one task (and its colocation group) to each device.
+
+    [num_tasks, num_devices]; IMPOSSIBLE where it cannot be.
+    """
+    return _core.what_if(native.core, ints(placement), ints(order))
+
+
+def batch_compositions(native: NativeProblem, task: int, items: int) -> tuple[Composition, ...]:
+    """Return the ways to serve all items of a task with one batch on each device at most.
+
+    Those with at most three parts; if there are none, those with as few parts as possible. Empty:
+    the batch sizes of the devices do not add up to `items`.
+    """
+    found = _core.batch_compositions(native.core, task, items)
+    return tuple(tuple(parts) for parts in found)
+
+
+def schedule_batches(native: NativeProblem, items: int, rule: BatchRule) -> BatchPlan:
+    """Schedule all items of all tasks. Raises InfeasibleError if a task has no composition."""
+    rows, offsets, values, makespan_ns, violation = _core.schedule_batches(
+        native.core, items, _BATCH_RULES[rule]
+    )
+    ends = offsets.tolist()
+    members = values.tolist()
+    steps: list[Step] = []
+    for index, (kind, subject, place, src) in enumerate(rows.tolist()):
+        of_step = tuple(members[ends[index] : ends[index + 1]])
+        if kind == 0:
+            steps.append(Run(subject, place, of_step))
+        else:
+            steps.append(Copy(subject, src, place, native.cluster.route(src, place), of_step))
+    return BatchPlan(tuple(steps), makespan_ns, violation)
+
+
+def mean_graph(native: NativeProblem) -> MeanGraph:
+    """Return run and transfer times as HEFT averages them."""
+    run_ns, offsets, dst, transfer_ns = _core.mean_graph(native.core)
+    src = np.repeat(np.arange(len(run_ns), dtype=np.int64), np.diff(offsets))
+    return MeanGraph(run_ns, src, dst, transfer_ns)
+
+
+def critical_path_order(native: NativeProblem) -> IntArray:
+    """Return the tasks in CPD-TOPO of Celeritas (section 5.1), by mean times."""
+    return _core.task_critical_path_order(native.core)
+
+
+def breadth_first_order(native: NativeProblem) -> tuple[int, ...]:
+    """Return the tasks in breadth-first topological order; ties by id."""
+    return tuple(_dag(native).breadth_first_order().tolist())
+
+
+def depth_first_order(native: NativeProblem) -> tuple[int, ...]:
+    """Return the tasks in a topological order that goes on with a reader of the latest task."""
+    return tuple(_dag(native).depth_first_order().tolist())
+
+
+def rank_order(native: NativeProblem) -> tuple[int, ...]:
+    """Return the tasks by descending upward rank (HEFT), which is a topological order."""
+    return tuple(np.argsort(-upward_ranks(native), kind="stable").tolist())
+
+
+def upward_ranks(native: NativeProblem) -> npt.NDArray[np.float64]:
+    """Return the upward rank of each task in ns: means over all devices, [num_tasks]."""
+    return _core.upward_ranks(native.core)
+
+
+def fastest_mapping(native: NativeProblem, order: Sequence[int]) -> tuple[int, ...]:
+    """Return the fastest device with room for each task, in the given order.
+
+    Every task needs an allowed device. A memory may still overflow where none had room.
+    """
+    return tuple(_core.fastest_mapping(native.core, ints(order)).tolist())
+
+
+def _dag(native: NativeProblem) -> Dag:
+    """The tasks and the edges between them."""
+    return Dag(_core.task_dag(native.core))

@@ -1,0 +1,180 @@
+"""Searches of the core: over plans, and over mappings in one fixed order of the tasks.
+
+See `src/search/search.h` and `src/search/mapping_search.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+import heteroplace._core as _core
+from heteroplace.model.plan import Step
+from heteroplace.native.arrays import IntArray, ints, run_order
+from heteroplace.native.problem import NativePlan, NativeProblem
+
+_MAPPING_RULES = {"annealing": 0, "evolution": 1}
+
+Rule = Literal["annealing", "evolution"]
+"""Simulated annealing, one gene per move; or the (1+1) evolutionary algorithm."""
+
+
+@dataclass(frozen=True)
+class MappingReport:
+    """What a search over mappings did."""
+
+    placement: tuple[int, ...]
+    """Device of each task: the best mapping that was evaluated."""
+    num_evaluations: int
+    was_interrupted: bool
+    """Ctrl-C ended it."""
+
+
+@dataclass(frozen=True)
+class MappingValues:
+    """Values of several mappings."""
+
+    makespan_ns: IntArray
+    """[num_mappings]"""
+    violation: IntArray
+    """[num_mappings], as `NativePlan.violation`; 0: it can be run."""
+
+
+@dataclass(frozen=True)
+class SearchReport:
+    """What a search did."""
+
+    plan: NativePlan
+    num_evaluations: int
+    was_interrupted: bool
+    """Ctrl-C ended it."""
+    prices: tuple[float, ...]
+    """For each memory what a byte is worth in the best plan, in ns."""
+    bound_ns: int
+    """The best proven bound on the makespan: the one given, or one found on the way."""
+
+
+def search_plans(
+    native: NativeProblem,
+    initial: Sequence[NativePlan | Sequence[Step]],
+    *,
+    max_evaluations: int | None,
+    time_limit_s: float,
+    seed: int,
+    bound_ns: int = 0,
+    patience: int = 0,
+    threads: int = 1,
+    placements: Sequence[Sequence[int]] = (),
+    prices: Sequence[float] = (),
+    finds_bound: bool = True,
+    progress: Callable[[int, int, int], None] | None = None,
+) -> SearchReport:
+    """Improve the best of some plans; see `src/search/search.h`.
+
+    Parameters
+    ----------
+    initial
+        Initial solutions for this problem, as native plans or as steps; at least one.
+    max_evaluations
+        Number of plans tried; None: no limit.
+    time_limit_s
+        A search that ends by it is not reproducible.
+    bound_ns
+        A makespan that cannot be beaten; the search ends when it is reached.
+    patience
+        The search ends after so many evaluations without gain; 0: never.
+    threads
+        Threads of the search. They do not change the result of a search that ends by
+        `max_evaluations`.
+    placements
+        More initial solutions: a device for each task, ordered by list scheduling.
+    prices
+        Lagrange multipliers of the memories to begin with: what a byte is worth, in ns,
+        [num_memories]; empty: nothing.
+    finds_bound
+        Whether to look for better bounds and for the placements that come with them.
+    progress
+        Called about 20 times a second with (evaluations, best makespan in ns, bound in ns).
+    """
+    none = ints(())
+    solutions = [_solution(native, plan) for plan in initial]
+    solutions += [(ints(placement), none) for placement in placements]
+    found, evaluations, was_interrupted, found_prices, found_bound_ns = _core.search(
+        native.core,
+        solutions,
+        max_evaluations=-1 if max_evaluations is None else max_evaluations,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        bound_ns=bound_ns,
+        patience=patience,
+        threads=threads,
+        prices=list(prices),
+        finds_bound=finds_bound,
+        progress=progress,
+    )
+    plan = native.native_plan(found)
+    return SearchReport(plan, evaluations, was_interrupted, tuple(found_prices), found_bound_ns)
+
+
+def _solution(
+    native: NativeProblem, plan: NativePlan | Sequence[Step]
+) -> tuple[IntArray, IntArray]:
+    """The device of each task, and the order of the tasks."""
+    if isinstance(plan, NativePlan):
+        return plan.devices(len(native.graph.tasks)), plan.order
+    return ints(native.placement(plan)), ints(run_order(plan))
+
+
+def evaluate_mappings(
+    native: NativeProblem, mappings: IntArray, order: Sequence[int]
+) -> MappingValues:
+    """Return the value of each mapping, [num_mappings, num_tasks], under one order of tasks."""
+    flat = np.ascontiguousarray(mappings, dtype=np.int64)
+    return MappingValues(
+        *_core.evaluate_mappings(native.core, flat.ravel(), len(flat), ints(order))
+    )
+
+
+def search_mapping(
+    native: NativeProblem,
+    initial: Sequence[int],
+    order: Sequence[int],
+    *,
+    rule: Rule,
+    max_evaluations: int | None,
+    time_limit_s: float,
+    seed: int,
+    bound_ns: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> MappingReport:
+    """Improve a mapping; its value is the makespan when tasks go in `order`.
+
+    Parameters
+    ----------
+    initial
+        Device of each task, [num_tasks]: allowed ones, one for each colocation group.
+    order
+        A topological order of the tasks, [num_tasks].
+    max_evaluations
+        Number of mappings tried, the initial one included; None: no limit. With it, equal seeds give
+        equal results unless the time runs out.
+    bound_ns
+        A makespan that cannot be beaten; the search ends when it is reached.
+    progress
+        Called about 20 times a second with (evaluations, best makespan in ns).
+    """
+    placement, evaluations, was_interrupted = _core.search_mapping(
+        native.core,
+        ints(initial),
+        ints(order),
+        rule=_MAPPING_RULES[rule],
+        max_evaluations=-1 if max_evaluations is None else max_evaluations,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        bound_ns=bound_ns,
+        progress=progress,
+    )
+    return MappingReport(tuple(placement.tolist()), evaluations, was_interrupted)

@@ -1,0 +1,93 @@
+"""The simulator of the core: steps of a plan -> when each starts and finishes, and the memories.
+
+See `src/simulate/simulator.h` (DistIR, section 4) and `src/simulate/live_memory.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import heteroplace._core as _core
+from heteroplace.model.plan import Run, Step
+from heteroplace.native.arrays import COPY, RUN, IntArray, csr
+from heteroplace.native.problem import NativePlan, NativeProblem
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """What the simulator found for a plan."""
+
+    start_ns: IntArray
+    finish_ns: IntArray
+    makespan_ns: int
+    used_bytes: tuple[int, ...]
+    """For each memory, by the static rule of `heteroplace.model.memory`."""
+    peak_bytes: tuple[int, ...]
+    """For each memory the largest number of live bytes; see `src/simulate/live_memory.h`."""
+    peak_ns: tuple[int, ...]
+    """For each memory when there are as many first."""
+    peak_step: tuple[int, ...]
+    """For each memory the step at whose start that is; -1: before any step."""
+
+
+def simulate_steps(native: NativeProblem, steps: Sequence[Step], items: int = 1) -> StepTimes:
+    """Return when each step of a plan of so many items starts and finishes.
+
+    Raises
+    ------
+    PlanError
+        A step reads a tensor that is not there, or a device cannot run its task or batch.
+    """
+    links = csr(() if isinstance(step, Run) else step.route for step in steps)
+    # No lists of items at all: every step is for item 0.
+    has_items = items != 1 or any(step.items != (0,) for step in steps)
+    members = csr(step.items for step in steps if has_items)
+    return _times(_core.simulate(native.core, _rows(steps), *links, *members, items))
+
+
+def simulate_plan(native: NativeProblem, plan: NativePlan) -> StepTimes:
+    """Return when each step of a native plan starts and finishes, without making its steps.
+
+    Raises
+    ------
+    PlanError
+        A step reads a tensor that is not there.
+    """
+    count = len(native.cluster.memories)
+    copies = plan.rows[:, 0] == COPY
+    pairs = np.where(copies, plan.rows[:, 3] * count + plan.rows[:, 2], 0)
+    offsets, links = native.routes
+    lengths = np.where(copies, offsets[pairs + 1] - offsets[pairs], 0)
+    ends = np.concatenate(([0], np.cumsum(lengths)))
+    # Link number k of a step's route lies k behind where the route of its pair begins.
+    within = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
+    values = links[np.repeat(offsets[pairs], lengths) + within]
+    rows = np.ascontiguousarray(plan.rows)
+    return _times(_core.simulate(native.core, rows, ends, values, *csr(()), 1))
+
+
+def native_plan_of(native: NativeProblem, steps: Sequence[Step]) -> NativePlan:
+    """Return steps of one item, with copies along `Cluster.route`, that fit, as a native plan."""
+    makespan_ns = simulate_steps(native, steps).makespan_ns
+    return NativePlan(_rows(steps), makespan_ns, 0, native.cluster)
+
+
+def _rows(steps: Sequence[Step]) -> IntArray:
+    rows = [
+        (RUN, step.task, step.device, -1)
+        if isinstance(step, Run)
+        else (COPY, step.tensor, step.dst, step.src)
+        for step in steps
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 4)
+
+
+def _times(
+    found: tuple[IntArray, IntArray, int, IntArray, IntArray, IntArray, IntArray],
+) -> StepTimes:
+    start_ns, finish_ns, makespan_ns, *memories = found
+    used, peak, at_ns, at_step = (tuple(memory.tolist()) for memory in memories)
+    return StepTimes(start_ns, finish_ns, makespan_ns, used, peak, at_ns, at_step)

@@ -1,0 +1,221 @@
+// The list schedulers, and the means and ranks that they go by.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <iterator>
+
+#include "bind/bind.h"
+#include "bind/plans.h"
+#include "list/adjusting_placement.h"
+#include "list/batch_compositions.h"
+#include "list/batch_schedule.h"
+#include "list/etf.h"
+#include "list/evaluate.h"
+#include "list/fastest_mapping.h"
+#include "list/greedy.h"
+#include "list/heft.h"
+#include "list/list_schedule.h"
+#include "list/m_etf.h"
+#include "list/m_sct.h"
+#include "list/m_topo.h"
+#include "list/mean_graph.h"
+#include "list/met.h"
+#include "list/order_place.h"
+#include "list/what_if.h"
+
+namespace nb = nanobind;
+
+namespace heteroplace::bind {
+
+namespace {
+
+/*! \brief List schedulers that need nothing but the problem: a new one is a line here. */
+constexpr struct {
+  const char* name;
+  model::NativePlan (*make_plan)(const model::Problem&);
+} kListSchedulers[] = {
+    {"greedy", &list::Greedy},
+    {"m_etf", &list::MEtf},
+    {"met", &list::Met},
+};
+
+void CheckAllowed(const model::Problem& problem) {
+  for (int task = 0; task < problem.num_tasks; ++task) {
+    if (problem.allowed[task].empty()) {
+      throw Error(ErrorKind::kInfeasible,
+                  "task " + std::to_string(task) + " can run on no device; solvers tell why");
+    }
+  }
+}
+
+/*! \brief Makes a plan without the interpreter's lock. */
+template <typename MakePlan>
+PlanTuple PlanBy(const model::Problem& problem, const MakePlan& make_plan) {
+  CheckAllowed(problem);
+  return ToTuple(problem, Unlocked(make_plan));
+}
+
+PlanTuple PlanByName(const model::Problem& problem, const std::string& scheduler) {
+  std::string names;
+  for (const auto& one : kListSchedulers) {
+    if (scheduler == one.name) return PlanBy(problem, [&] { return one.make_plan(problem); });
+    names += (names.empty() ? "" : ", ") + std::string(one.name);
+  }
+  throw Error(ErrorKind::kPlan, "no list scheduler '" + scheduler + "'; there are " + names);
+}
+
+PlanTuple PlanByHeft(const model::Problem& problem, const Ints& preferred) {
+  const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
+  if (mask.size() != static_cast<size_t>(problem.num_devices)) {
+    throw Error(ErrorKind::kGraph, "preferred devices do not match the devices");
+  }
+  return ToTuple(problem, Unlocked([&] { return list::Heft(problem, mask); }));
+}
+
+PlanTuple PlanByEtf(const model::Problem& problem, const Ints& offsets, const Ints& values) {
+  const model::Csr devices = ToCsr(offsets, values);
+  bool is_right = devices.num_rows() == problem.num_tasks;
+  for (int task = 0; is_right && task < problem.num_tasks; ++task) {
+    is_right = !devices[task].empty();
+    for (int device : devices[task]) {
+      is_right = is_right && device >= 0 && device < problem.num_devices &&
+                 problem.Run(task, device) != model::kImpossible;
+    }
+  }
+  if (!is_right) throw Error(ErrorKind::kGraph, "a task has no device, or one it may not be on");
+  return PlanBy(problem, [&] { return list::Etf(problem, devices); });
+}
+
+PlanTuple PlanByMSct(const model::Problem& problem, const Ints& favourite) {
+  const std::vector<int> children = ToNarrow(favourite);
+  bool is_right = children.size() == static_cast<size_t>(problem.num_tasks);
+  for (int child : children) is_right = is_right && child >= -1 && child < problem.num_tasks;
+  if (!is_right) throw Error(ErrorKind::kGraph, "favourite children do not match the tasks");
+  return PlanBy(problem, [&] { return list::MSct(problem, children); });
+}
+
+PlanTuple PlanByMTopo(const model::Problem& problem, bool is_uniform) {
+  const list::TopoCap cap = is_uniform ? list::TopoCap::kUniform : list::TopoCap::kMemory;
+  return PlanBy(problem, [&] { return list::MTopo(problem, cap); });
+}
+
+/*! \brief Of a scheduler that takes a topological order. */
+template <model::NativePlan (*kMakePlan)(const model::Problem&, std::span<const int>)>
+PlanTuple PlanInOrder(const model::Problem& problem, const Ints& order) {
+  const std::vector<int> tasks = ToOrder(problem, order);
+  return PlanBy(problem, [&] { return kMakePlan(problem, tasks); });
+}
+
+PlanTuple PlanByPriority(const model::Problem& problem, const Ints& device,
+                         const Doubles& priority) {
+  const std::vector<int> devices = ToDevices(problem, device);
+  if (priority.size() != devices.size()) {
+    throw Error(ErrorKind::kGraph, "priorities do not match the tasks");
+  }
+  return ToTuple(problem, list::ListSchedule(problem, devices, {priority.data(), priority.size()}));
+}
+
+PlanTuple EvaluateOrder(const model::Problem& problem, const Ints& device, const Ints& order) {
+  const std::vector<int> devices = ToDevices(problem, device);
+  list::Evaluator evaluate(problem);
+  evaluate(devices, ToOrder(problem, order), list::kNever);
+  return ToTuple(problem, evaluate.LatestPlan(devices));
+}
+
+Numpy<int64_t, nb::ndim<2>> MakespansOfMoves(const model::Problem& problem, const Ints& device,
+                                             const Ints& order) {
+  const std::vector<int> devices = ToDevices(problem, device), tasks = ToOrder(problem, order);
+  return ToNumpy<nb::ndim<2>>(Unlocked([&] { return list::WhatIf(problem, devices, tasks); }),
+                              static_cast<size_t>(problem.num_devices));
+}
+
+std::vector<std::vector<std::pair<int, int>>> ListCompositions(const model::Problem& problem,
+                                                               int task, int num_items) {
+  std::vector<std::vector<std::pair<int, int>>> lists;
+  for (const list::Composition& batches : list::Compositions(problem, task, num_items)) {
+    std::vector<std::pair<int, int>>& list = lists.emplace_back();
+    for (const list::DeviceBatch& batch : batches) list.emplace_back(batch.device, batch.size);
+  }
+  return lists;
+}
+
+std::tuple<NumpyStepRows, NumpyInts, NumpyInts, int64_t, int64_t> PlanBatches(
+    const model::Problem& problem, int num_items, int rule) {
+  const list::BatchPlan plan = Unlocked([&] {
+    return list::ScheduleBatches(problem, num_items, static_cast<list::BatchRule>(rule));
+  });
+  const model::Csr& items = plan.steps.items;
+  return {ToRows(plan.steps), Widen(items.offsets), Widen(items.values), plan.makespan_ns,
+          plan.violation};
+}
+
+std::tuple<NumpyInts, NumpyInts, NumpyInts, NumpyInts> MeanTimes(const model::Problem& problem) {
+  list::MeanGraph graph = list::MakeMeanGraph(problem);
+  return {ToNumpy(std::move(graph.run_ns)), Widen(graph.dag.successors.offsets),
+          Widen(graph.dag.successors.values), ToNumpy(std::move(graph.transfer_ns))};
+}
+
+void BindSchedulers(nb::module_& module) {
+  module.def("plan_by", &PlanByName, nb::arg("problem"), nb::arg("scheduler"),
+             "Plan by a list scheduler that needs nothing but the problem: (steps, makespan in ns, "
+             "violation).");
+  module.def(
+      "heft", &PlanByHeft, nb::arg("problem"), nb::arg("preferred"),
+      "HEFT; see src/list/heft.h. `preferred` [num_devices]: 0 keeps a device for tasks that "
+      "no preferred one can run.");
+  module.def("etf", &PlanByEtf, nb::arg("problem"), nb::arg("offsets"), nb::arg("values"),
+             "ETF; see src/list/etf.h. Offsets and values: devices of each task to choose from.");
+  module.def("m_sct", &PlanByMSct, nb::arg("problem"), nb::arg("favourite"),
+             "m-SCT; see src/list/m_sct.h. `favourite` [num_tasks]: a child, or -1.");
+  module.def("m_topo", &PlanByMTopo, nb::arg("problem"), nb::arg("is_uniform"),
+             "m-TOPO; see src/list/m_topo.h.");
+  module.def("order_place", &PlanInOrder<&list::OrderPlace>, nb::arg("problem"), nb::arg("order"),
+             "Order-Place; see src/list/order_place.h. `order` [num_tasks], topological.");
+  module.def("adjusting_placement", &PlanInOrder<&list::AdjustingPlacement>, nb::arg("problem"),
+             nb::arg("order"),
+             "Adjusting Placement; see src/list/adjusting_placement.h. `order` [num_tasks], "
+             "topological.");
+  module.def("list_schedule", &PlanByPriority, nb::arg("problem"), nb::arg("device"),
+             nb::arg("priority"),
+             "A placement [num_tasks], highest priority [num_tasks] first, into gaps.");
+  module.def("schedule_batches", &PlanBatches, nb::arg("problem"), nb::arg("num_items"),
+             nb::arg("rule"),
+             "Several items; see src/list/batch_schedule.h: (steps, offsets and values of their "
+             "items, makespan in ns, violation).");
+}
+
+}  // namespace
+
+void BindList(nb::module_& module) {
+  BindSchedulers(module);
+  module.def("evaluate", &EvaluateOrder, nb::arg("problem"), nb::arg("device"), nb::arg("order"),
+             "The plan of a placement in a topological order, without gaps on units.");
+  module.def("what_if", &MakespansOfMoves, nb::arg("problem"), nb::arg("device"), nb::arg("order"),
+             "Makespan in ns, [num_tasks, num_devices], after moving each one task; -1: it cannot "
+             "be there.");
+  module.def("batch_compositions", &ListCompositions, nb::arg("problem"), nb::arg("task"),
+             nb::arg("num_items"),
+             "(device, size) of each batch of each way to serve all items of a task.");
+  module.def(
+      "upward_ranks",
+      [](const model::Problem& problem) { return ToNumpy(list::BatchRanks(problem, 1)); },
+      nb::arg("problem"), "Upward ranks (HEFT, equation 4) in ns, [num_tasks].");
+  module.def("mean_graph", &MeanTimes, nb::arg("problem"),
+             "(mean run ns [num_tasks], offsets and heads of the edges, mean transfer ns "
+             "[num_edges]).");
+  module.def(
+      "task_critical_path_order",
+      [](const model::Problem& problem) { return Widen(list::CriticalPathOrder(problem)); },
+      nb::arg("problem"), "CPD-TOPO of Celeritas (section 5.1) with mean times, [num_tasks].");
+  module.def(
+      "fastest_mapping",
+      [](const model::Problem& problem, const Ints& order) {
+        CheckAllowed(problem);
+        return Widen(list::FastestMapping(problem, ToOrder(problem, order)));
+      },
+      nb::arg("problem"), nb::arg("order"),
+      "MET: the fastest device with room for each task, in a topological order [num_tasks].");
+}
+
+}  // namespace heteroplace::bind

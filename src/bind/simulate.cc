@@ -1,0 +1,54 @@
+// The simulator.
+#include <nanobind/stl/tuple.h>
+
+#include "bind/arrays.h"
+#include "bind/bind.h"
+#include "simulate/simulator.h"
+
+namespace nb = nanobind;
+
+namespace heteroplace::bind {
+
+namespace {
+
+std::tuple<NumpyInts, NumpyInts, int64_t, NumpyInts, NumpyInts, NumpyInts, NumpyInts> SimulateSteps(
+    const model::Problem& problem, const StepRows& rows, const Ints& link_offsets,
+    const Ints& link_values, const Ints& item_offsets, const Ints& item_values, int num_items) {
+  model::Steps steps;
+  steps.list.reserve(rows.shape(0));
+  for (size_t index = 0; index < rows.shape(0); ++index) {
+    const int64_t* row = rows.data() + 4 * index;
+    steps.list.push_back({row[0] == 0 ? model::StepKind::kRun : model::StepKind::kCopy,
+                          static_cast<int>(row[1]), static_cast<int>(row[2]),
+                          static_cast<int>(row[3])});
+  }
+  steps.links = ToCsr(link_offsets, link_values);
+  steps.items = ToCsr(item_offsets, item_values);
+  steps.num_items = num_items;
+  const int num_steps = static_cast<int>(steps.list.size());
+  const bool has_items = steps.items.num_rows() != 0;
+  if (steps.links.num_rows() != num_steps || (has_items && steps.items.num_rows() != num_steps)) {
+    throw Error(ErrorKind::kPlan, "links or items do not match the steps");
+  }
+  simulate::Times times = Unlocked([&] { return simulate::Simulate(problem, steps); });
+  return {ToNumpy(std::move(times.start_ns)),
+          ToNumpy(std::move(times.finish_ns)),
+          times.makespan_ns,
+          ToNumpy(std::move(times.used_bytes)),
+          ToNumpy(std::move(times.peak_bytes)),
+          ToNumpy(std::move(times.peak_ns)),
+          ToNumpy(std::move(times.peak_step))};
+}
+
+}  // namespace
+
+void BindSimulate(nb::module_& module) {
+  module.def("simulate", &SimulateSteps, nb::arg("problem"), nb::arg("rows"),
+             nb::arg("link_offsets"), nb::arg("link_values"), nb::arg("item_offsets"),
+             nb::arg("item_values"), nb::arg("num_items"),
+             "Times of the steps; see src/simulate/simulator.h. Links of each step; items of each "
+             "step, or of none: item 0. Returns (start and finish in ns [num_steps], makespan in "
+             "ns, used and peak bytes, and time in ns and step of the peak [num_memories]).");
+}
+
+}  // namespace heteroplace::bind

@@ -1,0 +1,100 @@
+// Steady-state throughput: loads of a placement, the priced relaxation, the local search.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "bind/bind.h"
+#include "bind/plans.h"
+#include "bind/poll_python.h"
+#include "throughput/improve.h"
+#include "throughput/loads.h"
+#include "throughput/relaxation.h"
+
+namespace nb = nanobind;
+
+namespace heteroplace::bind {
+
+namespace {
+
+std::tuple<NumpyInts, NumpyInts, int64_t> PlacementLoads(const model::Problem& problem,
+                                                         const Ints& device) {
+  const throughput::Loads loads(problem, ToDevices(problem, device));
+  return {Widen(loads.busy_ns()), Widen(loads.used_bytes()), loads.num_unreachable()};
+}
+
+std::pair<double, Numpy<double>> EvaluateRelaxation(throughput::Relaxation& relaxation,
+                                                    const Doubles& prices) {
+  if (prices.size() != relaxation.num_prices()) {
+    throw Error(ErrorKind::kGraph, "prices do not match the resources and memories");
+  }
+  throughput::RelaxedValue found =
+      Unlocked([&] { return relaxation.Evaluate({prices.data(), prices.data() + prices.size()}); });
+  return {found.value, ToNumpy(std::move(found.totals))};
+}
+
+std::vector<std::vector<int>> ToPlacements(const model::Problem& problem,
+                                           const std::vector<Ints>& arrays) {
+  std::vector<std::vector<int>> placements;
+  for (const Ints& device : arrays) placements.push_back(ToDevices(problem, device));
+  return placements;
+}
+
+std::tuple<NumpyInts, int64_t, int64_t, int64_t, bool> ImprovePlacements(
+    const model::Problem& problem, const std::vector<Ints>& initial,
+    const std::vector<Ints>& patterns, int64_t max_moves, double time_limit_s, uint64_t seed,
+    int threads, int64_t bound_ns, const std::optional<nb::callable>& progress) {
+  const std::vector<std::vector<int>> solutions = ToPlacements(problem, initial);
+  const std::vector<std::vector<int>> models = ToPlacements(problem, patterns);
+  if (solutions.empty()) {
+    throw Error(ErrorKind::kGraph, "a search needs at least one initial solution");
+  }
+  const throughput::ImproveHook hook = [&progress](int64_t moves, int64_t best_ns) {
+    return PollPython(progress, moves, best_ns);
+  };
+  const throughput::ImproveOutcome found = Unlocked([&] {
+    return throughput::Improve(problem, solutions, models,
+                               {max_moves, time_limit_s, seed, threads, bound_ns}, hook);
+  });
+  return {Widen(found.device), found.item_ns, found.violation, found.moves, found.was_stopped};
+}
+
+std::vector<NumpyInts> Splits(const model::Problem& problem, int max_orders) {
+  std::vector<NumpyInts> splits;
+  for (const std::vector<int>& split : throughput::ContiguousSplits(problem, max_orders)) {
+    splits.push_back(Widen(split));
+  }
+  return splits;
+}
+
+}  // namespace
+
+void BindThroughput(nb::module_& module) {
+  using throughput::Relaxation;
+  module.def("placement_loads", &PlacementLoads, nb::arg("problem"), nb::arg("device"),
+             "(busy ns [num_resources], used bytes [num_memories], copies without a route) of one "
+             "item under a placement [num_tasks].");
+  module.def("improve_placements", &ImprovePlacements, nb::arg("problem"), nb::arg("initial"),
+             nb::arg("patterns"), nb::kw_only(), nb::arg("max_moves"), nb::arg("time_limit_s"),
+             nb::arg("seed"), nb::arg("threads"), nb::arg("bound_ns"), nb::arg("progress").none(),
+             "Improve placements [num_tasks] for throughput; see src/throughput/improve.h. Returns "
+             "(devices [num_tasks], ns per item, violation, moves, whether it was stopped).");
+  module.def("contiguous_splits", &Splits, nb::arg("problem"), nb::arg("max_orders"),
+             "Placements [num_tasks] that split the order of tasks; see src/throughput/improve.h.");
+  nb::class_<Relaxation>(module, "Relaxation",
+                         "Least priced cost over all placements; see src/throughput/relaxation.h.")
+      .def(nb::init<const model::Problem&, int64_t>(), nb::arg("problem"), nb::arg("max_work"),
+           nb::keep_alive<1, 2>(), nb::call_guard<nb::gil_scoped_release>(),
+           "Plan the eliminations; `max_work`: table entries read by one evaluation.")
+      .def("evaluate", &EvaluateRelaxation, nb::arg("prices"),
+           "(least cost, what its minimiser uses) at prices; both [num_resources + num_memories].")
+      .def(
+          "placement", [](const Relaxation& relaxation) { return Widen(relaxation.Placement()); },
+          "Devices [num_tasks] of the latest minimiser.")
+      .def_prop_ro("is_exact", &Relaxation::is_exact, "Whether minima are exact.")
+      .def_prop_ro("num_eliminations", &Relaxation::num_eliminations, "Distinct steps.");
+}
+
+}  // namespace heteroplace::bind

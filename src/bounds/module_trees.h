@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "decompose/module.h"
+#include "model/problem.h"
+
+namespace heteroplace::bounds {
+
+/*!
+ * \brief Prices of what a placement uses: times of units and copy resources weigh against the
+ * makespan, bytes against the memories' room.
+ *
+ * Behind the resources come the devices once more, as "late" ones: only tasks that read what the
+ * cut made occupy them, and only if it had to be copied there.
+ */
+struct Prices {
+  std::vector<double> resource;  // [num_resources + num_devices], >= 0, sum 1
+  std::vector<double> memory;    // [num_memories], ns per byte
+};
+
+/*! \brief What a placement that is cheapest at some prices takes. */
+struct Usage {
+  double cost = 0;              // at the prices
+  std::vector<double> busy_ns;  // [num_resources + num_devices]
+  std::vector<double> used;     // [num_memories], bytes
+};
+
+/*! \brief Which devices and memories a module is restricted to. */
+struct Scope {
+  uint32_t devices = 0;   // devices that its inner tasks may use
+  uint32_t memories = 0;  // memories that may read what the cut before it made
+};
+
+/*!
+ * \brief The tasks strictly between two cuts, as trees of tasks that exchange tensors.
+ *
+ * At given prices the cheapest placement is found exactly by dynamic programming over the trees.
+ * Edges beyond a spanning forest are left out, and a tensor with k readers is charged 1/k for each
+ * reader in another memory: both only lower the cost, so it stays a lower bound. Equal trees are
+ * solved once. Memory counts weights, tensors where they are made, and copies.
+ */
+class ModuleTrees {
+ public:
+  ModuleTrees(const model::Problem& problem, const decompose::Module& module);
+
+  /*! \brief Number of tasks between the cuts. */
+  int num_inner() const { return num_inner_; }
+  /*! \brief The same, tasks of equal trees counted once. */
+  int num_distinct() const { return static_cast<int>(solution_.size()); }
+  const decompose::Module& module() const { return module_; }
+
+  /*!
+   * \brief The cheapest placement of the inner tasks, if the exit (if any) is on device `exit`
+   * (-1: there is none) and what the cut made is in memory `entry_memory` (-1: there is none).
+   * \return False if some task may run on no device of the scope.
+   */
+  bool Solve(const Prices& prices, const Scope& scope, int entry_memory, int exit, Usage& use);
+
+  /*! \brief Whether an inner task reads what the cut made. */
+  bool ReadsCut(int task) const { return reads_cut_[task] != 0; }
+  /*! \brief Devices of the latest Solve, tree by tree, for the first one of equal trees. */
+  const std::vector<uint8_t>& solution() const { return solution_; }
+  /*! \brief Number of trees, equal ones each. */
+  int num_trees() const { return static_cast<int>(instances_.size()); }
+  /*! \brief Gives the tasks of a tree the devices that a solution has for it or its equal. */
+  void Apply(int tree, const std::vector<uint8_t>& solution, std::span<int> device) const;
+
+ private:
+  struct Edge {
+    int parent;           // position in the tree of the task nearer to the root, -1 for the root
+    bool is_from_parent;  // the parent makes the tensors
+    std::vector<int> tensors;
+  };
+  struct Tree {
+    std::vector<int> tasks;   // a parent before its children
+    std::vector<Edge> edges;  // [tasks.size()], to the parent
+    int count = 1;            // equal trees
+    size_t offset = 0;        // of its tasks in a solution
+  };
+  /*! \brief A tree and which of the distinct ones it equals. */
+  struct Instance {
+    std::vector<int> tasks;
+    int tree;
+  };
+
+  void Grow(int root, std::vector<uint8_t>& is_taken);
+  std::string Key(const Tree& tree) const;
+  bool SolveTree(const Tree& tree, const Prices& prices, const Scope& scope, int entry_memory,
+                 int exit, Usage& use);
+  void FindRates(const Prices& prices);
+  double TaskCost(int task, int device, int entry_memory, int exit, const Prices& prices,
+                  const Scope& scope) const;
+  double CopyCost(int tensor, int src, int dst) const;
+  void AddCopy(int tensor, int src, int dst, double times, Usage& use) const;
+  void AddTask(int task, int device, int entry_memory, int exit, double times, Usage& use) const;
+  /*! \brief Position of the late resource that a task occupies; -1: none. */
+  int Late(int task, int device, int entry_memory) const {
+    const bool is_late = reads_cut_[task] != 0 && entry_memory >= 0 &&
+                         problem_.device_memory[device] != entry_memory;
+    return is_late ? problem_.num_resources + device : -1;
+  }
+  double Share(int tensor) const { return 1.0 / static_cast<double>(num_readers_[tensor]); }
+
+  const model::Problem& problem_;
+  const decompose::Module& module_;
+  int num_inner_;
+  std::vector<Tree> trees_;          // distinct ones
+  std::vector<Instance> instances_;  // all, in order of their first tasks
+  std::vector<uint8_t> reads_cut_;   // [num_tasks]
+  std::vector<int> num_readers_;     // [num_tensors]
+  std::vector<double> made_bytes_;   // [num_tasks][num_memories], weights and tensors
+  std::vector<double> pair_rate_;    // [num_memories^2], price of a ns of copying
+  std::vector<double> unit_rate_;    // [num_devices], price of a ns of running
+  std::vector<double> memory_rate_;  // [num_memories]
+  std::vector<double> cost_;         // of SolveTree: [tasks][num_devices]
+  std::vector<int> best_child_;      // of SolveTree: [tasks][num_devices of the parent]
+  std::vector<int> device_;          // of SolveTree: [tasks]
+  std::vector<uint8_t> solution_;    // [tasks of distinct trees]
+};
+
+}  // namespace heteroplace::bounds

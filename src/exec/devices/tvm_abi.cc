@@ -1,0 +1,101 @@
+#include "exec/devices/tvm_abi.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+namespace {
+
+template <typename Function>
+void Find(void* library, const std::string& path, const char* name, Function* out) {
+  void* symbol = dlsym(library, name);
+  if (symbol == nullptr) {
+    throw Error(ErrorKind::kExecution, "'" + path + "' has no function " + name +
+                                           "; give the path of the libtvm.so of a TVM 0.17");
+  }
+  *out = reinterpret_cast<Function>(symbol);
+}
+
+}  // namespace
+
+std::string DeviceName(const DLDevice& device) {
+  std::string kind = device.device_type == kDLCPU    ? "cpu"
+                     : device.device_type == kDLCUDA ? "cuda"
+                                                     : "type" + std::to_string(device.device_type);
+  return kind + ":" + std::to_string(device.device_id);
+}
+
+std::string TypeName(const DLDataType& dtype) {
+  if (dtype.code == kDLUInt && dtype.bits == 1) return "bool";
+  const std::string bits = std::to_string(dtype.bits);
+  switch (dtype.code) {
+    case kDLInt:
+      return "int" + bits;
+    case kDLUInt:
+      return "uint" + bits;
+    case kDLFloat:
+      return "float" + bits;
+    case kDLBfloat:
+      return "bfloat" + bits;
+    case kDLBool:
+      return "bool";
+  }
+  return "code" + std::to_string(dtype.code) + "x" + bits;
+}
+
+std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& shape) {
+  std::string text = TypeName(dtype) + " (";
+  for (size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + ")";
+}
+
+std::string TvmAbi::LastErrorLine() const {
+  // Null in a thread that has had no error: a kernel may fail without leaving a message.
+  const char* last = GetLastError();
+  std::string text = last == nullptr ? "" : last;
+  // TVM puts its own frames after the message; they say nothing of the model.
+  text.resize(std::min(text.size(), text.find("Stack trace:")));
+  size_t end = text.find_last_not_of(" \n\r\t");
+  if (end == std::string::npos) return "no message from TVM";
+  size_t begin = text.rfind('\n', end);
+  begin = begin == std::string::npos ? 0 : begin + 1;
+  begin = text.find_first_not_of(" \t", begin);
+  return text.substr(begin, end - begin + 1);
+}
+
+TvmAbi LoadTvmAbi(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw Error(ErrorKind::kExecution, "cannot load TVM from '" + path + "': " + dlerror() +
+                                           "; give the path of the libtvm.so in use");
+  }
+  TvmAbi abi{};
+  abi.library = library;
+  Find(library, path, "TVMModLoadFromFile", &abi.ModLoadFromFile);
+  Find(library, path, "TVMModGetFunction", &abi.ModGetFunction);
+  Find(library, path, "TVMModFree", &abi.ModFree);
+  Find(library, path, "TVMObjectRetain", &abi.ObjectRetain);
+  Find(library, path, "TVMFuncCall", &abi.FuncCall);
+  Find(library, path, "TVMFuncFree", &abi.FuncFree);
+  Find(library, path, "TVMGetLastError", &abi.GetLastError);
+  Find(library, path, "TVMAPISetLastError", &abi.SetLastError);
+  Find(library, path, "TVMDeviceAllocDataSpace", &abi.DeviceAllocDataSpace);
+  Find(library, path, "TVMDeviceFreeDataSpace", &abi.DeviceFreeDataSpace);
+  Find(library, path, "TVMStreamCreate", &abi.StreamCreate);
+  Find(library, path, "TVMStreamFree", &abi.StreamFree);
+  Find(library, path, "TVMSetStream", &abi.SetStream);
+  Find(library, path, "TVMBackendAllocWorkspace", &abi.AllocWorkspace);
+  Find(library, path, "TVMBackendFreeWorkspace", &abi.FreeWorkspace);
+  // A C++ function: it bounds the calling thread's pool before that pool is ever made.
+  abi.SetMaxConcurrency = reinterpret_cast<void (*)(int)>(
+      dlsym(library, "_ZN3tvm7runtime9threading17SetMaxConcurrencyEi"));
+  return abi;
+}
+
+}  // namespace heteroplace::exec

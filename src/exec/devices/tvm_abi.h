@@ -1,0 +1,135 @@
+// The part of TVM's C ABI that the executor uses, found by name in a loaded libtvm.
+//
+// The declarations repeat the layout of DLPack and of TVM's c_runtime_api, which is the stable
+// contract between compiled kernels and any runtime; TVM's headers are not needed to build.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heteroplace::exec {
+
+/*! \brief Device types of DLPack that the executor knows. */
+inline constexpr int32_t kDLCPU = 1;
+inline constexpr int32_t kDLCUDA = 2;
+
+/*! \brief Type codes of DLPack. TVM writes bool as an unsigned integer of 1 bit. */
+inline constexpr uint8_t kDLInt = 0;
+inline constexpr uint8_t kDLUInt = 1;
+inline constexpr uint8_t kDLFloat = 2;
+inline constexpr uint8_t kDLBfloat = 4;
+inline constexpr uint8_t kDLBool = 6;
+
+/*! \brief Type code of a `DLTensor*` argument of a packed function. */
+inline constexpr int kTVMDLTensorHandle = 7;
+
+struct DLDevice {
+  int32_t device_type;
+  int32_t device_id;
+};
+
+struct DLDataType {
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+};
+
+struct DLTensor {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;    // [ndim]
+  int64_t* strides;  // null: compact, row major
+  uint64_t byte_offset;
+};
+
+union TVMValue {
+  int64_t v_int64;
+  double v_float64;
+  void* v_handle;
+  const char* v_str;
+  DLDataType v_type;
+  DLDevice v_device;
+};
+
+using TVMModuleHandle = void*;
+using TVMFunctionHandle = void*;
+using TVMStreamHandle = void*;
+
+/*! \brief A compiled kernel as it is in a library; 0 for success. */
+using PackedCFunction = int (*)(TVMValue* args, int* type_codes, int num_args, TVMValue* ret_value,
+                                int* ret_type_code, void* resource);
+
+/*! \brief A kernel: its address in a library where it has one, and TVM's handle for it. */
+struct KernelFunction {
+  PackedCFunction address = nullptr;
+  TVMFunctionHandle handle = nullptr;
+};
+
+/*! \brief What a parallel loop's body learns of its launch. */
+struct TVMParallelGroupEnv {
+  void* sync_handle;  // [num_task] counters of TVM's barrier
+  int32_t num_task;
+};
+
+/*! \brief Body of a parallel loop: does part `task_id` of `env->num_task`. */
+using FTVMParallelLambda = int (*)(int task_id, TVMParallelGroupEnv* env, void* cdata);
+
+inline bool operator==(const DLDevice& a, const DLDevice& b) {
+  return a.device_type == b.device_type && a.device_id == b.device_id;
+}
+
+/*! \brief "cpu:0", "cuda:1". */
+std::string DeviceName(const DLDevice& device);
+
+/*! \brief "float32", "bool". */
+std::string TypeName(const DLDataType& dtype);
+
+/*! \brief "float32 (1, 3, 224, 224)". */
+std::string DescribeTensor(const DLDataType& dtype, const std::vector<int64_t>& shape);
+
+/*!
+ * \brief The functions of one libtvm. Immutable; any thread may call them.
+ *
+ * Every function returns 0 for success, and leaves its message in GetLastError otherwise.
+ */
+struct TvmAbi {
+  int (*ModLoadFromFile)(const char* path, const char* format, TVMModuleHandle* out);
+  int (*ModGetFunction)(TVMModuleHandle module, const char* name, int query_imports,
+                        TVMFunctionHandle* out);
+  int (*ModFree)(TVMModuleHandle module);
+  int (*ObjectRetain)(void* object);
+  int (*FuncCall)(TVMFunctionHandle function, TVMValue* args, int* type_codes, int num_args,
+                  TVMValue* ret_value, int* ret_type_code);
+  int (*FuncFree)(TVMFunctionHandle function);
+  const char* (*GetLastError)();
+  void (*SetLastError)(const char* message);
+  int (*DeviceAllocDataSpace)(DLDevice device, size_t bytes, size_t alignment, DLDataType type_hint,
+                              void** out);
+  int (*DeviceFreeDataSpace)(DLDevice device, void* data);
+  int (*StreamCreate)(int device_type, int device_id, TVMStreamHandle* out);
+  int (*StreamFree)(int device_type, int device_id, TVMStreamHandle stream);
+  int (*SetStream)(int device_type, int device_id, TVMStreamHandle stream);
+  /*! \brief Scratch memory of kernels, from a pool that TVM keeps for the calling thread. */
+  void* (*AllocWorkspace)(int device_type, int device_id, uint64_t bytes, int type_code,
+                          int type_bits);
+  int (*FreeWorkspace)(int device_type, int device_id, void* data);
+  /*! \brief Bounds the pool of the calling thread; null where this TVM does not export it. */
+  void (*SetMaxConcurrency)(int num_threads);
+  /*! \brief Handle of dlopen; its dependencies (libcudart) are searched through it too. */
+  void* library;
+
+  /*! \brief Last line of the calling thread's last TVM error, without the stack trace. */
+  std::string LastErrorLine() const;
+};
+
+/*!
+ * \brief Finds the functions in libtvm, loading it if the process has not.
+ * \throws Error kExecution when the file cannot be loaded, or a function is missing.
+ */
+TvmAbi LoadTvmAbi(const std::string& libtvm_path);
+
+}  // namespace heteroplace::exec

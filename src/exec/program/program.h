@@ -1,0 +1,137 @@
+// The program of an executor: what `build/lower.py` writes and the artefact stores as text.
+//
+// Ids are positions in the owning vector. A program that ParseProgram returned is sound: every id
+// and byte range is checked, and no order of execution of its queues can deadlock.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "exec/devices/tvm_abi.h"
+
+namespace heteroplace::exec {
+
+/*! \brief Version of the text form that this library reads. */
+inline constexpr int kProgramVersion = 1;
+
+/*! \brief Every tensor starts at a multiple of this many bytes, as TVM's kernels assume. */
+inline constexpr int64_t kTensorAlignmentBytes = 64;
+
+/*! \brief One memory of the cluster; its arena holds the values of a run. */
+struct Space {
+  std::string name;
+  DLDevice device;
+  int64_t arena_bytes;
+};
+
+/*! \brief Where the bytes of a tensor are. */
+enum class Storage {
+  kArena,     ///< in the space's arena; the bytes may be reused within one run
+  kConstant,  ///< a weight
+  kExternal   ///< bytes of its own, kept from run to run: inputs, and outputs that outlive a run
+};
+
+/*! \brief Weights: bytes of the artefact's blob, as they are in one space. */
+struct Constant {
+  int32_t space;
+  int64_t blob_offset;
+  int64_t bytes;
+};
+
+struct Tensor {
+  int32_t space;
+  Storage storage;
+  /*! \brief Bytes from the start of the arena, or the id of the constant, or 0 for external. */
+  int64_t place;
+  DLDataType dtype;
+  std::vector<int64_t> shape;  // [ndim]
+  int64_t bytes;
+};
+
+/*! \brief A named input or output. */
+struct Port {
+  std::string name;
+  int32_t tensor;
+};
+
+enum class Opcode : uint8_t { kCall, kJoin, kCopy };
+
+/*! \brief Holds an instruction back until `queue` has finished its first `count` instructions. */
+struct Wait {
+  int32_t queue;
+  int32_t count;
+};
+
+struct Instruction {
+  Opcode opcode;
+  /*! \brief Whether another queue waits for this instruction, or joins it. */
+  bool is_awaited = false;
+  /*! \brief Step of the plan that this instruction carries out. */
+  int64_t step;
+  int32_t kernel = -1;
+  /*! \brief Size of the team that runs the kernel, also in its joins; 1 for one core. */
+  int32_t threads = 1;
+  /*!
+   * \brief Position in the team, by queue, whoever leads: a core so does the same share of every
+   * loop, and reads again what it wrote.
+   */
+  int32_t rank = 0;
+  std::vector<int32_t> tensors;  // call: arguments; copy: source, destination; join: none
+  /*! \brief Join: the queue and the instruction to which this core lends itself. */
+  int32_t leader_queue = -1;
+  int32_t leader_index = -1;
+  std::vector<Wait> waits;
+  /*! \brief Line of the text, for messages. */
+  int32_t line = 0;
+};
+
+enum class QueueKind { kCpu, kCuda, kCopy, kFake };
+
+/*! \brief One worker thread and its instructions, in the order in which it does them. */
+struct Queue {
+  std::string name;
+  QueueKind kind;
+  DLDevice device;
+  /*! \brief The memory that its kernels address, or -1 for a queue of copies. */
+  int32_t space;
+  /*! \brief The core to which the worker is pinned, or -1 for none. */
+  int32_t core;
+  /*! \brief Fake queues: what every instruction lasts at least. */
+  int64_t delay_ns;
+  /*! \brief Scratch memory that its kernels will need; 0: not known, it grows when they run. */
+  int64_t workspace_bytes = 0;
+  std::vector<Instruction> instructions;
+
+  /*! \brief Whether an instruction is only issued by the worker, and finishes later by itself. */
+  bool IsAsync() const {
+    return kind == QueueKind::kFake || kind == QueueKind::kCuda ||
+           (kind == QueueKind::kCopy && device.device_type == kDLCUDA);
+  }
+};
+
+struct Program {
+  std::vector<Space> spaces;
+  std::vector<Queue> queues;
+  std::vector<Constant> constants;
+  std::vector<Tensor> tensors;
+  std::vector<std::string> kernels;  // symbols
+  std::vector<Port> inputs;
+  std::vector<Port> outputs;
+};
+
+/*!
+ * \brief Reads the text form and checks it.
+ * \throws Error kArtifact, which names the line, what was expected and what was found.
+ */
+Program ParseProgram(std::string_view text);
+
+/*!
+ * \brief Checks waits, teams and the absence of deadlock; sets `is_awaited`, and the ranks in
+ * teams. Linear time.
+ * \throws Error kArtifact.
+ */
+void CheckSynchronisation(Program* program);
+
+}  // namespace heteroplace::exec

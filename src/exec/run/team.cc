@@ -1,0 +1,106 @@
+#include "exec/run/team.h"
+
+#include <algorithm>
+#include <thread>
+
+namespace heteroplace::exec {
+
+namespace {
+
+/*! \brief The team that the calling thread leads at this moment. */
+thread_local Team* current_team = nullptr;
+
+/*! \brief Runs a loop as one part on the calling thread. */
+int LaunchSerially(FTVMParallelLambda lambda, void* cdata) {
+  // TVM's barrier of one part only reads this counter.
+  std::atomic<int> counter{0};
+  TVMParallelGroupEnv env{&counter, 1};
+  return lambda(0, &env, cdata);
+}
+
+}  // namespace
+
+int ParallelLaunch(FTVMParallelLambda lambda, void* cdata, int num_task) {
+  Team* team = current_team;
+  if (team == nullptr) return LaunchSerially(lambda, cdata);
+  // A loop inside a chunk would reuse the team's ticket while it is in use.
+  current_team = nullptr;
+  int code = team->Launch(lambda, cdata, num_task);
+  current_team = team;
+  return code;
+}
+
+void Team::Begin(TeamRole role) {
+  role_ = role;
+  current_team = this;
+}
+
+void Team::End() {
+  current_team = nullptr;
+  bell_.Ring();
+}
+
+int Team::Launch(FTVMParallelLambda lambda, void* cdata, int num_task) {
+  // A body divides its loop by the number it is given; `num_task` 0 asks for as many as is best.
+  uint32_t chunks = role_.threads * kChunksPerThread;
+  if (num_task > 0) chunks = std::min(chunks, static_cast<uint32_t>(num_task));
+  lambda_ = lambda;
+  cdata_ = cdata;
+  env_ = {nullptr, static_cast<int32_t>(chunks)};
+  // Whoever takes a chunk sees these with its ticket. Nobody else touches them now: every chunk of
+  // the launch before was finished before that launch returned.
+  code_.store(0, std::memory_order_relaxed);
+  finished_.store(0, std::memory_order_relaxed);
+  ++generation_;
+  for (uint32_t rank = 0; rank < role_.threads; ++rank) {
+    const uint64_t begin = chunks * rank / role_.threads;
+    const uint64_t end = chunks * (rank + 1) / role_.threads;
+    const uint64_t ticket = static_cast<uint64_t>(generation_) << 32 | end << 16 | begin;
+    shares_[rank].ticket.store(ticket, std::memory_order_release);
+  }
+  // Before the look at the sleepers in Ring: a joiner that falls asleep must see its share, or be
+  // seen (see Bell, whose proof needs sequentially consistent stores).
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  bell_.Ring();
+  Work(role_);
+  int spins = 0;
+  while (finished_.load(std::memory_order_acquire) != chunks) {
+    // A joiner holds a chunk. After a while it must have lost its core: let others run.
+    if (++spins < kSpins) {
+      Pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  const int code = code_.load(std::memory_order_relaxed);
+  if (code != 0) abi_->SetLastError(message_.c_str());
+  return code;
+}
+
+void Team::Work(TeamRole role) {
+  for (uint32_t i = 0; i < role.threads; ++i) {
+    Share* share = &shares_[(role.rank + i) % role.threads];
+    uint32_t done = 0;
+    while (DoChunk(share)) ++done;
+    // Told before the look at the next share: the leader may wait for just these.
+    if (done != 0) finished_.fetch_add(done, std::memory_order_release);
+  }
+}
+
+bool Team::DoChunk(Share* share) {
+  if (!HasChunk(*share)) return false;
+  // Acquire: a chunk of a newer launch may be the one taken, with that launch's fields.
+  const uint64_t ticket = share->ticket.fetch_add(1, std::memory_order_acq_rel);
+  if (Next(ticket) >= End(ticket)) return false;
+  const int code = lambda_(static_cast<int>(Next(ticket)), &env_, cdata_);
+  if (code != 0) {
+    int none = 0;
+    // The message is of this thread, and lost unless it is kept before the leader goes on.
+    if (code_.compare_exchange_strong(none, code, std::memory_order_relaxed)) {
+      message_ = abi_->LastErrorLine();
+    }
+  }
+  return true;
+}
+
+}  // namespace heteroplace::exec

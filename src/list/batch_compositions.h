@@ -1,0 +1,40 @@
+#pragma once
+
+#include <vector>
+
+#include "model/problem.h"
+
+namespace heteroplace::list {
+
+/*! \brief One part of a composition: a batch of so many items on a device. */
+struct DeviceBatch {
+  int device;
+  int size;
+};
+
+/*! \brief The parts that serve all items of a task, one batch on a device, by device id. */
+using Composition = std::vector<DeviceBatch>;
+
+/*!
+ * \brief The compositions of a task with at most three parts; if there are none, those with as few
+ * parts as possible. Empty: the sizes that the devices run do not sum to num_items.
+ *
+ * There are O((devices * batch sizes)^2) of two parts and so on, so few sizes are meant.
+ */
+std::vector<Composition> Compositions(const model::Problem& problem, int task, int num_items);
+
+/*!
+ * \brief Sorts compositions by their run times per item, the fastest part compared first: the
+ * first one has the (device, batch size) pair of least time per item. Stable.
+ */
+void SortByTimePerItem(const model::Problem& problem, int task,
+                       std::vector<Composition>& compositions);
+
+/*!
+ * \brief Upward ranks in ns, [num_tasks]: mean over the devices of the time of all items at the
+ * best batch size, plus the largest mean transfer of all items + rank of a reader (HEFT, equation
+ * 4, for one item). Transfers are means over the ordered pairs of distinct devices with a route.
+ */
+std::vector<double> BatchRanks(const model::Problem& problem, int num_items);
+
+}  // namespace heteroplace::list

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "list/reservation_table.h"
+#include "model/memory_use.h"
+#include "model/native_plan.h"
+#include "model/problem.h"
+
+namespace heteroplace::list {
+
+/*! \brief A makespan that no plan has. */
+inline constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+/*! \brief Value of a placement with an order: less violation first, then less makespan. */
+struct Value {
+  int64_t makespan_ns = kNever;
+  int64_t violation = 0;
+
+  bool operator<(const Value& other) const {
+    return violation != other.violation ? violation < other.violation
+                                        : makespan_ns < other.makespan_ns;
+  }
+};
+
+/*!
+ * \brief Evaluates (placement, order) pairs, many times over, without allocating.
+ *
+ * Tasks are taken in the order; each starts when its units are free of the tasks before it and its
+ * tensors have arrived. A copy is made for the first reader in a memory and takes the first gap of
+ * its channels; a copy that occupies units waits for them like a task. Every order of service of
+ * the units can be said by some order.
+ */
+class Evaluator {
+ public:
+  explicit Evaluator(const model::Problem& problem);
+
+  /*!
+   * \brief Returns the value; kNever as soon as the makespan is sure to exceed limit_ns.
+   * \param device [num_tasks]  \param order [num_tasks], a topological order
+   */
+  Value operator()(std::span<const int> device, std::span<const int> order, int64_t limit_ns);
+
+  /*! \brief The plan of the latest evaluation, which must not have been cut short. */
+  model::NativePlan LatestPlan(std::span<const int> device) const;
+
+  /*! \brief Finish of a task in the latest evaluation. */
+  int64_t finish_ns(int task) const { return finish_ns_[task]; }
+
+ private:
+  int64_t Arrival(int tensor, int memory, std::span<const int> device);
+  int64_t Copy(int tensor, int src, int dst, int64_t ready);
+  void CopyOutputs(std::span<const int> device);
+
+  const model::Problem& problem_;
+  model::MemoryUse use_;
+  std::vector<int64_t> unit_free_ns_;   // [num_units]
+  std::vector<ReservationTable> busy_;  // [num_resources - num_units]
+  std::vector<int64_t> finish_ns_;      // [num_tasks]
+  std::vector<int64_t> arrival_ns_;     // [num_tensors][num_memories], valid if stamped
+  std::vector<int> stamp_;              // [num_tensors][num_memories], evaluation of the arrival
+  int evaluation_ = 0;
+  std::vector<model::ScheduledCopy> copies_;
+  std::vector<int> waiting_outputs_;
+  int64_t makespan_ns_ = 0;
+  int64_t unreachable_ = 0;
+};
+
+}  // namespace heteroplace::list

@@ -1,0 +1,194 @@
+#include "list/list_scheduler.h"
+
+#include <algorithm>
+
+#include "list/copies.h"
+
+namespace heteroplace::list {
+
+ListScheduler::ListScheduler(const model::Problem& problem)
+    : problem_(problem),
+      use_(problem),
+      busy_(static_cast<size_t>(problem.num_resources)),
+      there_ns_(
+          static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories),
+          kNotThere),
+      home_(static_cast<size_t>(problem.num_tensors), -1),
+      group_device_(static_cast<size_t>(problem.num_groups), -1),
+      workspace_(static_cast<size_t>(problem.num_devices), 0) {
+  plan_.device.assign(static_cast<size_t>(problem.num_tasks), -1);
+  plan_.start_ns.assign(static_cast<size_t>(problem.num_tasks), 0);
+  for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
+    if (problem.producer[tensor] >= 0) continue;
+    home_[tensor] = problem.host;
+    for (int memory = 0; memory < problem.num_memories; ++memory) {
+      if (problem.host < 0 || memory == problem.host) there_ns_[At(tensor, memory)] = 0;
+    }
+  }
+}
+
+void ListScheduler::Try(int task, int device, Candidate& trial) const {
+  const int memory = problem_.device_memory[device];
+  trial.device = device;
+  trial.copies.clear();
+  trial.violation = 0;
+  int64_t ready = 0;
+  int64_t extra_bytes = ExtraBytes(task, device);
+  for (int tensor : problem_.task_reads[task]) {
+    int64_t arrival = There(tensor, memory);
+    if (arrival == kNotThere) {
+      const int home = home_[tensor];
+      const int64_t duration = problem_.Transfer(tensor, home, memory);
+      if (duration == model::kImpossible) {
+        trial.violation += model::kUnreachablePenalty;
+        continue;
+      }
+      const int64_t start = FindTransfer(home, memory, There(tensor, home), duration, trial.copies);
+      arrival = start + duration;
+      trial.copies.push_back({tensor, home, start, arrival});
+      extra_bytes += use_.ExtraForCopy(tensor, memory);
+    }
+    ready = std::max(ready, arrival);
+  }
+  if (problem_.host >= 0) {
+    for (int tensor : problem_.task_makes[task]) {
+      const bool is_stuck = problem_.is_output[tensor] != 0 &&
+                            problem_.Transfer(tensor, memory, problem_.host) == model::kImpossible;
+      if (is_stuck) trial.violation += model::kUnreachablePenalty;
+    }
+  }
+  trial.violation += std::max<int64_t>(0, extra_bytes - use_.Free(memory));
+  trial.start_ns = FindRun(device, ready, problem_.Run(task, device));
+  trial.finish_ns = trial.start_ns + problem_.Run(task, device);
+}
+
+int64_t ListScheduler::ExtraBytes(int task, int device) const {
+  const int group = problem_.task_group[task];
+  if (group < 0) return use_.ExtraForTask(task, device);
+  if (group_device_[group] >= 0) return 0;
+  int64_t extra = 0;
+  int64_t largest = 0;
+  for (int member : problem_.group_tasks[group]) {
+    const int64_t workspace =
+        std::max<int64_t>(0, problem_.workspace_bytes[member] - workspace_[device]);
+    extra += use_.ExtraForTask(member, device) - workspace;
+    largest = std::max(largest, workspace);
+  }
+  return extra + largest;
+}
+
+int64_t ListScheduler::OutputTransfer(int task, int device) const {
+  int64_t longest = 0;
+  if (problem_.host < 0) return longest;
+  const int memory = problem_.device_memory[device];
+  for (int tensor : problem_.task_makes[task]) {
+    if (problem_.is_output[tensor] == 0) continue;
+    longest = std::max(longest, problem_.Transfer(tensor, memory, problem_.host));
+  }
+  return longest;
+}
+
+int64_t ListScheduler::AvailableNs(int device) const {
+  int64_t available = 0;
+  for (int unit : problem_.device_units[device]) {
+    available = std::max(available, busy_[unit].last_ns());
+  }
+  return available;
+}
+
+int64_t ListScheduler::FindTransfer(int src, int dst, int64_t ready, int64_t duration,
+                                    const std::vector<PendingCopy>& pending) const {
+  const auto resources = problem_.route_resources[problem_.Pair(src, dst)];
+  if (resources.size() == 1 && pending.empty()) {
+    return busy_[resources.front()].EarliestFit(ready, duration);
+  }
+  return SettleStart(ready, [&](int64_t next) {
+    for (int resource : resources) next = busy_[resource].EarliestFit(next, duration);
+    for (const PendingCopy& copy : pending) {
+      const bool overlaps = copy.start_ns < next + duration && next < copy.finish_ns;
+      if (overlaps && SharesResource(resources, copy.src, dst)) next = copy.finish_ns;
+    }
+    return next;
+  });
+}
+
+bool ListScheduler::SharesResource(std::span<const int> resources, int src, int dst) const {
+  for (int other : problem_.route_resources[problem_.Pair(src, dst)]) {
+    if (std::find(resources.begin(), resources.end(), other) != resources.end()) return true;
+  }
+  return false;
+}
+
+int64_t ListScheduler::FindRun(int device, int64_t ready, int64_t duration) const {
+  const auto units = problem_.device_units[device];
+  if (units.size() == 1) return busy_[units.front()].EarliestFit(ready, duration);
+  return SettleStart(ready, [&](int64_t next) {
+    for (int unit : units) next = busy_[unit].EarliestFit(next, duration);
+    return next;
+  });
+}
+
+void ListScheduler::Commit(int task, const Candidate& chosen) {
+  const int device = chosen.device;
+  const int memory = problem_.device_memory[device];
+  for (const PendingCopy& copy : chosen.copies) {
+    CommitCopy({copy.tensor, copy.src, memory, copy.start_ns, copy.finish_ns});
+  }
+  for (int unit : problem_.device_units[device]) {
+    busy_[unit].Reserve(chosen.start_ns, chosen.finish_ns);
+  }
+  for (int tensor : problem_.task_makes[task]) {
+    home_[tensor] = memory;
+    there_ns_[At(tensor, memory)] = chosen.finish_ns;
+  }
+  const int group = problem_.task_group[task];
+  if (group < 0) {
+    Charge(task, device);
+  } else if (group_device_[group] < 0) {
+    group_device_[group] = device;
+    for (int member : problem_.group_tasks[group]) Charge(member, device);
+  }
+  if (chosen.violation >= model::kUnreachablePenalty) plan_.violation += model::kUnreachablePenalty;
+  plan_.device[task] = device;
+  plan_.start_ns[task] = chosen.start_ns;
+  plan_.makespan_ns = std::max(plan_.makespan_ns, chosen.finish_ns);
+}
+
+void ListScheduler::Charge(int task, int device) {
+  use_.AddTask(task, device);
+  workspace_[device] = std::max(workspace_[device], problem_.workspace_bytes[task]);
+}
+
+void ListScheduler::CommitCopy(const model::ScheduledCopy& copy) {
+  for (int resource : problem_.route_resources[problem_.Pair(copy.src, copy.dst)]) {
+    busy_[resource].Reserve(copy.start_ns, copy.finish_ns);
+  }
+  there_ns_[At(copy.tensor, copy.dst)] = copy.finish_ns;
+  use_.AddCopy(copy.tensor, copy.dst);
+  plan_.copies.push_back(copy);
+  plan_.makespan_ns = std::max(plan_.makespan_ns, copy.finish_ns);
+}
+
+model::NativePlan ListScheduler::Finish() {
+  std::vector<int> waiting;
+  for (int tensor : problem_.outputs) {
+    if (problem_.host >= 0 && There(tensor, problem_.host) == kNotThere) waiting.push_back(tensor);
+  }
+  const auto made = [this](int tensor) { return There(tensor, home_[tensor]); };
+  std::stable_sort(waiting.begin(), waiting.end(),
+                   [&made](int left, int right) { return made(left) < made(right); });
+  for (int tensor : waiting) {
+    const int home = home_[tensor];
+    const int64_t duration = problem_.Transfer(tensor, home, problem_.host);
+    if (duration == model::kImpossible) {
+      plan_.violation += model::kUnreachablePenalty;
+      continue;
+    }
+    const int64_t start = FindTransfer(home, problem_.host, made(tensor), duration, {});
+    CommitCopy({tensor, home, problem_.host, start, start + duration});
+  }
+  plan_.violation += use_.Overflow();
+  return std::move(plan_);
+}
+
+}  // namespace heteroplace::list

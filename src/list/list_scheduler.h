@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "list/reservation_table.h"
+#include "model/memory_use.h"
+#include "model/native_plan.h"
+#include "model/problem.h"
+
+namespace heteroplace::list {
+
+/*! \brief A copy that a candidate placement would need, with the slot found for it. */
+struct PendingCopy {
+  int tensor;
+  int src;
+  int64_t start_ns;
+  int64_t finish_ns;
+};
+
+/*! \brief What happens if a task goes to a device next. */
+struct Candidate {
+  int device = -1;
+  int64_t start_ns = 0;
+  int64_t finish_ns = 0;
+  int64_t violation = 0;  // bytes that its memory lacks, plus penalties for unreachable tensors
+  std::vector<PendingCopy> copies;
+};
+
+/*!
+ * \brief Grows a plan task by task: the one engine of all list schedulers.
+ *
+ * A task takes the first gap of its units after its tensors have arrived. A copy takes the first
+ * common gap of all that its route occupies, and is made once for each (tensor, memory). Memory
+ * follows the static rule; the tasks of a group are charged as a whole with the first of them,
+ * which also fixes the device of the others. Time of Try and Commit: O(reads * log).
+ */
+class ListScheduler {
+ public:
+  explicit ListScheduler(const model::Problem& problem);
+
+  /*! \brief Finds the earliest run of the task on a device; its producers must be placed. */
+  void Try(int task, int device, Candidate& trial) const;
+  /*! \brief Does what Try found; nothing may have been committed in between. */
+  void Commit(int task, const Candidate& chosen);
+  /*!
+   * \brief Puts a task where its key is least.
+   * \param key Of a Candidate that Try filled: a tuple of what is compared; ties: the first device.
+   */
+  template <typename Key>
+  void PlaceBest(int task, std::span<const int> devices, Key key) {
+    decltype(key(trial_)) least;
+    bool is_first = true;
+    for (int device : Choices(task, devices)) {
+      Try(task, device, trial_);
+      const auto found = key(trial_);
+      if (!is_first && !(found < least)) continue;
+      is_first = false;
+      least = found;
+      std::swap(best_, trial_);
+    }
+    Commit(task, best_);
+  }
+  /*! \brief Copies the outputs to the host, in the order they are made; returns the plan. */
+  model::NativePlan Finish();
+
+  /*! \brief The device of the task's group; -1: it is free to choose. */
+  int GroupDevice(int task) const {
+    const int group = problem_.task_group[task];
+    return group < 0 ? -1 : group_device_[group];
+  }
+  /*! \brief The one device of a fixed group, else the given devices. */
+  std::span<const int> Choices(int task, std::span<const int> devices) const {
+    const int group = problem_.task_group[task];
+    const bool is_fixed = group >= 0 && group_device_[group] >= 0;
+    return is_fixed ? std::span<const int>(&group_device_[group], 1) : devices;
+  }
+  /*! \brief Longest transfer to the host of the model outputs that the task makes. */
+  int64_t OutputTransfer(int task, int device) const;
+  /*! \brief When all that was placed on the device's units is done. */
+  int64_t AvailableNs(int device) const;
+  /*! \brief Device of a placed task; -1: not placed yet. */
+  int device(int task) const { return plan_.device[task]; }
+  /*! \brief When a placed task is done. */
+  int64_t FinishNs(int task) const {
+    return plan_.start_ns[task] + problem_.Run(task, plan_.device[task]);
+  }
+  /*! \brief When the tensor is in the memory; kNotThere: it is not. */
+  int64_t There(int tensor, int memory) const { return there_ns_[At(tensor, memory)]; }
+  /*! \brief Latest finish so far. */
+  int64_t makespan_ns() const { return plan_.makespan_ns; }
+  /*! \brief Bytes in use. */
+  const model::MemoryUse& memory_use() const { return use_; }
+
+  static constexpr int64_t kNotThere = -1;
+
+ private:
+  size_t At(int tensor, int memory) const {
+    return static_cast<size_t>(tensor) * static_cast<size_t>(problem_.num_memories) +
+           static_cast<size_t>(memory);
+  }
+  /*! \brief Earliest slot on all resources of a route, clear of the pending copies too. */
+  int64_t FindTransfer(int src, int dst, int64_t ready, int64_t duration,
+                       const std::vector<PendingCopy>& pending) const;
+  bool SharesResource(std::span<const int> resources, int src, int dst) const;
+  int64_t FindRun(int device, int64_t ready, int64_t duration) const;
+  /*! \brief Bytes that the task brings; for the first of a group those of the whole group. */
+  int64_t ExtraBytes(int task, int device) const;
+  void CommitCopy(const model::ScheduledCopy& copy);
+  void Charge(int task, int device);
+
+  const model::Problem& problem_;
+  model::MemoryUse use_;
+  std::vector<ReservationTable> busy_;  // [num_resources]
+  std::vector<int64_t> there_ns_;       // [num_tensors][num_memories]
+  std::vector<int> home_;               // [num_tensors], memory where it is made; -1: not yet
+  std::vector<int> group_device_;       // [num_groups], -1: not chosen yet
+  std::vector<int64_t> workspace_;      // [num_devices], largest so far
+  model::NativePlan plan_;
+  Candidate best_, trial_;  // of PlaceBest, kept for their storage
+};
+
+}  // namespace heteroplace::list

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "model/native_plan.h"
+#include "model/problem.h"
+
+namespace heteroplace::list {
+
+/*!
+ * \brief m-ETF (Jeon et al., "Baechi", SoCC 2020, section 3): of all ready tasks and devices with
+ * room the pair that starts first goes next; ties: larger b-level, then less run time.
+ *
+ * The memory of a co-location group is charged with its first task. Complexity as Etf.
+ */
+model::NativePlan MEtf(const model::Problem& problem);
+
+}  // namespace heteroplace::list

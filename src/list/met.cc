@@ -1,0 +1,35 @@
+#include "list/met.h"
+
+#include <tuple>
+#include <vector>
+
+#include "list/list_scheduler.h"
+#include "list/ranks.h"
+
+namespace heteroplace::list {
+
+namespace {
+
+/*! \brief Run time of a task, or of all tasks of its group, on a device. */
+int64_t RunOfGroup(const model::Problem& problem, int task, int device) {
+  const int group = problem.task_group[task];
+  if (group < 0) return problem.Run(task, device);
+  int64_t total = 0;
+  for (int member : problem.group_tasks[group]) total += problem.Run(member, device);
+  return total;
+}
+
+}  // namespace
+
+model::NativePlan Met(const model::Problem& problem) {
+  ListScheduler scheduler(problem);
+  for (int task : OrderByRank(UpwardRanks(problem))) {
+    scheduler.PlaceBest(task, problem.allowed[task], [&](const Candidate& trial) {
+      return std::tuple(trial.violation, RunOfGroup(problem, task, trial.device), trial.finish_ns,
+                        trial.device);
+    });
+  }
+  return scheduler.Finish();
+}
+
+}  // namespace heteroplace::list

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <span>
+
+#include "model/native_plan.h"
+#include "model/problem.h"
+
+namespace heteroplace::list {
+
+/*!
+ * \brief Order-Place (Celeritas, section 5.3): fills one memory after the other in the given order,
+ * CPD-TOPO there, in which neighbours stay together. Tasks then run in that order.
+ *
+ * Unlike the paper: received copies count as memory; devices of one memory share its tasks; where
+ * no later memory has room, tasks go back to an earlier one.
+ *
+ * \param order [num_tasks], a topological order
+ */
+model::NativePlan OrderPlace(const model::Problem& problem, std::span<const int> order);
+
+}  // namespace heteroplace::list
