@@ -446,12 +446,12 @@ def test_profile_and_benchmark_have_one_entry_each(library: str) -> None:
 
 
 def test_hop_needs_two_cpu_queues(library: str) -> None:
-    assert make_executor(library, write_program(("cpu", "fake:0"), [])).hop_ns() is None
+    assert make_executor(library, write_program(("cpu", "fake:0"), [])).core_to_core_ns() is None
 
 
 @needs_two_cores
 def test_hop_is_measured_between_two_cpu_queues(library: str) -> None:
-    hop = make_executor(library, write_program(("cpu", "cpu"), [])).hop_ns()
+    hop = make_executor(library, write_program(("cpu", "cpu"), [])).core_to_core_ns()
     assert hop is not None
     assert hop > 0
 

@@ -19,7 +19,9 @@ from heteroplace.bench.line_plot import Series, log_log_svg
 from heteroplace.bench.suites.catalogue import layered, transformer
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
-from heteroplace.native import baselines
+from heteroplace.native.list import etf, heft, plan_by
+from heteroplace.native.search import search_plans
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.report.tables import format_table
 from heteroplace.solve.problem import Problem
 
@@ -127,17 +129,17 @@ def _actions(problem: Problem) -> dict[str, tuple[Callable[[], object], int]]:
     native = problem.native
     devices = range(len(problem.cluster.devices))
     makers: dict[str, Callable[[], object]] = {
-        "heft": lambda: native.heft(devices),
-        "etf": lambda: baselines.etf(native),
-        "m-etf": lambda: baselines.m_etf(native),
+        "heft": lambda: heft(native, devices),
+        "etf": lambda: etf(native),
+        "m-etf": lambda: plan_by(native, "m_etf"),
     }
     counts = {
-        "heft": len(native.heft(devices).rows),
-        "etf": len(baselines.etf(native).rows),
-        "m-etf": len(baselines.m_etf(native).rows),
+        "heft": len(heft(native, devices).rows),
+        "etf": len(etf(native).rows),
+        "m-etf": len(plan_by(native, "m_etf").rows),
     }
-    steps = native.heft(devices).steps
-    makers["simulator"] = lambda: native.simulate(steps)
+    steps = heft(native, devices).steps
+    makers["simulator"] = lambda: simulate_steps(native, steps)
     counts["simulator"] = len(steps)
     return {what: (make, counts[what]) for what, make in makers.items()}
 
@@ -148,11 +150,12 @@ def _evaluation_s(problem: Problem, search_s: float) -> float | None:
     What it does before the first one is measured by a search that ends there. None: however long
     it was given, there was none.
     """
-    start = problem.native.heft(range(len(problem.cluster.devices)))
+    start = heft(problem.native, range(len(problem.cluster.devices)))
 
     def spend(max_evaluations: int | None, limit_s: float) -> tuple[float, int]:
         begin = time.process_time()
-        found = problem.native.search(
+        found = search_plans(
+            problem.native,
             [start],
             max_evaluations=max_evaluations,
             time_limit_s=limit_s,

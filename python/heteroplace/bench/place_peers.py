@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from heteroplace.bench.plain_baechi import PlainResult, plain_m_etf, plain_m_sct
 from heteroplace.bench.suites.catalogue import get_instance
-from heteroplace.native import baselines
+from heteroplace.native.list import evaluate_order, m_sct, mean_graph, plan_by
 from heteroplace.report.tables import format_table
 from heteroplace.solve import SOLVERS
 from heteroplace.solve.baselines.m_sct import THRESHOLD
@@ -110,9 +110,9 @@ def peer_table(rows: list[Row]) -> str:
 def _peers(solver: str) -> list[_Peer]:
     def core(problem: Problem) -> int:
         if solver == "m-etf":
-            return baselines.m_etf(problem.native).makespan_ns
-        graph = baselines.mean_graph(problem.native)
-        return baselines.m_sct(problem.native, favourite_children(graph, THRESHOLD)).makespan_ns
+            return plan_by(problem.native, "m_etf").makespan_ns
+        graph = mean_graph(problem.native)
+        return m_sct(problem.native, favourite_children(graph, THRESHOLD)).makespan_ns
 
     def whole(problem: Problem) -> int:
         fresh = Problem(problem.graph, problem.cluster, problem.costs)
@@ -120,7 +120,7 @@ def _peers(solver: str) -> list[_Peer]:
 
     def plain(problem: Problem) -> int:
         schedule = plain_m_etf if solver == "m-etf" else plain_m_sct
-        return judged_ns(problem, schedule(problem, baselines.mean_graph(problem.native)))
+        return judged_ns(problem, schedule(problem, mean_graph(problem.native)))
 
     return [
         _Peer(solver, "core", core, _RUNS),
@@ -131,7 +131,7 @@ def _peers(solver: str) -> list[_Peer]:
 
 def judged_ns(problem: Problem, found: PlainResult) -> int:
     """Return the simulated makespan of the placement in its order."""
-    return problem.native.evaluate(found.placement, found.order).makespan_ns
+    return evaluate_order(problem.native, found.placement, found.order).makespan_ns
 
 
 def _measure(peer: _Peer, problem: Problem) -> Row:

@@ -23,6 +23,7 @@ from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.pipeline import repeat_plan
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import get_solver, lower_bound
@@ -171,7 +172,7 @@ def judge(problem: Problem, plan: Plan, options: SolveOptions) -> Row:
     """
     if plan.items < options.items:
         plan = repeat_plan(plan, options.items // plan.items)
-    times = problem.native.simulate(plan.steps, plan.items)
+    times = simulate_steps(problem.native, plan.steps, plan.items)
     memories = problem.cluster.memories
     is_memory_ok = all(
         used <= memory.bytes for used, memory in zip(times.used_bytes, memories, strict=True)

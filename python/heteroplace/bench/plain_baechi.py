@@ -16,7 +16,7 @@ import numpy as np
 
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.baselines import MeanGraph
+from heteroplace.native.list import MeanGraph
 from heteroplace.solve.lp.linear_program import LinearProgram
 from heteroplace.solve.problem import Problem
 

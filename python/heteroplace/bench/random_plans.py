@@ -19,10 +19,10 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.mapping_search import breadth_first_order
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import breadth_first_order, evaluate_order, list_schedule
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.feasibility import no_placement_error
-from heteroplace.solve.list.heft import heft_draft
+from heteroplace.solve.list.heft import heft_native_plan
 from heteroplace.solve.problem import Problem
 
 BLIND = ("uniform", "biased", "runs", "shuffled", "priorities")
@@ -70,7 +70,7 @@ class _Maker:
                 raise InfeasibleError(f"task {name!r} is allowed on no device; allow one")
         self._order = breadth_first_order(native)
         self._readers = problem.graph.successors
-        self._heft: Draft | None = None
+        self._heft: NativePlan | None = None
 
     def plan(self, kind: str, number: int) -> Plan:
         """Return a valid plan."""
@@ -86,20 +86,20 @@ class _Maker:
             f"on cluster {problem.cluster.name!r}; give its memories more bytes"
         )
 
-    def _draft(self, kind: str) -> Draft:
+    def _draft(self, kind: str) -> NativePlan:
         native = self._problem.native
         if kind == "moved":
-            heft = self._heft_draft()
-            return native.evaluate(self._moved(heft), heft.order.tolist())
+            heft = self._heft_native_plan()
+            return evaluate_order(native, self._moved(heft), heft.order.tolist())
         if kind == "biased":
-            return native.evaluate(self._biased(), self._order)
+            return evaluate_order(native, self._biased(), self._order)
         if kind == "runs":
-            return native.evaluate(self._runs(), self._order)
+            return evaluate_order(native, self._runs(), self._order)
         if kind == "shuffled":
-            return native.evaluate(self._uniform(), self._random_order())
+            return evaluate_order(native, self._uniform(), self._random_order())
         if kind == "priorities":
-            return native.list_schedule(self._runs(), [self._random.random() for _ in self._order])
-        return native.evaluate(self._uniform(), self._order)
+            return list_schedule(native, self._runs(), [self._random.random() for _ in self._order])
+        return evaluate_order(native, self._uniform(), self._order)
 
     def _uniform(self) -> list[int]:
         return self._together([self._random.choice(ids) for ids in self._allowed])
@@ -113,16 +113,16 @@ class _Maker:
             placement.append(self._random.choice(ids) if is_away else main)
         return self._together(placement)
 
-    def _heft_draft(self) -> Draft:
+    def _heft_native_plan(self) -> NativePlan:
         """HEFT's plan; made on first use."""
         if self._heft is None:
             devices = range(len(self._problem.cluster.devices))
-            self._heft = heft_draft(self._problem, devices, _HEFT_LIMIT_S)
+            self._heft = heft_native_plan(self._problem, devices, _HEFT_LIMIT_S)
             if self._heft is None:
                 raise no_placement_error(self._problem)
         return self._heft
 
-    def _moved(self, heft: Draft) -> list[int]:
+    def _moved(self, heft: NativePlan) -> list[int]:
         part = self._random.random()
         kept = heft.devices(len(self._allowed)).tolist()
         return self._together(

@@ -22,7 +22,7 @@ from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.native.graph import BlockRules, IntArray
+from heteroplace.native.graph import IntArray, SegmentRules
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def fuse_stretches(
             f"and max_bytes >= 0"
         )
     labels: dict[str, int] = {}
-    rules = BlockRules(
+    rules = SegmentRules(
         max_tasks,
         max_bytes,
         task_bytes(graph),
@@ -94,7 +94,7 @@ def fuse_stretches(
     return cut_order(weights, order_tasks(weights, options.order), rules)
 
 
-def cut_order(weights: LevelWeights, order: IntArray, rules: BlockRules) -> Stretches:
+def cut_order(weights: LevelWeights, order: IntArray, rules: SegmentRules) -> Stretches:
     """Cut any topological order; ties: the earlier preceding cut, so fewer and larger groups.
 
     Raises
@@ -102,7 +102,7 @@ def cut_order(weights: LevelWeights, order: IntArray, rules: BlockRules) -> Stre
     GraphError
         `order` is not a topological order of the graph.
     """
-    starts, cut_ns = weights.dag.cut_into_blocks(order, weights.edge_ns, rules)
+    starts, cut_ns = weights.dag.cut_into_segments(order, weights.edge_ns, rules)
     tasks = order.tolist()
     ends = [*starts, len(tasks)]
     return Stretches(tuple(tuple(tasks[begin:end]) for begin, end in pairwise(ends)), cut_ns)

@@ -164,7 +164,7 @@ class _Measuring:
         if self._in_turns is not None:
             turns = np.median(self._in_turns.task_runs(self._num_runs), axis=0)
             fetch = fetch_ns_per_byte(self._fetched, turns - middle)
-            hop_ns = self._in_turns.executor.hop_ns() or 0
+            hop_ns = self._in_turns.executor.core_to_core_ns() or 0
         return _Found(
             middle,
             self._beside(self._others) / middle if self._others else quiet,

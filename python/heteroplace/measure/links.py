@@ -140,7 +140,7 @@ def core_hops(cores: Sequence[int]) -> list[tuple[int, int, int]]:
     """
     hops = []
     for other in cores[1:]:
-        hop_ns = load_program(two_cores((cores[0], other))).hop_ns()
+        hop_ns = load_program(two_cores((cores[0], other))).core_to_core_ns()
         assert hop_ns is not None  # the program has two workers
         hops.append((cores[0], other, hop_ns))
     return hops

@@ -165,7 +165,7 @@ class Profiler:
         sample_in_turns(several, self.options.num_rounds)
         for job, rounds in zip(group, several, strict=True):
             times = site_times(rounds, job.wanted.rows, self.graph)
-            conditions = watch.conditions(rounds.program.executor.hop_ns())
+            conditions = watch.conditions(rounds.program.executor.core_to_core_ns())
             rows = job.wanted.rows.rows
             found = {
                 key: make_measurement(job.wanted.facts[rows[row].kernel], times[row], conditions)
@@ -188,7 +188,7 @@ class Profiler:
             limit_ns = self.limit_ns(self.options.sampling.max_ns)
             sampling = replace(self.options.sampling, max_ns=limit_ns)
             summary = sample_alone(executor, key.mode, sampling)
-            conditions = watch.conditions(executor.hop_ns())
+            conditions = watch.conditions(executor.core_to_core_ns())
             self.num_dropped += summary.num_dropped
             self.keep({key: make_measurement(facts, summary, conditions)})
 

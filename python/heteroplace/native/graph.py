@@ -125,7 +125,8 @@ class Dag:
 
     def cycle(self) -> list[int]:
         """Return the nodes of one cycle in order; empty if there is none."""
-        return _core.find_cycle(self._core).tolist()
+        nodes: list[int] = _core.find_cycle(self._core).tolist()
+        return nodes
 
     def quotient(self, group_of: Ints, num_groups: int) -> Dag:
         """Return the graph of groups, one edge for each pair of groups that has any."""

@@ -47,7 +47,7 @@ class MappingValues:
 class SearchReport:
     """What a search did."""
 
-    plan: NativePlan
+    native_plan: NativePlan
     num_evaluations: int
     was_interrupted: bool
     """Ctrl-C ended it."""
@@ -159,8 +159,8 @@ def search_mapping(
     order
         A topological order of the tasks, [num_tasks].
     max_evaluations
-        Number of mappings tried, the initial one included; None: no limit. With it, equal seeds give
-        equal results unless the time runs out.
+        Number of mappings tried, the initial one included; None: no limit. With it, equal seeds
+        give equal results unless the time runs out.
     bound_ns
         A makespan that cannot be beaten; the search ends when it is reached.
     progress

@@ -159,7 +159,7 @@ class Executor:
 
         Below 100 ns the cores are near neighbours; a shared machine's are not always.
         """
-        return self._native.hop_ns()
+        return self._native.core_to_core_ns()
 
 
 def load(path: str | os.PathLike[str]) -> Executor:

@@ -7,7 +7,8 @@ from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.timeline import Peak, Span, Timeline
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
+from heteroplace.native.simulate import simulate_steps
 
 
 def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> Timeline:
@@ -23,7 +24,7 @@ def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -
         A step reads a tensor that no earlier step put there, or a device cannot run a task or a
         batch; `check_plan` lists all faults.
     """
-    times = NativeProblem(graph, cluster, costs).simulate(plan.steps, plan.items)
+    times = simulate_steps(NativeProblem(graph, cluster, costs), plan.steps, plan.items)
     spans = []
     starts, finishes = times.start_ns.tolist(), times.finish_ns.tolist()
     for index, step in enumerate(plan.steps):

@@ -13,6 +13,8 @@ import numpy as np
 
 from heteroplace.model.plan import Plan, Run
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.list import what_if
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.problem import Problem
 
 MAX_WHAT_IF_TASKS = 2_000
@@ -37,7 +39,7 @@ class _Explainer:
         self._plan = plan
         self._placement = self._native.placement(plan.steps)
         self._order = [step.task for step in plan.steps if isinstance(step, Run)]
-        times = self._native.simulate(plan.steps)
+        times = simulate_steps(self._native, plan.steps)
         self._start_ns: dict[int, int] = {}
         self._on_unit: list[list[tuple[int, int, int]]] = [[] for _ in problem.cluster.units]
         """For each unit (start, finish, task) of what it runs, in order."""
@@ -52,7 +54,7 @@ class _Explainer:
         count = len(self._problem.graph.tasks)
         moved: IntArray | None = None
         if 0 < count <= MAX_WHAT_IF_TASKS:
-            moved = self._native.what_if(self._placement, self._order)
+            moved = what_if(self._native, self._placement, self._order)
         found = []
         for task in range(count):
             parts = [self._constraint(task)]

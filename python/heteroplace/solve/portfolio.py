@@ -22,7 +22,8 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.arrays import RUN
-from heteroplace.native.schedule import Draft
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import native_plan_of, simulate_plan
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve.bounds.module_path import find_modules
@@ -194,19 +195,19 @@ def choose_route(problem: Problem) -> Route:
 @dataclass(frozen=True)
 class _Candidate:
     name: str
-    draft: Draft
+    plan: NativePlan
     makespan_ns: int
 
     @cached_property
     def num_devices(self) -> int:
         """How many devices run a task."""
-        runs = self.draft.rows[self.draft.rows[:, 0] == RUN]
+        runs = self.plan.rows[self.plan.rows[:, 0] == RUN]
         return len(set(runs[:, 2].tolist()))
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """Shorter first; ties: fewer devices, then fewer steps."""
-        return (self.makespan_ns, self.num_devices, len(self.draft.rows))
+        return (self.makespan_ns, self.num_devices, len(self.plan.rows))
 
 
 class AutoSolver:
@@ -238,14 +239,14 @@ class _Auto:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         initial, self._bound_ns = begin_solve(problem, options, self._begin)
-        drafts = initial.drafts(INITIAL_SHARE * options.time_limit_s)
-        self._note_singles({name for name, _ in drafts})
-        for name, draft in drafts:
-            self._add(name, draft)
+        plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
+        self._note_singles({name for name, _ in plans})
+        for name, plan in plans:
+            self._add(name, plan)
         if not self._is_proven():
             route = choose_route(problem)
             self._tried.append((f"route: {route.refinement}", None, route.reason))
-            self._search([draft for _, draft in drafts], route.search_share)
+            self._search([plan for _, plan in plans], route.search_share)
             if not self._is_proven() and not self._was_interrupted:
                 self._refine(route.refinement)
         if not self._candidates:
@@ -254,7 +255,7 @@ class _Auto:
         self._tried.append((f"chosen: {chosen.name}", chosen.makespan_ns, note))
         return make_result(
             problem,
-            problem.native.plan(chosen.draft.steps, f"auto ({chosen.name} seed {options.seed})"),
+            problem.native.plan(chosen.plan.steps, f"auto ({chosen.name} seed {options.seed})"),
             self._bound_ns,
             AutoSolver.name,
             time.perf_counter() - self._begin,
@@ -273,12 +274,12 @@ class _Auto:
                 note = str(single_plan(self._problem, device_id))
             self._tried.append((name, None, note))
 
-    def _add(self, name: str, draft: Draft, note: str = "") -> None:
-        if draft.violation:
+    def _add(self, name: str, plan: NativePlan, note: str = "") -> None:
+        if plan.violation:
             self._tried.append((name, None, "does not fit"))
             return
-        makespan = self._problem.native.makespan_ns(draft)
-        self._candidates.append(_Candidate(name, draft, makespan))
+        makespan = simulate_plan(self._problem.native, plan).makespan_ns
+        self._candidates.append(_Candidate(name, plan, makespan))
         self._tried.append((name, makespan, note))
         best = min(self._candidates, key=lambda candidate: candidate.rank)
         report(
@@ -287,7 +288,7 @@ class _Auto:
             self._begin,
             best.makespan_ns,
             self._bound_ns,
-            lambda: self._problem.native.plan(best.draft.steps, best.name),
+            lambda: self._problem.native.plan(best.plan.steps, best.name),
         )
 
     def _left_s(self) -> float:
@@ -298,7 +299,7 @@ class _Auto:
         best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
         return best is not None and best <= self._bound_ns
 
-    def _search(self, initial: list[Draft], share: float) -> None:
+    def _search(self, initial: list[NativePlan], share: float) -> None:
         problem, options = self._problem, self._options
         if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
@@ -308,7 +309,7 @@ class _Auto:
         self._was_interrupted = end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices
-        self._add("search", end.draft, f"{end.num_evaluations} schedules tried")
+        self._add("search", end.native_plan, f"{end.num_evaluations} schedules tried")
 
     def _refine(self, refinement: str) -> None:
         """Let the refinement solver have the rest of the time."""
@@ -334,7 +335,7 @@ class _Auto:
             return
         end = importlib.import_module(_CPSAT).run_cpsat(
             problem,
-            None if best is None else best.draft.steps,
+            None if best is None else best.plan.steps,
             self._options,
             limit,
             self._bound_ns,
@@ -342,20 +343,22 @@ class _Auto:
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)
-        self._add("cpsat", problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
+        self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
     def _split(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_SPLIT).run_split(
-            self._problem, best.draft.steps, self._options, limit, self._bound_ns
+            self._problem, best.plan.steps, self._options, limit, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._tried += [(f"split: {name}", makespan, note) for name, makespan, note in end.notes]
-        self._add("split", self._problem.native.draft_of(end.steps), f"bound {end.bound_ns} ns")
+        self._add(
+            "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
+        )
 
     def _improve_segments(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_LNS).run_lns(
-            self._problem, best.draft, self._options, limit, self._bound_ns, self._prices
+            self._problem, best.plan, self._options, limit, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:

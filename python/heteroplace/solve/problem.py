@@ -16,7 +16,8 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
-from heteroplace.native.schedule import Draft, NativeProblem
+from heteroplace.native.problem import NativePlan, NativeProblem
+from heteroplace.native.simulate import simulate_plan, simulate_steps
 
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
@@ -161,18 +162,18 @@ def make_result(
     *,
     was_interrupted: bool = False,
     candidates: tuple[tuple[str, int | None, str], ...] = (),
-    draft: Draft | None = None,
+    native_plan: NativePlan | None = None,
 ) -> SolveResult:
     """Simulate `plan` and wrap it; the status follows from objective and bound.
 
-    `draft` is what the plan's steps are made of, if there is one: the simulator then reads its rows
-    and the steps are not turned back into numbers.
+    `native_plan` is what the steps of `plan` are made of, if there is one: the simulator then reads
+    its rows and the steps are not turned back into numbers.
     """
     native = problem.native
-    if draft is None:
-        objective = native.simulate(plan.steps, plan.items).makespan_ns
+    if native_plan is None:
+        objective = simulate_steps(native, plan.steps, plan.items).makespan_ns
     else:
-        objective = native.makespan_ns(draft)
+        objective = simulate_plan(native, native_plan).makespan_ns
     status = "interrupted" if was_interrupted else "feasible"
     if objective == bound_ns:
         status = "optimal"

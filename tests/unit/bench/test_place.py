@@ -21,6 +21,7 @@ from heteroplace.bench.suites.clusters import LAUNCH_NS
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.plan import Plan, Run
+from heteroplace.native.list import evaluate_order
 from heteroplace.solve import SOLVERS, SolveOptions
 from heteroplace.solve.problem import Problem, SolveResult
 
@@ -84,7 +85,7 @@ def test_the_simulator_decides_the_makespan_and_not_the_solver(
 
 def test_a_plan_over_the_memory_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = layered(Layered(200))
-    draft = problem.native.evaluate([0] * 200, range(200))
+    draft = evaluate_order(problem.native, [0] * 200, range(200))
     row = with_plan(monkeypatch, problem, problem.native.plan(draft.steps, "all on one"))
     assert row["memory_ok"] is False
     assert row["makespan"] == draft.makespan_ns

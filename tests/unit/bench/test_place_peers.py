@@ -13,7 +13,7 @@ from heteroplace.bench.suites.catalogue import get_instance, layered, transforme
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
 from heteroplace.errors import SolverError
-from heteroplace.native import baselines
+from heteroplace.native.list import evaluate_order, mean_graph, plan_by
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.problem import Problem
 
@@ -27,9 +27,9 @@ def small() -> Problem:
 @pytest.mark.parametrize("schedule", [plain_m_etf, plain_m_sct])
 def test_plain_python_makes_a_plan_that_fits(schedule: object) -> None:
     problem = small()
-    found = schedule(problem, baselines.mean_graph(problem.native))  # type: ignore[operator]
+    found = schedule(problem, mean_graph(problem.native))  # type: ignore[operator]
     assert sorted(found.order) == list(range(SMALL.num_tasks))
-    draft = problem.native.evaluate(found.placement, found.order)
+    draft = evaluate_order(problem.native, found.placement, found.order)
     assert draft.violation == 0
     assert draft.makespan_ns > 0
 
@@ -37,14 +37,14 @@ def test_plain_python_makes_a_plan_that_fits(schedule: object) -> None:
 def test_without_contention_and_gaps_both_m_etf_are_the_same() -> None:
     problem = get_instance("rwnn/er10x5").build()
     assert problem.cluster.congestion == "none"
-    found = plain_m_etf(problem, baselines.mean_graph(problem.native))
-    ours = baselines.m_etf(problem.native)
+    found = plain_m_etf(problem, mean_graph(problem.native))
+    ours = plan_by(problem.native, "m_etf")
     assert place_peers.judged_ns(problem, found) == ours.makespan_ns
 
 
 def test_the_whole_programme_prefers_the_same_children_as_the_one_in_parts() -> None:
     problem = small()
-    mean = baselines.mean_graph(problem.native)
+    mean = mean_graph(problem.native)
     plain = plain_favourites(mean, 0.1)
     ours = favourite_children(mean, 0.1)
     assert plain and len(set(plain.values())) == len(plain), "a child has one parent"
@@ -54,7 +54,7 @@ def test_the_whole_programme_prefers_the_same_children_as_the_one_in_parts() -> 
 def test_plain_python_says_where_no_device_has_room() -> None:
     problem = layered(Layered(200), 1.0)
     with pytest.raises(SolverError, match="no device with room"):
-        plain_m_etf(problem, baselines.mean_graph(problem.native))
+        plain_m_etf(problem, mean_graph(problem.native))
 
 
 def test_rows_compare_with_plain_python_and_quote_what_is_published(

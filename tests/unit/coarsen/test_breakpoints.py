@@ -24,7 +24,7 @@ from heteroplace.coarsen.topo import cpd_topo
 from heteroplace.errors import GraphError, SolverError
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.native.graph import BlockRules
+from heteroplace.native.graph import SegmentRules
 from tests.dags import PAIR, WeightedDag, chain_of, task_graphs, weighted_dags
 from tests.instances import gpus
 from tests.reference.graphs import least_cut
@@ -32,12 +32,12 @@ from tests.strategies import num_cases
 from tests.unit.coarsen.celeritas import example_costs, example_graph, example_weights
 
 
-def rules(max_nodes: int, max_bytes: int, num_bytes: list[int]) -> BlockRules:
+def rules(max_nodes: int, max_bytes: int, num_bytes: list[int]) -> SegmentRules:
     """Limits on numbers only."""
     size = len(num_bytes)
     free = np.full(size, -1, dtype=np.int64)
     anywhere = np.ones((size, 1), dtype=bool)
-    return BlockRules(max_nodes, max_bytes, np.array(num_bytes, np.int64), free, anywhere)
+    return SegmentRules(max_nodes, max_bytes, np.array(num_bytes, np.int64), free, anywhere)
 
 
 def _cut_example(max_tasks: int, max_bytes: int = 99, bytes_of_d: int = 1) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Copy, Plan, Run
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 from heteroplace.simulate.simulator import simulate
 from tests.dags import (
     PAIR,

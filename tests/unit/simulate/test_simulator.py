@@ -18,7 +18,9 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.memory import memory_use, plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.timeline import Timeline
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.list import evaluate_order
+from heteroplace.native.problem import NativeProblem
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.metrics import occupied
 from heteroplace.simulate.simulator import simulate
 from tests.reference.live_memory import reference_peaks
@@ -202,8 +204,8 @@ def test_a_measured_link_is_linear_between_its_points_and_in_the_core_as_here() 
     )
     costs = build_table(graph, cluster, lambda _task, _device: Cost.given(0))
     native = NativeProblem(graph, cluster, costs)
-    steps = native.evaluate([0, 1] * len(expected), range(len(graph.tasks))).steps
-    times = native.simulate(steps)
+    steps = evaluate_order(native, [0, 1] * len(expected), range(len(graph.tasks))).steps
+    times = simulate_steps(native, steps)
     taken = {
         graph.tensors[step.tensor].bytes: int(times.finish_ns[i] - times.start_ns[i])
         for i, step in enumerate(steps)

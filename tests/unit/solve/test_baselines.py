@@ -13,12 +13,23 @@ from heteroplace.model.cluster import Cluster, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import (
+    adjusting_placement,
+    critical_path_order,
+    etf,
+    m_sct,
+    m_topo,
+    mean_graph,
+    order_place,
+    plan_by,
+)
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.list.adjusting_placement import adjusting_placement
+from heteroplace.solve.feasibility import excess_bytes
+from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
 from heteroplace.solve.list.m_topo import MTopoSolver
-from heteroplace.solve.list.order_place import order_place
+from heteroplace.solve.list.order_place import OrderPlaceSolver
 from tests.instances import diamond, gpus, instance, problem_of
 from tests.reference.list_schedulers import upward_ranks
 from tests.strategies import AMPLE
@@ -70,15 +81,15 @@ def weighted(
     return Problem(graph, cluster, costs)
 
 
-def makespan(problem: Problem, draft: Draft) -> int:
+def makespan(problem: Problem, plan: NativePlan) -> int:
     """Simulated, after a check of the plan."""
-    plan = problem.native.plan(draft.steps, "test")
-    check_plan(problem.graph, problem.cluster, problem.costs, plan)
-    return problem.native.simulate(draft.steps).makespan_ns
+    checked = problem.native.plan(plan.steps, "test")
+    check_plan(problem.graph, problem.cluster, problem.costs, checked)
+    return simulate_steps(problem.native, plan.steps).makespan_ns
 
 
-def named(problem: Problem, draft: Draft) -> dict[str, int]:
-    placement = problem.native.placement(draft.steps)
+def named(problem: Problem, plan: NativePlan) -> dict[str, int]:
+    placement = problem.native.placement(plan.steps)
     return {task.name: placement[i] for i, task in enumerate(problem.graph.tasks)}
 
 
@@ -100,7 +111,7 @@ def joined(capacities: tuple[int, int]) -> Problem:
 
 def test_heft_ranks_of_the_diamond() -> None:
     problem = problem_of(diamond())
-    graph = baselines.mean_graph(problem.native)
+    graph = mean_graph(problem.native)
     assert upward_ranks(problem) == [13.5, 9.0, 8.0, 3.0]
     assert graph.run_ns.tolist() == [3, 5, 4, 3]  # 4.5 and 3.5 rounded
     assert graph.transfer_ns.tolist() == [2, 2, 2, 2]  # 1.5
@@ -134,24 +145,24 @@ def chains(capacity: int, num_bytes: int = 1) -> Problem:
     return weighted(run_ns, transfers, two_devices((capacity, capacity)))
 
 
-def num_copies(draft: Draft) -> int:
-    return sum(isinstance(step, Copy) for step in draft.steps)
+def num_copies(plan: NativePlan) -> int:
+    return sum(isinstance(step, Copy) for step in plan.steps)
 
 
 def test_breadth_first_filling_cuts_every_chain_and_depth_first_filling_none() -> None:
     problem = chains(4 * NODE_BYTES + 100)
     for is_uniform in (False, True):
-        draft = baselines.m_topo(problem.native, is_uniform=is_uniform)
-        assert draft.violation == 0
-        assert num_copies(draft) == 4
-    assert num_copies(order_place(problem)) == 0
+        plan = m_topo(problem.native, is_uniform=is_uniform)
+        assert plan.violation == 0
+        assert num_copies(plan) == 4
+    assert num_copies(OrderPlaceSolver().native_plan(problem)) == 0
 
 
 def test_uniform_cap_is_the_mean_load_plus_the_largest_task() -> None:
     problem = chains(AMPLE, num_bytes=0)
-    full = problem.native.placement(baselines.m_topo(problem.native, is_uniform=False).steps)
+    full = problem.native.placement(m_topo(problem.native, is_uniform=False).steps)
     assert set(full) == {0}
-    uniform = problem.native.placement(baselines.m_topo(problem.native, is_uniform=True).steps)
+    uniform = problem.native.placement(m_topo(problem.native, is_uniform=True).steps)
     assert uniform == (0, 0, 0, 0, 0, 1, 1, 1)
 
 
@@ -162,23 +173,23 @@ def test_adjusting_placement_leaves_where_it_pays(
     tasks: tuple[int, int], adjusted: int, ordered: int
 ) -> None:
     problem = joined((tasks[0] * NODE_BYTES + 100, tasks[1] * NODE_BYTES + 100))
-    order = baselines.critical_path_order(problem.native)
+    order = critical_path_order(problem.native)
     assert [problem.graph.tasks[task].name for task in order] == ["s", "a", "c", "b", "t"]
-    found = adjusting_placement(problem)
-    assert not found.is_overcommitted
-    assert named(problem, found.draft) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 1}
-    assert makespan(problem, found.draft) == adjusted
-    assert makespan(problem, order_place(problem)) == ordered
+    found = AdjustingPlacementSolver().native_plan(problem)
+    assert not found.violation
+    assert named(problem, found) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 1}
+    assert makespan(problem, found) == adjusted
+    assert makespan(problem, OrderPlaceSolver().native_plan(problem)) == ordered
 
 
 def test_adjusting_placement_overcommits_the_emptier_memory_when_all_are_full() -> None:
     problem = joined((2 * NODE_BYTES + 100, 2 * NODE_BYTES + 100))
-    found = adjusting_placement(problem)
-    assert found.is_overcommitted
-    assert named(problem, found.draft) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 0}
+    found = AdjustingPlacementSolver().native_plan(problem)
+    assert found.violation
+    assert named(problem, found) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 0}
     # Three tasks, their tensors (4 + 1 bytes) and two copies (1 + 2), less what there is.
-    assert found.excess_bytes == {"m0": 3 * NODE_BYTES + 8 - (2 * NODE_BYTES + 100)}
-    assert problem.native.simulate(found.draft.steps).makespan_ns == 14
+    assert excess_bytes(problem, found) == {"m0": 3 * NODE_BYTES + 8 - (2 * NODE_BYTES + 100)}
+    assert simulate_steps(problem.native, found.steps).makespan_ns == 14
     with pytest.raises(InfeasibleError, match=r"memory 'm0' has 2\.1 KiB and lacks 908 B"):
         get_solver("adjusting-placement").solve(problem, SolveOptions())
 
@@ -189,16 +200,16 @@ def test_adjusting_placement_can_be_worse_than_order_place() -> None:
         {("0", "2"): 2, ("1", "2"): 1, ("1", "3"): 4, ("2", "3"): 1},
         two_devices((AMPLE, AMPLE)),
     )
-    assert baselines.critical_path_order(problem.native).tolist() == [1, 0, 2, 3]
-    assert makespan(problem, order_place(problem)) == 7
-    assert makespan(problem, adjusting_placement(problem).draft) == 8
+    assert critical_path_order(problem.native).tolist() == [1, 0, 2, 3]
+    assert makespan(problem, OrderPlaceSolver().native_plan(problem)) == 7
+    assert makespan(problem, AdjustingPlacementSolver().native_plan(problem)) == 8
 
 
 def test_etf_by_finish_keeps_off_a_slow_device_that_m_etf_takes() -> None:
     run_ns = {f"t{index}": (10, 1000) for index in range(8)}
     problem = problem_of(instance([], run_ns, gpus({}, 2)))
-    assert makespan(problem, baselines.etf(problem.native)) == 80
-    assert makespan(problem, baselines.m_etf(problem.native)) == 1000
+    assert makespan(problem, etf(problem.native)) == 80
+    assert makespan(problem, plan_by(problem.native, "m_etf")) == 1000
 
 
 def two_children(other_ns: int) -> Problem:
@@ -214,18 +225,18 @@ def test_m_sct_waits_for_the_favourite_child() -> None:
     # would go to device 1 at 12. Device 0 stays awake for b; x then starts on device 1 at 12.
     problem = two_children(4)
     favourite = np.full(4, -1, dtype=np.int64)
-    eager = baselines.m_sct(problem.native, favourite)
-    assert eager.steps == baselines.m_etf(problem.native).steps
+    eager = m_sct(problem.native, favourite)
+    assert eager.steps == plan_by(problem.native, "m_etf").steps
     assert makespan(problem, eager) == 32
     favourite[0] = 2
-    assert makespan(problem, baselines.m_sct(problem.native, favourite)) == 25
+    assert makespan(problem, m_sct(problem.native, favourite)) == 25
 
 
 def test_m_sct_does_not_wait_for_a_child_whose_other_producer_still_runs() -> None:
     # At 4 b is not ready, as e runs until 5: device 0 is free and takes x.
     problem = two_children(5)
     favourite = np.array([2, -1, -1, -1])
-    waiting = baselines.m_sct(problem.native, favourite)
+    waiting = m_sct(problem.native, favourite)
     assert named(problem, waiting)["x"] == 0
     assert makespan(problem, waiting) == 32
 
@@ -234,8 +245,8 @@ def test_greedy_keeps_the_latency_so_far_least() -> None:
     # x and y fit beside a on the other device without a longer run; met would queue all three.
     run_ns = {"a": (9, 9), "x": (2, 3), "y": (2, 3), "z": (2, 3)}
     problem = problem_of(instance([], run_ns, gpus({}, 2)))
-    assert makespan(problem, baselines.greedy(problem.native)) == 9
-    assert makespan(problem, baselines.met(problem.native)) == 15
+    assert makespan(problem, plan_by(problem.native, "greedy")) == 9
+    assert makespan(problem, plan_by(problem.native, "met")) == 15
 
 
 def test_getf_chooses_groups_by_load_and_devices_by_etf() -> None:
@@ -288,8 +299,8 @@ def test_a_task_that_does_not_fit_closes_the_memory_of_m_topo_but_not_of_order_p
     graph = builder.finalize(["a.0", "b.0", "c.0", "d.0"])
     cluster = gpus({}, 2, 125)
     problem = Problem(graph, cluster, build_table(graph, cluster, lambda *_: Cost.given(5)))
-    assert MTopoSolver().draft(problem).violation == 55
-    ordered = order_place(problem)
+    assert MTopoSolver().native_plan(problem).violation == 55
+    ordered = OrderPlaceSolver().native_plan(problem)
     assert ordered.violation == 0
     assert named(problem, ordered) == {"a": 0, "b": 1, "c": 1, "d": 0}
 
@@ -297,16 +308,16 @@ def test_a_task_that_does_not_fit_closes_the_memory_of_m_topo_but_not_of_order_p
 def test_orders_and_devices_are_checked() -> None:
     problem = problem_of(diamond())
     with pytest.raises(GraphError, match="not a topological order"):
-        baselines.order_place(problem.native, np.array([1, 0, 2, 3]))
+        order_place(problem.native, np.array([1, 0, 2, 3]))
     with pytest.raises(GraphError, match="not a topological order"):
-        baselines.adjusting_placement(problem.native, np.array([0, 1, 2]))
+        adjusting_placement(problem.native, np.array([0, 1, 2]))
     with pytest.raises(GraphError, match="a task has no device"):
-        baselines.etf(problem.native, [[0], [], [0], [0]])
+        etf(problem.native, [[0], [], [0], [0]])
     with pytest.raises(GraphError, match="do not match the tasks"):
-        baselines.m_sct(problem.native, np.array([4, -1, -1, -1]))
+        m_sct(problem.native, np.array([4, -1, -1, -1]))
 
 
 def test_a_task_without_a_device_is_an_error() -> None:
     case = instance([], {"a": (5, 5), "b": (None, None)}, gpus({}, 2))
     with pytest.raises(InfeasibleError, match="task 1 can run on no device"):
-        baselines.m_etf(problem_of(case).native)
+        plan_by(problem_of(case).native, "m_etf")

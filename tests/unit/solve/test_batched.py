@@ -12,7 +12,8 @@ from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Copy, Run
-from heteroplace.native.batches import batch_compositions, schedule_batches
+from heteroplace.native.list import batch_compositions, schedule_batches
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.list_solver import batch_bound
@@ -198,12 +199,12 @@ def test_simulated_makespan_is_never_later_than_scheduled(case: Instance) -> Non
     problem = Problem(case.graph, case.cluster, case.costs)
     for rule in ("fastest", "latency", "finish"):
         try:
-            draft = schedule_batches(problem.native, 3, rule)
+            found = schedule_batches(problem.native, 3, rule)
         except InfeasibleError:
             continue
-        if draft.violation == 0:
+        if found.violation == 0:
             solve(case, {"fastest": "bmet", "latency": "bgreedy", "finish": "bheft"}[rule], 3)
-            assert problem.native.simulate(draft.steps, 3).makespan_ns <= draft.makespan_ns
+            assert simulate_steps(problem.native, found.steps, 3).makespan_ns <= found.makespan_ns
 
 
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))

@@ -10,7 +10,10 @@ from hypothesis import given
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.text import print_plan
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.list import evaluate_order, heft, list_schedule, what_if
+from heteroplace.native.problem import NativeProblem
+from heteroplace.native.search import search_plans
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from tests.instances import cpu, instance, problem_of
 from tests.interrupts import ctrl_c_after
@@ -54,25 +57,25 @@ def test_result_does_not_depend_on_the_hash_seed_or_the_run(names: tuple[str, ..
 def test_search_uses_its_whole_budget_and_no_more() -> None:
     case = layered()
     native = NativeProblem(case.graph, case.cluster, case.costs)
-    start = native.heft(range(3)).steps
-    report = native.search([start], max_evaluations=1234, time_limit_s=60, seed=0)
+    start = heft(native, range(3)).steps
+    report = search_plans(native, [start], max_evaluations=1234, time_limit_s=60, seed=0)
     assert report.num_evaluations == 1234
 
 
 def test_search_of_no_evaluations_returns_the_best_start() -> None:
     case = layered()
     native = NativeProblem(case.graph, case.cluster, case.costs)
-    starts = [native.heft([device]).steps for device in range(3)]
-    report = native.search(starts, max_evaluations=0, time_limit_s=60, seed=0)
-    least = min(native.simulate(steps).makespan_ns for steps in starts)
-    assert native.simulate(report.draft.steps).makespan_ns == least
+    starts = [heft(native, [device]).steps for device in range(3)]
+    report = search_plans(native, starts, max_evaluations=0, time_limit_s=60, seed=0)
+    least = min(simulate_steps(native, steps).makespan_ns for steps in starts)
+    assert simulate_steps(native, report.draft.steps).makespan_ns == least
 
 
 def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
     case = layered()
     problem = problem_of(case)
     heuristics = [
-        problem.native.simulate(problem.native.heft(devices).steps).makespan_ns
+        simulate_steps(problem.native, heft(problem.native, devices).steps).makespan_ns
         for devices in ([0], [1], [2], [0, 1], [0, 1, 2])
     ]
     result = get_solver("search").solve(problem, SolveOptions(iterations=50_000))
@@ -84,14 +87,14 @@ def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
 def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Instance) -> None:
     problem = problem_of(case)
     native = problem.native
-    drafts = [native.heft(range(len(case.cluster.devices)))]
+    drafts = [heft(native, range(len(case.cluster.devices)))]
     if drafts[0].violation == 0:
         placement = native.placement(drafts[0].steps)
-        drafts.append(native.evaluate(placement, range(len(case.graph.tasks))))
-        drafts.append(native.list_schedule(placement, [-t for t in range(len(case.graph.tasks))]))
+        drafts.append(evaluate_order(native, placement, range(len(case.graph.tasks))))
+        drafts.append(list_schedule(native, placement, [-t for t in range(len(case.graph.tasks))]))
     for draft in drafts:
         if draft.violation == 0:
-            assert native.simulate(draft.steps).makespan_ns <= draft.makespan_ns
+            assert simulate_steps(native, draft.steps).makespan_ns <= draft.makespan_ns
             plan = native.plan(draft.steps, "test")
             check_plan(case.graph, case.cluster, case.costs, plan)
 
@@ -107,8 +110,8 @@ def test_what_if_of_the_plan_itself_is_its_evaluation(case: Instance) -> None:
     native = problem.native
     placement = native.placement(result.plan.steps)
     order = list(range(len(case.graph.tasks)))
-    moved = native.what_if(placement, order)
-    expected = native.evaluate(placement, order).makespan_ns
+    moved = what_if(native, placement, order)
+    expected = evaluate_order(native, placement, order).makespan_ns
     assert [int(moved[t, d]) for t, d in enumerate(placement)] == [expected] * len(order)
 
 
@@ -116,8 +119,9 @@ def test_interrupt_ends_the_search_with_its_best_plan() -> None:
     case = layered()
     native = NativeProblem(case.graph, case.cluster, case.costs)
     with ctrl_c_after(0.2):
-        report = native.search(
-            [native.heft(range(3)).steps],
+        report = search_plans(
+            native,
+            [heft(native, range(3)).steps],
             max_evaluations=None,
             time_limit_s=60,
             seed=0,
@@ -147,8 +151,9 @@ def test_error_in_the_progress_function_reaches_the_caller() -> None:
         raise ValueError("no screen")
 
     with pytest.raises(ValueError, match="no screen"):
-        native.search(
-            [native.heft(range(3)).steps],
+        search_plans(
+            native,
+            [heft(native, range(3)).steps],
             max_evaluations=None,
             time_limit_s=60,
             seed=0,

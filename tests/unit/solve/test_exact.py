@@ -7,6 +7,7 @@ from hypothesis import given
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, lower_bound
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, instances, num_cases
@@ -20,7 +21,7 @@ def solve(instance: Instance, name: str) -> SolveResult:
     result = get_solver(name).solve(problem, SMALL)
     check_plan(instance.graph, instance.cluster, instance.costs, result.plan)
     assert result.bound_ns <= result.objective_ns
-    assert result.objective_ns == problem.native.simulate(result.plan.steps).makespan_ns
+    assert result.objective_ns == simulate_steps(problem.native, result.plan.steps).makespan_ns
     return result
 
 

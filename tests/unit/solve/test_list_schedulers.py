@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import etf, heft, m_sct, mean_graph, plan_by
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.baselines.getf import GetfSolver
 from heteroplace.solve.baselines.m_sct import THRESHOLD, MSctSolver
@@ -32,26 +33,26 @@ from tests.reference.list_schedulers import Scheduler
 from tests.strategies import instances, num_cases
 from tests.unit.solve.test_baselines import LIST_SOLVERS
 
-DRAFTS: dict[str, Callable[[Problem], Draft]] = {
-    "met": MetSolver().draft,
-    "greedy": GreedySolver().draft,
-    "heft": lambda problem: problem.native.heft(range(len(problem.cluster.devices))),
-    "etf": EtfSolver().draft,
-    "m-topo": MTopoSolver().draft,
-    "m-topo-uniform": UniformMTopoSolver().draft,
-    "m-etf": MEtfSolver().draft,
-    "m-sct": MSctSolver().draft,
-    "getf": GetfSolver().draft,
-    "order-place": OrderPlaceSolver().draft,
-    "adjusting-placement": AdjustingPlacementSolver().draft,
+PLANS: dict[str, Callable[[Problem], NativePlan]] = {
+    "met": MetSolver().native_plan,
+    "greedy": GreedySolver().native_plan,
+    "heft": lambda problem: heft(problem.native, range(len(problem.cluster.devices))),
+    "etf": EtfSolver().native_plan,
+    "m-topo": MTopoSolver().native_plan,
+    "m-topo-uniform": UniformMTopoSolver().native_plan,
+    "m-etf": MEtfSolver().native_plan,
+    "m-sct": MSctSolver().native_plan,
+    "getf": GetfSolver().native_plan,
+    "order-place": OrderPlaceSolver().native_plan,
+    "adjusting-placement": AdjustingPlacementSolver().native_plan,
 }
 
 
-def assert_equal(problem: Problem, draft: Draft, expected: Scheduler) -> None:
+def assert_equal(problem: Problem, found: NativePlan, expected: Scheduler) -> None:
     placement = tuple(expected.device[task] for task in range(len(problem.graph.tasks)))
-    assert problem.native.placement(draft.steps) == placement
-    assert draft.makespan_ns == expected.makespan
-    assert draft.violation == expected.violation
+    assert problem.native.placement(found.steps) == placement
+    assert found.makespan_ns == expected.makespan
+    assert found.violation == expected.violation
 
 
 @st.composite
@@ -68,29 +69,29 @@ def problems(draw: st.DrawFn, is_memory_tight: bool | None = None) -> Problem:
 @num_cases(200)
 def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> None:
     bound = lower_bound(problem).ns
-    for name, draft_of in DRAFTS.items():
-        draft = draft_of(problem)
-        assert draft.steps == draft_of(problem).steps, name
-        if draft.violation:
+    for name, plan_of in PLANS.items():
+        found = plan_of(problem)
+        assert found.steps == plan_of(problem).steps, name
+        if found.violation:
             continue
-        plan = problem.native.plan(draft.steps, name)
+        plan = problem.native.plan(found.steps, name)
         # Memory included.
         check_plan(problem.graph, problem.cluster, problem.costs, plan)
-        makespan = problem.native.simulate(draft.steps).makespan_ns
-        assert bound <= makespan <= draft.makespan_ns, name
+        makespan = simulate_steps(problem.native, found.steps).makespan_ns
+        assert bound <= makespan <= found.makespan_ns, name
 
 
 @given(problems(is_memory_tight=False))
 @num_cases(200)
 def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
-    for name, draft_of in DRAFTS.items():
-        assert draft_of(problem).violation == 0, name
+    for name, plan_of in PLANS.items():
+        assert plan_of(problem).violation == 0, name
 
 
 @given(problems())
 @num_cases(200)
 def test_heft_is_that_of_plain_loops(problem: Problem) -> None:
-    assert_equal(problem, DRAFTS["heft"](problem), reference.heft(problem))
+    assert_equal(problem, PLANS["heft"](problem), reference.heft(problem))
 
 
 @given(problems())
@@ -102,9 +103,9 @@ def test_earliest_pair_is_found_without_looking_at_all(problem: Problem) -> None
     # fill them, the core does not.
     has_instant = bool((problem.native.run_ns == 0).any())
     if not (by_finish.filled_gap and (has_instant or by_finish.violation)):
-        assert_equal(problem, baselines.etf(problem.native), by_finish)
+        assert_equal(problem, etf(problem.native), by_finish)
     if not (by_start.filled_gap and (has_instant or by_start.violation)):
-        assert_equal(problem, baselines.m_etf(problem.native), by_start)
+        assert_equal(problem, plan_by(problem.native, "m_etf"), by_start)
 
 
 @given(problems(), st.integers(0, 1000))
@@ -118,18 +119,18 @@ def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(
         children = [child for child in after if child not in favourite]
         if children and draw.random() < 0.7:
             favourite[task] = draw.choice(children)
-    draft = baselines.m_sct(problem.native, np.array(favourite, dtype=np.int64))
+    found = m_sct(problem.native, np.array(favourite, dtype=np.int64))
     expected = reference.earliest(problem, lambda trial: trial.start, favourite)
     # Plain loops may go back to a gap that was left while a device was awake.
     if not expected.went_back:
-        assert_equal(problem, draft, expected)
+        assert_equal(problem, found, expected)
 
 
 @pytest.mark.parametrize("name", LIST_SOLVERS)
 def test_a_solver_is_its_draft_with_a_bound(name: str) -> None:
     problem = many_gaps(60, 2)
     result = get_solver(name).solve(problem, SolveOptions())
-    assert result.plan.steps == DRAFTS[name](problem).steps
+    assert result.plan.steps == PLANS[name](problem).steps
     assert result.bound_ns == lower_bound(problem).ns
 
 
@@ -156,18 +157,18 @@ def test_the_solver_m_sct_keeps_the_better_of_waiting_and_not(
     seed: int, is_worth_waiting: bool
 ) -> None:
     problem = many_gaps(20, seed)
-    favourite = favourite_children(baselines.mean_graph(problem.native), THRESHOLD)
-    awake, eager = baselines.m_sct(problem.native, favourite), baselines.m_etf(problem.native)
+    favourite = favourite_children(mean_graph(problem.native), THRESHOLD)
+    awake, eager = m_sct(problem.native, favourite), plan_by(problem.native, "m_etf")
     assert (awake.makespan_ns < eager.makespan_ns) == is_worth_waiting
     better = awake if is_worth_waiting else eager
-    assert DRAFTS["m-sct"](problem).steps == better.steps
+    assert PLANS["m-sct"](problem).steps == better.steps
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_gaps_of_long_schedules_are_found(seed: int) -> None:
     # More intervals than lie in one chunk of `Slots`.
     problem = many_gaps(600, seed)
-    assert_equal(problem, problem.native.heft([0, 1]), reference.heft(problem))
+    assert_equal(problem, heft(problem.native, [0, 1]), reference.heft(problem))
 
 
 def test_equal_pairs_go_by_task_then_device() -> None:
@@ -178,5 +179,5 @@ def test_equal_pairs_go_by_task_then_device() -> None:
     graph = builder.finalize([f"t{index}.0" for index in range(6)])
     cluster = gpus({}, 3)
     problem = Problem(graph, cluster, build_table(graph, cluster, lambda *_: Cost.given(1)))
-    for draft in (baselines.etf(problem.native), baselines.m_etf(problem.native)):
-        assert problem.native.placement(draft.steps) == (0, 1, 2, 0, 1, 2)
+    for found in (etf(problem.native), plan_by(problem.native, "m_etf")):
+        assert problem.native.placement(found.steps) == (0, 1, 2, 0, 1, 2)

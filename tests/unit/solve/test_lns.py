@@ -13,7 +13,9 @@ from heteroplace.errors import HeteroPlaceError, InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan, Run
 from heteroplace.native.arrays import RUN
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import evaluate_order
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
 from heteroplace.solve.lns.apply import Likeness, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, run_lns
@@ -30,14 +32,14 @@ from tests.unit.solve.test_determinism import layered
 SHORT = SolveOptions(iterations=4000, time_limit_s=60, threads=1)
 
 
-def start_of(problem: Problem, plan: Plan) -> Draft | None:
+def start_of(problem: Problem, plan: Plan) -> NativePlan | None:
     """The runs of a plan in their order, with copies from home; None if that does not fit."""
     facts = Facts(problem)
     rows = [(RUN, step.task, step.device, -1) for step in plan.steps if isinstance(step, Run)]
     draft = repaired(facts, rows)
     if draft.violation:
         return None
-    used = problem.native.times(draft).used_bytes
+    used = simulate_plan(problem.native, draft).used_bytes
     fits = all(num <= limit for num, limit in zip(used, facts.limits, strict=True))
     return draft if fits else None
 
@@ -54,13 +56,13 @@ def solve_cut(facts: Facts, cut: Cut, least_gain_ns: int = 0) -> SubSolution | N
     return model.read(solver)
 
 
-def improved(problem: Problem, draft: Draft, options: SolveOptions = SHORT) -> LnsEnd:
+def improved(problem: Problem, draft: NativePlan, options: SolveOptions = SHORT) -> LnsEnd:
     """Improve a plan and judge the result."""
     end = run_lns(problem, draft, options, options.time_limit_s)
-    plan = problem.native.plan(end.draft.steps, "test")
+    plan = problem.native.plan(end.native_plan.steps, "test")
     check_plan(problem.graph, problem.cluster, problem.costs, plan)
-    assert end.makespan_ns == problem.native.simulate(plan.steps).makespan_ns
-    assert end.makespan_ns <= end.start_ns == problem.native.makespan_ns(draft)
+    assert end.makespan_ns == simulate_steps(problem.native, plan.steps).makespan_ns
+    assert end.makespan_ns <= end.start_ns == simulate_plan(problem.native, draft).makespan_ns
     return end
 
 
@@ -84,10 +86,10 @@ def pieces(count: int, capacity: int = AMPLE) -> Instance:
     return instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 10}, 2, capacity))
 
 
-def on_first(problem: Problem) -> Draft:
+def on_first(problem: Problem) -> NativePlan:
     """Everything on device 0, as it comes."""
     count = len(problem.graph.tasks)
-    return problem.native.evaluate([0] * count, range(count))
+    return evaluate_order(problem.native, [0] * count, range(count))
 
 
 @st.composite
@@ -119,7 +121,7 @@ def test_solution_of_any_stretch_keeps_what_the_model_promises(
     found = merged(schedule, [(cut, solution)], 2**62)
     assert found is not None  # It fits the memories.
     assert found.makespan_ns <= schedule.makespan_ns
-    plan = problem.native.plan(found.draft.steps, "test")
+    plan = problem.native.plan(found.native_plan.steps, "test")
     check_plan(problem.graph, problem.cluster, problem.costs, plan)
     if all(not task.workspace_bytes for task in problem.graph.tasks):
         growth = growth_bytes(facts, cut, solution)
@@ -235,7 +237,7 @@ def test_budget_in_iterations_gives_one_plan_for_any_number_of_threads() -> None
     for threads in (1, 2, 3):
         options = SolveOptions(iterations=3000, seed=4, threads=threads, time_limit_s=120)
         end = improved(problem, on_first(problem), options)
-        found.add((end.draft.steps, end.num_windows))
+        found.add((end.native_plan.steps, end.num_windows))
     assert len(found) == 1
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from heteroplace.native.baselines import MeanGraph
+from heteroplace.native.list import MeanGraph
 from heteroplace.solve.baselines import m_sct_lp
 from heteroplace.solve.baselines.m_sct_lp import favourite_children, solve_favourites
 from tests.strategies import num_cases

@@ -15,15 +15,15 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.mapping_search import (
+from heteroplace.native.list import (
     breadth_first_order,
     depth_first_order,
-    evaluate_mappings,
+    evaluate_order,
     fastest_mapping,
     rank_order,
-    search_mapping,
     upward_ranks,
 )
+from heteroplace.native.search import evaluate_mappings, search_mapping
 from heteroplace.solve import (
     Problem,
     ProgressReport,
@@ -33,7 +33,7 @@ from heteroplace.solve import (
     lower_bound,
 )
 from heteroplace.solve.baselines.cross_entropy import MAX_GROUPS, task_groups
-from heteroplace.solve.baselines.mapping_walk import start_mapping
+from heteroplace.solve.baselines.mapping_walk import initial_mapping
 from heteroplace.solve.feasibility import check_possible, nearest_allowed
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
@@ -143,21 +143,21 @@ def test_walks_find_the_best_mapping_of_a_few_tasks(case: Instance) -> None:
     native = problem.native
     order = breadth_first_order(native)
     values = [
-        (draft.violation, draft.makespan_ns)
+        (found.violation, found.makespan_ns)
         for mapping in mappings_of(problem)
-        for draft in [native.evaluate(mapping, order)]
+        for found in [evaluate_order(native, mapping, order)]
     ]
     for rule in ("annealing", "evolution"):
         report = search_mapping(
             native,
-            start_mapping(problem, order),
+            initial_mapping(problem, order),
             order,
             rule=rule,
             max_evaluations=3000,
             time_limit_s=60,
             seed=1,
         )
-        found = native.evaluate(report.placement, order)
+        found = evaluate_order(native, report.placement, order)
         if rule == "evolution":
             assert (found.violation, found.makespan_ns) == min(values)
         else:
@@ -187,7 +187,7 @@ def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: 
     order = breadth_first_order(native)
     assert sorted(order) == list(range(len(case.graph.tasks)))
     start = fastest_mapping(native, order)
-    before = native.evaluate(start, order)
+    before = evaluate_order(native, start, order)
     report = search_mapping(
         native,
         start,
@@ -197,7 +197,7 @@ def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: 
         time_limit_s=60,
         seed=seed,
     )
-    after = native.evaluate(report.placement, order)
+    after = evaluate_order(native, report.placement, order)
     assert (after.violation, after.makespan_ns) <= (before.violation, before.makespan_ns)
     assert tuple(report.placement) in set(mappings_of(problem))
 
@@ -212,9 +212,9 @@ def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> 
     mappings = list(itertools.islice(mappings_of(problem), 8))
     values = evaluate_mappings(problem.native, np.array(mappings), order)
     for index, mapping in enumerate(mappings):
-        draft = problem.native.evaluate(mapping, order)
-        assert values.makespan_ns[index] == draft.makespan_ns
-        assert values.violation[index] == draft.violation
+        found = evaluate_order(problem.native, mapping, order)
+        assert values.makespan_ns[index] == found.makespan_ns
+        assert values.violation[index] == found.violation
 
 
 @given(instances(max_tasks=8))

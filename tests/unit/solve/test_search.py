@@ -13,6 +13,7 @@ from heteroplace.bench.suites import catalogue
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
+from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
@@ -29,7 +30,7 @@ def solve(problem: Problem, options: SolveOptions = SMALL) -> SolveResult:
     result = get_solver("search").solve(problem, options)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
     assert result.bound_ns <= result.objective_ns
-    assert result.objective_ns == problem.native.simulate(result.plan.steps).makespan_ns
+    assert result.objective_ns == simulate_steps(problem.native, result.plan.steps).makespan_ns
     return result
 
 
@@ -66,8 +67,8 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
             solve(problem)
         return
     starts = [
-        problem.native.makespan_ns(draft)
-        for _, draft in InitialSolutions(problem).drafts(9)
+        simulate_plan(problem.native, draft).makespan_ns
+        for _, draft in InitialSolutions(problem).native_plans(9)
         if draft.violation == 0
     ]
     try:
@@ -122,8 +123,8 @@ def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -
 def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads() -> None:
     problem = large()
     starts = [
-        problem.native.makespan_ns(draft)
-        for _, draft in InitialSolutions(problem).drafts(9)
+        simulate_plan(problem.native, draft).makespan_ns
+        for _, draft in InitialSolutions(problem).native_plans(9)
         if draft.violation == 0
     ]
     assert starts

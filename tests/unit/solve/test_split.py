@@ -16,6 +16,7 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.problem import ProgressReport
 from heteroplace.solve.split.chain_split import ChainSplit
@@ -38,7 +39,7 @@ def solve(problem: Problem, options: SolveOptions = QUICK, name: str = "split") 
     result = get_solver(name).solve(problem, options)
     check_plan(problem.graph, problem.cluster, problem.costs, result.plan)
     assert result.bound_ns <= result.objective_ns
-    assert result.objective_ns == problem.native.simulate(result.plan.steps).makespan_ns
+    assert result.objective_ns == simulate_steps(problem.native, result.plan.steps).makespan_ns
     return result
 
 
@@ -174,7 +175,7 @@ def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
 def test_memory_that_joins_stages_is_kept_and_proven() -> None:
     problem = rwnn(RwnnStack("er", 6, 4))
     free = solve(problem, replace(QUICK, iterations=200_000))
-    used = problem.native.simulate(free.plan.steps).used_bytes
+    used = simulate_steps(problem.native, free.plan.steps).used_bytes
     fullest = max(range(len(used)), key=used.__getitem__)
     memories = tuple(
         replace(memory, bytes=int(0.8 * used[fullest]) if index == fullest else memory.bytes)

@@ -13,7 +13,7 @@ from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, COPY_ENGINES, Cluster
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 from heteroplace.native.throughput import (
     Relaxation,
     contiguous_splits,

@@ -9,8 +9,8 @@ does not know, so where ETF runs out of it the programme is solved again with le
 
 from __future__ import annotations
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import etf
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.getf_lp import assign_groups, speed_groups
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
@@ -24,10 +24,10 @@ class GetfSolver(ListSolver):
 
     name = "getf"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`; of drafts that all overflow, the one that does least."""
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`; of plans that all overflow, the one that does least."""
         groups = speed_groups(problem)
-        drafts: list[Draft] = []
+        plans: list[NativePlan] = []
         for share in _MEMORY_SHARES:
             chosen = assign_groups(problem, groups, share)
             if chosen is None:
@@ -37,9 +37,9 @@ class GetfSolver(ListSolver):
                 [device for device in groups[group] if is_allowed[task, device]]
                 for task, group in enumerate(chosen)
             ]
-            drafts.append(baselines.etf(problem.native, devices))
-            if drafts[-1].violation == 0:
-                return drafts[-1]
-        if not drafts:
-            return baselines.etf(problem.native)
-        return min(drafts, key=lambda draft: draft.violation)
+            plans.append(etf(problem.native, devices))
+            if plans[-1].violation == 0:
+                return plans[-1]
+        if not plans:
+            return etf(problem.native)
+        return min(plans, key=lambda plan: plan.violation)

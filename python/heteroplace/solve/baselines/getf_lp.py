@@ -15,8 +15,8 @@ import math
 
 import numpy as np
 
-from heteroplace.native import baselines
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.list import mean_graph
 from heteroplace.solve.lp.linear_program import FloatArray, LinearProgram
 from heteroplace.solve.problem import Problem
 
@@ -170,7 +170,7 @@ def _add_paths(
 
     Each unit is a kind; a task of a label has the parts of the label.
     """
-    graph = baselines.mean_graph(problem.native)
+    graph = mean_graph(problem.native)
     num_tasks, num_edges, num_groups = len(graph.run_ns), len(graph.src), len(groups)
     num_parts = len(units.members) * num_groups
     tasks, edges = np.arange(num_tasks), np.arange(num_edges)

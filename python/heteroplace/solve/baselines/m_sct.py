@@ -1,4 +1,4 @@
-"""m-SCT (Jeon et al., "Baechi", SoCC 2020, section 3). See `src/sched/m_sct.h`.
+"""m-SCT (Jeon et al., "Baechi", SoCC 2020, section 3). See `src/list/m_sct.h`.
 
 A linear programme, `m_sct_lp.py`, chooses for each task a favourite child, which should follow it
 on its device; the scheduler then is m-ETF with devices that wait for favourite children.
@@ -11,9 +11,10 @@ can move the makespan by 10 %, as it decides whose tensors fill the fast devices
 
 from __future__ import annotations
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import m_sct, mean_graph
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
+from heteroplace.solve.list.m_etf import MEtfSolver
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -26,9 +27,9 @@ class MSctSolver(ListSolver):
 
     name = "m-sct"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        graph = baselines.mean_graph(problem.native)
-        awake = baselines.m_sct(problem.native, favourite_children(graph, THRESHOLD))
-        eager = baselines.m_etf(problem.native)
-        return min(awake, eager, key=lambda draft: (draft.violation, draft.makespan_ns))
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        graph = mean_graph(problem.native)
+        awake = m_sct(problem.native, favourite_children(graph, THRESHOLD))
+        eager = MEtfSolver().native_plan(problem)
+        return min(awake, eager, key=lambda plan: (plan.violation, plan.makespan_ns))

@@ -22,8 +22,8 @@ import numpy as np
 
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IntArray
-from heteroplace.native.baselines import MeanGraph
 from heteroplace.native.graph import Dag
+from heteroplace.native.list import MeanGraph
 from heteroplace.solve.lp.linear_program import FloatArray, LinearProgram
 
 _MIN_PART = 64

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.mapping_search import evaluate_mappings, rank_order, upward_ranks
+from heteroplace.native.list import list_schedule, rank_order, upward_ranks
+from heteroplace.native.search import evaluate_mappings
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
@@ -62,16 +63,16 @@ class MetisSolver:
         best: tuple[int, int, IntArray] | None = None
         for weight in (graph.run_ns, graph.both):
             part = graph.partition(pymetis, weight, options.seed)
-            found = _best_mapping(problem, part)
-            if best is None or found[:2] < best[:2]:
-                best = found
+            trial = _best_mapping(problem, part)
+            if best is None or trial[:2] < best[:2]:
+                best = trial
             if best[0] == 0:
                 break
         assert best is not None
-        draft = native.list_schedule(best[2].tolist(), upward_ranks(native).tolist())
-        if draft.violation:
+        found = list_schedule(native, best[2].tolist(), upward_ranks(native).tolist())
+        if found.violation:
             raise no_placement_error(problem)
-        plan = native.plan(draft.steps, f"metis seed {options.seed}")
+        plan = native.plan(found.steps, f"metis seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(problem, plan, lower_bound(problem).ns, self.name, wall)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from heteroplace.errors import PlanError
 from heteroplace.model.plan import Copy, Run, Step
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.divi_model import FoundBatch
 from heteroplace.solve.batched.divi_rules import transfer_ns
 from heteroplace.solve.problem import Problem
@@ -28,7 +29,7 @@ def best_steps(
     found = []
     for is_joint in (False, True):
         steps = _Steps(problem, batches, items, is_joint).steps()
-        found.append((problem.native.simulate(steps, items).makespan_ns, steps))
+        found.append((simulate_steps(problem.native, steps, items).makespan_ns, steps))
     makespan, steps = min(found, key=lambda entry: entry[0])
     return steps, makespan
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 from heteroplace.solve.bounds.bound import rounded_bound
 
 FloatArray = npt.NDArray[np.float64]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 
 _ROUNDS = 300
 """Steps of the search for unit weights, for few tasks."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.graph import Dag
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.bounds import lagrangian_bound
+from heteroplace.native.list import heft
 from heteroplace.solve.bounds.bound import NO_BOUND, Bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
@@ -41,7 +42,7 @@ def quick_bound(problem: Problem, target_ns: int = 0) -> Bound:
         iterations=_ITERATIONS,
         time_limit_s=60.0,
         max_work=_WORK,
-        target_ns=target_ns or native.heft(range(len(native.cluster.devices))).makespan_ns,
+        target_ns=target_ns or heft(native, range(len(native.cluster.devices))).makespan_ns,
     )
     found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
     return best_of(found)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.incumbent import find_incumbent, seconds_left
@@ -82,6 +83,9 @@ def run_cpsat(
     if end.schedule is not None:
         found = steps_of_schedule(formulation, end.schedule)
         native = problem.native
-        if best is None or native.simulate(found).makespan_ns < native.simulate(best).makespan_ns:
+        if (
+            best is None
+            or simulate_steps(native, found).makespan_ns < simulate_steps(native, best).makespan_ns
+        ):
             best = found
     return CpSatEnd(best, end.bound_ns, end.is_infeasible and best is None)

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 
 from heteroplace.model.plan import Step
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.exact.schedule import Schedule
 from heteroplace.solve.problem import Problem, SolveOptions
@@ -59,12 +60,12 @@ def find_incumbent(
     """
     bound = lower_bound(problem).ns
     limit = options.time_limit_s * _SHARE
-    starts = [draft for _, draft in InitialSolutions(problem).drafts(limit)]
+    starts = [plan for _, plan in InitialSolutions(problem).native_plans(limit)]
     if not starts:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)
     found = run_search(problem, starts, short, limit, bound)
-    steps = found.draft.steps if found.draft.violation == 0 else None
+    steps = found.native_plan.steps if found.native_plan.violation == 0 else None
     return Incumbent(steps, max(bound, found.bound_ns), found.was_interrupted)
 
 
@@ -75,7 +76,7 @@ def with_thorough_bound(problem: Problem, options: SolveOptions, known: Incumben
     """
     if options.iterations is not None or known.steps is None:
         return known
-    makespan = problem.native.simulate(known.steps).makespan_ns
+    makespan = simulate_steps(problem.native, known.steps).makespan_ns
     if makespan <= known.bound_ns:
         return known
     limit = options.time_limit_s * _BOUND_SHARE

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 
 from heteroplace.model.plan import Step
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.mip_rows import MipRows
@@ -129,7 +130,7 @@ class _Rounds:
     def _fits(self, schedule: Schedule) -> bool:
         """Whether the memories hold it to the byte; M4 holds only to the engine's tolerance."""
         problem = self.formulation.problem
-        used = problem.native.simulate(self._steps(schedule)).used_bytes
+        used = simulate_steps(problem.native, self._steps(schedule)).used_bytes
         memories = problem.cluster.memories
         return all(need <= memory.bytes for need, memory in zip(used, memories, strict=True))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 
 from heteroplace.errors import SolverError, SolverLicenceError
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.gurobi_engine import GurobiEngine, why_no_gurobi
@@ -64,7 +65,7 @@ class MoiraiSolver:
         tried: list[_Row] = []
         if known.steps is not None:
             found = problem.native.plan(known.steps, f"search seed {options.seed}")
-            makespan = problem.native.simulate(found.steps).makespan_ns
+            makespan = simulate_steps(problem.native, found.steps).makespan_ns
             tried.append(("search", makespan, "where the programme starts"))
             report(options, "search", begin, makespan, known.bound_ns, lambda: found)
         if num_tasks > _MAX_SIMPLE_TASKS and not known.was_interrupted:

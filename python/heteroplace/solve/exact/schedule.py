@@ -125,7 +125,7 @@ def _needs(formulation: Formulation, chosen: Sequence[int]) -> list[list[int]]:
 
 
 def steps_of_schedule(formulation: Formulation, schedule: Schedule) -> tuple[Step, ...]:
-    """Return the plan in order of start; ties as in `src/sched/schedule.h`.
+    """Return the plan in order of start; ties as in `src/model/native_plan.h`.
 
     Of several transfers of a tensor to one memory the first becomes a copy, for all readers.
     """

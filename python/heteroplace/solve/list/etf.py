@@ -1,9 +1,11 @@
-"""ETF (Hwang, Chow, Anger, Lee 1989) on unrelated devices. See `src/sched/etf.h`."""
+"""ETF: of all ready tasks and devices the pair that finishes first goes next.
 
-from __future__ import annotations
+C++: src/list/etf.cc (list::Etf). Hwang, Chow, Anger, Lee, "Scheduling Precedence Graphs in Systems
+with Interprocessor Communication Times", 1989 (10.1137/0218016), on unrelated devices.
+"""
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import etf
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -13,6 +15,6 @@ class EtfSolver(ListSolver):
 
     name = "etf"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.etf(problem.native)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return etf(problem.native)

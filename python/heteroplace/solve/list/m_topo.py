@@ -1,13 +1,12 @@
-"""m-TOPO (Jeon et al., "Baechi", SoCC 2020, section 3), with both caps. See `src/sched/m_topo.h`.
+"""m-TOPO: memories are filled one after the other, in breadth-first order; with both caps.
 
-Baechi caps each device at the mean load plus the largest task; the comparison of Celeritas fills
-devices to their limit.
+C++: src/list/m_topo.cc (list::MTopo). Jeon et al., "Baechi: Fast Device Placement of Machine
+Learning Graphs", SoCC 2020, section 3 (10.1145/3419111.3421302), caps each device at the mean load
+plus the largest task; the comparison of Celeritas fills devices to their limit.
 """
 
-from __future__ import annotations
-
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import m_topo
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -17,9 +16,9 @@ class MTopoSolver(ListSolver):
 
     name = "m-topo"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.m_topo(problem.native, is_uniform=False)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return m_topo(problem.native, is_uniform=False)
 
 
 class UniformMTopoSolver(ListSolver):
@@ -27,6 +26,6 @@ class UniformMTopoSolver(ListSolver):
 
     name = "m-topo-uniform"
 
-    def draft(self, problem: Problem) -> Draft:
-        """See `ListSolver.draft`."""
-        return baselines.m_topo(problem.native, is_uniform=True)
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return m_topo(problem.native, is_uniform=True)

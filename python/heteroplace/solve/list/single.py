@@ -10,7 +10,9 @@ from heteroplace.errors import InfeasibleError
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import evaluate_order
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import excess_bytes, why_not
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
@@ -31,7 +33,7 @@ class SingleSolver:
             if isinstance(plan, str):
                 candidates.append((f"single {device.name}", None, plan))
                 continue
-            makespan = problem.native.simulate(plan.steps).makespan_ns
+            makespan = simulate_steps(problem.native, plan.steps).makespan_ns
             candidates.append((f"single {device.name}", makespan, ""))
             if best is None or makespan < best[0]:
                 best = (makespan, plan)
@@ -46,12 +48,12 @@ class SingleSolver:
         return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
 
 
-def single_draft(problem: Problem, device: int) -> Draft | None:
+def single_native_plan(problem: Problem, device: int) -> NativePlan | None:
     """Return everything on `device`, in topological order; None if it does not fit or run there."""
     if _blocked(problem, device):
         return None
-    draft = _everything_on(problem, device)
-    return None if draft.violation else draft
+    plan = _everything_on(problem, device)
+    return None if plan.violation else plan
 
 
 def single_makespans(problem: Problem) -> dict[str, int]:
@@ -61,9 +63,9 @@ def single_makespans(problem: Problem) -> dict[str, int]:
     """
     makespans = {}
     for device_id, device in enumerate(problem.cluster.devices):
-        draft = single_draft(problem, device_id)
-        if draft is not None:
-            makespans[device.name] = problem.native.makespan_ns(draft)
+        plan = single_native_plan(problem, device_id)
+        if plan is not None:
+            makespans[device.name] = simulate_plan(problem.native, plan).makespan_ns
     return makespans
 
 
@@ -75,16 +77,16 @@ def single_plan(problem: Problem, device: int) -> Plan | str:
         task = problem.graph.tasks[blocked[0]]
         more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
         return f"{name} cannot run task {task.name!r}{more}: {why_not(problem, blocked[0], device)}"
-    draft = _everything_on(problem, device)
-    if draft.violation:
+    plan = _everything_on(problem, device)
+    if plan.violation:
         sizes = {memory.name: memory.bytes for memory in problem.cluster.memories}
         short = [
             f"memory {memory!r} has {format_bytes(sizes[memory])}, "
             f"{format_bytes(sizes[memory] + excess)} needed"
-            for memory, excess in excess_bytes(problem, draft).items()
+            for memory, excess in excess_bytes(problem, plan).items()
         ]
         return f"{name} cannot hold all tasks: " + "; ".join(short)
-    return problem.native.plan(draft.steps, f"single {name}")
+    return problem.native.plan(plan.steps, f"single {name}")
 
 
 def _blocked(problem: Problem, device: int) -> list[int]:
@@ -93,7 +95,7 @@ def _blocked(problem: Problem, device: int) -> list[int]:
     return blocked
 
 
-def _everything_on(problem: Problem, device: int) -> Draft:
+def _everything_on(problem: Problem, device: int) -> NativePlan:
     """All tasks, in topological order, on a device that can run them."""
     num_tasks = len(problem.graph.tasks)
-    return problem.native.evaluate(np.full(num_tasks, device), np.arange(num_tasks))
+    return evaluate_order(problem.native, np.full(num_tasks, device), np.arange(num_tasks))

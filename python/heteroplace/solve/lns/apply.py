@@ -8,6 +8,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from heteroplace.native.arrays import COPY, RUN, IntArray
+from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.lns.model import SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
 from heteroplace.solve.lns.window import Cut, Stretch, SubProblem, cut_out
@@ -112,13 +113,13 @@ def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Sche
     draft = repaired(facts, rows)
     if draft.violation:
         return None
-    times = facts.problem.native.times(draft)
+    times = simulate_plan(facts.problem.native, draft)
     fits = all(used <= limit for used, limit in zip(times.used_bytes, facts.limits, strict=True))
     return Schedule(facts, draft, times) if fits and times.makespan_ns <= limit_ns else None
 
 
 def _rows(facts: Facts, cut: Cut, solution: SubSolution) -> list[Row]:
-    """Steps of a stretch by start; ties as in `src/sched/schedule.h`."""
+    """Steps of a stretch by start; ties as in `src/model/native_plan.h`."""
     entries: list[tuple[int, int, int, Row]] = []
     for run in solution.runs:
         task = cut.tasks[run.task]

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Plan
-from heteroplace.native.schedule import Draft
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.lns.apply import Change, Likeness, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
@@ -48,7 +48,7 @@ _LEAST_GAIN_RATIO = 1e-6
 class LnsEnd:
     """What a large neighbourhood search returned."""
 
-    draft: Draft
+    draft: NativePlan
     makespan_ns: int
     """Simulated; never more than that of the plan it began with."""
     num_windows: int
@@ -86,7 +86,7 @@ class _Outcome:
 
 def run_lns(
     problem: Problem,
-    draft: Draft,
+    draft: NativePlan,
     options: SolveOptions,
     time_limit_s: float,
     bound_ns: int = 0,
@@ -105,7 +105,7 @@ class _Engine:
     def __init__(
         self,
         problem: Problem,
-        draft: Draft,
+        draft: NativePlan,
         options: SolveOptions,
         time_limit_s: float,
         bound_ns: int,
@@ -202,7 +202,7 @@ class _Engine:
             return 1
         return max(1, round(_LEAST_GAIN_RATIO * self._best.makespan_ns))
 
-    def _plan_of(self, draft: Draft) -> Callable[[], Plan]:
+    def _plan_of(self, draft: NativePlan) -> Callable[[], Plan]:
         native = self._facts.problem.native
         return lambda: native.plan(draft.steps, f"lns seed {self._options.seed}")
 

@@ -1,4 +1,4 @@
-"""Draft -> schedule: when each step of a plan runs and how long everything behind it takes.
+"""NativePlan -> schedule: when each step of a plan runs and how long everything behind it takes.
 
 The tail of a step is the longest time from its start to the end of all, over tensors that are read,
 copies, and the next use of each unit and link (as in `src/search/horizon.h`). While what comes
@@ -14,7 +14,8 @@ import numpy as np
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.arrays import COPY, IMPOSSIBLE, RUN, IntArray
-from heteroplace.native.schedule import Draft, StepTimes
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import StepTimes, simulate_plan
 from heteroplace.solve.problem import Problem
 
 
@@ -89,14 +90,14 @@ class Schedule:
     Complexity of making it: O(steps log steps + reads).
     """
 
-    def __init__(self, facts: Facts, draft: Draft, times: StepTimes | None = None) -> None:
+    def __init__(self, facts: Facts, draft: NativePlan, times: StepTimes | None = None) -> None:
         """Simulate the draft, unless its times are given."""
-        times = times or facts.problem.native.times(draft)
+        times = times or simulate_plan(facts.problem.native, draft)
         # Stable: what starts at once keeps its order, so the steps remain a plan.
         order = np.argsort(times.start_ns, kind="stable")
         rows: IntArray = np.ascontiguousarray(draft.rows[order])
         self.facts = facts
-        self.draft = Draft(rows, times.makespan_ns, 0, draft.cluster)
+        self.draft = NativePlan(rows, times.makespan_ns, 0, draft.cluster)
         self.makespan_ns = times.makespan_ns
         self.used_bytes = times.used_bytes
         kinds, subjects, places, sources = (column.tolist() for column in rows.T)
@@ -206,7 +207,7 @@ class Schedule:
         return [sorted(entries, reverse=True) for entries in found]
 
 
-def repaired(facts: Facts, rows: Sequence[tuple[int, int, int, int]]) -> Draft:
+def repaired(facts: Facts, rows: Sequence[tuple[int, int, int, int]]) -> NativePlan:
     """Return steps whose runs are in a valid order as a draft whose copies are right.
 
     Copies leave their tensor's home, once for each memory that reads it there; a copy that is
@@ -250,4 +251,4 @@ def repaired(facts: Facts, rows: Sequence[tuple[int, int, int, int]]) -> Draft:
         for tensor in sorted(facts.outputs):
             bring(tensor, facts.host)
     table = np.array(kept, dtype=np.int64).reshape(-1, 4)
-    return Draft(table, 0, violation, facts.problem.cluster)
+    return NativePlan(table, 0, violation, facts.problem.cluster)

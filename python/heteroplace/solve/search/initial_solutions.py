@@ -10,11 +10,19 @@ import time
 from collections.abc import Callable
 from functools import cached_property, partial
 
-from heteroplace.native import baselines
 from heteroplace.native.arrays import IntArray
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import (
+    adjusting_placement,
+    critical_path_order,
+    etf,
+    heft,
+    m_topo,
+    order_place,
+    plan_by,
+)
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.heft import device_sets
-from heteroplace.solve.list.single import single_draft
+from heteroplace.solve.list.single import single_native_plan
 from heteroplace.solve.problem import Problem
 
 INITIAL_SHARE = 0.1
@@ -28,25 +36,25 @@ class InitialSolutions:
         self._problem = problem
 
     @cached_property
-    def _heft(self) -> Draft:
+    def _heft(self) -> NativePlan:
         """HEFT on all devices."""
-        return self._problem.native.heft(range(len(self._problem.cluster.devices)))
+        return heft(self._problem.native, range(len(self._problem.cluster.devices)))
 
     @cached_property
     def _order(self) -> IntArray:
-        return baselines.critical_path_order(self._problem.native)
+        return critical_path_order(self._problem.native)
 
     @cached_property
-    def _order_place(self) -> Draft:
-        return baselines.order_place(self._problem.native, self._order)
+    def _order_place(self) -> NativePlan:
+        return order_place(self._problem.native, self._order)
 
-    def first(self) -> tuple[str, Draft]:
+    def first(self) -> tuple[str, NativePlan]:
         """Return a plan at once: HEFT's, or Order-Place's where HEFT overflows a memory more."""
         if self._heft.violation and self._order_place.violation < self._heft.violation:
             return "order-place", self._order_place
         return "heft", self._heft
 
-    def drafts(self, time_limit_s: float) -> list[tuple[str, Draft]]:
+    def native_plans(self, time_limit_s: float) -> list[tuple[str, NativePlan]]:
         """Return (name, plan) of all of them; a plan may overflow memories (`violation`).
 
         What the time does not reach is left out; singles, HEFT on all devices and Order-Place
@@ -55,31 +63,31 @@ class InitialSolutions:
         begin = time.perf_counter()
         problem = self._problem
         cluster, native = problem.cluster, problem.native
-        drafts = []
+        plans = []
         for device_id, device in enumerate(cluster.devices):
-            single = single_draft(problem, device_id)
+            single = single_native_plan(problem, device_id)
             if single is not None:
-                drafts.append((f"single {device.name}", single))
+                plans.append((f"single {device.name}", single))
         if len(cluster.devices) == 1 or not problem.graph.tasks:
-            return drafts
+            return plans
         everything, *sets = device_sets(problem)
-        drafts.append((_heft_name(problem, everything), self._heft))
-        drafts.append(("order-place", self._order_place))
-        others: list[tuple[str, Callable[[], Draft]]] = [
-            ("etf", lambda: baselines.etf(native)),
-            ("adjusting-placement", lambda: baselines.adjusting_placement(native, self._order)),
-            ("greedy", lambda: baselines.greedy(native)),
-            ("met", lambda: baselines.met(native)),
-            ("m-etf", lambda: baselines.m_etf(native)),
-            ("m-topo-uniform", lambda: baselines.m_topo(native, is_uniform=True)),
+        plans.append((_heft_name(problem, everything), self._heft))
+        plans.append(("order-place", self._order_place))
+        others: list[tuple[str, Callable[[], NativePlan]]] = [
+            ("etf", lambda: etf(native)),
+            ("adjusting-placement", lambda: adjusting_placement(native, self._order)),
+            ("greedy", lambda: plan_by(native, "greedy")),
+            ("met", lambda: plan_by(native, "met")),
+            ("m-etf", lambda: plan_by(native, "m_etf")),
+            ("m-topo-uniform", lambda: m_topo(native, is_uniform=True)),
         ]
         for devices in sets:
-            others.append((_heft_name(problem, devices), partial(native.heft, devices)))
+            others.append((_heft_name(problem, devices), partial(heft, native, devices)))
         for name, make in others:
             if time.perf_counter() - begin >= time_limit_s:
                 break
-            drafts.append((name, make()))
-        return drafts
+            plans.append((name, make()))
+        return plans
 
 
 def _heft_name(problem: Problem, devices: tuple[int, ...]) -> str:

@@ -11,7 +11,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heteroplace.native.schedule import Draft
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.search import search_plans
+from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
@@ -32,7 +34,7 @@ PLAN_S_PER_TASK = 4e-6
 class SearchEnd:
     """What a search from given plans returned."""
 
-    draft: Draft
+    native_plan: NativePlan
     """It may overflow memories: `violation`."""
     makespan_ns: int
     """Simulated."""
@@ -53,14 +55,14 @@ class SearchSolver:
         """See `Solver.solve`."""
         begin = time.perf_counter()
         initial, bound = begin_solve(problem, options, begin)
-        drafts = [draft for _, draft in initial.drafts(INITIAL_SHARE * options.time_limit_s)]
+        plans = [plan for _, plan in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
         spare = PLAN_S_PER_TASK * len(problem.graph.tasks)
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         patience = _LONG_PATIENCE * PATIENCE_PER_TASK
-        end = run_search(problem, drafts or [initial.first()[1]], options, left, bound, patience)
-        if end.draft.violation:
+        end = run_search(problem, plans or [initial.first()[1]], options, left, bound, patience)
+        if end.native_plan.violation:
             raise no_placement_error(problem)
-        plan = problem.native.plan(end.draft.steps, f"search seed {options.seed}")
+        plan = problem.native.plan(end.native_plan.steps, f"search seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(
             problem, plan, end.bound_ns, self.name, wall, was_interrupted=end.was_interrupted
@@ -89,14 +91,14 @@ def begin_solve(
     """
     check_possible(problem)
     initial = InitialSolutions(problem)
-    name, draft = initial.first()
-    if draft.violation == 0:
+    name, first = initial.first()
+    if first.violation == 0:
         report(
             options,
             name,
             begin,
-            draft.makespan_ns,
-            plan=lambda: problem.native.plan(draft.steps, name),
+            first.makespan_ns,
+            plan=lambda: problem.native.plan(first.steps, name),
         )
     is_bounded = len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND
     return initial, lower_bound(problem).ns if is_bounded else 0
@@ -104,7 +106,7 @@ def begin_solve(
 
 def run_search(
     problem: Problem,
-    initial: Sequence[Draft],
+    initial: Sequence[NativePlan],
     options: SolveOptions,
     time_limit_s: float,
     bound_ns: int,
@@ -117,7 +119,8 @@ def run_search(
     def progress(_evaluations: int, best_ns: int, found_bound_ns: int) -> None:
         report(options, "search", begin, best_ns, found_bound_ns)
 
-    found = native.search(
+    found = search_plans(
+        native,
         initial,
         max_evaluations=options.iterations,
         time_limit_s=time_limit_s,
@@ -127,12 +130,12 @@ def run_search(
         threads=options.threads,
         progress=None if options.progress is None else progress,
     )
-    if found.draft.violation:  # So did all before; there is nothing that could be simulated.
-        makespan_ns, best = found.draft.makespan_ns, found.draft
+    if found.native_plan.violation:  # So did all before; there is nothing that could be simulated.
+        makespan_ns, best = found.native_plan.makespan_ns, found.native_plan
     else:
         # The search schedules without gaps on units, so it may start behind an insertion scheduler.
-        fitting = [found.draft, *(draft for draft in initial if draft.violation == 0)]
-        makespans = [native.makespan_ns(draft) for draft in fitting]
+        fitting = [found.native_plan, *(plan for plan in initial if plan.violation == 0)]
+        makespans = [simulate_plan(native, plan).makespan_ns for plan in fitting]
         makespan_ns = min(makespans)
         best = fitting[makespans.index(makespan_ns)]
     return SearchEnd(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from heteroplace.model.plan import Run, Step
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.split.facts import LeanJob, StageFacts, StageJob
@@ -93,7 +94,7 @@ class ChainSplit:
             for pair in pairs:
                 stage = StageProblem(facts.place, {pair[0]: 0}, {pair[1]: 0})
                 steps = stage.with_ends(pair, facts.upper[pair][1])
-                used = stage.problem.native.simulate(steps).used_bytes
+                used = simulate_steps(stage.problem.native, steps).used_bytes
                 for share in _LEAN_SHARES:
                     limits = [
                         int(num_bytes * share) if lacks else memory.bytes
@@ -149,7 +150,7 @@ class ChainSplit:
             if key not in parts:
                 parts[key] = StageProblem(facts.place, {pair[0]: 0}, {pair[1]: 0})
             local = place.local_steps(steps)
-            times = parts[key].problem.native.simulate(parts[key].with_ends(pair, local))
+            times = simulate_steps(parts[key].problem.native, parts[key].with_ends(pair, local))
             facts.offer(pair, local, times.makespan_ns)
 
     def _bound(self, facts: StageFacts) -> None:

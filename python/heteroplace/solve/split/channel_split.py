@@ -21,7 +21,8 @@ from functools import partial
 from heteroplace.decompose.narrow_cuts import ModulePath, prefix_modules
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Run, Step
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import evaluate_order, heft
+from heteroplace.native.problem import NativePlan
 from heteroplace.solve.bounds.module_path import ModuleRecursion, find_modules
 from heteroplace.solve.bounds.parts import Part
 from heteroplace.solve.bounds.subproblem import subproblem
@@ -86,7 +87,7 @@ class ChannelSplit:
         for tasks in waiting:
             part = self._part(tasks)
             native = part.native
-            start = native.heft(range(len(native.cluster.devices)))
+            start = heft(native, range(len(native.cluster.devices)))
             bound = self._recursion.parts.bound_ns(tasks)
             jobs.append(partial(search_and_prove, part, [start], bound))
         for tasks, proof in zip(waiting, self._pool.run(jobs), strict=True):
@@ -129,7 +130,7 @@ class ChannelSplit:
         time_ns, choices = min(chains)
         return time_ns, [self.patterns[i][choice] for i, choice in enumerate(choices)]
 
-    def without_barriers(self, chain: Sequence[Pattern]) -> Draft:
+    def without_barriers(self, chain: Sequence[Pattern]) -> NativePlan:
         """Schedule the placement and the order of a chain of patterns, nothing waiting."""
         device: list[int] = [0] * len(self._problem.graph.tasks)
         order: list[int] = []
@@ -137,7 +138,7 @@ class ChannelSplit:
             order.extend(pattern.order)
             for task, place in zip(pattern.order, pattern.device, strict=True):
                 device[task] = place
-        return self._problem.native.evaluate(device, _topological(self._problem, order))
+        return evaluate_order(self._problem.native, device, _topological(self._problem, order))
 
     def _offer(self, index: int, proof: Proof) -> None:
         if proof.steps is None:
@@ -153,7 +154,7 @@ class ChannelSplit:
         placement = [0] * len(tasks)
         for task, device in zip(order, devices, strict=True):
             placement[local[task]] = device
-        draft = self._part(tasks).native.evaluate(placement, [local[task] for task in order])
+        draft = evaluate_order(self._part(tasks).native, placement, [local[task] for task in order])
         pattern = Pattern(tuple(order), tuple(devices), draft.makespan_ns)
         if draft.violation == 0 and pattern not in self.patterns[index]:
             self.patterns[index].append(pattern)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Step
-from heteroplace.native.schedule import Draft
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.search import search_plans
+from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.exact.cpsat_engine import CpSatModel
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
@@ -70,7 +72,7 @@ class Stopper:
 
 
 def search_and_prove(
-    problem: Problem, starts: Sequence[Draft], bound_ns: int, effort: Effort, stopper: Stopper
+    problem: Problem, starts: Sequence[NativePlan], bound_ns: int, effort: Effort, stopper: Stopper
 ) -> Proof:
     """Improve plans by search, then prove the best one or find a shorter one. Any thread.
 
@@ -80,7 +82,8 @@ def search_and_prove(
         What is proven already.
     """
     native = problem.native
-    found = native.search(
+    found = search_plans(
+        native,
         starts,
         max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
         time_limit_s=effort.time_limit_s / 4,
@@ -88,10 +91,10 @@ def search_and_prove(
         bound_ns=bound_ns,
         finds_bound=False,
     )
-    fitting = [draft for draft in (found.draft, *starts) if draft.violation == 0]
+    fitting = [plan for plan in (found.native_plan, *starts) if plan.violation == 0]
     if not fitting:
         return Proof(None, bound_ns, False, 0.0)
-    best = min(fitting, key=native.makespan_ns)
+    best = min(fitting, key=lambda plan: simulate_plan(native, plan).makespan_ns)
     return prove(problem, best.steps, bound_ns, effort, stopper)
 
 
@@ -107,7 +110,7 @@ def prove(
     bound_ns
         What is proven already.
     """
-    best_ns = problem.native.simulate(incumbent).makespan_ns
+    best_ns = simulate_steps(problem.native, incumbent).makespan_ns
     if best_ns <= bound_ns:
         return Proof(tuple(incumbent), bound_ns, True, 0.0)
     formulation = formulate(problem, bound_ns)
@@ -133,7 +136,7 @@ def prove(
     steps = tuple(incumbent)
     if status != cp_model.UNKNOWN:
         found = steps_of_schedule(formulation, model.read(solver))
-        found_ns = problem.native.simulate(found).makespan_ns
+        found_ns = simulate_steps(problem.native, found).makespan_ns
         if found_ns < best_ns:
             steps, best_ns = found, found_ns
     return Proof(steps, min(bound_ns, best_ns), bound_ns >= best_ns, used)

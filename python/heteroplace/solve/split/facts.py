@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from heteroplace.native import baselines
-from heteroplace.native.schedule import Draft
+from heteroplace.native.list import critical_path_order, evaluate_order, heft, order_place
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.search import search_plans
+from heteroplace.native.simulate import native_plan_of, simulate_plan, simulate_steps
 from heteroplace.solve.split.exact import Effort, Proof, Stopper, search_and_prove
 from heteroplace.solve.split.stage import LocalStep, Pair, Place, StageProblem
 
@@ -57,22 +59,23 @@ class StageFacts:
         place = self.place
         free = StageProblem(place, dict.fromkeys(place.entries, 0), dict.fromkeys(place.exits, 0))
         native = free.problem.native
-        starts = [native.heft(range(len(native.cluster.devices)))]
+        starts = [heft(native, range(len(native.cluster.devices)))]
         if self.upper:
             known = min(self.upper, key=lambda pair: (self.upper[pair][0], pair))
-            starts.append(native.draft_of(free.with_ends(known, self.upper[known][1])))
+            starts.append(native_plan_of(native, free.with_ends(known, self.upper[known][1])))
         self.spread(free, self._search(free, starts, seed))
         for pair in self.lower_ns:
             pinned = StageProblem(place, {pair[0]: 0}, {pair[1]: 0})
             if pair in self.upper:
                 steps = pinned.with_ends(pair, self.upper[pair][1])
-                starts = [pinned.problem.native.draft_of(steps)]
+                starts = [native_plan_of(pinned.problem.native, steps)]
             else:
-                starts = [pinned.problem.native.heft(range(len(native.cluster.devices)))]
+                starts = [heft(pinned.problem.native, range(len(native.cluster.devices)))]
             self.spread(pinned, self._search(pinned, starts, seed))
 
-    def _search(self, stage: StageProblem, starts: list[Draft], seed: int) -> Draft:
-        found = stage.problem.native.search(
+    def _search(self, stage: StageProblem, starts: list[NativePlan], seed: int) -> NativePlan:
+        found = search_plans(
+            stage.problem.native,
             starts,
             max_evaluations=_FIRST_EVALUATIONS_PER_TASK * len(self.place.stage.tasks),
             time_limit_s=_FIRST_TRY_S,
@@ -81,21 +84,21 @@ class StageFacts:
         )
         if found.was_interrupted:
             raise KeyboardInterrupt
-        return found.draft
+        return found.native_plan
 
-    def spread(self, stage: StageProblem, draft: Draft) -> None:
+    def spread(self, stage: StageProblem, draft: NativePlan) -> None:
         """Keep a plan of a stage, and what it becomes if only its ends are moved."""
         if draft.violation:
             return
         native = stage.problem.native
         pair, local = stage.without_ends(draft.steps)
-        self.offer(pair, local, native.makespan_ns(draft) - stage.price(pair))
+        self.offer(pair, local, simulate_plan(native, draft).makespan_ns - stage.price(pair))
         devices = draft.devices(len(stage.problem.graph.tasks)).tolist()
         for other in stage.pairs():
-            moved = native.evaluate(stage.move_ends(devices, other), draft.order)
+            moved = evaluate_order(native, stage.move_ends(devices, other), draft.order)
             time_ns = moved.makespan_ns - stage.price(other)
             if moved.violation == 0 and time_ns < self.upper.get(other, (time_ns + 1,))[0]:
-                time_ns = native.makespan_ns(moved) - stage.price(other)
+                time_ns = simulate_plan(native, moved).makespan_ns - stage.price(other)
                 self.offer(other, stage.without_ends(moved.steps)[1], time_ns)
 
 
@@ -117,14 +120,16 @@ class StageJob:
         )[1]
         steps = stage.with_ends(known, self.facts.upper[known][1])
         bound = max(0, min(self._priced_bounds()))
-        return search_and_prove(stage.problem, [native.draft_of(steps)], bound, effort, stopper)
+        return search_and_prove(
+            stage.problem, [native_plan_of(native, steps)], bound, effort, stopper
+        )
 
     def learn(self, proof: Proof) -> None:
         """Keep what a solve found. Not thread-safe."""
         self.facts.num_solves += 1
         if proof.steps is None:
             return
-        self.facts.spread(self.stage, self.stage.problem.native.draft_of(proof.steps))
+        self.facts.spread(self.stage, native_plan_of(self.stage.problem.native, proof.steps))
         for known in self.facts.lower_ns:
             if self.stage.has(known):
                 self.facts.prove(known, proof.bound_ns - self.stage.price(known))
@@ -153,7 +158,7 @@ class LeanJob:
         """Keep the plan; the bound is none without the limit. Not thread-safe."""
         if proof.steps is not None:
             local = self.stage.without_ends(proof.steps)[1]
-            time_ns = self.stage.problem.native.simulate(proof.steps).makespan_ns
+            time_ns = simulate_steps(self.stage.problem.native, proof.steps).makespan_ns
             self.facts.offer(self.pair, local, time_ns)
 
     @cached_property
@@ -162,10 +167,10 @@ class LeanJob:
         entry_ns, exit_ns = {self.pair[0]: 0}, {self.pair[1]: 0}
         return StageProblem(self.facts.place, entry_ns, exit_ns, self.memory_bytes)
 
-    def _starts(self) -> list[Draft]:
+    def _starts(self) -> list[NativePlan]:
         native = self.stage.problem.native
-        order = baselines.critical_path_order(native)
+        order = critical_path_order(native)
         return [
-            native.heft(range(len(native.cluster.devices))),
-            baselines.order_place(native, order),
+            heft(native, range(len(native.cluster.devices))),
+            order_place(native, order),
         ]

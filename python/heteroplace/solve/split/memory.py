@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.split.facts import StageFacts
 from heteroplace.solve.split.stage import NO_END, LocalStep, Pair, Place
@@ -43,7 +44,7 @@ class _Choice:
 
 def overflow(problem: Problem, steps: Sequence[Step]) -> _Bytes:
     """Return the bytes that a plan lacks in each memory; all 0: it fits."""
-    used = problem.native.simulate(steps).used_bytes
+    used = simulate_steps(problem.native, steps).used_bytes
     memories = problem.cluster.memories
     return tuple(max(0, u - m.bytes) for u, m in zip(used, memories, strict=True))
 

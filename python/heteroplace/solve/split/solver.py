@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from heteroplace.model.plan import Step
-from heteroplace.native.schedule import Draft
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import native_plan_of, simulate_steps
 from heteroplace.solve.bounds.subproblem import spine
 from heteroplace.solve.exact.cpsat import run_cpsat
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
@@ -94,13 +95,13 @@ class _Split:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         starts, self._bound_ns = begin_solve(problem, options, self._begin)
-        name, draft = starts.first()
-        if draft.violation == 0:
-            self._offer(name, draft.steps)
+        name, first = starts.first()
+        if first.violation == 0:
+            self._offer(name, first.steps)
         stages = find_chain(problem)
-        drafts = [d for _, d in starts.drafts(INITIAL_SHARE * options.time_limit_s)]
+        plans = [plan for _, plan in starts.native_plans(INITIAL_SHARE * options.time_limit_s)]
         share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
-        self._search("search", drafts or [draft], share * options.time_limit_s)
+        self._search("search", plans or [first], share * options.time_limit_s)
         if self._best_ns is None:
             self._find_any_plan()
         self._solve_parts(stages)
@@ -117,7 +118,7 @@ class _Split:
     def improve(self, incumbent: tuple[Step, ...], bound_ns: int) -> SplitEnd:
         """See `run_split`."""
         self._bound_ns = bound_ns
-        self._best_ns = self._problem.native.simulate(incumbent).makespan_ns
+        self._best_ns = simulate_steps(self._problem.native, incumbent).makespan_ns
         self._steps = incumbent
         self._solve_parts(find_chain(self._problem))
         return SplitEnd(self._steps, self._bound_ns, self._was_interrupted, tuple(self._notes))
@@ -152,7 +153,7 @@ class _Split:
 
     def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> None:
         """Keep a plan that fits if it is the best so far."""
-        time_ns = self._problem.native.simulate(steps).makespan_ns
+        time_ns = simulate_steps(self._problem.native, steps).makespan_ns
         self._notes.append((name, time_ns, note))
         if self._best_ns is None or time_ns < self._best_ns:
             self._best_ns, self._steps = time_ns, steps
@@ -168,14 +169,14 @@ class _Split:
             lambda: self._problem.native.plan(steps, SplitSolver.name),
         )
 
-    def _search(self, name: str, starts: list[Draft], time_limit_s: float) -> None:
+    def _search(self, name: str, starts: list[NativePlan], time_limit_s: float) -> None:
         end = run_search(
             self._problem, starts, self._options, max(0.01, time_limit_s), self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
-        if end.draft.violation == 0:
-            self._offer(name, end.draft.steps, f"{end.num_evaluations} schedules tried")
+        if end.native_plan.violation == 0:
+            self._offer(name, end.native_plan.steps, f"{end.num_evaluations} schedules tried")
 
     def _pool(self, time_limit_s: float) -> Pool:
         options = self._options
@@ -284,5 +285,5 @@ class _Split:
                 break
             self._was_interrupted |= pool.was_interrupted
 
-    def _drafts(self) -> list[Draft]:
-        return [self._problem.native.draft_of(self._steps)]
+    def _drafts(self) -> list[NativePlan]:
+        return [native_plan_of(self._problem.native, self._steps)]

@@ -21,6 +21,7 @@ import numpy as np
 
 from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.list import heft, list_schedule
 from heteroplace.native.throughput import (
     Improvement,
     contiguous_splits,
@@ -29,7 +30,7 @@ from heteroplace.native.throughput import (
 )
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import check_possible, no_placement_error
-from heteroplace.solve.list.order_place import order_place
+from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.throughput.assignment import MAX_COLUMNS, solve_assignment
 from heteroplace.solve.throughput.convex_combination import mixed_placements
@@ -83,7 +84,7 @@ class _Run:
         if not problem.graph.tasks:
             return self._result(np.zeros(0, dtype=np.int64), False)
         self.starts = contiguous_splits(problem.native)[:2] + self._single_placements()
-        everywhere = problem.native.heft(range(len(problem.cluster.devices)))
+        everywhere = heft(problem.native, range(len(problem.cluster.devices)))
         self.starts.append(everywhere.devices(len(problem.graph.tasks)))
         self._report("starts")
         if problem.native.run_ns.size <= MAX_COLUMNS:
@@ -92,7 +93,7 @@ class _Run:
             self._find_prices()
         found = self._improve(self.starts, self._left_s(), self.options.iterations)
         if found.violation and not found.was_interrupted:
-            placed = order_place(problem).devices(len(problem.graph.tasks))
+            placed = OrderPlaceSolver().native_plan(problem).devices(len(problem.graph.tasks))
             found = self._improve([placed, found.placement], _REPAIR_S, _REPAIR_MOVES)
         if found.violation:
             raise no_placement_error(problem)
@@ -232,5 +233,5 @@ def listed_plan(problem: Problem, placement: IntArray, origin: str) -> Plan:
         to_end[task] += run[task]
         for before in problem.graph.predecessors[task]:
             to_end[before] = max(to_end[before], to_end[task])
-    draft = problem.native.list_schedule(placement.tolist(), to_end)
-    return problem.native.plan(draft.steps, origin)
+    found = list_schedule(problem.native, placement.tolist(), to_end)
+    return problem.native.plan(found.steps, origin)

@@ -12,7 +12,7 @@ from heteroplace.model.cluster import Cluster, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.bounds import LagrangianBound, lagrangian_bound
-from heteroplace.native.schedule import NativeProblem
+from heteroplace.native.problem import NativeProblem
 from tests.instances import given_costs, gpus, instance
 from tests.strategies import AMPLE, Instance, instances, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
