@@ -129,7 +129,7 @@ print("same numbers as TVM alone")
 # The same table, with measured times in place of the predicted ones. A task with a dash, such as
 # a reshape, needs no kernel.
 
-placement, measured = executor.placement, executor.timeline()
+placement, measured = executor.solution, executor.timeline()
 print(placement_table(placement.graph, placement.cluster, placement.plan, measured))
 median_us = np.median(executor.benchmark(100)) / 1e3
 print(f"predicted {placement.predicted_ns / 1e3:.0f} us, median of 100 runs {median_us:.0f} us")

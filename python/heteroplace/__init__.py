@@ -7,6 +7,7 @@ Without one, the planning layers (clusters, task graphs, solvers, reports) work 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 from heteroplace.errors import HeteroPlaceError
@@ -57,5 +58,13 @@ def __getattr__(name: str) -> Any:
     return module if name == "frontend" else getattr(module, name)
 
 
+_OPTIONS = "heteroplace.place_options"
+
+
+def _config_types() -> Mapping[str, str]:
+    types: Mapping[str, str] = importlib.import_module(_OPTIONS).pass_config_types()
+    return types
+
+
 # Make `relay.transform.HeteroPlace` exist beside TVM's own passes.
-add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"))
+add_to_relay_transform("HeteroPlace", lambda: __getattr__("HeteroPlace"), _config_types)

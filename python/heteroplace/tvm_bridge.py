@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -32,6 +32,8 @@ MAX_VERSION = (0, 19)
 """Newest accepted TVM; later ones have no Relay."""
 
 _RELAY_TRANSFORM = "tvm.relay.transform"
+_REGISTER_CONFIG = "_ZN3tvm9transform11PassContext20RegisterConfigOptionEPKcj"
+"""`static void PassContext::RegisterConfigOption(const char* key, uint32_t type_index)`"""
 _HOW_TO_GET_TVM = "run `python -m heteroplace.tvm_wheel install`"
 
 # LLVM 10 knows these names. It compiles newer ones ("x86-64-v3", "sapphirerapids", "znver4")
@@ -89,8 +91,12 @@ def check_version(version: str) -> None:
         )
 
 
-def add_to_relay_transform(name: str, make: Callable[[], object]) -> None:
+def add_to_relay_transform(
+    name: str, make: Callable[[], object], config_types: Callable[[], Mapping[str, str]]
+) -> None:
     """Make `tvm.relay.transform.NAME` exist, as what `make` returns when it is first asked for.
+
+    `config_types` returns the keys of its options in a PassContext's config, with their types.
 
     TVM is not imported for it: it takes 1.5 s, and whoever plans without TVM has no use for it. If
     it is not loaded yet, the name is added when it is.
@@ -111,6 +117,7 @@ def add_to_relay_transform(name: str, make: Callable[[], object]) -> None:
             raise AttributeError(f"module {module.__name__!r} has no attribute {asked!r}")
 
         module.__dict__["__getattr__"] = get
+        _register_pass_config(config_types())
 
     loaded = sys.modules.get(_RELAY_TRANSFORM)
     if loaded is not None:
@@ -147,6 +154,40 @@ class _AfterImport(MetaPathFinder, Loader):
                 module.__spec__.loader = self._loader
             self._loader.exec_module(module)
         self._act(module)
+
+
+def _register_pass_config(types: Mapping[str, str]) -> None:
+    """Make keys of PassContext's config, each for values of a TVM type ("IntImm").
+
+    TVM offers that to C++ alone; its own function for it is called by its exported symbol.
+    """
+    library = importlib.import_module("tvm._ffi.base")._LIB
+    known = importlib.import_module("tvm.ir.transform").PassContext.list_configs()
+    for name, type_key in types.items():
+        index = ctypes.c_uint()
+        library.TVMObjectTypeKey2Index(type_key.encode(), ctypes.byref(index))
+        if name not in known:
+            getattr(library, _REGISTER_CONFIG)(name.encode(), index)
+
+
+def pass_config(context: Any, prefix: str) -> dict[str, Any]:
+    """Return what a PassContext's config says under keys of a prefix, as Python values."""
+    return {
+        str(name)[len(prefix) :]: _plain(value)
+        for name, value in context.config.items()
+        if str(name).startswith(prefix)
+    }
+
+
+def _plain(value: Any) -> Any:
+    """The Python value of a TVM object of a configuration."""
+    if hasattr(value, "items"):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if hasattr(value, "value"):  # a number
+        return value.value
+    if isinstance(value, str):
+        return str(value)
+    return [_plain(item) for item in value] if hasattr(value, "__len__") else value
 
 
 def library_path() -> Path:

@@ -198,10 +198,16 @@ void BindExec(nb::module_& module) {
            nb::keep_alive<1, 6>(),  // the weights are used where they lie
            "Load a program; see ExecutorSource. `module`: a handle of TVM, or 0.")
       .def("set_input", &SetInput, nb::arg("name"), nb::arg("array").noconvert(),
+           nb::sig(
+               "def set_input(self, name: str, array: numpy.typing.NDArray[typing.Any]) -> None"),
            "Copy an array of exactly the input's type and shape into an input.")
       .def("run", &exec::Executor::Run, nb::call_guard<nb::gil_scoped_release>(), "Run once.")
-      .def("get_output", &NewOutput, nb::arg("name"), "A copy of an output of the last run.")
+      .def("get_output", &NewOutput, nb::arg("name"),
+           nb::sig("def get_output(self, name: str) -> numpy.typing.NDArray[typing.Any]"),
+           "A copy of an output of the last run.")
       .def("fill_output", &FillOutput, nb::arg("name"), nb::arg("out").noconvert(),
+           nb::sig(
+               "def fill_output(self, name: str, out: numpy.typing.NDArray[typing.Any]) -> None"),
            "Copy an output of the last run into an array of exactly its type and shape.")
       .def(
           "inputs",

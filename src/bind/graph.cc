@@ -78,9 +78,10 @@ void BindGraph(nb::module_& module) {
           "Offsets [num_nodes + 1] into the successors [num_edges], ascending for each node.")
       .def_prop_ro(
           "offsets", [](const Dag& dag) { return Widen(dag.successors.offsets); },
-          "[num_nodes + 1]")
+          nb::rv_policy::automatic, "[num_nodes + 1]")
       .def_prop_ro(
-          "successors", [](const Dag& dag) { return Widen(dag.successors.values); }, "[num_edges]");
+          "successors", [](const Dag& dag) { return Widen(dag.successors.values); },
+          nb::rv_policy::automatic, "[num_edges]");
   module.def(
       "task_dag", [](const model::Problem& problem) { return Dag(problem.successors); },
       nb::arg("problem"), "The tasks of a problem and the edges between them.");

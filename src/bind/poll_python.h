@@ -8,15 +8,19 @@
 
 namespace heteroplace::bind {
 
+/*! \brief A function that is told of progress by some numbers; None: nobody asks. */
+template <typename... Numbers>
+using Progress = std::optional<nanobind::typed<nanobind::callable, nanobind::object(Numbers...)>>;
+
 /*!
- * \brief Asks Python for Ctrl-C and reports progress by some numbers; true, of the progress function
- * too, ends the search.
+ * \brief Asks Python for Ctrl-C and reports progress by some numbers; true, of the progress
+ * function too, ends the search.
  *
  * Called with or without the interpreter's lock. An error other than the interrupt is passed on, of
  * the progress function too.
  */
 template <typename... Numbers>
-bool PollPython(const std::optional<nanobind::callable>& progress, Numbers... numbers) {
+bool PollPython(const Progress<Numbers...>& progress, Numbers... numbers) {
   nanobind::gil_scoped_acquire acquire;
   if (PyErr_CheckSignals() != 0) {
     // An interrupt ends the search, which still returns its best; any other error is passed on.

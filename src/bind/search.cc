@@ -25,7 +25,8 @@ using Solutions = std::vector<std::pair<Ints, Ints>>;
 std::tuple<PlanTuple, int64_t, bool, std::vector<double>, int64_t> SearchPlans(
     const model::Problem& problem, const Solutions& initial, int64_t max_evaluations,
     double time_limit_s, uint64_t seed, int64_t bound_ns, int64_t patience, int threads,
-    std::vector<double> prices, bool finds_bound, const std::optional<nb::callable>& progress) {
+    std::vector<double> prices, bool finds_bound,
+    const Progress<int64_t, int64_t, int64_t>& progress) {
   std::vector<search::InitialSolution> solutions;
   for (const auto& [device, order] : initial) {
     std::vector<int> tasks;
@@ -55,7 +56,7 @@ std::tuple<NumpyInts, int64_t, bool> SearchMappings(const model::Problem& proble
                                                     int rule, int64_t max_evaluations,
                                                     double time_limit_s, uint64_t seed,
                                                     int64_t bound_ns,
-                                                    const std::optional<nb::callable>& progress) {
+                                                    const Progress<int64_t, int64_t>& progress) {
   const std::vector<int> device = ToDevices(problem, initial), tasks = ToOrder(problem, order);
   const search::MappingOptions options{static_cast<search::MappingRule>(rule), max_evaluations,
                                        time_limit_s, seed, bound_ns};

@@ -45,7 +45,7 @@ std::vector<std::vector<int>> ToPlacements(const model::Problem& problem,
 std::tuple<NumpyInts, int64_t, int64_t, int64_t, bool> ImprovePlacements(
     const model::Problem& problem, const std::vector<Ints>& initial,
     const std::vector<Ints>& patterns, int64_t max_moves, double time_limit_s, uint64_t seed,
-    int threads, int64_t bound_ns, const std::optional<nb::callable>& progress) {
+    int threads, int64_t bound_ns, const Progress<int64_t, int64_t>& progress) {
   const std::vector<std::vector<int>> solutions = ToPlacements(problem, initial);
   const std::vector<std::vector<int>> models = ToPlacements(problem, patterns);
   if (solutions.empty()) {

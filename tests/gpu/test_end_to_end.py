@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import heteroplace as hp
-from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 
 tvm = pytest.importorskip("tvm")

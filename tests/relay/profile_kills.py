@@ -17,13 +17,12 @@ import time
 from pathlib import Path
 
 import tvm
-from relay_models import cpu_cluster, extraction_of, two_branches
+from relay_models import compiled_of, cpu_cluster, extraction_of, two_branches
 
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
 from heteroplace.measure.options import ProfileOptions, Step
 from heteroplace.measure.profile import profile_network
-from heteroplace.relay.tasks.extract import neutral_module
 
 _WAIT_S = 60
 _MAX_DELAY_S = 0.2
@@ -33,7 +32,7 @@ _MAX_DELAY_S = 0.2
 def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> None:
     """Run, kill, resume; see the module."""
     extraction = extraction_of(two_branches())
-    neutral, graph, cluster = neutral_module(extraction), extraction.graph, cpu_cluster()
+    compiled, cluster = compiled_of(extraction), cpu_cluster()
     log.touch()
 
     def note(step: Step) -> None:
@@ -51,7 +50,7 @@ def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> N
                 num_rounds=300,  # the network is tiny: a round takes a few ms
                 on_step=note,
             )
-            profile_network(neutral, graph, cluster, options)
+            profile_network(compiled, cluster, options)
 
     delays = random.Random(seed)
     kept, num_killed = [], 0

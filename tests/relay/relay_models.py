@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import tvm
 from tvm import relay
 from tvm.contrib import graph_executor
 
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -19,6 +21,7 @@ from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.tasks.extract import Extraction, extract
+from heteroplace.relay.tasks.network import network_of
 from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import llvm_cpu_target
@@ -102,6 +105,11 @@ def extraction_of(mod: tvm.IRModule) -> Extraction:
     """Prepared and cut into tasks at the highest opt level."""
     with tvm.transform.PassContext(opt_level=3):
         return extract(prepare(mod))
+
+
+def compiled_of(extraction: Extraction, graph: TaskGraph | None = None) -> CompiledNetwork:
+    """The network of an extraction, nothing of it compiled yet."""
+    return CompiledNetwork.of(network_of(replace(extraction, graph=graph or extraction.graph)))
 
 
 def random_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable:

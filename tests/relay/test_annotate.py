@@ -27,13 +27,8 @@ from heteroplace.errors import PlanError, UnsupportedRelayError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
-from heteroplace.relay.annotate.writer import (
-    PLAN_ATTRIBUTE,
-    annotate,
-    read_solution,
-    strip_annotations,
-    tvm_devices,
-)
+from heteroplace.relay.annotate.reader import read_solution, strip_annotations
+from heteroplace.relay.annotate.writer import PLAN_ATTRIBUTE, annotate, tvm_devices
 from heteroplace.relay.expressions import is_op_call, post_order, task_of_span
 from heteroplace.relay.tasks.extract import neutral_module
 from heteroplace.tvm_bridge import register_cuda_compiler

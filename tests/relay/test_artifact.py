@@ -18,8 +18,9 @@ from tvm import relay
 import heteroplace as hp
 from heteroplace.codegen import artifact, library
 from heteroplace.codegen.artifact import FORMAT_VERSION, Manifest, load_manifest
-from heteroplace.codegen.executable import Executable, build_annotated
+from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError
+from heteroplace.hetero_place import build
 
 FOOTER = struct.Struct("<12sIQQ32s")
 
@@ -27,7 +28,7 @@ FOOTER = struct.Struct("<12sIQQ32s")
 @pytest.fixture(scope="module")
 def executable() -> Executable:
     with tvm.transform.PassContext(opt_level=3):
-        return build_annotated(placed(two_branches(), cpu_cluster(), 0))
+        return build(placed(two_branches(), cpu_cluster(), 0))
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +209,7 @@ def test_a_replaced_file_is_loaded_anew(tmp_path: Path) -> None:
     loaded = []
     for op in (relay.negative, relay.exp):
         with tvm.transform.PassContext(opt_level=3):
-            build_annotated(placed(module([x], op(x)), cpu_cluster(), 0)).export_library(path)
+            build(placed(module([x], op(x)), cpu_cluster(), 0)).export_library(path)
         loaded.append(hp.load(path))
     outputs = [executor.run(x=ones)[0] for executor in loaded]
     np.testing.assert_allclose(outputs, [-ones, np.e * ones], rtol=1e-5)

@@ -12,8 +12,8 @@ from relay_models import conv, cpu_cluster, module, var
 from tvm import relay
 
 from heteroplace.bench import batches as bench
-from heteroplace.bench.models import Model
-from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.models.catalogue import Model
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.measure import batches, traffic
 from heteroplace.measure.batches import BatchProgram, compile_batch, measure_batches
@@ -36,33 +36,33 @@ def program() -> BatchProgram:
 
 
 def test_spacers_touch_what_the_other_items_would(program: BatchProgram) -> None:
-    rows = with_traffic(program.compiled.rows, program.compiled.rows.kernels[SPACER], ratio=8)
+    calls = with_traffic(program.compiled.calls, program.compiled.calls.kernels[SPACER], ratio=8)
     owed = 0.0
-    for row in rows.rows:
-        if row.kernel == SPACER:
+    for call in calls.calls:
+        if call.kernel == SPACER:
             owed -= 2 * CHUNK_BYTES
         else:
             assert 0 <= owed < 2 * CHUNK_BYTES
-            values = [rows.values[value] for value in (*row.reads, *row.writes)]
+            values = [calls.values[value] for value in (*call.reads, *call.writes)]
             owed += 7 * sum(value.bytes for value in values if value.constant is None)
-    assert sum(row.kernel == SPACER for row in rows.rows) > 0
+    assert sum(call.kernel == SPACER for call in calls.calls) > 0
 
 
 def test_spacers_never_touch_more_than_the_ring(
     program: BatchProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(traffic, "last_cache_bytes", lambda: 2 * CHUNK_BYTES)
-    rows = with_traffic(program.compiled.rows, program.compiled.rows.kernels[SPACER], ratio=1000)
+    calls = with_traffic(program.compiled.calls, program.compiled.calls.kernels[SPACER], ratio=1000)
     run, longest = 0, 0
-    for row in rows.rows:
-        run = run + 1 if row.kernel == SPACER else 0
+    for call in calls.calls:
+        run = run + 1 if call.kernel == SPACER else 0
         longest = max(longest, run)
     assert longest == 2  # four chunks, two in each call
 
 
 def test_traffic_of_the_same_batch_is_none(program: BatchProgram) -> None:
-    rows = with_traffic(program.compiled.rows, program.compiled.rows.kernels[SPACER], ratio=1)
-    assert rows.rows == program.compiled.rows.rows
+    calls = with_traffic(program.compiled.calls, program.compiled.calls.kernels[SPACER], ratio=1)
+    assert calls.calls == program.compiled.calls.calls
 
 
 def test_spacers_are_run_but_not_counted(program: BatchProgram) -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from heteroplace import HeteroPlaceError
 from heteroplace.bench import compile as compile_bench
-from heteroplace.bench import run as run_bench
 from heteroplace.bench.__main__ import main
-from heteroplace.bench.fresh_process import measure_in_fresh_process
-from heteroplace.bench.models import Model, load_model, model_names
-from heteroplace.bench.networks import small_cnn
-from heteroplace.bench.stock import StockExecutor, build_stock
-from heteroplace.bench.study import (
+from heteroplace.bench.models.catalogue import Model, load_model, model_names
+from heteroplace.bench.models.networks import small_cnn
+from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
+from heteroplace.bench.peers.stock import StockExecutor, build_stock
+from heteroplace.bench.run.command import command as run_bench
+from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,
     STOCK_ONE,
@@ -54,14 +54,14 @@ def test_study_has_a_plan_for_every_kind_of_device(tiny_study: Study) -> None:
     expected = set(plan_names(cluster))
     assert set(tiny_study.executables) == expected
     for name in tiny_study.single_names:
-        assert tiny_study.executables[name].placement.devices_used == (name,)
+        assert tiny_study.executables[name].solution.devices_used == (name,)
     assert set(tiny_study.measured_single_ns()) == set(tiny_study.single_names)
 
 
 def test_plans_share_one_cost_table(tiny_study: Study) -> None:
     prepared = tiny_study.prepared
     for executable in tiny_study.executables.values():
-        placement = executable.placement
+        placement = executable.solution
         for column, device in enumerate(placement.cluster.devices):
             whole = prepared.cluster.device_id(device.name)
             assert [row[column] for row in placement.costs.rows] == [
@@ -72,7 +72,7 @@ def test_plans_share_one_cost_table(tiny_study: Study) -> None:
 def test_plan_without_the_device_of_all_cores_uses_only_parts(tiny_study: Study) -> None:
     if CORES not in tiny_study.executables:
         pytest.skip("this process may run on one core only")
-    cluster = tiny_study.executables[CORES].placement.cluster
+    cluster = tiny_study.executables[CORES].solution.cluster
     assert "cpu.all" not in [device.name for device in cluster.devices]
 
 

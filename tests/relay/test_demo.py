@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from heteroplace import load
-from heteroplace.bench.models import Model
-from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.models.catalogue import Model
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.demo.__main__ import main, run_demo
 from heteroplace.demo.console import Screen
 

@@ -8,7 +8,7 @@ import tvm
 from relay_models import conv, extraction_of, fire_modules, module, two_branches, var, weights
 from tvm import relay
 
-from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.expressions import is_primitive_call, post_order_of_function, task_of_span
 from heteroplace.relay.tasks.extract import neutral_module

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.strategies import num_cases
 from tvm import relay
 
-from heteroplace.bench.networks import randomly_wired
+from heteroplace.bench.models.networks import randomly_wired
 from heteroplace.relay.tasks import fold
 from heteroplace.relay.tasks.fold import (
     ConstantFolder,

@@ -22,7 +22,7 @@ from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
-from heteroplace.bench.transformers import gpt_onnx
+from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.importer import ImportedModel, count_calls, from_onnx
 from heteroplace.relay.frontend.incremental_types import linear_time_import, write_types

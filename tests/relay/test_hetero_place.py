@@ -19,12 +19,12 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.bench.networks import small_cnn
+from heteroplace.bench.models.networks import small_cnn
 from heteroplace.errors import LoweringError, PlanError
 from heteroplace.files.costs import save_costs
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.annotate.writer import read_solution
+from heteroplace.relay.annotate.reader import read_solution
 
 FAST = {"costs": random_costs, "solver": "heft"}
 
@@ -100,7 +100,7 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
         "measuring",
         "solving:",
     ]
-    placement = executor.placement
+    placement = executor.solution
     assert placement.bound_ns <= placement.predicted_ns <= placement.best_single[1]
 
 

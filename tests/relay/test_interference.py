@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import tvm
-from relay_models import conv, cores, cpu_cluster, extraction_of, module, var
+from relay_models import compiled_of, conv, cores, cpu_cluster, extraction_of, module, var
 
 from heteroplace.measure import interference
 from heteroplace.measure.interference import fetch_ns_per_byte, measure_interference
 from heteroplace.model.cluster import Cluster, Link, Memory
-from heteroplace.relay.tasks.extract import Extraction, neutral_module
+from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.simulate.interference import Interference
 
 two_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
@@ -35,7 +35,7 @@ def extraction() -> Extraction:
 
 def measured(extraction: Extraction, cluster: Cluster) -> Interference:
     with tvm.transform.PassContext(opt_level=3):
-        found = measure_interference(neutral_module(extraction), extraction.graph, cluster)
+        found = measure_interference(compiled_of(extraction), cluster)
     found.check(extraction.graph, cluster)
     shape = (len(extraction.graph.tasks), len(cluster.devices))
     assert found.slowdown.shape == found.copy_slowdown.shape == shape

@@ -3,7 +3,7 @@
 The oracle knows only the rules of a program: instructions of a queue run in order, an instruction
 starts after its waits, a join after its leader's call. From these it derives what surely happens
 before what, demands that two accesses to the same bytes, one of them a write, are ordered, and
-then carries the program out on symbols: every kernel must read exactly what the rows say.
+then carries the program out on symbols: every kernel must read exactly what the calls say.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tests.strategies import Instance, instances_with_plan, num_cases
 
 from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.kernels import Row, Rows, Value
+from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.codegen.lower import Lowered, lower
-from heteroplace.codegen.order import order_items
-from heteroplace.codegen.program import ALIGNMENT_BYTES, Instruction
+from heteroplace.codegen.order import order_instructions
+from heteroplace.codegen.program import ALIGNMENT_BYTES, QueueInstruction
 from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
@@ -45,12 +45,12 @@ class Access:
 class Oracle:
     """Happens-before of a program, by bit sets of predecessors."""
 
-    def __init__(self, rows: Rows, lowered: Lowered) -> None:
-        self.rows = rows
+    def __init__(self, calls: KernelCalls, lowered: Lowered) -> None:
+        self.calls = calls
         self.program = lowered.program
         self.blob = weights_blob(lowered).tobytes()
         program = lowered.program
-        self.num_writes = {row.kernel: len(row.writes) for row in rows.rows}
+        self.num_writes = {call.kernel: len(call.writes) for call in calls.calls}
         self.nodes = [
             (queue, index)
             for queue, description in enumerate(program.queues)
@@ -60,7 +60,7 @@ class Oracle:
         self.order = self._topological_order()
         self.before = self._all_before()
 
-    def instruction(self, number: int) -> Instruction:
+    def instruction(self, number: int) -> QueueInstruction:
         queue, index = self.nodes[number]
         return self.program.queues[queue].instructions[index]
 
@@ -167,7 +167,7 @@ class Oracle:
                     kernel = self.program.kernels[int(instruction.fields[0])]
                     write(tensor, (kernel, symbols, index))
         expected = self._expected()
-        for (_, tensor), value in zip(self.program.outputs, self.rows.outputs, strict=True):
+        for (_, tensor), value in zip(self.program.outputs, self.calls.outputs, strict=True):
             assert read(tensor) == expected[value]
         for name, tensor in self.program.inputs:
             assert read(tensor) in (("input", name), "nothing"), "an input was overwritten"
@@ -177,52 +177,52 @@ class Oracle:
         return place is not None and place[1] < place[2]
 
     def _expected(self) -> list[object]:
-        """The symbol of each value, from the rows alone."""
-        symbols: list[object] = [None] * len(self.rows.values)
-        for value, description in enumerate(self.rows.values):
+        """The symbol of each value, from the calls alone."""
+        symbols: list[object] = [None] * len(self.calls.values)
+        for value, description in enumerate(self.calls.values):
             if description.constant is not None:
                 symbols[value] = ("weights", description.constant.tobytes())
 
         def resolve(value: int) -> object:
-            found = self.rows.values[value]
+            found = self.calls.values[value]
             if found.alias_of is not None:
                 return resolve(found.alias_of)
             if symbols[value] is None:
                 symbols[value] = ("input", found.input_name)
             return "nothing" if found.bytes == 0 and found.constant is None else symbols[value]
 
-        remaining = list(self.rows.rows)
+        remaining = list(self.calls.calls)
         ready = {
-            v for v, d in enumerate(self.rows.values) if d.input_name or d.constant is not None
+            v for v, d in enumerate(self.calls.values) if d.input_name or d.constant is not None
         }
         while remaining:
-            row = next(r for r in remaining if all(_root(self.rows, v) in ready for v in r.reads))
-            remaining.remove(row)
-            arguments = tuple(resolve(value) for value in row.reads)
-            for index, value in enumerate(row.writes):
-                symbols[value] = (row.kernel, arguments, index)
+            call = next(r for r in remaining if all(_root(self.calls, v) in ready for v in r.reads))
+            remaining.remove(call)
+            arguments = tuple(resolve(value) for value in call.reads)
+            for index, value in enumerate(call.writes):
+                symbols[value] = (call.kernel, arguments, index)
                 ready.add(value)
-        return [resolve(v) if _root(self.rows, v) in ready else None for v in range(len(symbols))]
+        return [resolve(v) if _root(self.calls, v) in ready else None for v in range(len(symbols))]
 
 
-def _root(rows: Rows, value: int) -> int:
-    while (alias := rows.values[value].alias_of) is not None:
+def _root(calls: KernelCalls, value: int) -> int:
+    while (alias := calls.values[value].alias_of) is not None:
         value = alias
     return value
 
 
-def check_program(rows: Rows, lowered: Lowered) -> Oracle:
-    oracle = Oracle(rows, lowered)
+def check_program(calls: KernelCalls, lowered: Lowered) -> Oracle:
+    oracle = Oracle(calls, lowered)
     oracle.check_races()
     oracle.check_values()
     return oracle
 
 
 @st.composite
-def rows_of(draw: st.DrawFn, graph: TaskGraph) -> Rows:
+def rows_of(draw: st.DrawFn, graph: TaskGraph) -> KernelCalls:
     """One or two kernels per task: some with weights, some values in another layout or an alias."""
     values: list[Value] = []
-    rows: list[Row] = []
+    calls: list[KernelCall] = []
     value_of: dict[int, int] = {}
 
     def add(*arguments, **fields) -> int:
@@ -239,29 +239,29 @@ def rows_of(draw: st.DrawFn, graph: TaskGraph) -> Rows:
             reads.append(add((size,), "int8", constant=np.full(size, task_id % 3, "int8")))
         if draw(st.booleans()):
             between = add((draw(SIZES),), "int8")
-            rows.append(Row(f"{task.name}_first", 0, task.name, tuple(reads), (between,)))
+            calls.append(KernelCall(f"{task.name}_first", 0, task.name, tuple(reads), (between,)))
             reads = [between, *reads[:1]]
         if reads and values[reads[0]].bytes and draw(st.booleans()):
             reads[0] = add((1, values[reads[0]].bytes), "int8", alias_of=reads[0])
         writes = [add((draw(SIZES),), "int8") for _ in graph.task_outputs[task_id]]
-        rows.append(Row(f"{task.name}_last", 0, task.name, tuple(reads), tuple(writes)))
+        calls.append(KernelCall(f"{task.name}_last", 0, task.name, tuple(reads), tuple(writes)))
         value_of.update(zip(graph.task_outputs[task_id], writes, strict=True))
     outputs = tuple(value_of[tensor] for tensor in graph.outputs)
-    kernels = {row.kernel: None for row in rows}
-    return Rows(tuple(values), tuple(rows), outputs, kernels)  # type: ignore[arg-type]
+    kernels = {call.kernel: None for call in calls}
+    return KernelCalls(tuple(values), tuple(calls), outputs, kernels)  # type: ignore[arg-type]
 
 
 @st.composite
-def lowering_cases(draw: st.DrawFn) -> tuple[Rows, Instance, Plan]:
+def lowering_cases(draw: st.DrawFn) -> tuple[KernelCalls, Instance, Plan]:
     instance, plan = draw(instances_with_plan(max_tasks=7))
     assume(instance.cluster.host is not None)
     return draw(rows_of(instance.graph)), instance, plan
 
 
-def lower_case(case: tuple[Rows, Instance, Plan]) -> Lowered:
-    rows, instance, plan = case
+def lower_case(case: tuple[KernelCalls, Instance, Plan]) -> Lowered:
+    calls, instance, plan = case
     predicted = simulate(instance.graph, instance.cluster, instance.costs, plan)
-    return lower(rows, instance.graph, instance.cluster, plan, predicted)
+    return lower(calls, instance.graph, instance.cluster, plan, predicted)
 
 
 @num_cases(250)
@@ -273,7 +273,7 @@ def test_every_read_finds_its_value_whatever_the_timing(case) -> None:
 @num_cases(100)
 @given(lowering_cases())
 def test_a_program_in_half_the_memory_is_as_correct_or_refused(case) -> None:
-    rows, instance, plan = case
+    calls, instance, plan = case
     needed = max(lower_case(case).memory_bytes)
     memories = tuple(
         Memory(memory.name, max(1, needed // 2)) for memory in instance.cluster.memories
@@ -283,12 +283,12 @@ def test_a_program_in_half_the_memory_is_as_correct_or_refused(case) -> None:
     )
     predicted = simulate(instance.graph, instance.cluster, instance.costs, plan)
     try:
-        lowered = lower(rows, instance.graph, cluster, plan, predicted)
+        lowered = lower(calls, instance.graph, cluster, plan, predicted)
     except InfeasibleError as err:
         assert "the compiled program does not fit: memory" in str(err)
         return
     assert max(lowered.memory_bytes) <= max(1, needed // 2)
-    check_program(rows, lowered)
+    check_program(calls, lowered)
 
 
 @num_cases(100)
@@ -306,7 +306,7 @@ def test_no_wait_is_implied_by_the_others(case) -> None:
 @num_cases(100)
 @given(lowering_cases())
 def test_every_kernel_runs_once_on_the_device_of_its_task(case) -> None:
-    rows, instance, plan = case
+    calls, instance, plan = case
     program = lower_case(case).program
     placement = plan.placement(len(instance.graph.tasks))
     tasks = {task.name: index for index, task in enumerate(instance.graph.tasks)}
@@ -321,7 +321,7 @@ def test_every_kernel_runs_once_on_the_device_of_its_task(case) -> None:
                 assert plan.steps[instruction.step] == Run(task, placement[task])
                 assert int(instruction.fields[1]) == max(1, len(device.cores))
                 assert queue.core == (device.cores[0] if device.cores else None)
-    assert sorted(calls) == sorted(row.kernel for row in rows.rows)
+    assert sorted(calls) == sorted(call.kernel for call in calls.calls)
 
 
 def chain_and_readers() -> tuple[TaskGraph, Cluster]:
@@ -339,10 +339,15 @@ def chain_and_readers() -> tuple[TaskGraph, Cluster]:
 def test_readers_of_an_input_do_not_wait_for_each_other() -> None:
     graph, cluster = chain_and_readers()
     values = (Value((64,), "int8", input_name="x"), Value((64,), "int8"), Value((64,), "int8"))
-    rows = Rows(values, (Row("ka", 0, "a", (0,), (1,)), Row("kb", 0, "b", (0,), (2,))), (1, 2), {})
+    calls = KernelCalls(
+        values,
+        (KernelCall("ka", 0, "a", (0,), (1,)), KernelCall("kb", 0, "b", (0,), (2,))),
+        (1, 2),
+        {},
+    )
     costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
     plan = Plan(graph.digest(), cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
-    program = lower(rows, graph, cluster, plan, simulate(graph, cluster, costs, plan)).program
+    program = lower(calls, graph, cluster, plan, simulate(graph, cluster, costs, plan)).program
     assert [queue.instructions[0].waits for queue in program.queues] == [(), ()]
 
 
@@ -354,40 +359,45 @@ def test_an_unused_input_has_a_tensor_and_bytes_of_its_own() -> None:
         Value((64,), "int8"),
         Value((64,), "int8", input_name="unused"),
     )
-    rows = Rows(values, (Row("ka", 0, "a", (0,), (1,)), Row("kb", 0, "b", (0,), (2,))), (1, 2), {})
+    calls = KernelCalls(
+        values,
+        (KernelCall("ka", 0, "a", (0,), (1,)), KernelCall("kb", 0, "b", (0,), (2,))),
+        (1, 2),
+        {},
+    )
     costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
     plan = Plan(graph.digest(), cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
-    lowered = lower(rows, graph, cluster, plan, simulate(graph, cluster, costs, plan))
+    lowered = lower(calls, graph, cluster, plan, simulate(graph, cluster, costs, plan))
     assert [name for name, _ in lowered.program.inputs] == ["x", "unused"]
-    check_program(rows, lowered)
+    check_program(calls, lowered)
 
 
 def test_equal_weights_are_stored_once() -> None:
     graph, cluster = chain_and_readers()
     same = [Value((64,), "int8", constant=np.ones(64, "int8")) for _ in range(2)]
     values = (Value((64,), "int8", input_name="x"), *[Value((64,), "int8")] * 2, *same)
-    calls = (Row("ka", 0, "a", (0, 3), (1,)), Row("kb", 0, "b", (0, 4), (2,)))
+    calls = (KernelCall("ka", 0, "a", (0, 3), (1,)), KernelCall("kb", 0, "b", (0, 4), (2,)))
     costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
     plan = Plan(graph.digest(), cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
     predicted = simulate(graph, cluster, costs, plan)
-    lowered = lower(Rows(values, calls, (1, 2), {}), graph, cluster, plan, predicted)
+    lowered = lower(KernelCalls(values, calls, (1, 2), {}), graph, cluster, plan, predicted)
     assert len(lowered.program.constants) == len(lowered.weights) == 1
 
 
 def test_a_kernel_of_an_unknown_task_is_refused() -> None:
     graph, cluster = chain_and_readers()
-    rows = Rows((Value((64,), "int8"),), (Row("k", 0, "other", (), (0,)),), (0,), {})
+    calls = KernelCalls((Value((64,), "int8"),), (KernelCall("k", 0, "other", (), (0,)),), (0,), {})
     plan = Plan(graph.digest(), cluster.digest(), (Run(0, 0), Run(1, 1)), "by hand")
     costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
     with pytest.raises(LoweringError, match="belongs to task 'other', which the plan does not run"):
-        order_items(rows, graph, cluster, plan, simulate(graph, cluster, costs, plan))
+        order_instructions(calls, graph, cluster, plan, simulate(graph, cluster, costs, plan))
 
 
 def test_a_plan_of_several_items_is_refused() -> None:
     graph, cluster = chain_and_readers()
-    rows = Rows((Value((64,), "int8", input_name="x"),), (), (0,), {})
+    calls = KernelCalls((Value((64,), "int8", input_name="x"),), (), (0,), {})
     costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
     steps = tuple(Run(task, 0, (item,)) for task in (0, 1) for item in (0, 1))
     plan = Plan(graph.digest(), cluster.digest(), steps, "by hand", items=2)
     with pytest.raises(LoweringError, match="the plan by 'by hand' is for 2 items"):
-        lower(rows, graph, cluster, plan, simulate(graph, cluster, costs, plan))
+        lower(calls, graph, cluster, plan, simulate(graph, cluster, costs, plan))

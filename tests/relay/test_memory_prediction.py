@@ -11,6 +11,7 @@ import pytest
 import tvm
 from relay_models import (
     TARGET,
+    compiled_of,
     cores,
     cpu_cluster,
     extraction_of,
@@ -21,15 +22,16 @@ from relay_models import (
     two_branches,
 )
 
-from heteroplace.bench.models import load_model
-from heteroplace.bench.networks import small_cnn
-from heteroplace.codegen.executable import Executable, build_annotated
-from heteroplace.codegen.kernels import Rows, lower_segments
-from heteroplace.codegen.memory_prediction import predict_memory
+from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.models.networks import small_cnn
+from heteroplace.codegen.executable import Executable
+from heteroplace.codegen.kernels import KernelCalls, lower_segments
+from heteroplace.codegen.lower import lower
 from heteroplace.codegen.program import in_pages
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import InfeasibleError
+from heteroplace.hetero_place import build
 from heteroplace.measure.profile import with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.memory import MemoryUse
@@ -72,7 +74,7 @@ def small_network() -> tvm.IRModule:
 
 def built(extraction: Extraction, placement: Solution) -> Executable:
     with tvm.transform.PassContext(opt_level=3):
-        return build_annotated(annotate(extraction, placement))
+        return build(annotate(extraction, placement))
 
 
 def fill(executor: Executor) -> None:
@@ -83,7 +85,7 @@ def fill(executor: Executor) -> None:
 
 def check_prediction(executable: Executable) -> None:
     """Run, and compare each memory in all its parts."""
-    cluster = executable.placement.cluster
+    cluster = executable.solution.cluster
     executor = Executor(executable)
     fill(executor)
     # A helper that came too late for every chunk has needed nothing, which is luck.
@@ -178,7 +180,7 @@ def test_loading_a_file_again_leaves_the_scratch_memory_of_a_run_alone(tmp_path:
     assert running.memory()["ram"].workspace_bytes == use.workspace_bytes
 
 
-def rows_of(extraction: Extraction, cluster: Cluster) -> Rows:
+def rows_of(extraction: Extraction, cluster: Cluster) -> KernelCalls:
     """Kernel calls for the one target of a cluster, not compiled."""
     neutral = neutral_module(extraction)
     target_of_task = {task.name: 0 for task in extraction.graph.tasks}
@@ -187,10 +189,12 @@ def rows_of(extraction: Extraction, cluster: Cluster) -> Rows:
         return lower_segments(segments, neutral["main"].params, outputs)
 
 
-def prediction(rows: Rows, placement: Solution, cluster: Cluster | None = None) -> MemoryUse:
+def prediction(
+    calls: KernelCalls, placement: Solution, cluster: Cluster | None = None
+) -> MemoryUse:
     graph, costs, plan = placement.graph, placement.costs, placement.plan
     timeline = simulate(graph, placement.cluster, costs, plan)
-    (use,) = predict_memory(rows, graph, cluster or placement.cluster, plan, timeline)
+    (use,) = lower(calls, graph, cluster or placement.cluster, plan, timeline).memory
     return use
 
 
@@ -205,25 +209,24 @@ def test_prediction_needs_no_machine_code() -> None:
 def test_simulated_live_peak_is_never_above_the_predicted_memory(make) -> None:
     extraction, cluster = extraction_of(make()), cpu_cluster()
     with tvm.transform.PassContext(opt_level=3):
-        neutral = neutral_module(extraction)
-        graph = with_workspaces(neutral, extraction.graph, cluster)
+        graph = with_workspaces(compiled_of(extraction), cluster).graph
     extraction = replace(extraction, graph=graph)
-    rows = rows_of(extraction, cluster)
+    calls = rows_of(extraction, cluster)
     for seed in range(3):
         devices = random_devices(extraction, cluster, seed)
         placement = placement_of(extraction, cluster, devices)
         timeline = simulate(graph, cluster, placement.costs, placement.plan)
-        assert timeline.peak_bytes[0] <= prediction(rows, placement).total_bytes
+        assert timeline.peak_bytes[0] <= prediction(calls, placement).total_bytes
 
 
 def test_a_memory_without_room_for_workspace_is_refused() -> None:
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
     placement = placement_of(extraction, cluster, [0] * len(extraction.graph.tasks))
-    rows = rows_of(extraction, cluster)
-    use = prediction(rows, placement)
-    assert prediction(rows, placement, cpu_cluster(use.total_bytes)) == use
+    calls = rows_of(extraction, cluster)
+    use = prediction(calls, placement)
+    assert prediction(calls, placement, cpu_cluster(use.total_bytes)) == use
     with pytest.raises(InfeasibleError, match="weights, live values and workspace"):
-        prediction(rows, placement, cpu_cluster(use.total_bytes - use.workspace_bytes))
+        prediction(calls, placement, cpu_cluster(use.total_bytes - use.workspace_bytes))
 
 
 def test_the_file_keeps_the_prediction_and_reports_tell_it(tmp_path: Path) -> None:

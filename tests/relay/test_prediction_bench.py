@@ -11,13 +11,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from heteroplace.bench import prediction, prediction_options
 from heteroplace.bench.__main__ import main
-from heteroplace.bench.models import Model
-from heteroplace.bench.networks import small_cnn
-from heteroplace.bench.prediction import Row, predict_model, prediction_cluster
-from heteroplace.bench.prediction_options import PredictionOptions
-from heteroplace.bench.prediction_table import prediction_table, scatter_svg
+from heteroplace.bench.models.catalogue import Model
+from heteroplace.bench.models.networks import small_cnn
+from heteroplace.bench.prediction.command import Row, predict_model, prediction_cluster
+from heteroplace.bench.prediction.command import command as prediction
+from heteroplace.bench.prediction.command import options as prediction_options
+from heteroplace.bench.prediction.options import PredictionOptions
+from heteroplace.bench.prediction.table import prediction_table, scatter_svg
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.machine.local import local_cluster
 
@@ -67,7 +68,9 @@ def test_every_plan_has_a_row_with_what_readers_rely_on(rows: list[Row]) -> None
     assert len({row["plan"] for row in rows}) == len(rows)
 
 
-def test_random_and_single_plans_are_there_and_solvers_where_they_differ(rows: list[Row]) -> None:
+def test_random_and_single_plans_are_there_and_solvers_where_they_differ(
+    rows: list[Row],
+) -> None:
     kinds = [row["kind"] for row in rows]
     assert kinds.count("random") == 3
     assert kinds.count("single") == len(prediction_cluster(local_cluster(), False).devices)

@@ -9,6 +9,7 @@ import pytest
 import tvm
 from relay_models import (
     TARGET,
+    compiled_of,
     conv,
     cores,
     cpu_cluster,
@@ -20,9 +21,7 @@ from relay_models import (
 )
 from tvm import relay
 
-from heteroplace.codegen.compile import compile_network
 from heteroplace.codegen.lower import lower
-from heteroplace.codegen.targets import cluster_targets
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.measure.options import ProfileOptions
@@ -31,7 +30,7 @@ from heteroplace.measure.profile import measure_costs, with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.tasks.extract import Extraction, neutral_module
+from heteroplace.relay.tasks.extract import Extraction
 
 QUICK = ProfileOptions(round_ns=1, sampling=SamplingOptions(max_ns=1))
 """A hundredth of the usual time for each device."""
@@ -44,7 +43,7 @@ def extraction() -> Extraction:
 
 def measured(extraction: Extraction, graph: TaskGraph, cluster: Cluster) -> CostTable:
     with tvm.transform.PassContext(opt_level=3):
-        table = measure_costs(neutral_module(extraction), graph, cluster, options=QUICK)
+        table = measure_costs(compiled_of(extraction, graph), cluster, options=QUICK)
     table.check(graph, cluster)
     return table
 
@@ -71,9 +70,7 @@ def test_every_task_is_measured_on_every_device(extraction: Extraction) -> None:
 def test_devices_that_are_alike_have_equal_times(extraction: Extraction) -> None:
     lines: list[str] = []
     with tvm.transform.PassContext(opt_level=3):
-        table = measure_costs(
-            neutral_module(extraction), extraction.graph, cpu_cluster(), lines.append, options=QUICK
-        )
+        table = measure_costs(compiled_of(extraction), cpu_cluster(), lines.append, options=QUICK)
     assert [row[0].ns for row in table.rows] == [row[1].ns for row in table.rows]
     measured_on = {len(device.cores): device.name for device in reversed(cpu_cluster().devices)}
     assert lines == [
@@ -124,16 +121,13 @@ def big_and_small() -> Extraction:
 def test_kernels_are_measured_one_by_one_where_the_network_does_not_fit() -> None:
     extraction = big_and_small()
     graph, cluster = extraction.graph, cpu_cluster()
-    targets, _ = cluster_targets(cluster)
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compile_network(
-            neutral_module(extraction), targets, {t.name: 0 for t in graph.tasks}
-        )
-    plan, order = serial_plan(graph, cluster, [0] * len(graph.tasks))
-    (needed,) = lower(compiled.rows, graph, cluster, plan, order).memory_bytes
+        calls = compiled_of(extraction).calls(cluster, [0] * len(graph.tasks))
+    plan = serial_plan(graph, cluster, [0] * len(graph.tasks))
+    (needed,) = lower(calls, graph, cluster, plan, None).memory_bytes
     tight = cpu_cluster(needed - 1)
     try:
-        lower(compiled.rows, graph, tight, *serial_plan(graph, tight, [0] * len(graph.tasks)))
+        lower(calls, graph, tight, serial_plan(graph, tight, [0] * len(graph.tasks)), None)
     except InfeasibleError:
         pass
     else:
@@ -143,9 +137,9 @@ def test_kernels_are_measured_one_by_one_where_the_network_does_not_fit() -> Non
 
 
 def test_kernels_can_be_measured_one_by_one(extraction: Extraction) -> None:
-    graph, cluster = extraction.graph, cpu_cluster()
+    cluster = cpu_cluster()
     with tvm.transform.PassContext(opt_level=3):
-        table = measure_costs(neutral_module(extraction), graph, cluster, None, False, QUICK)
+        table = measure_costs(compiled_of(extraction), cluster, None, False, QUICK)
     assert all(cost.source == "measured" and cost.ns > 0 for row in table.rows for cost in row)
 
 
@@ -185,7 +179,7 @@ def test_workspaces_of_compiled_kernels_are_noted_on_their_tasks() -> None:
     graph = extraction.graph
     assert [task.workspace_bytes for task in graph.tasks] == [0]
     with tvm.transform.PassContext(opt_level=3):
-        noted = with_workspaces(neutral_module(extraction), graph, cpu_cluster())
+        noted = with_workspaces(compiled_of(extraction), cpu_cluster()).graph
     # A padded copy of the input: 16 channels of 14 x 14 floats.
     assert noted.tasks[0].workspace_bytes >= 16 * 14 * 14 * 4
     assert replace(noted, tasks=graph.tasks) == graph

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tvm
-from relay_models import TARGET, cores, cpu_cluster, extraction_of, two_branches
+from relay_models import TARGET, compiled_of, cores, cpu_cluster, extraction_of, two_branches
 from tvm import rpc
 
 from heteroplace.costs.sampling import SamplingOptions
@@ -18,7 +18,6 @@ from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import Profile, profile_network
 from heteroplace.measure.remote import RemoteHost
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.tasks.extract import neutral_module
 
 QUICK = ProfileOptions(modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1))
 
@@ -44,8 +43,7 @@ def near_and_far() -> Cluster:
 def profile(options: ProfileOptions, remotes: tuple[RemoteHost, ...]) -> Profile:
     extraction = extraction_of(two_branches())
     with tvm.transform.PassContext(opt_level=3):
-        neutral = neutral_module(extraction)
-        return profile_network(neutral, extraction.graph, near_and_far(), options, remotes)
+        return profile_network(compiled_of(extraction), near_and_far(), options, remotes)
 
 
 def test_kernels_are_measured_where_their_device_is(remote: RemoteHost, tmp_path: Path) -> None:

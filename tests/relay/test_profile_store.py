@@ -11,22 +11,29 @@ from pathlib import Path
 
 import pytest
 import tvm
-from relay_models import conv, cores, cpu_cluster, extraction_of, module, two_branches, var
+from relay_models import (
+    compiled_of,
+    conv,
+    cores,
+    cpu_cluster,
+    extraction_of,
+    module,
+    two_branches,
+    var,
+)
 from tvm import relay
 
 from heteroplace.codegen import compile as compile_module
-from heteroplace.codegen.compile import lower_network
 from heteroplace.codegen.library import compile_kernels
-from heteroplace.codegen.targets import placed_targets
 from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.costs.store import CostStore
 from heteroplace.measure import profiler
-from heteroplace.measure.background_compiler import CompileAhead
-from heteroplace.measure.devices_under_test import find_subjects
+from heteroplace.measure.background_compiler import BackgroundCompiler
+from heteroplace.measure.devices_under_test import find_devices_under_test
 from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.measure.options import ProfileOptions, Step
 from heteroplace.measure.profile import Profile, join_batches, profile_network
-from heteroplace.relay.tasks.extract import Extraction, neutral_module
+from heteroplace.relay.tasks.extract import Extraction
 
 QUICK = ProfileOptions(
     is_in_place=False, modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1)
@@ -50,14 +57,12 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(profiler, "compile_kernels", note)
     monkeypatch.setattr(compile_module, "compile_kernels", note)
-    compile_module._kept.clear()
     return sizes
 
 
 def profile(extraction: Extraction, options: ProfileOptions) -> Profile:
     with tvm.transform.PassContext(opt_level=3):
-        neutral = neutral_module(extraction)
-        return profile_network(neutral, extraction.graph, cpu_cluster(), options)
+        return profile_network(compiled_of(extraction), cpu_cluster(), options)
 
 
 def branches_and_more() -> Extraction:
@@ -79,7 +84,6 @@ def test_a_second_run_measures_and_compiles_nothing(
     assert first.num_measured == len(store) > 0
     assert len(compiled) > 0
     compiled.clear()
-    compile_module._kept.clear()
     second = profile(extraction, options)
     assert (second.num_known, second.num_measured) == (first.num_measured, 0)
     assert compiled == []
@@ -100,7 +104,7 @@ def test_a_second_network_measures_only_what_is_new(store: CostStore, compiled: 
 
 
 def find_subjects_of(extraction: Extraction) -> list[object]:
-    return list(find_subjects(extraction.graph, cpu_cluster()))
+    return list(find_devices_under_test(extraction.graph, cpu_cluster()))
 
 
 def test_every_call_in_place_is_kept_with_its_site_and_network(store: CostStore) -> None:
@@ -159,11 +163,10 @@ def test_batches_are_measured_apart_and_joined() -> None:
 def identities(extraction: Extraction) -> dict[str, str]:
     """Identity of each kernel by its symbol."""
     graph, cluster = extraction.graph, cpu_cluster()
-    subject = find_subjects(graph, cluster)[0]
+    under_test = find_devices_under_test(graph, cluster)[0]
     with tvm.transform.PassContext(opt_level=3):
-        targets = placed_targets(graph, cluster, subject.placement)
-        rows = lower_network(neutral_module(extraction), *targets)
-        return {symbol: facts.identity for symbol, facts in describe_kernels(rows).items()}
+        calls = compiled_of(extraction).calls(cluster, under_test.placement)
+        return {symbol: kernel.identity for symbol, kernel in describe_kernels(calls).items()}
 
 
 def shifted_names() -> Extraction:
@@ -214,25 +217,22 @@ def test_other_shapes_and_options_are_other_kernels() -> None:
     assert not set(of_small.values()) & set(of_large.values())
     extraction = extraction_of(module([small], relay.nn.softmax(small)))
     with tvm.transform.PassContext(opt_level=3, config={"tir.disable_vectorize": True}):
-        rows = lower_network(
-            neutral_module(extraction),
-            *placed_targets(extraction.graph, cpu_cluster(), (0,) * len(extraction.graph.tasks)),
-        )
-        without = {facts.identity for facts in describe_kernels(rows).values()}
+        calls = compiled_of(extraction).calls(cpu_cluster(), (0,) * len(extraction.graph.tasks))
+        without = {kernel.identity for kernel in describe_kernels(calls).values()}
     assert not without & set(of_small.values())
 
 
 def libraries(extraction: Extraction) -> list[object]:
     """What compiles each kernel of a network into a library of its own."""
     graph, cluster = extraction.graph, cpu_cluster()
-    targets = placed_targets(graph, cluster, find_subjects(graph, cluster)[0].placement)
+    placement = find_devices_under_test(graph, cluster)[0].placement
     with tvm.transform.PassContext(opt_level=3):
-        rows = lower_network(neutral_module(extraction), *targets)
-    return [lambda kernel=kernel: compile_kernels([kernel]) for kernel in rows.kernels.values()]
+        calls = compiled_of(extraction).calls(cluster, placement)
+    return [lambda kernel=kernel: compile_kernels([kernel]) for kernel in calls.kernels.values()]
 
 
 def test_the_next_library_is_made_beside_the_measuring() -> None:
-    with CompileAhead(libraries(extraction_of(two_branches()))) as ahead:
+    with BackgroundCompiler(libraries(extraction_of(two_branches()))) as ahead:
         first = ahead.library(0)
         with ahead.beside(0, cores()[:1]):
             begun = dict(ahead._made)
@@ -242,7 +242,7 @@ def test_the_next_library_is_made_beside_the_measuring() -> None:
 
 def test_nothing_is_compiled_while_all_cores_are_measured() -> None:
     everything = set(range(4096))
-    with CompileAhead(libraries(extraction_of(two_branches()))) as ahead:
+    with BackgroundCompiler(libraries(extraction_of(two_branches()))) as ahead:
         ahead.library(0)
         with ahead.beside(0, everything):
             assert list(ahead._made) == [0]
@@ -253,7 +253,7 @@ def test_what_the_compiler_raises_is_raised_for_its_library() -> None:
     def fail():
         raise ValueError("no code for this")
 
-    with CompileAhead([*libraries(extraction_of(two_branches()))[:1], fail]) as ahead:
+    with BackgroundCompiler([*libraries(extraction_of(two_branches()))[:1], fail]) as ahead:
         ahead.library(0)
         with ahead.beside(0, cores()[:1]):
             pass

@@ -13,8 +13,8 @@ from relay_models import TARGET, conv, module, var, weights
 from tvm import relay
 from tvm.contrib import graph_executor
 
-from heteroplace.bench.networks import randomly_wired, small_cnn
-from heteroplace.bench.transformers import gpt_onnx
+from heteroplace.bench.models.networks import randomly_wired, small_cnn
+from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.tasks.extract import extract

@@ -26,8 +26,9 @@ from relay_models import (
 from tvm import relay
 
 import heteroplace as hp
-from heteroplace.codegen.executable import Executable, build_annotated
+from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ExecutionError
+from heteroplace.hetero_place import build
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
@@ -37,7 +38,7 @@ from heteroplace.run.executor import measured_timeline
 
 def build_randomly(mod: tvm.IRModule, seed: int, cluster: Cluster | None = None) -> Executable:
     with tvm.transform.PassContext(opt_level=3):
-        return build_annotated(placed_randomly(mod, cluster or cpu_cluster(), seed))
+        return build(placed_randomly(mod, cluster or cpu_cluster(), seed))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_memory_and_file_agree(executable: Executable, inputs, tmp_path: Path) -
     executable.export_library(tmp_path / "model.so")
     from_file, from_memory = hp.load(tmp_path / "model.so"), hp.Executor(executable)
     np.testing.assert_array_equal(from_file.run(**inputs)[0], from_memory.run(**inputs)[0])
-    assert from_file.placement == from_memory.placement
+    assert from_file.solution == from_memory.solution
     assert from_file.inputs == from_memory.inputs
     assert from_file.outputs == from_memory.outputs
 
@@ -192,7 +193,7 @@ def test_the_timeline_covers_every_step_that_has_a_kernel(seed: int, inputs) -> 
     executor = hp.Executor(executable)
     executor.run(**inputs)
     timeline = executor.timeline(5)
-    plan, cluster = executor.placement.plan, executor.placement.cluster
+    plan, cluster = executor.solution.plan, executor.solution.cluster
     assert timeline.source == "measured"
     assert {span.step for span in timeline.spans} == kernel_steps(executable)
     for span in timeline.spans:
@@ -208,9 +209,9 @@ def test_spans_of_devices_led_by_one_core_do_not_overlap(inputs) -> None:
     devices = [index % len(cpu_cluster().devices) for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
         mod = annotate(extraction, placement_of(extraction, cpu_cluster(), devices))
-        executor = hp.Executor(build_annotated(mod))
+        executor = hp.Executor(build(mod))
     executor.run(**inputs)
-    leader = {device.name: device.cores[0] for device in executor.placement.cluster.devices}
+    leader = {device.name: device.cores[0] for device in executor.solution.cluster.devices}
     of_core: dict[int, list[Span]] = {}
     for span in executor.timeline(3).spans:
         of_core.setdefault(leader[span.resource], []).append(span)
@@ -310,7 +311,7 @@ def test_a_missing_device_is_named_from_memory_and_file(
 @pytest.mark.skipif(tvm.cuda(0).exist, reason="this machine has a GPU")
 def test_a_missing_gpu_is_named() -> None:
     executable = build_randomly(two_branches(), 0, mixed_cluster())
-    assert "gpu0" in executable.placement.devices_used
+    assert "gpu0" in executable.solution.devices_used
     with pytest.raises(ExecutionError, match=r"gpu0 \(cuda:0; no such GPU, or no driver\)"):
         hp.Executor(executable)
 
@@ -319,7 +320,7 @@ def test_a_gpu_that_the_plan_does_not_use_is_not_needed() -> None:
     extraction = extraction_of(two_branches())
     placement = placement_of(extraction, mixed_cluster(), [0] * len(extraction.graph.tasks))
     with tvm.transform.PassContext(opt_level=3):
-        executable = build_annotated(annotate(extraction, placement))
+        executable = build(annotate(extraction, placement))
     assert [space.name for space in executable.lowered.program.spaces] == ["ram"]
     inputs = random_inputs(two_branches())
     (actual,) = hp.Executor(executable).run(**inputs)

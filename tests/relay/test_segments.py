@@ -10,6 +10,7 @@ import tvm
 from relay_models import (
     CUDA,
     TARGET,
+    compiled_of,
     conv,
     cpu_cluster,
     extraction_of,
@@ -23,18 +24,20 @@ from relay_models import (
 )
 from tvm import relay
 
-from heteroplace.codegen.compile import compile_network
-from heteroplace.codegen.kernels import Rows, lower_segments
+from heteroplace import pipeline
+from heteroplace.codegen.carried import carried_kernels
+from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.relay.annotate.writer import annotate, strip_annotations
+from heteroplace.relay.annotate.reader import strip_annotations
+from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.tasks.extract import neutral_module
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 
-def rows_of(mod: tvm.IRModule, cluster: Cluster, devices: list[int] | int) -> Rows:
+def rows_of(mod: tvm.IRModule, cluster: Cluster, devices: list[int] | int) -> KernelCalls:
     """Kernel calls of a network whose task i is on devices[i]."""
     extraction = extraction_of(mod)
     names = [task.name for task in extraction.graph.tasks]
@@ -65,54 +68,53 @@ def plain(name: str) -> str:
 
 @pytest.mark.parametrize("make", [fire_modules, two_branches])
 def test_a_plan_on_one_target_has_the_kernels_of_stock_tvm(make) -> None:
-    rows = rows_of(make(), cpu_cluster(), 0)
-    assert sorted(plain(row.kernel) for row in rows.rows) == stock_kernels(make())
+    calls = rows_of(make(), cpu_cluster(), 0)
+    assert sorted(plain(call.kernel) for call in calls.calls) == stock_kernels(make())
 
 
 def test_devices_of_one_target_change_nothing_about_the_kernels() -> None:
     one = rows_of(fire_modules(), cpu_cluster(), 0)
     alternating = [index % 2 for index in range(len(extraction_of(fire_modules()).graph.tasks))]
     two = rows_of(fire_modules(), cpu_cluster(), alternating)
-    assert [plain(row.kernel) for row in one.rows] == [plain(row.kernel) for row in two.rows]
+    assert [plain(call.kernel) for call in one.calls] == [plain(call.kernel) for call in two.calls]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_cpu_convolutions_are_blocked_and_those_of_a_gpu_are_not(seed: int) -> None:
     extraction = extraction_of(fire_modules())
     devices = random_devices(extraction, mixed_cluster(), seed)
-    rows = rows_of(fire_modules(), mixed_cluster(), devices)
+    calls = rows_of(fire_modules(), mixed_cluster(), devices)
     device_of = {
         task.name: device for task, device in zip(extraction.graph.tasks, devices, strict=True)
     }
-    convolutions = [row for row in rows.rows if "conv2d" in row.kernel]
+    convolutions = [call for call in calls.calls if "conv2d" in call.kernel]
     assert len(convolutions) == 6
-    for row in rows.rows:
-        kind = rows.kernels[row.kernel].target.kind.name
-        assert kind == ("cuda" if device_of[row.task] == 1 else "llvm"), row
-    for row in convolutions:
-        assert ("NCHWc" in row.kernel) == (device_of[row.task] == 0), row.kernel
+    for call in calls.calls:
+        kind = calls.kernels[call.kernel].target.kind.name
+        assert kind == ("cuda" if device_of[call.task] == 1 else "llvm"), call
+    for call in convolutions:
+        assert ("NCHWc" in call.kernel) == (device_of[call.task] == 0), call.kernel
 
 
 def test_every_task_with_a_computation_has_a_kernel() -> None:
     extraction = extraction_of(fire_modules())
     devices = random_devices(extraction, mixed_cluster(), 9)
-    rows = rows_of(fire_modules(), mixed_cluster(), devices)
+    calls = rows_of(fire_modules(), mixed_cluster(), devices)
     reshapes = {task.name for task in extraction.graph.tasks if task.op == "nn.batch_flatten"}
-    assert {row.task for row in rows.rows} == {t.name for t in extraction.graph.tasks} - reshapes
+    assert {call.task for call in calls.calls} == {
+        t.name for t in extraction.graph.tasks
+    } - reshapes
 
 
 def test_a_mixed_network_compiles_into_one_library() -> None:
     extraction = extraction_of(two_branches())
     cluster = mixed_cluster()
-    targets, target_of_device = cluster_targets(cluster)
-    names = [task.name for task in extraction.graph.tasks]
-    target_of_task = {name: target_of_device[i % 2] for i, name in enumerate(names)}
-    neutral = neutral_module(extraction)
+    placement = [index % 2 for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compile_network(neutral, targets, target_of_task)
+        compiled = compiled_of(extraction).kernels(cluster, placement)
     register_cuda_compiler()
     library = tvm.runtime.load_module(str(compiled.library.path))
-    kernels = compiled.rows.kernels.items()
+    kernels = compiled.calls.kernels.items()
     symbols = [symbol for symbol, kernel in kernels if kernel.target.kind.name == "llvm"]
     assert 0 < len(symbols) < len(kernels)
     assert all(library.get_function(symbol, query_imports=True) for symbol in symbols)
@@ -123,23 +125,23 @@ def test_two_cpu_targets_are_two_segments_and_one_library() -> None:
     other = Device("plain", "cpu", "llvm", 0, 0, base.devices[0].cores)
     cluster = Cluster("two", base.memories, (base.devices[0], other), (), 0)
     extraction = extraction_of(two_branches())
-    targets, target_of_device = cluster_targets(cluster)
-    assert len(targets) == 2
-    names = [task.name for task in extraction.graph.tasks]
-    target_of_task = {name: target_of_device[i % 2] for i, name in enumerate(names)}
+    assert len(cluster_targets(cluster)[0]) == 2
+    placement = [index % 2 for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compile_network(neutral_module(extraction), targets, target_of_task)
+        compiled = compiled_of(extraction).kernels(cluster, placement)
     library = tvm.runtime.load_module(str(compiled.library.path))
-    assert all(library.get_function(symbol, query_imports=True) for symbol in compiled.rows.kernels)
+    assert all(
+        library.get_function(symbol, query_imports=True) for symbol in compiled.calls.kernels
+    )
 
 
 def test_inputs_come_in_the_order_of_the_model_used_or_not() -> None:
     x, y, z = var("in:0"), var("unused"), var("z")
     body = relay.Tuple([relay.subtract(relay.exp(z), relay.nn.softmax(x)), y])
-    rows = rows_of(module([x, y, z], body), cpu_cluster(), 0)
-    names = [value.input_name for value in rows.values if value.input_name is not None]
+    calls = rows_of(module([x, y, z], body), cpu_cluster(), 0)
+    names = [value.input_name for value in calls.values if value.input_name is not None]
     assert names == ["in:0", "unused", "z"]
-    assert rows.values[rows.outputs[1]].input_name == "unused"
+    assert calls.values[calls.outputs[1]].input_name == "unused"
 
 
 def test_a_value_crosses_once_however_many_read_it() -> None:
@@ -158,14 +160,14 @@ def test_a_value_crosses_once_however_many_read_it() -> None:
 
 
 def test_a_segment_that_is_not_convex_is_cut_all_the_same() -> None:
-    rows = rows_of(fire_modules(), mixed_cluster(), [i % 2 for i in range(12)])
-    made = {value for row in rows.rows for value in row.writes}
-    read = [value for row in rows.rows for value in row.reads]
+    calls = rows_of(fire_modules(), mixed_cluster(), [i % 2 for i in range(12)])
+    made = {value for call in calls.calls for value in call.writes}
+    read = [value for call in calls.calls for value in call.reads]
     assert read
     for value in read:
-        while rows.values[value].alias_of is not None:
-            value = rows.values[value].alias_of
-        description = rows.values[value]
+        while calls.values[value].alias_of is not None:
+            value = calls.values[value].alias_of
+        description = calls.values[value]
         is_given = description.input_name is not None or description.constant is not None
         assert value in made or is_given
 
@@ -216,18 +218,37 @@ def test_the_host_of_a_gpu_target_is_the_cpu() -> None:
     assert str(targets[1].attrs["arch"]) == CUDA.partition("arch=")[2]
 
 
-def test_results_are_kept_for_equal_networks_only() -> None:
-    extraction = extraction_of(two_branches())
-    targets = (tvm.target.Target(TARGET),)
-    target_of_task = {task.name: 0 for task in extraction.graph.tasks}
-    neutral = neutral_module(extraction)
+def test_kernels_are_made_once_for_each_assignment_of_targets() -> None:
+    compiled, cluster = compiled_of(extraction_of(two_branches())), cpu_cluster()
+    count = len(compiled.graph.tasks)
     with tvm.transform.PassContext(opt_level=3):
-        first = compile_network(neutral, targets, target_of_task)
-        assert compile_network(neutral_module(extraction), targets, target_of_task) is first
-    with tvm.transform.PassContext(opt_level=3, disabled_pass=["AlterOpLayout"]):
-        other = compile_network(neutral, targets, target_of_task)
-    assert not any("NCHWc" in symbol for symbol in other.rows.kernels)
-    assert any("NCHWc" in symbol for symbol in first.rows.kernels)
+        assert compiled.known_kernels(cluster, [0] * count) is None
+        first = compiled.kernels(cluster, [0] * count)
+        last = len(cluster.devices) - 1
+        assert compiled.kernels(cluster, [last] * count) is first  # of the same target
+        assert compiled.known_kernels(cluster, [0] * count) is first
+
+
+def test_an_annotated_module_carries_its_kernels() -> None:
+    extraction, cluster = extraction_of(two_branches()), cpu_cluster()
+    compiled = compiled_of(extraction)
+    solution = placement_of(extraction, cluster, [0] * len(extraction.graph.tasks))
+    with tvm.transform.PassContext(opt_level=3):
+        bare = pipeline.annotate(compiled, solution)
+        kernels = compiled.kernels(cluster, [0] * len(extraction.graph.tasks))
+    mod = pipeline.annotate(compiled, solution)
+    assert carried_kernels(bare, compiled.network.digest) is None
+    assert carried_kernels(mod, "of other ops") is None
+    found = carried_kernels(mod, compiled.network.digest)
+    assert found is not None
+    assert found[1].library.files() == kernels.library.files()
+    assert found[1].calls.calls == kernels.calls.calls
+    pairs = zip(found[1].calls.values, kernels.calls.values, strict=True)
+    for read, value in pairs:
+        assert (read.shape, read.dtype, read.alias_of) == (value.shape, value.dtype, value.alias_of)
+        if value.constant is not None:
+            np.testing.assert_array_equal(read.constant, value.constant)
+    assert tvm.ir.structural_hash(mod) != tvm.ir.structural_hash(bare)
 
 
 def test_annotations_leave_no_trace_in_the_kernels() -> None:
@@ -239,6 +260,6 @@ def test_annotations_leave_no_trace_in_the_kernels() -> None:
 
 def test_a_convolution_alone_keeps_its_neutral_layout_outside() -> None:
     x = var("x", (1, 16, 8, 8))
-    rows = rows_of(module([x], conv(x, 16, 16)), cpu_cluster(), 0)
-    assert rows.values[rows.outputs[0]].shape == (1, 16, 8, 8)
-    assert len({row.task for row in rows.rows}) == 1
+    calls = rows_of(module([x], conv(x, 16, 16)), cpu_cluster(), 0)
+    assert calls.values[calls.outputs[0]].shape == (1, 16, 8, 8)
+    assert len({call.task for call in calls.calls}) == 1

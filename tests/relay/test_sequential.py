@@ -9,19 +9,17 @@ import numpy as np
 import pytest
 import tvm
 from few_rounds import few_rounds
-from relay_models import TARGET, conv, cores, extraction_of, module, var, weights
+from relay_models import TARGET, compiled_of, conv, cores, extraction_of, module, var, weights
 from tvm import relay
 
-from heteroplace.codegen.compile import compile_network
-from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import CostMismatchError, InfeasibleError, MissingCostError
 from heteroplace.measure import sequential
-from heteroplace.measure.kernel_calls import only_rows
+from heteroplace.measure.kernel_calls import only_calls
 from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.tasks.extract import Extraction, neutral_module
+from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 
 
@@ -66,9 +64,7 @@ def measured(
 ) -> sequential.SequentialMeasurement:
     graph = extraction.graph
     with tvm.transform.PassContext(opt_level=3):
-        return measure_sequential(
-            neutral_module(extraction), graph, cluster, rough(graph, cluster), order
-        )
+        return measure_sequential(compiled_of(extraction), cluster, rough(graph, cluster), order)
 
 
 @pytest.mark.parametrize("order", SEQUENTIAL_ORDERS)
@@ -119,17 +115,14 @@ def test_unlike_device_gets_the_rough_time_times_its_factor(extraction: Extracti
 
 def test_group_reads_what_others_make_as_inputs(extraction: Extraction) -> None:
     graph, cluster = extraction.graph, two_memories(2**30, 2**30)
-    targets, _ = cluster_targets(cluster)
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compile_network(
-            neutral_module(extraction), targets, {task.name: 0 for task in graph.tasks}
-        )
+        calls = compiled_of(extraction).calls(cluster, [0] * len(graph.tasks))
     middle = {graph.tasks[1].name, graph.tasks[2].name}
-    part = only_rows(compiled.rows, [row for row in compiled.rows.rows if row.task in middle])
-    assert {row.task for row in part.rows} == middle
+    part = only_calls(calls, [call for call in calls.calls if call.task in middle])
+    assert {call.task for call in part.calls} == middle
     inputs = [value for value in part.values if value.input_name is not None]
     assert len(inputs) == 1
-    whole = compiled.rows.values[compiled.rows.outputs[0]]
+    whole = calls.values[calls.outputs[0]]
     assert np.prod(inputs[0].shape) == 64 * 8 * 8 != np.prod(whole.shape)
 
 
@@ -144,6 +137,4 @@ def test_table_of_another_graph_is_refused(extraction: Extraction) -> None:
     cluster = two_memories(2**30, 2**30)
     other = replace(extraction.graph, name="other")
     with pytest.raises(CostMismatchError):
-        measure_sequential(
-            neutral_module(extraction), extraction.graph, cluster, rough(other, cluster)
-        )
+        measure_sequential(compiled_of(extraction), cluster, rough(other, cluster))

@@ -9,7 +9,7 @@ import pytest
 from tests.instances import cpu
 
 from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.kernels import Row, Rows, Value
+from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.program import ALIGNMENT_BYTES
 from heteroplace.codegen.shared_weights import share_weights
@@ -39,8 +39,8 @@ def programs(*orders: str) -> list[Lowered]:
     graph, cluster = builder.finalize(outputs), cpu(capacity=10**6)
     values = [Value((64,), "int8", input_name="x"), *[Value((64,), "int8")] * 3]
     values += [Value((size,), "int8", constant=weights_of(task)) for task, size in SIZES.items()]
-    calls = [Row(f"k{task}", 0, task, (0, 4 + i), (1 + i,)) for i, task in enumerate(SIZES)]
-    rows = Rows(tuple(values), tuple(calls), (1, 2, 3), {})
+    calls = [KernelCall(f"k{task}", 0, task, (0, 4 + i), (1 + i,)) for i, task in enumerate(SIZES)]
+    rows = KernelCalls(tuple(values), tuple(calls), (1, 2, 3), {})
     costs = build_table(graph, cluster, lambda task, device: Cost.given(10))
     found = []
     for order in orders:

@@ -7,8 +7,8 @@ import onnx
 import onnx_models as om
 import pytest
 
-from heteroplace.bench.models import load_model, random_inputs
-from heteroplace.bench.transformers import bert_onnx, gpt_onnx
+from heteroplace.bench.models.catalogue import load_model, random_inputs
+from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.errors import GraphError
 
 pytestmark = pytest.mark.relay

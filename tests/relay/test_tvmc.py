@@ -110,7 +110,7 @@ def test_profile_prints_when_each_task_ran(here, capsys):
     assert main(["run", "net.so", "--profile"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("task ")
-    for task in heteroplace.load("net.so").placement.graph.tasks:
+    for task in heteroplace.load("net.so").solution.graph.tasks:
         assert task.name in text
 
 
@@ -145,7 +145,7 @@ def test_exclude_keeps_devices_free(here):
     if len(local_cpu_cluster(llvm_cpu_target()).devices) == 1:
         pytest.skip("one core: cpu.all is the only device")
     assert main(["compile", "net.onnx", *SHAPES, *PLACE, *options]) == 0
-    placement = heteroplace.load("excluded.so").placement
+    placement = heteroplace.load("excluded.so").solution
     assert "cpu.all" not in placement.devices_used
     check_plan(placement.graph, placement.cluster, placement.costs, placement.plan)
 

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace import HeteroPlaceError
-from heteroplace.bench import exact, place, prediction_options
+from heteroplace.bench.exact.command import command as exact
+from heteroplace.bench.place.command import command as place
+from heteroplace.bench.prediction.command import options as prediction_options
 from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2
@@ -19,10 +21,13 @@ _NEED_TVM = {
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
     "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
     "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),
-    "run": ("heteroplace.bench.run", "run time of plans, against stock TVM and onnxruntime"),
+    "run": (
+        "heteroplace.bench.run.command",
+        "run time of plans, against stock TVM and onnxruntime",
+    ),
 }
 """Modules that import TVM, so they are imported when they are asked for."""
-_PREDICTION = "heteroplace.bench.prediction"
+_PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
 _PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML and Moirai: exact solvers, splits and bounds"

@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from heteroplace.bench.models import Model, load_model, model_names
-from heteroplace.bench.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.models.catalogue import Model, load_model, model_names
+from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.costs.regression import fit_batches
 from heteroplace.costs.standard_evaluation import (
     estimate_graph,

@@ -11,16 +11,11 @@ import re
 from collections.abc import Callable
 
 from heteroplace import frontend
-from heteroplace.bench.fresh_process import answer, measure_in_fresh_process
-from heteroplace.bench.models import load_model
-from heteroplace.bench.stock import (
-    build_stock,
-    cpu_seconds,
-    import_stock,
-    in_pass_context,
-)
-from heteroplace.bench.study import compile_once
-from heteroplace.bench.transformers import gpt_onnx
+from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.models.transformers import gpt_onnx
+from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
+from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
+from heteroplace.bench.run.comparison import compile_once
 from heteroplace.machine.local import local_cluster
 from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
 from heteroplace.report.tables import format_table

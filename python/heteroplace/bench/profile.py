@@ -12,24 +12,16 @@ import re
 import time
 from collections.abc import Callable
 
-import tvm
-from tvm import relay
-
-from heteroplace.bench.fresh_process import answer, measure_in_fresh_process
-from heteroplace.bench.models import load_model
-from heteroplace.bench.stock import (
-    build_stock,
-    cpu_seconds,
-    import_stock,
-    in_pass_context,
-)
+from heteroplace import pipeline
+from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
+from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.isolated import COLD, HOT
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
 from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
-from heteroplace.relay.tasks.extract import extract, neutral_module
-from heteroplace.relay.tasks.prepare import prepare
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target
 
@@ -72,10 +64,9 @@ def measure_ours(name: str) -> dict[str, float]:
     cluster = local_cluster(cores=local_cluster().devices[-1].cores[:1])
     wall, cpu = time.perf_counter(), cpu_seconds()
     with in_pass_context():
-        bound = relay.build_module.bind_params_by_name(model.mod["main"], dict(model.params))
-        extraction = extract(prepare(tvm.IRModule.from_expr(bound)))
+        compiled = CompiledNetwork.of(pipeline.prepare(model.mod, model.params))
         options = ProfileOptions(is_in_place=False, modes=(HOT, COLD))
-        found = profile_network(neutral_module(extraction), extraction.graph, cluster, options)
+        found = profile_network(compiled, cluster, options)
     return {
         "kernels": found.num_kernels,
         "measured": found.num_measured,

@@ -8,8 +8,8 @@ import sys
 import time
 
 from heteroplace.cli.progress import Interrupts, ProgressLine
-from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json, seconds
-from heteroplace.errors import MissingCostError
+from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
+from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.cluster import load_cluster
 from heteroplace.files.costs import costs_from_times, load_costs
 from heteroplace.files.graph import GraphFile, load_graph
@@ -18,6 +18,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.units import format_ns
+from heteroplace.options import add_arguments, by_attribute, read_arguments
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.tables import (
     Candidate,
@@ -31,12 +32,17 @@ from heteroplace.report.tables import (
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
 from heteroplace.solve.list.single import single_makespans
-from heteroplace.solve.problem import OBJECTIVES, make_result
+from heteroplace.solve.problem import make_result
+
+_RENAMED = {"time_limit": "budget"}
+_OPTIONS = (
+    *("objective", "time_limit", "iterations", "items", "seed", "threads"),
+    "min_gain_ratio",
+)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the subcommand `place`."""
-    defaults = SolveOptions()
     parser = commands.add_parser(
         "place",
         help="place a task graph on a cluster",
@@ -44,33 +50,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_problem(parser)
     parser.add_argument("--solver", choices=list(SOLVERS), default="auto", help="default: auto")
-    parser.add_argument(
-        "--objective",
-        choices=OBJECTIVES,
-        default=defaults.objective,
-        help=f"a short run, or many runs per second; default: {defaults.objective}",
-    )
-    parser.add_argument(
-        "--budget",
-        type=seconds,
-        default=defaults.time_limit_s,
-        metavar="SECONDS",
-        help=f"time limit; default: {defaults.time_limit_s:g}",
-    )
-    parser.add_argument(
-        "--iterations",
-        type=int,
-        metavar="N",
-        help="limit that gives the same plan every time, unlike a time limit",
-    )
-    parser.add_argument("--seed", type=int, default=defaults.seed, help="default: 0")
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=defaults.threads,
-        metavar="N",
-        help=f"threads of a solver that uses several; default: {defaults.threads}",
-    )
+    add_arguments(parser, SolveOptions, renamed=_RENAMED, names=_OPTIONS)
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
@@ -85,14 +65,9 @@ def run(arguments: argparse.Namespace) -> None:
     is_shown = arguments.progress or sys.stderr.isatty()
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter())
     check_writable(arguments.output, arguments.trace)
-    options = SolveOptions(
-        objective=arguments.objective,
-        time_limit_s=arguments.budget,
-        iterations=arguments.iterations,
-        seed=arguments.seed,
-        threads=arguments.threads,
-        progress=line,
-    )
+    given = read_arguments(SolveOptions, arguments, renamed=_RENAMED)
+    (fields,) = by_attribute([SolveOptions], given, "place", SolverError)
+    options = SolveOptions(**fields, progress=line)
     with paused_collector():
         cluster = load_cluster(arguments.cluster)
         read = load_graph(arguments.graph)
@@ -102,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
         with Interrupts() as interrupts:
             result = _solve(problem, arguments.solver, options, line, interrupts)
             interrupts.ends_work = False
-            _finish(arguments, problem, result)
+            _finish(arguments, options, problem, result)
     finally:
         gc.unfreeze()
 
@@ -145,7 +120,9 @@ def _solve(
     return result
 
 
-def _finish(arguments: argparse.Namespace, problem: Problem, result: SolveResult) -> None:
+def _finish(
+    arguments: argparse.Namespace, options: SolveOptions, problem: Problem, result: SolveResult
+) -> None:
     graph, cluster = problem.graph, problem.cluster
     plan = explain(problem, result.plan)
     timeline = simulate(graph, cluster, problem.costs, plan)
@@ -163,7 +140,7 @@ def _finish(arguments: argparse.Namespace, problem: Problem, result: SolveResult
         candidates_table([Candidate(*entry) for entry in result.candidates])
         if result.candidates
         else "",
-        _summary(problem, result, arguments.objective, timeline.makespan_ns),
+        _summary(problem, result, options.objective, timeline.makespan_ns),
     )
     print("\n\n".join(table for table in tables if table))
 

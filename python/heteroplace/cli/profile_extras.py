@@ -12,7 +12,7 @@ from heteroplace.costs.store_values import Note, date_text
 from heteroplace.errors import SolverError
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.batches import BatchMeasurement, measure_batches
-from heteroplace.measure.devices_under_test import find_subjects
+from heteroplace.measure.devices_under_test import find_devices_under_test
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
@@ -61,14 +61,14 @@ def estimate_batch(
     say = options.progress or (lambda line: None)
     found: list[BatchMeasurement] = []
     peaks = {}
-    for subject in find_subjects(graph, cluster, (), options.skips_absent):
-        name = cluster.devices[subject.device].name
+    for under_test in find_devices_under_test(graph, cluster, (), options.skips_absent):
+        name = cluster.devices[under_test.device].name
         say(f"measuring batches {', '.join(map(str, SMALL_BATCHES))} on {name}")
         measured = measure_batches(
             imported.mod,
             imported.params,
             cluster,
-            subject.device,
+            under_test.device,
             SMALL_BATCHES,
             large,
             tuple(imported.inputs),
@@ -113,9 +113,9 @@ def interference_notes(
             "slowest tenth": float(np.quantile(interference.scatter[index], 0.9)),
         }
         fingerprint = device_fingerprint(device)
-        subject = f"{device.name}, {graph.name}"
+        under_test = f"{device.name}, {graph.name}"
         notes += [
-            Note("interference", subject, fingerprint, quantity, value, "", now)
+            Note("interference", under_test, fingerprint, quantity, value, "", now)
             for quantity, value in figures.items()
         ]
     for quantity, value, unit in (

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import tvm
 
+from heteroplace import pipeline
 from heteroplace.cli.profile_extras import (
     check_estimated_batch,
     estimate_batch,
     interference_notes,
 )
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.measurement import KernelKey, Measurement
 from heteroplace.costs.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
@@ -26,9 +28,9 @@ from heteroplace.measure.sequential import measure_sequential
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.pipeline import StageLog
 from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.tasks.extract import extract, neutral_module
-from heteroplace.relay.tasks.prepare import prepare
+from heteroplace.relay.tasks.network import Network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.run.executor import missing_devices
 from heteroplace.simulate.interference import Interference
@@ -117,21 +119,20 @@ def profile_model(
     say(f"importing {path}")
     imported = from_onnx(path)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
-        say("optimising the network")
-        extraction = extract(prepare(imported.bind_params()))
-        neutral = neutral_module(extraction)
-        say(f"lowering {len(extraction.graph.tasks)} tasks")
+        network = pipeline.prepare(imported.mod, imported.params, StageLog(options.progress))
+        say(f"lowering {len(network.graph.tasks)} tasks")
         hosts = [remote.host for remote in remotes]
-        graph = with_workspaces(neutral, extraction.graph, cluster, hosts, options.skips_absent)
+        single = with_workspaces(CompiledNetwork.of(network), cluster, hosts, options.skips_absent)
+        graph = single.graph
         profiles: dict[int, Profile] = {}
         for batch in batches:
-            module = neutral if batch == 1 else rebatch(neutral, batch)
+            compiled = single if batch == 1 else of_batch(single, batch)
             chosen = replace(options, batch=batch, budget_s=_left_s(options, profiles))
-            profiles[batch] = profile_network(module, graph, cluster, chosen, remotes)
+            profiles[batch] = profile_network(compiled, cluster, chosen, remotes)
         tables = {batch: each.costs for batch, each in profiles.items()}
         if extras.sequential_order is not None:
             say("measuring over several devices, one after the other")
-            found = measure_sequential(neutral, graph, cluster, tables[1], extras.sequential_order)
+            found = measure_sequential(single, cluster, tables[1], extras.sequential_order)
             tables[1] = found.costs
         peaks: dict[str, int] = {}
         if extras.estimated_batch is not None:
@@ -139,13 +140,18 @@ def profile_model(
             tables[large], peaks = estimate_batch(imported, graph, cluster, large, options)
         interference = None
         if extras.has_interference:
-            interference = measure_interference(neutral, graph, cluster, say)
+            interference = measure_interference(single, cluster, say)
             if options.store is not None:
                 options.store.add_many([], interference_notes(graph, cluster, interference))
     costs = join_batches(graph, cluster, tables)
     if extras.predicts_absent:
         costs = predict_costs(graph, cluster, costs)
     return ModelProfile(graph, costs, profiles, interference, peaks)
+
+
+def of_batch(single: CompiledNetwork, batch: int) -> CompiledNetwork:
+    """Return the network for several items at once; its tasks keep their names."""
+    return CompiledNetwork.of(Network(single.graph, rebatch(single.network.mod, batch)))
 
 
 def _left_s(options: ProfileOptions, profiles: dict[int, Profile]) -> float | None:

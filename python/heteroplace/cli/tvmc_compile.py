@@ -22,7 +22,7 @@ from heteroplace.errors import ArtifactError, FrontendError, PlanError
 from heteroplace.files.plan import save_plan
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
-from heteroplace.relay.annotate.writer import read_solution
+from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.report.tables import (
     cost_sources_line,

@@ -5,18 +5,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError, MissingCostError
 from heteroplace.files.cluster import load_cluster, ready_made_clusters
 from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.cluster import Cluster
+from heteroplace.options import add_arguments, read_arguments
+from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
 from heteroplace.run.executor import missing_devices
-from heteroplace.solve import SOLVERS, SolveOptions
-from heteroplace.solve.problem import OBJECTIVES
 from heteroplace.tvm_bridge import llvm_cpu_target
 
 LOCAL = "local"
 """Name of the cluster that is the CPU of this machine."""
+
+_FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
+_OPTIONS = (
+    *("solver", "time_limit", "objective", "pin", "exclude", "costs", "store"),
+    *("iterations", "seed", "threads", "min_gain_ratio"),
+)
+"""The options of the pass that `tvmc compile` has; a program runs one item."""
 
 # Options of TVM's compile that mean the same with a placement; all others are refused.
 _HONOURED = frozenset(
@@ -41,7 +49,6 @@ _HONOURED = frozenset(
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of placement to TVM's parser of `compile`."""
-    defaults = SolveOptions()
     group = parser.add_argument_group(
         "placement", "place the model over several processors; takes the place of --target"
     )
@@ -50,36 +57,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="CLUSTER",
         help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine's CPU",
     )
-    group.add_argument("--placement-solver", choices=list(SOLVERS), help="default: auto")
-    group.add_argument(
-        "--placement-time-limit",
-        type=float,
-        metavar="SECONDS",
-        help=f"how long the solver may take; default: {defaults.time_limit_s:g}",
-    )
-    group.add_argument(
-        "--placement-objective",
-        choices=OBJECTIVES,
-        help=f"what is minimised; default: {defaults.objective}",
-    )
-    group.add_argument(
-        "--placement-pin",
-        action="append",
-        metavar="PATTERN=DEVICE",
-        help="tasks or ops that must run on DEVICE, e.g. 'nn.conv2d=gpu.0'; may be repeated",
-    )
-    group.add_argument(
-        "--placement-exclude",
-        action="append",
-        metavar="DEVICE",
-        help="device that must not be used; may be repeated",
-    )
-    group.add_argument(
-        "--placement-costs",
-        metavar="measure|estimate|FILE",
-        help="run the model here, compute from sizes and peak speeds, or a cost table (JSON); "
-        "default: measure",
-    )
+    for cls in OPTION_CLASSES:
+        add_arguments(group, cls, _FLAG_PREFIX, names=_OPTIONS)
     group.add_argument("--placement-plan-out", metavar="FILE", help="write the plan (JSON)")
     group.add_argument(
         "--placement-dry-run",
@@ -132,35 +111,27 @@ def check_given(given: frozenset[str], is_placed: bool) -> None:
         )
 
 
-def placement_options(arguments: argparse.Namespace) -> dict[str, object]:
+def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the given options as keywords of `HeteroPlace`.
 
     Raises
     ------
-    HeteroPlaceError
-        A pin without "=".
     MissingCostError
         There is no such cost table.
     SolverError
-        A time limit that is not positive.
+        A value is wrong.
     """
-    options = {
-        "solver": arguments.placement_solver,
-        "time_limit": arguments.placement_time_limit,
-        "objective": arguments.placement_objective,
-        "costs": arguments.placement_costs,
-        "exclude": arguments.placement_exclude,
-        "pin": _read_pins(arguments.placement_pin or []),
-    }
-    costs = arguments.placement_costs
-    if costs not in (None, "measure", "estimate") and not Path(costs).is_file():
+    options: dict[str, Any] = {}
+    for cls in OPTION_CLASSES:
+        options |= read_arguments(cls, arguments, _ATTRIBUTE_PREFIX)
+    costs = options.get("costs")
+    if costs is not None and costs not in COST_MODELS and not Path(costs).is_file():
         raise MissingCostError(
-            f"--placement-costs {costs}: no such file; give measure, estimate or a cost table"
+            f"--placement-costs {costs}: no such file; give {', '.join(COST_MODELS)}, or a cost "
+            f"table"
         )
-    if arguments.placement_time_limit is not None:
-        # Checked by the solver too, but only after everything was measured.
-        SolveOptions(time_limit_s=arguments.placement_time_limit)
-    return {name: value for name, value in options.items() if value is not None}
+    read_options(options)  # wrong values are told before everything is measured
+    return options
 
 
 def read_cluster(arguments: argparse.Namespace) -> Cluster:
@@ -184,8 +155,10 @@ def read_cluster(arguments: argparse.Namespace) -> Cluster:
             f"--placement {text}: no such file; give a cluster file (JSON), {LOCAL!r} for the CPU "
             f"of this machine, or a ready-made cluster: {', '.join(ready_made_clusters())}"
         )
-    pinned = _read_pins(arguments.placement_pin or []).values()
-    for name in (*pinned, *(arguments.placement_exclude or [])):
+    for name in (
+        *dict(arguments.placement_pin or []).values(),
+        *(arguments.placement_exclude or []),
+    ):
         cluster.device_id(name)
     absent = missing_devices(cluster, [device.name for device in cluster.devices])
     if absent and arguments.placement_costs in (None, "measure"):
@@ -202,18 +175,6 @@ def check_outputs(*paths: str | None) -> None:
     for path in paths:
         if path is not None and not Path(path).parent.is_dir():
             raise ArtifactError(f"{path}: folder {Path(path).parent} does not exist; make it first")
-
-
-def _read_pins(texts: Sequence[str]) -> dict[str, str]:
-    pins = {}
-    for text in texts:
-        pattern, equals, device = text.rpartition("=")
-        if not (pattern and equals and device):
-            raise HeteroPlaceError(
-                f"--placement-pin {text!r}: expected PATTERN=DEVICE, such as 'nn.conv2d=cpu.0'"
-            )
-        pins[pattern] = device
-    return pins
 
 
 def flags(names: Iterable[str]) -> str:

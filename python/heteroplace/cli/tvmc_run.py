@@ -115,7 +115,7 @@ def _measure(executor: Executor, repeat: int, number: int) -> BenchmarkResult:
 
 def _profile(executor: Executor) -> str:
     """Return the tables of one measured run."""
-    placement, timeline = executor.placement, executor.timeline()
+    placement, timeline = executor.solution, executor.timeline()
     tables = (placement_table, device_table)
     return "\n\n".join(
         table(placement.graph, placement.cluster, placement.plan, timeline) for table in tables

@@ -1,7 +1,7 @@
-"""The compiled file: one shared library with kernels, weights, program and placement.
+"""The compiled file: one shared library with kernels, weights, program and solution.
 
     [ELF: kernels of all targets, weights in a section of their own, page aligned]
-    [manifest: JSON with format, versions, program text, placement]
+    [manifest: JSON with format, versions, program text, solution]
     [footer, 64 bytes: magic, manifest size, library size, SHA-256 of all before it]
 
 The loader of the operating system ignores what follows the ELF part; `load_manifest` checks it
@@ -62,12 +62,12 @@ class Manifest:
 
     tvm_version: str
     program_text: str
-    placement: Solution
+    solution: Solution
     inputs: tuple[tuple[str, tuple[int, ...], str], ...]
     """Name, shape and dtype of every input."""
     outputs: tuple[tuple[str, tuple[int, ...], str], ...]
     memory: tuple[MemoryUse, ...]
-    """For each memory of the placement's cluster what the program is predicted to hold in it."""
+    """For each memory of the solution's cluster what the program is predicted to hold in it."""
 
     def to_json(self) -> bytes:
         """Return the JSON bytes."""
@@ -75,7 +75,7 @@ class Manifest:
             "format": FORMAT_VERSION,
             "tvm": self.tvm_version,
             "program": self.program_text,
-            "placement": solution_to_json(self.placement),
+            "placement": solution_to_json(self.solution),
             "inputs": [[name, list(shape), dtype] for name, shape, dtype in self.inputs],
             "outputs": [[name, list(shape), dtype] for name, shape, dtype in self.outputs],
             "memory": [
@@ -104,9 +104,9 @@ class Manifest:
                 tuple((str(name), tuple(shape), str(dtype)) for name, shape, dtype in value[key])
                 for key in ("inputs", "outputs")
             ]
-            placement = solution_from_json(value["placement"], source)
+            solution = solution_from_json(value["placement"], source)
             memory = tuple(MemoryUse(*map(int, parts)) for parts in value["memory"])
-            return cls(value["tvm"], value["program"], placement, ports[0], ports[1], memory)
+            return cls(value["tvm"], value["program"], solution, ports[0], ports[1], memory)
         except (KeyError, TypeError, ValueError) as err:
             raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
 

@@ -17,28 +17,28 @@ class Clocks:
         self._length = [0] * num_queues
         self._done: dict[int, tuple[int, int, dict[int, int]]] = {}
 
-    def knows(self, queue: int, item: int) -> bool:
-        """Whether `item` has surely finished when the next instruction of `queue` starts."""
-        other, position, _ = self._done[item]
+    def knows(self, queue: int, instruction: int) -> bool:
+        """Whether `instruction` has surely finished when the next instruction of `queue` starts."""
+        other, position, _ = self._done[instruction]
         return other == queue or self._known[queue].get(other, 0) > position
 
-    def wait(self, queue: int, items: Iterable[int]) -> tuple[tuple[int, int], ...]:
-        """Return the waits that make `queue` know of `items`, none of them implied by the others.
+    def wait(self, queue: int, instructions: Iterable[int]) -> tuple[tuple[int, int], ...]:
+        """Return the waits by which `queue` knows of `instructions`, none implied by the others.
 
         Each is (other queue, number of its instructions that must have finished).
         """
         waits: dict[int, int] = {}
         # The latest first: it may imply the others.
-        for item in sorted(dict.fromkeys(items), reverse=True):
-            if self.knows(queue, item):
+        for instruction in sorted(dict.fromkeys(instructions), reverse=True):
+            if self.knows(queue, instruction):
                 continue
-            other, position, known = self._done[item]
+            other, position, known = self._done[instruction]
             waits[other] = max(waits.get(other, 0), position + 1)
             self._learn(queue, known)
         return tuple(sorted(waits.items()))
 
-    def add(self, item: int, queue: int, helpers: Iterable[int]) -> int:
-        """Append the instruction of `item` to its queue, and a join to those of its helpers.
+    def add(self, instruction: int, queue: int, helpers: Iterable[int]) -> int:
+        """Append `instruction` to its queue, and a join to those of its helpers.
 
         Returns
         -------
@@ -47,7 +47,7 @@ class Clocks:
         position = self._length[queue]
         self._length[queue] += 1
         self._known[queue][queue] = position + 1
-        self._done[item] = (queue, position, dict(self._known[queue]))
+        self._done[instruction] = (queue, position, dict(self._known[queue]))
         for helper in helpers:
             self._length[helper] += 1
             self._learn(helper, self._known[queue])

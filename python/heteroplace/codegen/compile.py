@@ -1,130 +1,131 @@
-"""Neutral module + where each task's target is -> rows and one compiled library.
+"""Network + where each task's target is -> kernel calls and one compiled library.
 
-The few latest results are kept for the life of the process: the pass lowers and compiles a network
-to measure it, and the build that follows usually needs the same kernels again.
+`CompiledNetwork` is the value that goes from measuring to building: what was lowered or compiled to
+measure a network is not made again to build it.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import tvm
-from tvm import autotvm
 
-from heteroplace.codegen.kernels import Rows, lower_segments
+from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.tasks.network import Network
 from heteroplace.tvm_bridge import register_cuda_compiler
 
-_MAX_KEPT = 2
-_Key = tuple[object, ...]
+TaskTargets = tuple[str, ...]
+"""For each task the text of the target that it is compiled for."""
 
 
 @dataclass(frozen=True)
-class CompiledRows:
-    """Kernel calls and the library that holds the kernels."""
+class CompiledKernels:
+    """Kernel calls of a network, each task for one target, and the library of the kernels."""
 
-    rows: Rows
+    calls: KernelCalls
     library: KernelLibrary
 
 
-@dataclass
-class _Kept:
-    """What there is of a network: symbols are numbered anew whenever it is lowered again."""
+@dataclass(frozen=True)
+class CompiledNetwork:
+    """A network with the kernels that were made of it so far.
 
-    rows: Rows
-    compiled: CompiledRows | None = None
+    Kernels are lowered, and compiled, when they are first asked for, once for each assignment of
+    targets to tasks. Not thread-safe, but for `kernels` beside a measurement in another thread.
+    """
+
+    network: Network
+    _calls: dict[TaskTargets, KernelCalls]
+    _kernels: dict[TaskTargets, CompiledKernels]
+
+    @classmethod
+    def of(cls, network: Network) -> CompiledNetwork:
+        """Begin with nothing compiled."""
+        return cls(network, {}, {})
+
+    @property
+    def graph(self) -> TaskGraph:
+        """The task graph."""
+        return self.network.graph
+
+    def with_graph(self, graph: TaskGraph) -> CompiledNetwork:
+        """Return the same with more known of its tasks; see `Network.with_graph`."""
+        return replace(self, network=self.network.with_graph(graph))
+
+    def calls(self, cluster: Cluster, placement: Sequence[int]) -> KernelCalls:
+        """Return the kernel calls; lowered, not compiled.
+
+        Parameters
+        ----------
+        cluster
+            Its devices say the targets.
+        placement
+            Device id of each task, [num_tasks].
+
+        Raises
+        ------
+        LoweringError
+            An op cannot be compiled for its target.
+        """
+        targets, target_of_task = placed_targets(self.graph, cluster, placement)
+        key = task_targets(self.graph, cluster, placement)
+        if key not in self._calls:
+            self._calls[key] = lower_network(self.network.mod, targets, target_of_task)
+        return self._calls[key]
+
+    def kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels:
+        """Return the kernel calls with their library; parameters and errors as of `calls`."""
+        key = task_targets(self.graph, cluster, placement)
+        if key not in self._kernels:
+            calls = self.calls(cluster, placement)
+            library = compile_kernels(list(calls.kernels.values()))
+            self._kernels[key] = CompiledKernels(calls, library)
+        return self._kernels[key]
+
+    def known_kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels | None:
+        """Return the kernels if they are compiled already."""
+        return self._kernels.get(task_targets(self.graph, cluster, placement))
+
+    def add(self, targets: TaskTargets, kernels: CompiledKernels) -> None:
+        """Take kernels that were compiled elsewhere."""
+        self._calls[targets], self._kernels[targets] = kernels.calls, kernels
 
 
-_kept: OrderedDict[_Key, _Kept] = OrderedDict()
+def task_targets(graph: TaskGraph, cluster: Cluster, placement: Sequence[int]) -> TaskTargets:
+    """Return the text of each task's target."""
+    targets, target_of_task = placed_targets(graph, cluster, placement)
+    texts = [f"{target} host {target.host}" for target in targets]
+    return tuple(texts[target_of_task[task.name]] for task in graph.tasks)
 
 
-def compile_network(
+def lower_network(
     mod: tvm.IRModule,
     targets: tuple[tvm.target.Target, ...],
-    target_of_task: Mapping[str, int],
-    rows: Rows | None = None,
-) -> CompiledRows:
-    """Optimise each target's part of `mod`, lower it and compile all kernels into one library.
+    target_of_task: dict[str, int],
+) -> KernelCalls:
+    """Optimise each target's part of a neutral module and lower it.
 
     Parameters
     ----------
     mod
         Neutral module whose spans name the tasks.
-    targets, target_of_task
-        The distinct targets, and for each task its position among them.
-    rows
-        What `lower_network` returned for the same, whose symbols the library is to have; None: any.
+    targets
+        The distinct targets.
+    target_of_task
+        For each task the position of its target.
 
     Raises
     ------
     LoweringError
         An op cannot be compiled for its target, or belongs to no task.
     """
-    kept = _lowered(mod, targets, target_of_task, rows)
-    if kept.compiled is None:
-        library = compile_kernels(list(kept.rows.kernels.values()))
-        kept.compiled = CompiledRows(kept.rows, library)
-    return kept.compiled
-
-
-def compile_placed(
-    mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
-) -> CompiledRows:
-    """Compile the network for the device of each task; otherwise as `compile_network`."""
-    return compile_network(mod, *placed_targets(graph, cluster, placement))
-
-
-def lower_network(
-    mod: tvm.IRModule,
-    targets: tuple[tvm.target.Target, ...],
-    target_of_task: Mapping[str, int],
-) -> Rows:
-    """Do all of `compile_network` but the compiling; parameters and errors as there.
-
-    It tells which kernels there will be, and `compile_network` begins from it.
-    """
-    return _lowered(mod, targets, target_of_task, None).rows
-
-
-def _lowered(
-    mod: tvm.IRModule,
-    targets: tuple[tvm.target.Target, ...],
-    target_of_task: Mapping[str, int],
-    rows: Rows | None,
-) -> _Kept:
-    key = _key(mod, targets, target_of_task)
-    found = _kept.get(key)
-    if found is None or (rows is not None and found.rows is not rows):
-        if any(target.kind.name == "cuda" for target in targets):
-            register_cuda_compiler()
-        if rows is None:
-            segments, outputs = cut_segments(mod, targets, target_of_task)
-            rows = lower_segments(segments, mod["main"].params, outputs)
-        found = _Kept(rows)
-        _kept[key] = found
-    _kept.move_to_end(key)
-    while len(_kept) > _MAX_KEPT:
-        _kept.popitem(last=False)
-    return found
-
-
-def _key(
-    mod: tvm.IRModule, targets: tuple[tvm.target.Target, ...], target_of_task: Mapping[str, int]
-) -> _Key:
-    """All that the result depends on."""
-    context = tvm.transform.PassContext.current()
-    return (
-        tvm.ir.structural_hash(mod, map_free_vars=True),
-        tuple(map(str, targets)),
-        tuple(sorted(target_of_task.items())),
-        (context.opt_level, str(context.disabled_pass), str(context.required_pass)),
-        str(context.config),
-        # Tuned schedules are looked up in it.
-        autotvm.task.DispatchContext.current,
-    )
+    if any(target.kind.name == "cuda" for target in targets):
+        register_cuda_compiler()
+    segments, outputs = cut_segments(mod, targets, target_of_task)
+    return lower_segments(segments, mod["main"].params, outputs)

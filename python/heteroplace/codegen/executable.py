@@ -1,4 +1,4 @@
-"""Annotated module -> executable: the heterogeneous build in one function."""
+"""Compiled kernels + solutions -> executables: program, weights and what a file says of them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import numpy as np
 import tvm
 
 from heteroplace.codegen.artifact import Manifest, weights_blob, write_artifact
-from heteroplace.codegen.compile import CompiledRows, compile_placed
+from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
-from heteroplace.errors import LoweringError
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.relay.annotate.writer import read_solution, strip_annotations
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -43,9 +41,9 @@ class Executable:
     """Weights, page aligned; uint8 [blob_bytes]."""
 
     @property
-    def placement(self) -> Solution:
+    def solution(self) -> Solution:
         """The plan and all it refers to."""
-        return self.manifest.placement
+        return self.manifest.solution
 
     @property
     def memory(self) -> tuple[MemoryUse, ...]:
@@ -54,16 +52,16 @@ class Executable:
 
     def summary(self, max_rows: int = 40) -> str:
         """Return the headline, devices, memories and the placement table with reasons, as text."""
-        placement = self.placement
-        graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-        timeline = simulate(graph, cluster, placement.costs, plan)
+        solution = self.solution
+        graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+        timeline = simulate(graph, cluster, solution.costs, plan)
         return "\n\n".join(
             [
-                placement_headline(placement),
+                placement_headline(solution),
                 device_table(graph, cluster, plan, timeline),
                 memory_text(cluster, self.memory),
                 placement_table(graph, cluster, plan, timeline, max_rows),
-                cost_sources_line(placement.costs),
+                cost_sources_line(solution.costs),
             ]
         )
 
@@ -78,38 +76,16 @@ class Executable:
         write_artifact(path, self.library, self.blob, self.manifest)
 
 
-def build_annotated(mod: tvm.IRModule) -> Executable:
-    """Compile a module that HeteroPlace has annotated.
-
-    Raises
-    ------
-    LoweringError
-        The module is not annotated, or was changed afterwards; an op has no implementation on the
-        target of its device.
-    InfeasibleError
-        The compiled program does not fit in some memory.
-    """
-    placement = read_solution(mod)
-    if placement is None:
-        raise LoweringError(
-            "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first"
-        )
-    graph, cluster = placement.graph, placement.cluster
-    devices = placement.plan.placement(len(graph.tasks))
-    compiled = compile_placed(strip_annotations(mod), graph, cluster, devices)
-    return write_programs(compiled, [placement])[0]
-
-
 def write_programs(
-    compiled: CompiledRows, placements: Sequence[Solution], timelines: Sequence[Timeline] = ()
+    compiled: CompiledKernels, solutions: Sequence[Solution], timelines: Sequence[Timeline] = ()
 ) -> list[Executable]:
-    """Write the programs of several placements of one network over the same kernels and weights.
+    """Write the programs of several solutions of one network over the same kernels and weights.
 
     Parameters
     ----------
     compiled
-        The network's kernels, compiled for the target that every placement gives each task.
-    placements
+        The network's kernels, compiled for the target that every solution gives each task.
+    solutions
         Of the network's tasks, on one cluster.
     timelines
         The simulated timeline of each plan; empty: they are simulated here.
@@ -117,29 +93,29 @@ def write_programs(
     Raises
     ------
     LoweringError
-        Rows and a plan do not belong together, or the plan is for several items.
+        Kernel calls and a plan do not belong together, or the plan is for several items.
     InfeasibleError
         A program does not fit in some memory.
     """
-    known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in placements]
+    known = timelines or [simulate(p.graph, p.cluster, p.costs, p.plan) for p in solutions]
     programs = [
-        lower(compiled.rows, p.graph, p.cluster, p.plan, timeline)
-        for p, timeline in zip(placements, known, strict=True)
+        lower(compiled.calls, p.graph, p.cluster, p.plan, timeline)
+        for p, timeline in zip(solutions, known, strict=True)
     ]
     if len(programs) > 1:
         programs = share_weights(programs)
     blob = weights_blob(programs[0])
     return [
-        Executable(compiled.library, lowered, _manifest(lowered, placement), blob)
-        for lowered, placement in zip(programs, placements, strict=True)
+        Executable(compiled.library, lowered, _manifest(lowered, solution), blob)
+        for lowered, solution in zip(programs, solutions, strict=True)
     ]
 
 
-def _manifest(lowered: Lowered, placement: Solution) -> Manifest:
+def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
     tensors = lowered.program.tensors
     ports = [
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
     text = lowered.program.to_text()
-    return Manifest(tvm.__version__, text, placement, ports[0], ports[1], lowered.memory)
+    return Manifest(tvm.__version__, text, solution, ports[0], ports[1], lowered.memory)

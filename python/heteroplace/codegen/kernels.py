@@ -1,7 +1,7 @@
-"""Segments -> rows: one for each kernel call, with the lowered kernels behind them.
+"""Segments -> kernel calls, with the lowered kernels behind them.
 
-Equal groups share one kernel. Each row is traced to its task by the spans inside the fused
-function; a row without one (an inserted layout_transform) belongs to the task whose value it
+Equal groups share one kernel. Each call is traced to its task by the spans inside the fused
+function; a call without one (an inserted layout_transform) belongs to the task whose value it
 converts.
 """
 
@@ -30,6 +30,8 @@ from heteroplace.relay.expressions import (
 )
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
 
+_Bytes = bytes  # below, the name is that of a size
+
 
 @dataclass(frozen=True)
 class Value:
@@ -50,14 +52,14 @@ class Value:
         return tensor_bytes(self.shape, self.dtype)
 
     @cached_property
-    def digest(self) -> bytes:
+    def digest(self) -> _Bytes:
         """What equal weights have in common. Kept: every plan of a network asks for it again."""
         assert self.constant is not None
         return hashlib.blake2b(np.ascontiguousarray(self.constant), digest_size=16).digest()
 
 
 @dataclass(frozen=True)
-class Row:
+class KernelCall:
     """One kernel call."""
 
     kernel: str
@@ -73,11 +75,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Rows:
+class KernelCalls:
     """The whole network as kernel calls; within a segment their order respects dependencies."""
 
     values: tuple[Value, ...]
-    rows: tuple[Row, ...]
+    calls: tuple[KernelCall, ...]
     outputs: tuple[int, ...]
     """Values of the model's results."""
     kernels: dict[str, Kernel]
@@ -89,7 +91,8 @@ class Kernel:
     """One lowered, not yet compiled kernel."""
 
     symbol: str
-    functions: tvm.IRModule
+    functions: tvm.IRModule | None
+    """None: only the compiled code is left."""
     target: tvm.target.Target
     workspace: Workspace
     """Scratch memory that it allocates while it runs; none is known of a GPU's."""
@@ -102,7 +105,7 @@ class Kernel:
 
 def lower_segments(
     segments: Sequence[Segment], inputs: Sequence[relay.Var], outputs: Sequence[ValueName]
-) -> Rows:
+) -> KernelCalls:
     """Lower every fused function of every segment and list the calls.
 
     Parameters
@@ -128,7 +131,7 @@ def lower_segments(
 @dataclass
 class _Lowerer:
     values: list[Value] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    calls: list[KernelCall] = field(default_factory=list)
     kernels: dict[str, Kernel] = field(default_factory=dict)
     named: dict[ValueName, int] = field(default_factory=dict)
     """Value of each input and of each exported name."""
@@ -152,7 +155,7 @@ class _Lowerer:
         for name, value in zip(segment.exports, results, strict=True):
             self.named[name] = value
 
-    def finish(self, outputs: Sequence[ValueName]) -> Rows:
+    def finish(self, outputs: Sequence[ValueName]) -> KernelCalls:
         resolved = {value: self.named[name] for value, name in self.forwards.items()}
 
         def real(value: int) -> int:
@@ -160,7 +163,7 @@ class _Lowerer:
                 value = resolved[value]
             return value
 
-        rows = [replace(row, reads=tuple(map(real, row.reads))) for row in self._attributed()]
+        calls = [replace(each, reads=tuple(map(real, each.reads))) for each in self._attributed()]
         values = [
             value
             if value.alias_of is None
@@ -168,7 +171,7 @@ class _Lowerer:
             for value in self.values
         ]
         found = tuple(real(self.named[name]) for name in outputs)
-        return Rows(tuple(values), tuple(rows), found, self.kernels)
+        return KernelCalls(tuple(values), tuple(calls), found, self.kernels)
 
     def _source(self, parameter: relay.Var, source: ValueName) -> int:
         if source.index is None:
@@ -214,7 +217,7 @@ class _Lowerer:
         tasks = tasks_in(node.op)
         task = tasks[-1] if tasks else ""
         workspace = self.kernels[kernel].workspace
-        self.rows.append(Row(kernel, index, task, reads, writes, workspace))
+        self.calls.append(KernelCall(kernel, index, task, reads, writes, workspace))
         return writes
 
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
@@ -236,24 +239,28 @@ class _Lowerer:
             )
         return symbol
 
-    def _attributed(self) -> list[Row]:
-        """The rows, those without a span given to the task that makes or reads their value."""
-        task_of_value = {value: row.task for row in self.rows for value in row.writes if row.task}
+    def _attributed(self) -> list[KernelCall]:
+        """The calls, those without a span given to the task that makes or reads their value."""
+        task_of_value = {
+            value: call.task for call in self.calls for value in call.writes if call.task
+        }
         readers: dict[int, str] = {}
-        for row in self.rows:
-            for value in row.reads:
-                if row.task:
-                    readers.setdefault(value, row.task)
+        for call in self.calls:
+            for value in call.reads:
+                if call.task:
+                    readers.setdefault(value, call.task)
         attributed = []
-        for row in self.rows:
-            task = row.task
+        for call in self.calls:
+            task = call.task
             if not task:
-                made = [task_of_value[value] for value in row.reads if value in task_of_value]
-                read = [readers[value] for value in row.writes if value in readers]
+                made = [task_of_value[value] for value in call.reads if value in task_of_value]
+                read = [readers[value] for value in call.writes if value in readers]
                 task = (made + read + [""])[0]
             if not task:
-                raise LoweringError(f"kernel {row.kernel} belongs to no task; report this as a bug")
-            attributed.append(replace(row, task=task))
+                raise LoweringError(
+                    f"kernel {call.kernel} belongs to no task; report this as a bug"
+                )
+            attributed.append(replace(call, task=task))
         return attributed
 
 

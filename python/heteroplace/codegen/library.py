@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import tvm
@@ -21,6 +21,8 @@ from tvm.contrib import cc
 from heteroplace.codegen.kernels import Kernel, last_cause
 from heteroplace.errors import ArtifactError, LoweringError
 
+_LIBRARY = "kernels.so"
+
 
 class KernelLibrary:
     """Object files of compiled kernels and the shared library made of them.
@@ -28,19 +30,39 @@ class KernelLibrary:
     The files live as long as the object; a library that was loaded stays mapped.
     """
 
-    def __init__(self, module: tvm.runtime.Module) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="heteroplace-kernels-"))
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        self.path = folder / "kernels.so"
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="heteroplace-kernels-"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self.path = self._folder / _LIBRARY
         """The library of kernels alone."""
         self.objects: tuple[Path, ...] = ()
         """What it was linked from; TVM decides how many files that are."""
 
-        def link_and_note(target: str, files: Sequence[str], **_: object) -> None:
-            self.objects = tuple(Path(file) for file in files)
-            link(self.objects, Path(target))
+    @classmethod
+    def from_module(cls, module: tvm.runtime.Module) -> KernelLibrary:
+        """Generate the object files of what TVM has compiled, and link them."""
+        library = cls()
 
-        module.export_library(str(self.path), fcompile=link_and_note, workspace_dir=str(folder))
+        def link_and_note(target: str, files: Sequence[str], **_: object) -> None:
+            library.objects = tuple(Path(file) for file in files)
+            link(library.objects, Path(target))
+
+        folder = str(library._folder)
+        module.export_library(str(library.path), fcompile=link_and_note, workspace_dir=folder)
+        return library
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes]) -> KernelLibrary:
+        """Make the library anew from what `files` of another one returned."""
+        library = cls()
+        for name, content in files.items():
+            (library._folder / name).write_bytes(content)
+        library.objects = tuple(library._folder / name for name in files if name != _LIBRARY)
+        return library
+
+    def files(self) -> dict[str, bytes]:
+        """Return the library's files by name: object files in order, then the library itself."""
+        return {path.name: path.read_bytes() for path in (*self.objects, self.path)}
 
 
 def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
@@ -60,6 +82,7 @@ def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
     for group in by_target.values():
         functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}
         for kernel in group:
+            assert kernel.functions is not None  # what is left of a compiled kernel has a library
             functions.update(dict(kernel.functions.functions.items()))
         try:
             compiled.append(tvm.build({group[0].target: tvm.IRModule(functions)}))
@@ -70,7 +93,7 @@ def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
     # A kernel is looked up in a module and in what it imports.
     for module in compiled[1:]:
         compiled[0].import_module(module)
-    return KernelLibrary(compiled[0])
+    return KernelLibrary.from_module(compiled[0])
 
 
 def find_compiler() -> str:

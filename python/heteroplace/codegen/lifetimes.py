@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from heteroplace.codegen.clocks import Clocks
-from heteroplace.codegen.order import Instance, Item
+from heteroplace.codegen.order import Instance, Instruction
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class _Held:
 
 def find_conflicts(
     num_memories: int,
-    items: Sequence[Item],
-    queues_of_item: Sequence[tuple[int, tuple[int, ...]]],
+    instructions: Sequence[Instruction],
+    queues_of_instruction: Sequence[tuple[int, tuple[int, ...]]],
     inputs: Sequence[Instance],
     kept: frozenset[Instance],
     is_tight: bool,
@@ -58,33 +58,35 @@ def find_conflicts(
 
     Parameters
     ----------
-    queues_of_item
-        The queue that carries each item out, and its helpers.
+    queues_of_instruction
+        The queue that carries each instruction out, and its helpers.
     inputs
-        Values that are there before the first item.
+        Values that are there before the first instruction.
     kept
         Values that nothing may overwrite: inputs and outputs.
 
-    Near linear in the number of items for plans of few queues: a value is forgotten when nothing
-    that still comes is predicted to start before its last user has finished.
+    Near linear in the number of instructions for plans of few queues: a value is forgotten when
+    nothing that still comes is predicted to start before its last user has finished.
     """
-    return _Finder(num_memories, items, queues_of_item, kept, is_tight).run(inputs)
+    return _Finder(num_memories, instructions, queues_of_instruction, kept, is_tight).run(inputs)
 
 
 class _Finder:
     def __init__(
         self,
         num_memories: int,
-        items: Sequence[Item],
-        queues_of_item: Sequence[tuple[int, tuple[int, ...]]],
+        instructions: Sequence[Instruction],
+        queues_of_instruction: Sequence[tuple[int, tuple[int, ...]]],
         kept: frozenset[Instance],
         is_tight: bool,
     ) -> None:
-        self._items = items
-        self._queues_of_item = queues_of_item
+        self._instructions = instructions
+        self._queues_of_instruction = queues_of_instruction
         self._kept = kept
         self._is_tight = is_tight
-        num_queues = 1 + max((max(q, *helpers, q) for q, helpers in queues_of_item), default=-1)
+        num_queues = 1 + max(
+            (max(q, *helpers, q) for q, helpers in queues_of_instruction), default=-1
+        )
         self._clocks = Clocks(num_queues)
         self._found = tuple(Conflicts() for _ in range(num_memories))
         self._live: list[dict[Instance, _Held]] = [{} for _ in range(num_memories)]
@@ -95,25 +97,25 @@ class _Finder:
         for instance in inputs:
             self._write(instance, 0, 0)
         num_readers: dict[Instance, int] = {}
-        for item in self._items:
-            for instance in item.reads:
+        for instruction in self._instructions:
+            for instance in instruction.reads:
                 num_readers[instance] = num_readers.get(instance, 0) + 1
         earliest = self._earliest_starts()
-        for index, item in enumerate(self._items):
-            queue, helpers = self._queues_of_item[index]
-            needed = [self._writer[read] for read in item.reads if read in self._writer]
+        for index, instruction in enumerate(self._instructions):
+            queue, helpers = self._queues_of_instruction[index]
+            needed = [self._writer[read] for read in instruction.reads if read in self._writer]
             self._clocks.wait(queue, needed)
-            for instance in item.writes:
-                self._write(instance, queue, item.start_ns)
+            for instance in instruction.writes:
+                self._write(instance, queue, instruction.start_ns)
                 self._writer[instance] = index
             self._clocks.add(index, queue, helpers)
-            for instance in dict.fromkeys((*item.reads, *item.writes)):
+            for instance in dict.fromkeys((*instruction.reads, *instruction.writes)):
                 held = self._live[instance[1]][instance]
                 held.users.append(index)
-                held.finish_ns = max(held.finish_ns, item.finish_ns)
-            for instance in item.reads:
+                held.finish_ns = max(held.finish_ns, instruction.finish_ns)
+            for instance in instruction.reads:
                 num_readers[instance] -= 1
-            for instance in dict.fromkeys((*item.reads, *item.writes)):
+            for instance in dict.fromkeys((*instruction.reads, *instruction.writes)):
                 if num_readers.get(instance, 0) == 0 and instance not in self._kept:
                     held = self._live[instance[1]].pop(instance)
                     self._retired[instance[1]].append(held)
@@ -123,9 +125,11 @@ class _Finder:
     def _earliest_starts(self) -> list[int | None]:
         """For each position the earliest predicted start from there on; None: nothing comes."""
         earliest: list[int | None] = [None]
-        for item in reversed(self._items):
+        for instruction in reversed(self._instructions):
             last = earliest[-1]
-            earliest.append(item.start_ns if last is None else min(last, item.start_ns))
+            earliest.append(
+                instruction.start_ns if last is None else min(last, instruction.start_ns)
+            )
         return earliest[::-1]
 
     def _write(self, instance: Instance, queue: int, start_ns: int) -> None:

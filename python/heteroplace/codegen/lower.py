@@ -1,4 +1,4 @@
-"""Plan + rows -> program: queues, waits, memory.
+"""Plan + calls -> program: queues, waits, memory.
 
 One queue for each core, each GPU and each copy channel that the plan uses. A kernel on a device of
 several cores is called by the queue of its first core; the queues of the others join it. A wait is
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from heteroplace.codegen.clocks import Clocks
-from heteroplace.codegen.kernels import Rows, Value
+from heteroplace.codegen.kernels import KernelCalls, Value
 from heteroplace.codegen.lifetimes import find_conflicts
 from heteroplace.codegen.memory_plan import Arena, lay_out
-from heteroplace.codegen.order import Instance, Item, order_items, root
+from heteroplace.codegen.order import Instance, Instruction, order_instructions, root
 from heteroplace.codegen.program import (
-    Instruction,
     Program,
     ProgramTensor,
+    QueueInstruction,
     Space,
     aligned,
     in_pages,
@@ -54,19 +54,20 @@ class Lowered:
 
 
 def lower(
-    rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline
+    calls: KernelCalls, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline | None
 ) -> Lowered:
     """Write the program of a plan.
 
     Parameters
     ----------
     predicted
-        The simulated timeline of `plan`: it decides which memory is reused by whom.
+        The simulated timeline of `plan`: it decides which memory is reused by whom. None: nothing
+        is known but the order of its steps, and memory is reused wherever that allows it.
 
     Raises
     ------
     LoweringError
-        Rows and plan do not belong together, or the plan is for several items.
+        The calls and the plan do not belong together, or the plan is for several items.
     InfeasibleError
         Weights, values and workspace do not fit in some memory, even with all reuse that the
         order allows.
@@ -76,10 +77,10 @@ def lower(
             f"the plan by {plan.origin!r} is for {plan.items} items; a program runs one. Compile a "
             f"plan of one item, or a model whose inputs hold {plan.items} (its batch dimension)"
         )
-    items = order_items(rows, graph, cluster, plan, predicted)
-    lowered = _Lowering(rows, cluster, items, is_tight=False).run()
-    if _excess(lowered, cluster):
-        lowered = _Lowering(rows, cluster, items, is_tight=True).run()
+    instructions = order_instructions(calls, graph, cluster, plan, predicted)
+    lowered = _Lowering(calls, cluster, instructions, predicted is None).run()
+    if predicted is not None and _excess(lowered, cluster):
+        lowered = _Lowering(calls, cluster, instructions, is_tight=True).run()
     excess = _excess(lowered, cluster)
     if excess:
         raise InfeasibleError("the compiled program does not fit: " + "; ".join(excess))
@@ -98,28 +99,28 @@ def _excess(lowered: Lowered, cluster: Cluster) -> list[str]:
 
 
 class _Lowering:
-    """State of one walk over the items in global order."""
+    """State of one walk over the instructions in global order."""
 
     def __init__(
         self,
-        rows: Rows,
+        calls: KernelCalls,
         cluster: Cluster,
-        items: tuple[Item, ...],
+        instructions: tuple[Instruction, ...],
         is_tight: bool,
     ) -> None:
         assert cluster.host is not None
-        self._rows = rows
+        self._calls = calls
         self._cluster = cluster
         self._host = cluster.host
-        self._items = items
-        self._table = QueueTable(cluster, items)
+        self._instructions = instructions
+        self._table = QueueTable(cluster, instructions)
         self._queues = self._table.queues
         self._inputs = [
             (value, self._host)
-            for value, description in enumerate(rows.values)
+            for value, description in enumerate(calls.values)
             if description.input_name is not None
         ]
-        outputs = [(root(rows, value), self._host) for value in rows.outputs]
+        outputs = [(root(calls, value), self._host) for value in calls.outputs]
         self._kept = frozenset([*self._inputs, *outputs])
         """Inputs are never overwritten: they may be set once and run many times."""
         self._offsets: dict[Instance, int] = {}
@@ -137,18 +138,18 @@ class _Lowering:
     def run(self) -> Lowered:
         for instance in self._inputs:
             self._store(instance)
-        for item in self._items:
-            for instance in item.reads:
+        for instruction in self._instructions:
+            for instance in instruction.reads:
                 self._num_readers[instance] = self._num_readers.get(instance, 0) + 1
-        for index, item in enumerate(self._items):
-            self._emit(index, item)
+        for index, instruction in enumerate(self._instructions):
+            self._emit(index, instruction)
         return self._finish()
 
     def _lay_out(self, is_tight: bool) -> tuple[int, ...]:
         """Choose the offsets of all values; return the size of each memory's arena."""
         found = find_conflicts(
             len(self._cluster.memories),
-            self._items,
+            self._instructions,
             self._table.of_item,
             self._inputs,
             self._kept,
@@ -163,67 +164,75 @@ class _Lowering:
         return tuple(arena_bytes)
 
     def _size(self, instance: Instance) -> int:
-        return aligned(self._rows.values[instance[0]].bytes)
+        return aligned(self._calls.values[instance[0]].bytes)
 
     def _store(self, instance: Instance) -> tuple[int, ...]:
         self._users[instance] = []
         arena = self._arenas[instance[1]]
         return arena.write(instance[0], self._offsets[instance], self._size(instance))
 
-    def _emit(self, index: int, item: Item) -> None:
+    def _emit(self, index: int, instruction: Instruction) -> None:
         queue, helpers = self._table.of_item[index]
         # Nobody writes an input: it is there before the run.
-        needed = [self._writer[instance] for instance in item.reads if instance in self._writer]
-        for instance in item.writes:
+        needed = [
+            self._writer[instance] for instance in instruction.reads if instance in self._writer
+        ]
+        for instance in instruction.writes:
             needed += self._store(instance)
             self._users[instance] = [index]
             self._writer[instance] = index
-        instruction = self._instruction(item, len(helpers) + 1)
-        instruction.waits = self._clocks.wait(queue, needed)
-        self._queues[queue].instructions.append(instruction)
+        queued = self._queue_instruction(instruction, len(helpers) + 1)
+        queued.waits = self._clocks.wait(queue, needed)
+        self._queues[queue].instructions.append(queued)
         position = self._clocks.add(index, queue, helpers)
-        self._need_workspace(queue, self._workspace(item).caller_bytes)
+        self._need_workspace(queue, self._workspace(instruction).caller_bytes)
         for helper in helpers:
             fields = (str(queue), str(position))
-            self._need_workspace(helper, self._workspace(item).helper_bytes)
-            self._queues[helper].instructions.append(Instruction("join", item.step, fields))
-        self._retire(index, item)
+            self._need_workspace(helper, self._workspace(instruction).helper_bytes)
+            self._queues[helper].instructions.append(
+                QueueInstruction("join", instruction.step, fields)
+            )
+        self._retire(index, instruction)
 
-    def _workspace(self, item: Item) -> Workspace:
-        return Workspace() if item.row is None else self._rows.rows[item.row].workspace
+    def _workspace(self, instruction: Instruction) -> Workspace:
+        return (
+            Workspace()
+            if instruction.call is None
+            else self._calls.calls[instruction.call].workspace
+        )
 
     def _need_workspace(self, queue: int, num_bytes: int) -> None:
         worker = self._queues[queue]
         worker.workspace_bytes = max(worker.workspace_bytes, num_bytes)
 
-    def _retire(self, index: int, item: Item) -> None:
-        for instance in item.reads:
+    def _retire(self, index: int, instruction: Instruction) -> None:
+        for instance in instruction.reads:
             self._users[instance].append(index)
             self._num_readers[instance] -= 1
-        for instance in (*item.reads, *item.writes):
+        for instance in (*instruction.reads, *instruction.writes):
             if self._num_readers.get(instance, 0) == 0 and instance not in self._kept:
                 self._arenas[instance[1]].retire(instance[0], tuple(self._users[instance]))
 
-    def _instruction(self, item: Item, num_threads: int) -> Instruction:
-        if item.row is None:
-            source, target = item.reads[0], item.writes[0]
+    def _queue_instruction(self, instruction: Instruction, num_threads: int) -> QueueInstruction:
+        if instruction.call is None:
+            source, target = instruction.reads[0], instruction.writes[0]
             tensors = (self._tensor(*source), self._tensor(*target))
-            return Instruction("copy", item.step, tuple(map(str, tensors)))
-        row = self._rows.rows[item.row]
-        assert item.device is not None
-        memory = self._cluster.devices[item.device].memory
-        arguments = [self._tensor(value, memory) for value in (*row.reads, *row.writes)]
-        kernel = self._kernels.setdefault(row.kernel, len(self._kernels))
+            return QueueInstruction("copy", instruction.step, tuple(map(str, tensors)))
+        call = self._calls.calls[instruction.call]
+        assert instruction.device is not None
+        memory = self._cluster.devices[instruction.device].memory
+        arguments = [self._tensor(value, memory) for value in (*call.reads, *call.writes)]
+        kernel = self._kernels.setdefault(call.kernel, len(self._kernels))
         fields = (str(kernel), str(num_threads), ",".join(map(str, arguments)))
-        return Instruction("call", item.step, fields)
+        return QueueInstruction("call", instruction.step, fields)
 
     def _tensor(self, value: int, memory: int) -> int:
         """The program's tensor for a value in a memory; made once."""
         if (value, memory) not in self._tensors:
-            owner = root(self._rows, value)
-            shape, dtype = self._rows.values[value].shape, self._rows.values[value].dtype
-            if self._rows.values[owner].constant is not None:
-                place, storage = self._weights.add(self._rows.values[owner], memory), "constant"
+            owner = root(self._calls, value)
+            shape, dtype = self._calls.values[value].shape, self._calls.values[value].dtype
+            if self._calls.values[owner].constant is not None:
+                place, storage = self._weights.add(self._calls.values[owner], memory), "constant"
             else:
                 place, storage = self._offsets[owner, memory], "arena"
             self._tensors[value, memory] = len(self._tensor_list)
@@ -233,12 +242,12 @@ class _Lowering:
     def _finish(self) -> Lowered:
         inputs = []
         for value_id, memory in self._inputs:
-            name = self._rows.values[value_id].input_name
+            name = self._calls.values[value_id].input_name
             assert name is not None
             inputs.append((name, self._tensor(value_id, memory)))
         outputs = [
             (f"output{index}", self._tensor(value, self._host))
-            for index, value in enumerate(self._rows.outputs)
+            for index, value in enumerate(self._calls.outputs)
         ]
         if not self._queues:
             raise LoweringError("the plan runs nothing: the model has no computation in it")

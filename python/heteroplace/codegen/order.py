@@ -1,7 +1,7 @@
-"""Rows + plan -> items: every kernel call and every copy, in one global order.
+"""KernelCalls + plan -> instructions: every kernel call and every copy, in one global order.
 
-The plan says where each task runs and in which order; the rows say what really depends on what
-once layouts are chosen. The order is topological for the rows and otherwise follows the plan, so
+The plan says where each task runs and in which order; the calls say what really depends on what
+once layouts are chosen. The order is topological for the calls and otherwise follows the plan, so
 each queue of the program, which is a part of it, can never wait for itself.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 
-from heteroplace.codegen.kernels import Rows
+from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -22,11 +22,11 @@ Instance = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Item:
+class Instruction:
     """One kernel call or one copy."""
 
-    row: int | None
-    """Position of the kernel call in the rows; None: a copy."""
+    call: int | None
+    """Position of the kernel call in the calls; None: a copy."""
     device: int | None
     """Device that runs the kernel; None: a copy."""
     route: tuple[int, ...]
@@ -34,101 +34,108 @@ class Item:
     step: int
     """Position of the plan's step that it carries out."""
     start_ns: int
-    """Predicted start."""
+    """Predicted start; 0 if nothing is predicted."""
     finish_ns: int
-    """Predicted finish."""
+    """Predicted finish; 0 if nothing is predicted."""
     reads: tuple[Instance, ...]
     """Weights are not among them."""
     writes: tuple[Instance, ...]
 
 
-def root(rows: Rows, value: int) -> int:
+def root(calls: KernelCalls, value: int) -> int:
     """Return the value that owns the bytes of `value`."""
-    while (alias_of := rows.values[value].alias_of) is not None:
+    while (alias_of := calls.values[value].alias_of) is not None:
         value = alias_of
     return value
 
 
-def order_items(
-    rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline
-) -> tuple[Item, ...]:
+def order_instructions(
+    calls: KernelCalls, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline | None
+) -> tuple[Instruction, ...]:
     """List kernel calls and copies in an order that respects dependencies and follows the plan.
 
     Raises
     ------
     LoweringError
-        A row belongs to a task that the plan does not know.
+        A call belongs to a task that the plan does not know.
     """
-    return _Orderer(rows, graph, cluster, plan, predicted).run()
+    return _Orderer(calls, graph, cluster, plan, predicted).run()
 
 
 class _Orderer:
     def __init__(
-        self, rows: Rows, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline
+        self,
+        calls: KernelCalls,
+        graph: TaskGraph,
+        cluster: Cluster,
+        plan: Plan,
+        predicted: Timeline | None,
     ) -> None:
-        self._rows = rows
+        self._kernel_calls = calls
         self._graph = graph
         self._cluster = cluster
         self._plan = plan
         self._task_id = {task.name: index for index, task in enumerate(graph.tasks)}
         self._run_step = {s.task: i for i, s in enumerate(plan.steps) if isinstance(s, Run)}
-        self._span = {span.step: (span.start_ns, span.finish_ns) for span in predicted.spans}
+        self._span = dict.fromkeys(range(len(plan.steps)), (0, 0))
+        if predicted is not None:
+            self._span = {s.step: (s.start_ns, s.finish_ns) for s in predicted.spans}
         self._copy_step = {
             (step.tensor, step.dst): index
             for index, step in enumerate(plan.steps)
             if isinstance(step, Copy)
         }
         self._tensor = self._tensors_of_values()
-        self._items: dict[Instance, Item] = {}
-        self._calls: list[Item] = []
+        self._instructions: dict[Instance, Instruction] = {}
+        self._calls: list[Instruction] = []
 
-    def run(self) -> tuple[Item, ...]:
+    def run(self) -> tuple[Instruction, ...]:
         home: dict[int, int] = {}
         task_of: dict[int, int] = {}
         devices = []
-        for row in self._rows.rows:
-            task = self._task_id.get(row.task)
+        for call in self._kernel_calls.calls:
+            task = self._task_id.get(call.task)
             if task is None or task not in self._run_step:
                 raise LoweringError(
-                    f"kernel {row.kernel} belongs to task {row.task!r}, which the plan does not "
+                    f"kernel {call.kernel} belongs to task {call.task!r}, which the plan does not "
                     f"run; the module and its plan do not belong together"
                 )
             step = self._plan.steps[self._run_step[task]]
             assert isinstance(step, Run)
             devices.append(step.device)
-            for value in row.writes:
+            for value in call.writes:
                 home[value] = self._cluster.devices[step.device].memory
                 task_of[value] = task
-        for index, row in enumerate(self._rows.rows):
+        for index, call in enumerate(self._kernel_calls.calls):
             memory = self._cluster.devices[devices[index]].memory
             reads = dict.fromkeys(
-                (root(self._rows, value), memory)
-                for value in row.reads
-                if self._rows.values[root(self._rows, value)].constant is None
+                (root(self._kernel_calls, value), memory)
+                for value in call.reads
+                if self._kernel_calls.values[root(self._kernel_calls, value)].constant is None
             )
             for value, _ in reads:
                 self._bring(value, memory, home, task_of)
             self._calls.append(self._call(index, devices[index], memory, tuple(reads)))
-        for output in self._rows.outputs:
-            owner = root(self._rows, output)
+        for output in self._kernel_calls.outputs:
+            owner = root(self._kernel_calls, output)
             self._bring(owner, self._host, home, task_of)
-        return self._sorted([*self._calls, *self._items.values()])
+        return self._sorted([*self._calls, *self._instructions.values()])
 
     def _tensors_of_values(self) -> dict[int, int]:
         """The tensor of the graph that each value is; values with another layout have none."""
-        graph, rows = self._graph, self._rows
+        graph, calls = self._graph, self._kernel_calls
         inputs = {graph.tensors[tensor].name: tensor for tensor in graph.inputs}
         found = {}
-        for value, description in enumerate(rows.values):
+        for value, description in enumerate(calls.values):
             if description.input_name is not None and description.input_name in inputs:
                 found[value] = inputs[description.input_name]
-        for row in rows.rows:
+        for call in calls.calls:
             outputs = (
-                graph.task_outputs[self._task_id[row.task]] if row.task in self._task_id else ()
+                graph.task_outputs[self._task_id[call.task]] if call.task in self._task_id else ()
             )
             shapes = [graph.tensors[tensor].shape for tensor in outputs]
-            if shapes == [rows.values[value].shape for value in row.writes]:
-                found.update(zip(row.writes, outputs, strict=True))
+            if shapes == [calls.values[value].shape for value in call.writes]:
+                found.update(zip(call.writes, outputs, strict=True))
         return found
 
     @property
@@ -140,23 +147,25 @@ class _Orderer:
             )
         return self._cluster.host
 
-    def _call(self, index: int, device: int, memory: int, reads: tuple[Instance, ...]) -> Item:
-        row = self._rows.rows[index]
-        step = self._run_step[self._task_id[row.task]]
+    def _call(
+        self, index: int, device: int, memory: int, reads: tuple[Instance, ...]
+    ) -> Instruction:
+        call = self._kernel_calls.calls[index]
+        step = self._run_step[self._task_id[call.task]]
         start, finish = self._span[step]
-        writes = tuple((value, memory) for value in row.writes)
-        return Item(index, device, (), step, start, finish, reads, writes)
+        writes = tuple((value, memory) for value in call.writes)
+        return Instruction(index, device, (), step, start, finish, reads, writes)
 
     def _bring(
         self, value: int, memory: int, home: dict[int, int], task_of: dict[int, int]
     ) -> None:
         """Make sure that there is a copy of `value` into `memory`, if it is not made there."""
         source = home.get(value, self._host)
-        if source == memory or (value, memory) in self._items:
+        if source == memory or (value, memory) in self._instructions:
             return
         route = self._cluster.route(source, memory)
         task = task_of.get(value)
-        duration = self._cluster.transfer_ns(route, self._rows.values[value].bytes)
+        duration = self._cluster.transfer_ns(route, self._kernel_calls.values[value].bytes)
         step = self._copy_step.get((self._tensor.get(value, -1), memory))
         if step is not None:
             start, finish = self._span[step]
@@ -166,30 +175,38 @@ class _Orderer:
             step = 0 if task is None else self._run_step[task]
             start = 0 if task is None else self._span[step][1]
             finish = start + duration
-        self._items[value, memory] = Item(
+        self._instructions[value, memory] = Instruction(
             None, None, route, step, start, finish, ((value, source),), ((value, memory),)
         )
 
-    def _sorted(self, items: list[Item]) -> tuple[Item, ...]:
+    def _sorted(self, instructions: list[Instruction]) -> tuple[Instruction, ...]:
         """Topological order; among what is ready the earliest step of the plan comes first."""
-        writer = {instance: index for index, item in enumerate(items) for instance in item.writes}
-        waiting = [0] * len(items)
-        followers: list[list[int]] = [[] for _ in items]
-        for index, item in enumerate(items):
-            before = {writer[instance] for instance in item.reads if instance in writer}
+        writer = {
+            instance: index
+            for index, instruction in enumerate(instructions)
+            for instance in instruction.writes
+        }
+        waiting = [0] * len(instructions)
+        followers: list[list[int]] = [[] for _ in instructions]
+        for index, instruction in enumerate(instructions):
+            before = {writer[instance] for instance in instruction.reads if instance in writer}
             waiting[index] = len(before)
             for other in before:
                 followers[other].append(index)
-        ready = [(item.step, index) for index, item in enumerate(items) if not waiting[index]]
+        ready = [
+            (instruction.step, index)
+            for index, instruction in enumerate(instructions)
+            if not waiting[index]
+        ]
         heapq.heapify(ready)
         order = []
         while ready:
             index = heapq.heappop(ready)[1]
-            order.append(items[index])
+            order.append(instructions[index])
             for follower in followers[index]:
                 waiting[follower] -= 1
                 if waiting[follower] == 0:
-                    heapq.heappush(ready, (items[follower].step, follower))
-        if len(order) < len(items):
+                    heapq.heappush(ready, (instructions[follower].step, follower))
+        if len(order) < len(instructions):
             raise LoweringError("the kernels depend on each other in a cycle; report this as a bug")
         return tuple(order)

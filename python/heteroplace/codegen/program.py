@@ -60,7 +60,7 @@ class ProgramTensor:
 
 
 @dataclass
-class Instruction:
+class QueueInstruction:
     """One line of a queue."""
 
     kind: str
@@ -85,7 +85,7 @@ class Queue:
     core: int | None
     workspace_bytes: int = 0
     """Scratch memory that its kernels need."""
-    instructions: list[Instruction] = field(default_factory=list)
+    instructions: list[QueueInstruction] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

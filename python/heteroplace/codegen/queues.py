@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heteroplace.codegen.order import Item
+from heteroplace.codegen.order import Instruction
 from heteroplace.codegen.program import Queue
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.model.cluster import Cluster
@@ -14,24 +14,24 @@ NO_SPACE = -1
 
 
 class QueueTable:
-    """The queues that the items need, and the ones of each item.
+    """The queues that the instructions need, and the ones of each instruction.
 
     A kernel on a device of several cores is called by the queue of its first core; the queues of
     the others help.
     """
 
-    def __init__(self, cluster: Cluster, items: Iterable[Item]) -> None:
+    def __init__(self, cluster: Cluster, instructions: Iterable[Instruction]) -> None:
         self._cluster = cluster
         self._ids: dict[str, int] = {}
         self.queues: list[Queue] = []
         """Without instructions."""
-        self.of_item = tuple(self._queues_of(item) for item in items)
-        """For each item the queue that carries it out, and those that help."""
+        self.of_item = tuple(self._queues_of(instruction) for instruction in instructions)
+        """For each instruction the queue that carries it out, and those that help."""
 
-    def _queues_of(self, item: Item) -> tuple[int, tuple[int, ...]]:
-        if item.device is None:
-            return self._copy_queue(item), ()
-        device = self._cluster.devices[item.device]
+    def _queues_of(self, instruction: Instruction) -> tuple[int, tuple[int, ...]]:
+        if instruction.device is None:
+            return self._copy_queue(instruction), ()
+        device = self._cluster.devices[instruction.device]
         dl_device = (DL_DEVICE_TYPES[device.kind], device.index)
         if device.kind == "cpu":
             ids = [
@@ -42,10 +42,10 @@ class QueueTable:
         name = device.units[0].lstrip("/")
         return self._queue(name, device.kind, dl_device, device.memory, None), ()
 
-    def _copy_queue(self, item: Item) -> int:
+    def _copy_queue(self, instruction: Instruction) -> int:
         """The queue of the channel that the copy enters; its device is the GPU at one end."""
-        link = self._cluster.links[item.route[0]]
-        ends = {item.reads[0][1], item.writes[0][1]}
+        link = self._cluster.links[instruction.route[0]]
+        ends = {instruction.reads[0][1], instruction.writes[0][1]}
         for device in self._cluster.devices:
             if device.memory in ends and device.kind == "cuda":
                 dl_device = (DL_DEVICE_TYPES["cuda"], device.index)

@@ -8,7 +8,6 @@ get. The errors become the error estimates of predicted cells, so those are neve
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,8 +28,8 @@ from heteroplace.costs.wave_scaling import LaunchShape
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.report.accuracy import spearman
 from heteroplace.report.tables import format_table
+from heteroplace.stats import median, spearman
 
 MAX_TRIALS = 2_000
 """Cells that are predicted for a device at most; of more, so many are taken at equal distances."""
@@ -142,7 +141,7 @@ def accuracy(trials: Sequence[Trial]) -> Accuracy:
     position = -(-9 * len(errors) // 10) - 1
     return Accuracy(
         len(errors),
-        statistics.median(errors),
+        median(errors),
         errors[position],
         spearman([t.predicted_ns for t in trials], [float(t.measured_ns) for t in trials]),
     )
@@ -166,7 +165,7 @@ class ErrorEstimates:
                     groups.setdefault((*base, *rest), []).append(trial.error)
             for key, errors in groups.items():
                 if len(errors) >= MIN_TRIALS:
-                    self._pools[key] = (statistics.median(errors), len(errors))
+                    self._pools[key] = (median(errors), len(errors))
         self._kinds = kinds
 
     def expected(self, method: str, device: int, op: str) -> tuple[float, int] | None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from heteroplace.costs.weighted_line import slope_through_origin, weighted_line
 from heteroplace.errors import ClusterError
+from heteroplace.stats import line_fit
 
 
 def link_from_samples(samples: Sequence[tuple[int, int]]) -> tuple[int, int]:
@@ -39,9 +39,9 @@ def link_from_samples(samples: Sequence[tuple[int, int]]) -> tuple[int, int]:
         raise ClusterError("a link needs copies with sizes >= 0 bytes and durations > 0 ns")
     sizes, times = [size for size, _ in samples], [duration for _, duration in samples]
     weights = [1.0 / duration**2 for duration in times]
-    slope, latency_ns = weighted_line(sizes, times, weights)
+    slope, latency_ns = line_fit(sizes, times, weights)
     if latency_ns < 0:
-        slope, latency_ns = slope_through_origin(sizes, times, weights), 0.0
+        slope, latency_ns = line_fit(sizes, times, weights, intercept=0.0)
     if slope <= 0:
         raise ClusterError(
             "the durations of the copies do not grow with their sizes, so they give no bandwidth; "

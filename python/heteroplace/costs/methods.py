@@ -92,7 +92,7 @@ def samples_of(graph: TaskGraph, cluster: Cluster, table: CostTable) -> list[Sam
     return found
 
 
-def likeness(cluster: Cluster, device_id: int) -> Hashable:
+def device_class(cluster: Cluster, device_id: int) -> Hashable:
     """Return what devices have in common that take equally long for everything.
 
     Devices of one model are alike in all hosts, others in one host only; those that say neither a
@@ -124,7 +124,7 @@ class Methods:
         self._gpus = [_gpu_figures(device) for device in cluster.devices]
         groups: dict[Hashable, int] = {}
         self.alike = [
-            groups.setdefault(likeness(cluster, device), len(groups))
+            groups.setdefault(device_class(cluster, device), len(groups))
             for device in range(len(cluster.devices))
         ]
         """For each device the number of the group of devices that are like it."""

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
 
-from heteroplace.costs.weighted_line import slope_through_origin, weighted_line
 from heteroplace.errors import CostMismatchError
+from heteroplace.stats import line_fit
 
 LINEAR = "linear"
 CONSTANT = "constant"
@@ -115,7 +115,7 @@ def fit_batches(
     sizes = tuple(size for size, _ in pairs)
     measured = [float(value) for _, value in pairs]
     if kind == "memory":
-        slope, intercept = weighted_line(sizes, measured, [1.0] * len(sizes))
+        slope, intercept = line_fit(sizes, measured, [1.0] * len(sizes))
         residual = _residual(sizes, measured, slope, intercept)
         return BatchFit(slope, intercept, residual, LINEAR, 0.0, sizes)
     floor = max(measured)
@@ -132,14 +132,13 @@ def _fit_time(
 ) -> BatchFit:
     weights = [1.0 / max(value, 1.0) ** 2 for value in measured]
     if likely_intercept is None:
-        slope, intercept = weighted_line(sizes, measured, weights)
+        slope, intercept = line_fit(sizes, measured, weights)
     else:
         # A measurement at a batch of none that found nothing, with its own noise.
         held = (NOISE_RATIO / max(likely_intercept, 1.0)) ** 2
-        slope, intercept = weighted_line([0, *sizes], [0.0, *measured], [held, *weights])
+        slope, intercept = line_fit([0, *sizes], [0.0, *measured], [held, *weights])
     if intercept < 0.0:
-        slope = slope_through_origin(sizes, measured, weights)
-        intercept = 0.0
+        slope, intercept = line_fit(sizes, measured, weights, intercept=0.0)
     level = sum(w * y for w, y in zip(weights, measured, strict=True)) / sum(weights)
     flat = _residual(sizes, measured, 0.0, level)
     line = _residual(sizes, measured, slope, intercept)

@@ -1,10 +1,8 @@
 """Samples of a kernel's time -> when there are enough of them, and what the kernel takes.
 
 Stop rule: sampling ends when the confidence interval of the median is narrow. The interval comes
-from order statistics (H. A. David and H. N. Nagaraja, Order Statistics, section 7.1: the median
-lies between the r-th smallest and the r-th largest of n samples with probability
-1 - 2 P(Bin(n, 1/2) < r)), as run times are far from normally distributed: they have a floor, a
-tail, and on shared machines several modes.
+from order statistics (`stats.median_interval`), as run times are far from normally distributed:
+they have a floor, a tail, and on shared machines several modes.
 
 Noise: other programs only ever lengthen a run. A sample during which the thread lost its core has
 much less processor time than wall time, and is dropped. What remains is not trimmed further: a
@@ -13,16 +11,11 @@ kernel that has two speeds has a wide interval and a wide spread, and both are t
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import comb
 
 from heteroplace.errors import MissingCostError
-from heteroplace.report.accuracy import quantile
-
-_MAX_EXACT = 1000
-"""Number of samples up to which the binomial sum is exact; far more than are ever taken."""
+from heteroplace.stats import half_spread, median, median_interval
 
 
 @dataclass(frozen=True)
@@ -105,7 +98,7 @@ class Sampling:
         interval = median_interval(walls, self.options.confidence)
         if len(kept) >= self.options.min_samples and interval is not None:
             half = (interval[1] - interval[0]) / 2
-            if half <= self.options.precision_ratio * statistics.median(walls):
+            if half <= self.options.precision_ratio * median(walls):
                 return "precision"
         if len(self._samples) >= self.options.max_samples:
             return "samples"
@@ -124,11 +117,11 @@ class Sampling:
         kept = undisturbed(self._samples, self.options.lost_ratio)
         walls = sorted(sample.wall_ns for sample in kept)
         low, high = median_interval(walls, self.options.confidence) or (walls[0], walls[-1])
-        cpus = sorted(sample.cpu_ns for sample in kept)
+        cpus = [sample.cpu_ns for sample in kept]
         return Summary(
-            self._per_call(statistics.median(walls)),
-            self._per_call((quantile(walls, 0.75) - quantile(walls, 0.25)) / 2),
-            self._per_call(statistics.median(cpus)),
+            self._per_call(median(walls)),
+            self._per_call(half_spread(walls)),
+            self._per_call(median(cpus)),
             len(kept),
             len(self._samples) - len(kept),
             self._per_call(low),
@@ -157,37 +150,3 @@ def undisturbed(samples: Sequence[Sample], lost_ratio: float) -> list[Sample]:
     best = ranked[len(ranked) // 4] if ranked else 0.0
     limit = min(best * (1 - lost_ratio), ranked[(len(ranked) - 1) // 2] if ranked else 0.0)
     return [sample for sample, ratio in zip(samples, ratios, strict=True) if ratio >= limit]
-
-
-def median_interval(ordered: Sequence[int], confidence: float) -> tuple[int, int] | None:
-    """Return the confidence interval of the median, or None if there are too few samples for it.
-
-    Parameters
-    ----------
-    ordered
-        Samples, ascending.
-    confidence
-        Least probability that the interval holds the true median.
-
-    Examples
-    --------
-    >>> median_interval([1, 2, 3, 4, 5, 6, 7, 8, 9], 0.95)
-    (2, 8)
-    """
-    rank = interval_rank(len(ordered), confidence)
-    return None if rank == 0 else (ordered[rank - 1], ordered[-rank])
-
-
-def interval_rank(num_samples: int, confidence: float) -> int:
-    """Return the largest r whose r-th smallest and largest samples enclose the median; 0: none.
-
-    >>> [interval_rank(n, 0.95) for n in (5, 6, 9, 20, 100)]
-    [0, 1, 2, 6, 40]
-    """
-    if num_samples > _MAX_EXACT:  # Wider than needed, by a little
-        return interval_rank(_MAX_EXACT, confidence) * num_samples // _MAX_EXACT
-    tail, rank, allowed = 0, 0, (1 - confidence) / 2 * 2**num_samples
-    while rank < num_samples // 2 and tail + comb(num_samples, rank) <= allowed:
-        tail += comb(num_samples, rank)
-        rank += 1
-    return rank

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from heteroplace import Cluster, HeteroPlaceError, load
-from heteroplace.bench.models import Model, load_model
-from heteroplace.bench.stock import silence_tuning_hint
-from heteroplace.bench.study import (
+from heteroplace.bench.models.catalogue import Model, load_model
+from heteroplace.bench.peers.stock import silence_tuning_hint
+from heteroplace.bench.run.comparison import (
     CHOSEN,
     CORES,
     Study,
@@ -119,8 +119,8 @@ def run_demo(
         screen.step("importing")
         prepared = prepare_model(make(), cluster, screen.step)
         names_allowed = plan_names(cluster)[CHOSEN]
-        screen.step(f"placing {len(prepared.extraction.graph.tasks)} tasks")
-        placement = place_on(prepared, names_allowed, time_limit_s).placement
+        screen.step(f"placing {len(prepared.graph.tasks)} tasks")
+        placement = place_on(prepared, names_allowed, time_limit_s).solution
         screen.print(f"\n{placement_headline(placement)}")
         placed_rows.append(plan_row(prepared.model.name, placement))
     write_summary(rows, placed_rows, folder / "summary.json")
@@ -144,7 +144,7 @@ def show(result: Study, folder: Path, screen: Screen) -> None:
     """Print the result of one model and write its files."""
     name = result.model.name
     executable = result.executables[CHOSEN]
-    placement = executable.placement
+    placement = executable.solution
     library, trace = folder / f"{name}.so", folder / f"{name}.trace.json"
     full = folder / f"{name}.placement.txt"
     screen.step(f"writing {library}")
@@ -157,7 +157,7 @@ def show(result: Study, folder: Path, screen: Screen) -> None:
     write_placement(placement, full)
     screen.print(f"\n{placement_headline(placement)}")
     if CORES in result.executables:
-        cores = result.executables[CORES].placement
+        cores = result.executables[CORES].solution
         screen.print(f"without the device of all cores: {placement_headline(cores)}")
     screen.print(f"\n{plan_text(placement, full)}")
     screen.print(f"\n{times_text(result)}")

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heteroplace import Timeline
-from heteroplace.bench.measure_peers import Comparison
-from heteroplace.bench.study import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
+from heteroplace.bench.peers.timed_runs import Comparison
+from heteroplace.bench.run.comparison import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
 from heteroplace.costs.measurement import NEAR_HOP_NS
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.solution import Solution
@@ -80,7 +80,7 @@ def times_text(result: Study) -> str:
     for name in sorted(comparison.turns, key=comparison.median_ns):
         predicted, devices = "", ""
         if name in result.executables:
-            placement = result.executables[name].placement
+            placement = result.executables[name].solution
             predicted = format_ns(placement.expected_ns)
             devices = "+".join(placement.devices_used)
         rounds = comparison.rounds_ns(name)
@@ -107,7 +107,7 @@ def _label(name: str) -> str:
 def verdict_text(result: Study, predicted_of: Timeline, measured: Timeline) -> str:
     """Return what the figures amount to: speed, prediction, bound, equality, memory, hop."""
     comparison = result.comparison
-    placement = result.executables[CHOSEN].placement
+    placement = result.executables[CHOSEN].solution
     chosen_ns = comparison.median_ns(CHOSEN)
     single, single_ns = min(result.measured_single_ns().items(), key=lambda item: item[1])
     matched = compare(placement.graph, placement.cluster, placement.plan, predicted_of, measured)
@@ -127,7 +127,7 @@ def verdict_text(result: Study, predicted_of: Timeline, measured: Timeline) -> s
     lines.append(memory_text(placement.cluster, executor.predicted_memory, executor.memory()))
     if CORES in result.executables:
         first = result.single_names[0]
-        used = "+".join(result.executables[CORES].placement.devices_used)
+        used = "+".join(result.executables[CORES].solution.devices_used)
         times = comparison.ratio(first, CORES)
         lines.append(
             f"{used} without the device of all cores: {times:.2f} times as fast as {first}"
@@ -176,7 +176,7 @@ def summary_row(result: Study) -> dict[str, object]:
     """Return the figures of one model for `summary.json`; all times in ms."""
     comparison = result.comparison
     chosen = result.executables[CHOSEN]
-    placement = chosen.placement
+    placement = chosen.solution
     singles = result.measured_single_ns()
     most = max(placement.cluster.devices, key=lambda device: len(device.cores)).name
     row: dict[str, object] = {
@@ -202,7 +202,7 @@ def summary_row(result: Study) -> dict[str, object]:
         "simulated_single_device_ms": {name: _ms(ns) for name, ns in placement.singles},
         "cores_measured_ms": _median_ms(result, CORES),
         "cores_predicted_ms": (
-            _ms(result.executables[CORES].placement.expected_ns)
+            _ms(result.executables[CORES].solution.expected_ns)
             if CORES in result.executables
             else None
         ),

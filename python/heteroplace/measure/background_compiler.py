@@ -14,7 +14,7 @@ from heteroplace.codegen.library import KernelLibrary
 Compile = Callable[[], KernelLibrary]
 
 
-class CompileAhead:
+class BackgroundCompiler:
     """Makes libraries in order, at most one ahead of the one in use.
 
     Use it in a `with` block; not thread-safe. The compiling thread has the pass context of the
@@ -33,7 +33,7 @@ class CompileAhead:
         self._context = tvm.transform.PassContext.current()
         self._all_cores = os.sched_getaffinity(0)
 
-    def __enter__(self) -> CompileAhead:
+    def __enter__(self) -> BackgroundCompiler:
         return self
 
     def __exit__(self, *_exception: object) -> None:

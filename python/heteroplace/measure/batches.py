@@ -11,25 +11,23 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import tvm
-from tvm import relay
 
-from heteroplace.codegen.compile import CompiledRows, lower_network
+from heteroplace.codegen.compile import CompiledKernels, lower_network
 from heteroplace.codegen.library import compile_kernels
-from heteroplace.codegen.memory_prediction import predict_memory
+from heteroplace.codegen.lower import lower
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.costs.regression import fit_batches
 from heteroplace.costs.standard_evaluation import check_same_tasks, estimate_graph
 from heteroplace.errors import MissingCostError
-from heteroplace.measure.devices_under_test import likeness
-from heteroplace.measure.kernel_calls import with_row_workspaces
+from heteroplace.measure.devices_under_test import device_class
+from heteroplace.measure.kernel_calls import with_kernel_workspaces
 from heteroplace.measure.plan_program import serial_plan, serial_program
 from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_in_turns
 from heteroplace.measure.traffic import SPACER, spacer_kernel, with_traffic
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.tasks.extract import extract, neutral_module
-from heteroplace.relay.tasks.prepare import prepare
+from heteroplace.relay.tasks.network import cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.run.executor import missing_devices
 
@@ -48,8 +46,8 @@ class BatchProgram:
     """With the workspaces of the compiled kernels."""
     cluster: Cluster
     device: int
-    compiled: CompiledRows
-    """The spacer is among its kernels, but not in its rows."""
+    compiled: CompiledKernels
+    """The spacer is among its kernels, but not in its calls."""
 
     @property
     def placement(self) -> list[int]:
@@ -69,9 +67,9 @@ class BatchProgram:
         """
         compiled = self.compiled
         if large is not None and self.cluster.devices[self.device].kind == "cpu":
-            rows = compiled.rows
-            spaced = with_traffic(rows, rows.kernels[SPACER], large / self.batch)
-            compiled = replace(compiled, rows=spaced)
+            calls = compiled.calls
+            spaced = with_traffic(calls, calls.kernels[SPACER], large / self.batch)
+            compiled = replace(compiled, calls=spaced)
         program = serial_program(compiled, self.graph, self.cluster, self.placement)
         return Rounds(program, ROUND_NS)
 
@@ -81,8 +79,8 @@ class BatchProgram:
             self.cluster,
             memories=tuple(replace(memory, bytes=MAX_BYTES) for memory in self.cluster.memories),
         )
-        plan, order = serial_plan(self.graph, ample, self.placement)
-        uses = predict_memory(self.compiled.rows, self.graph, ample, plan, order)
+        plan = serial_plan(self.graph, ample, self.placement)
+        uses = lower(self.compiled.calls, self.graph, ample, plan, None).memory
         return uses[self.cluster.devices[self.device].memory].total_bytes
 
 
@@ -117,18 +115,15 @@ def compile_batch(
         raise MissingCostError(f"cannot measure batches: {absent[0]}")
     names = [parameter.name_hint for parameter in mod["main"].params]
     items = [name for name in names if name not in params] if inputs is None else inputs
-    main = rebatch(mod, batch, items)["main"]
-    if params:
-        main = relay.build_module.bind_params_by_name(main, dict(params))
-    extraction = extract(prepare(tvm.IRModule.from_expr(main)))
-    graph = extraction.graph
+    network = cut_network(rebatch(mod, batch, items), params)
+    graph = network.graph
     targets, target_of_device = cluster_targets(cluster)
     position = target_of_device[device]
     target_of_task = {task.name: position for task in graph.tasks}
-    rows = lower_network(neutral_module(extraction), targets, target_of_task)
-    rows = replace(rows, kernels={**rows.kernels, SPACER: spacer_kernel(targets[position])})
-    compiled = CompiledRows(rows, compile_kernels(list(rows.kernels.values())))
-    return BatchProgram(batch, with_row_workspaces(graph, rows), cluster, device, compiled)
+    calls = lower_network(network.mod, targets, target_of_task)
+    calls = replace(calls, kernels={**calls.kernels, SPACER: spacer_kernel(targets[position])})
+    compiled = CompiledKernels(calls, compile_kernels(list(calls.kernels.values())))
+    return BatchProgram(batch, with_kernel_workspaces(graph, calls), cluster, device, compiled)
 
 
 @dataclass(frozen=True)
@@ -197,7 +192,7 @@ def device_table(
     """Return the table that knows the times of one device and of those like it, and no others."""
 
     def cost(task: int, index: int) -> Cost:
-        same = likeness(cluster, index) == likeness(cluster, device)
+        same = device_class(cluster, index) == device_class(cluster, device)
         return Cost.measured(times[task]) if same else Cost.unknown()
 
     return build_table(graph, cluster, cost)

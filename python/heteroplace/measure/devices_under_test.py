@@ -11,12 +11,12 @@ from heteroplace.model.cost import allowed_devices
 from heteroplace.model.graph import TaskGraph
 from heteroplace.run.executor import missing_devices
 
-Likeness = tuple[str, int, str]
+DeviceClass = tuple[str, int, str]
 """Target, number of cores and host: what devices have in common that take equally long."""
 
 
 @dataclass(frozen=True)
-class Subject:
+class DeviceUnderTest:
     """A device to measure, and where every task runs meanwhile."""
 
     device: int
@@ -26,19 +26,19 @@ class Subject:
     """All devices of `placement` are in this machine, so that the network can run."""
 
 
-def likeness(cluster: Cluster, index: int) -> Likeness:
+def device_class(cluster: Cluster, index: int) -> DeviceClass:
     """Return what a device has in common with those that take equally long for everything."""
     device = cluster.devices[index]
     return device.target, len(device.cores), device.host or ""
 
 
-def find_subjects(
+def find_devices_under_test(
     graph: TaskGraph,
     cluster: Cluster,
     remote_hosts: Collection[str] = (),
     skips_absent: bool = False,
-) -> list[Subject]:
-    """Return one device of each likeness that some task may run on.
+) -> list[DeviceUnderTest]:
+    """Return one device of each device_class that some task may run on.
 
     Parameters
     ----------
@@ -65,19 +65,19 @@ def find_subjects(
             'Give costs=... ("predict" if others are here, a table from that machine, or '
             '"estimate"), or exclude=... them'
         )
-    found: dict[Likeness, Subject] = {}
+    found: dict[DeviceClass, DeviceUnderTest] = {}
     for index in used:
-        alike = likeness(cluster, index)
+        alike = device_class(cluster, index)
         if alike in found:
             continue
-        same = {other for other in used if likeness(cluster, other) == alike}
+        same = {other for other in used if device_class(cluster, other) == alike}
         placement = []
         for ids in allowed:
             here = [device for device in ids if device in used]
             near = [device for device in here if not is_remote[device]]
             # A task for absent devices alone runs here too, so that the others can be measured.
             placement.append(index if same & set(ids) else (near or here or [index])[0])
-        found[alike] = Subject(
+        found[alike] = DeviceUnderTest(
             index, tuple(placement), not any(is_remote[device] for device in placement)
         )
     return list(found.values())

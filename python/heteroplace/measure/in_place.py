@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
-from heteroplace.codegen.kernels import Rows
+from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.measure.rounds import Rounds
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor
@@ -31,13 +31,13 @@ class SiteTimes:
     num_samples: int
 
 
-def site_times(rounds: Rounds, rows: Rows, graph: TaskGraph) -> dict[int, SiteTimes]:
-    """Return the times of the calls of a network by row, from rounds that were measured.
+def site_times(rounds: Rounds, calls: KernelCalls, graph: TaskGraph) -> dict[int, SiteTimes]:
+    """Return the times of the calls of a network by call, from rounds that were measured.
 
     Processor times come from some more runs: reading that clock takes longer than a short kernel.
     """
     program = rounds.program
-    site_of = sites(program.executor, rows, graph)
+    site_of = sites(program.executor, calls, graph)
     cpu_ns: dict[int, int] = defaultdict(int)
     # Work elsewhere than on cores takes no processor time that could be told apart.
     if all(kind == "cpu" for kind in program.queue_kinds):
@@ -58,24 +58,24 @@ def site_times(rounds: Rounds, rows: Rows, graph: TaskGraph) -> dict[int, SiteTi
     }
 
 
-def sites(executor: Executor, rows: Rows, graph: TaskGraph) -> list[int | None]:
-    """Return for each instruction the row that it carries out, or helps with; None: a copy.
+def sites(executor: Executor, calls: KernelCalls, graph: TaskGraph) -> list[int | None]:
+    """Return for each instruction the call that it carries out, or helps with; None: a copy.
 
-    Steps of the plan are tasks. A task's calls of one kernel keep the order of its rows, and the
+    Steps of the plan are tasks. A task's calls of one kernel keep the order of its calls, and the
     calls that a worker joins come in the order in which they are led.
     """
     instructions = executor.instructions
     task_id = {task.name: index for index, task in enumerate(graph.tasks)}
     waiting: dict[tuple[int, str], deque[int]] = defaultdict(deque)
-    for index, row in enumerate(rows.rows):
-        waiting[task_id[row.task], row.kernel].append(index)
+    for index, call in enumerate(calls.calls):
+        waiting[task_id[call.task], call.kernel].append(index)
     found: list[int | None] = [None] * len(instructions)
     led: dict[int, list[int]] = defaultdict(list)
     for index, at in enumerate(instructions):
         if at.kernel is not None:
-            row_id = waiting[at.step, at.kernel].popleft()
-            found[index] = row_id
-            led[at.step].append(row_id)
+            call_id = waiting[at.step, at.kernel].popleft()
+            found[index] = call_id
+            led[at.step].append(call_id)
     joined: dict[tuple[int, int], int] = defaultdict(int)
     for index, at in enumerate(instructions):
         if at.kernel is None and at.step in led:

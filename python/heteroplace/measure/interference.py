@@ -14,19 +14,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import tvm
 
-from heteroplace.codegen.compile import compile_placed
-from heteroplace.costs.weighted_line import slope_through_origin
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.machine.usage import QUIET_CORES, Usage
-from heteroplace.measure.devices_under_test import Likeness, find_subjects, likeness
+from heteroplace.measure.devices_under_test import (
+    DeviceClass,
+    device_class,
+    find_devices_under_test,
+)
 from heteroplace.measure.link_programs import contention, load_program
 from heteroplace.measure.plan_program import load_programs, serial_plan
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.simulate.expect import fetched_bytes
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
+from heteroplace.stats import line_fit
 
 _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
@@ -41,8 +43,7 @@ _LEAST, _MOST = 0.5, 20.0
 
 
 def measure_interference(
-    mod: tvm.IRModule,
-    graph: TaskGraph,
+    compiled: CompiledNetwork,
     cluster: Cluster,
     progress: Callable[[str], None] | None = None,
 ) -> Interference:
@@ -50,8 +51,10 @@ def measure_interference(
 
     Parameters
     ----------
-    mod
-        Neutral module whose spans name the tasks of `graph`.
+    compiled
+        The network; what was compiled to measure its costs is used again.
+    progress
+        Called with a line for each device.
 
     Raises
     ------
@@ -60,16 +63,17 @@ def measure_interference(
     InfeasibleError
         The network does not fit on a device that is measured.
     """
+    graph = compiled.graph
     quiet = no_interference(graph, cluster)
-    found: dict[Likeness, _Found] = {}
-    for subject in find_subjects(graph, cluster):
-        device, placement = subject.device, list(subject.placement)
+    found: dict[DeviceClass, _Found] = {}
+    for under_test in find_devices_under_test(graph, cluster):
+        device, placement = under_test.device, list(under_test.placement)
         if progress is not None:
             progress(f"measuring what disturbs {cluster.devices[device].name}")
-        measuring = _Measuring(mod, graph, cluster, device, placement)
-        found[likeness(cluster, device)] = measuring.measure()
+        measuring = _Measuring(compiled, cluster, device, placement)
+        found[device_class(cluster, device)] = measuring.measure()
     # A device that no task may run on is not measured, and disturbs nobody.
-    of_device = [found.get(likeness(cluster, index)) for index in range(len(cluster.devices))]
+    of_device = [found.get(device_class(cluster, index)) for index in range(len(cluster.devices))]
     alone_ns = quiet.alone_ns.copy()
     slowdown, copy_slowdown = quiet.slowdown.copy(), quiet.copy_slowdown.copy()
     for index, at in enumerate(of_device):
@@ -111,13 +115,12 @@ class _Measuring:
 
     def __init__(
         self,
-        mod: tvm.IRModule,
-        graph: TaskGraph,
+        compiled: CompiledNetwork,
         cluster: Cluster,
         device: int,
         placement: list[int],
     ) -> None:
-        compiled = compile_placed(mod, graph, cluster, placement)
+        graph, kernels = compiled.graph, compiled.kernels(cluster, placement)
         others = _beside(cluster, device, placement)
         plans = [serial_plan(graph, cluster, placement)]
         for other in others:
@@ -128,7 +131,7 @@ class _Measuring:
                 others[0] if at == device and task % 2 else at for task, at in enumerate(placement)
             ]
             plans.append(serial_plan(graph, cluster, turns))
-        programs = load_programs(compiled, graph, cluster, plans)
+        programs = load_programs(kernels, graph, cluster, plans)
         self._own = programs[0]
         self._is_own = np.array([at == device for at in placement])
         self._others = [program.executor for program in programs[1 : 1 + len(others)]]
@@ -250,4 +253,4 @@ def fetch_ns_per_byte(fetched_bytes: FloatArray, longer_ns: FloatArray) -> float
     if not fetched_bytes.any():
         return 0.0
     alike = np.ones(len(fetched_bytes))
-    return float(slope_through_origin(fetched_bytes, longer_ns, alike))
+    return line_fit(fetched_bytes, longer_ns, alike, intercept=0.0)[0]

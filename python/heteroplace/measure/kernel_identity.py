@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 import tvm
 
-from heteroplace.codegen.kernels import Kernel, Row, Rows, Value
+from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 
 _DIGEST_BYTES = 16
 _NAME_ATTRIBUTE = "global_symbol"
 
 
 @dataclass(frozen=True)
-class KernelFacts:
+class KernelDescription:
     """What is known of a kernel before it has run."""
 
     identity: str
@@ -38,27 +38,27 @@ class KernelFacts:
     """Of all that it reads and writes, each tensor once."""
 
 
-def describe_kernels(rows: Rows) -> dict[str, KernelFacts]:
+def describe_kernels(calls: KernelCalls) -> dict[str, KernelDescription]:
     """Return what is known of each kernel of a network, by symbol."""
-    found: dict[str, KernelFacts] = {}
-    for row in rows.rows:
-        if row.kernel not in found:
-            found[row.kernel] = _facts(rows, row)
+    found: dict[str, KernelDescription] = {}
+    for call in calls.calls:
+        if call.kernel not in found:
+            found[call.kernel] = _describe(calls, call)
     return found
 
 
-def _facts(rows: Rows, row: Row) -> KernelFacts:
-    kernel = rows.kernels[row.kernel]
-    reads = [rows.values[value] for value in row.reads]
-    writes = [rows.values[value] for value in row.writes]
+def _describe(calls: KernelCalls, call: KernelCall) -> KernelDescription:
+    kernel = calls.kernels[call.kernel]
+    reads = [calls.values[value] for value in call.reads]
+    writes = [calls.values[value] for value in call.writes]
     shapes = f"{_types(reads)} -> {_types(writes)}".strip()
-    used = {*row.reads, *row.writes}
-    return KernelFacts(
+    used = {*call.reads, *call.writes}
+    return KernelDescription(
         kernel_identity(kernel, shapes),
         kernel.op,
         shapes,
         kernel.flops,
-        sum(rows.values[value].bytes for value in used),
+        sum(calls.values[value].bytes for value in used),
     )
 
 
@@ -66,6 +66,7 @@ def kernel_identity(kernel: Kernel, shapes: str) -> str:
     """Return the identity of a kernel whose arguments have these types."""
     config = tvm.transform.PassContext.current().config
     options = sorted(f"{name}={value}" for name, value in config.items())
+    assert kernel.functions is not None  # it was lowered here
     hashes = sorted(structural_hash(body) for body in kernel.functions.functions.values())
     return _digest([*(f"{number:016x}" for number in hashes), kernel.op, shapes,
                     tvm.__version__, *options])  # fmt: skip
@@ -79,7 +80,7 @@ def structural_hash(function: tvm.tir.PrimFunc) -> int:
 
 
 def network_digest(
-    rows: Rows, kernels: dict[str, KernelFacts], places: Sequence[str], seen: str = ""
+    calls: KernelCalls, kernels: dict[str, KernelDescription], places: Sequence[str], seen: str = ""
 ) -> str:
     """Return the digest of a network as it runs: kernels, their order, data and places.
 
@@ -90,16 +91,16 @@ def network_digest(
     kernels
         As `describe_kernels` returns them.
     places
-        For each row where it runs.
+        For each call where it runs.
     seen
         What else tells this run from others.
     """
     parts = [seen]
-    for row, place in zip(rows.rows, places, strict=True):
-        identity = kernels[row.kernel].identity
-        parts.append(f"{identity} {row.segment} {row.reads} {row.writes} {place}")
-    parts += [_value_text(value) for value in rows.values]
-    return _digest([*parts, str(rows.outputs)])
+    for call, place in zip(calls.calls, places, strict=True):
+        identity = kernels[call.kernel].identity
+        parts.append(f"{identity} {call.segment} {call.reads} {call.writes} {place}")
+    parts += [_value_text(value) for value in calls.values]
+    return _digest([*parts, str(calls.outputs)])
 
 
 def _value_text(value: Value) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.program import Instruction, Program, ProgramTensor, Queue, Space
+from heteroplace.codegen.program import Program, ProgramTensor, Queue, QueueInstruction, Space
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster
@@ -80,8 +80,10 @@ def round_trips(cluster: Cluster, sizes: Sequence[int]) -> tuple[Program, tuple[
             end, _ = writer.produce(low, sizes[0], largest)
             begins = [*(low_begin for low_begin, *_ in steps[1:]), end]
             counted = list(zip(steps, begins, strict=True))[_NUM_WARM_TRIPS:]
-            for size, ((_, *inner), begin) in zip(sizes, counted, strict=True):
-                trips.append(Trip(low, high, size, *inner, begin))
+            for size, ((_, done, there, first, last, back), begin) in zip(
+                sizes, counted, strict=True
+            ):
+                trips.append(Trip(low, high, size, done, there, first, last, back, begin))
     return writer.finish(), tuple(trips)
 
 
@@ -213,7 +215,7 @@ class _Writer:
         others = tuple(wait for wait in waits if wait[0] != queue)
         step = self._num_steps
         self._num_steps += 1
-        instruction = Instruction("copy", step, tuple(map(str, tensors)), others)
+        instruction = QueueInstruction("copy", step, tuple(map(str, tensors)), others)
         self._queues[queue].instructions.append(instruction)
         return step
 

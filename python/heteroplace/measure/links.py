@@ -7,9 +7,8 @@ directions at once, and which links get in each other's way (channels).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.executor import missing_devices
+from heteroplace.stats import median
 
 Progress = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
@@ -173,7 +173,11 @@ def ordinary_copies(
     return _fit(into), _fit(out)
 
 
-def trip_times(trip: Trip, starts: Sequence[int], finishes: Sequence[int]) -> tuple[int, int, int]:
+StepTimes = Sequence[int] | Mapping[int, int]
+"""By step, in ns of the clock of the step's own device."""
+
+
+def trip_times(trip: Trip, starts: StepTimes, finishes: StepTimes) -> tuple[int, int, int]:
     """Return the ns of the copy there, of the copy back, and of the waiting on either way.
 
     Parameters
@@ -258,7 +262,7 @@ def _time_contention(
                 each_alone = spans[link][0] / counts[link][0]
                 slowdown = span[place] / count[place] / each_alone
                 ratios.setdefault((link, group[1 - place]), []).append(slowdown)
-    medians = {pair: float(median(values)) for pair, values in ratios.items()}
+    medians = {pair: median(values) for pair, values in ratios.items()}
     every = range(len(links))
     return tuple(tuple(medians.get((one, two)) for two in every) for one in every)
 
@@ -269,7 +273,7 @@ def _balanced(times_ns: Sequence[int]) -> list[int]:
     return [min(_MAX_COPIES, max(1, round(whole_ns / each))) for each in times_ns]
 
 
-def _phase_ns(phase: Phase, starts: Sequence[int], finishes: Sequence[int]) -> list[int]:
+def _phase_ns(phase: Phase, starts: StepTimes, finishes: StepTimes) -> list[int]:
     return [
         max(1, finishes[last] - starts[first])
         for first, last in zip(phase.first, phase.last, strict=True)

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.compile import CompiledRows
+from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
-from heteroplace.model.timeline import Span, Timeline
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
 
@@ -28,7 +27,12 @@ class PlanProgram:
     """A plan of a compiled network, loaded; its inputs are filled with random numbers."""
 
     def __init__(
-        self, compiled: CompiledRows, plan: Plan, lowered: Lowered, blob: np.ndarray, num_tasks: int
+        self,
+        compiled: CompiledKernels,
+        plan: Plan,
+        lowered: Lowered,
+        blob: np.ndarray,
+        num_tasks: int,
     ) -> None:
         self.plan = plan
         self.executor = NativeExecutor(
@@ -36,7 +40,7 @@ class PlanProgram:
         )
         self.queue_kinds = tuple(queue.kind for queue in lowered.program.queues)
         """"cpu", "cuda" or "copy" for each queue of the executor."""
-        kernels = compiled.rows.kernels
+        kernels = compiled.calls.kernels
         self.task_of = tuple(
             _task_of(plan.steps[at.step], at.kernel is not None and bool(kernels[at.kernel].op))
             for at in self.executor.instructions
@@ -72,37 +76,35 @@ def _task_of(step: Step, is_kernel: bool) -> int | None:
 
 
 def load_programs(
-    compiled: CompiledRows,
+    compiled: CompiledKernels,
     graph: TaskGraph,
     cluster: Cluster,
-    plans: Sequence[tuple[Plan, Timeline]],
+    plans: Sequence[Plan],
 ) -> list[PlanProgram]:
-    """Write and load the programs of plans over the same kernels and one copy of the weights.
+    """Write and load serial programs over the same kernels and one copy of the weights.
 
     Parameters
     ----------
     compiled
         Kernels of the network, for every target that the plans use.
     plans
-        Each with its predicted timeline, which decides which memory is reused by whom.
+        Of which the steps are done one after the other; see `serial_plan`.
 
     Raises
     ------
     InfeasibleError
         A plan does not fit in some memory.
     """
-    programs = share_weights(
-        [lower(compiled.rows, graph, cluster, plan, order) for plan, order in plans]
-    )
+    programs = share_weights([lower(compiled.calls, graph, cluster, plan, None) for plan in plans])
     blob = weights_blob(programs[0])
     return [
         PlanProgram(compiled, plan, lowered, blob, len(graph.tasks))
-        for (plan, _), lowered in zip(plans, programs, strict=True)
+        for plan, lowered in zip(plans, programs, strict=True)
     ]
 
 
 def serial_program(
-    compiled: CompiledRows, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
+    compiled: CompiledKernels, graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
 ) -> PlanProgram:
     """Load the program of one task after the other, each on its device of `placement`.
 
@@ -128,17 +130,10 @@ def made_up(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> 
     return np.zeros(shape, "uint16" if dtype == "bfloat16" else dtype)
 
 
-def serial_plan(
-    graph: TaskGraph, cluster: Cluster, placement: Sequence[int]
-) -> tuple[Plan, Timeline]:
-    """Return the plan of one task after the other, and a timeline that only says the order.
+def serial_plan(graph: TaskGraph, cluster: Cluster, placement: Sequence[int]) -> Plan:
+    """Return the plan of one task after the other.
 
     Copies are not among its steps; the program has what it needs all the same.
     """
     steps = tuple(Run(task, device) for task, device in enumerate(placement))
-    plan = Plan(graph.digest(), cluster.digest(), steps, "one after the other")
-    spans = tuple(
-        Span(step, cluster.devices[run.device].name, step, step + 1)
-        for step, run in enumerate(steps)
-    )
-    return plan, Timeline(spans, "simulated", (), len(steps))
+    return Plan(graph.digest(), cluster.digest(), steps, "one after the other")

@@ -12,17 +12,14 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import tvm
-
-from heteroplace.codegen.compile import lower_network
-from heteroplace.codegen.targets import placed_targets
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.measurement import KernelKey, Measurement
-from heteroplace.measure.devices_under_test import find_subjects, likeness
-from heteroplace.measure.kernel_calls import with_row_workspaces
+from heteroplace.measure.devices_under_test import device_class, find_devices_under_test
+from heteroplace.measure.kernel_calls import with_kernel_workspaces
 from heteroplace.measure.options import ProfileOptions, Progress
 from heteroplace.measure.profiler import Profiler
 from heteroplace.measure.remote import RemoteHost, measure_remotely
-from heteroplace.measure.requests import Wanted, want
+from heteroplace.measure.requests import MeasurementRequest, request_measurements
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table, table_from_rows
 from heteroplace.model.graph import TaskGraph
@@ -53,8 +50,7 @@ class Profile:
 
 
 def profile_network(
-    mod: tvm.IRModule,
-    graph: TaskGraph,
+    compiled: CompiledNetwork,
     cluster: Cluster,
     options: ProfileOptions = ProfileOptions(),  # noqa: B008  (it is frozen)
     remotes: Sequence[RemoteHost] = (),
@@ -67,8 +63,8 @@ def profile_network(
 
     Parameters
     ----------
-    mod
-        Neutral module whose spans name the tasks of `graph`; its inputs hold `options.batch` items.
+    compiled
+        The network; its inputs hold `options.batch` items.
     remotes
         Other machines, for the devices whose `host` they are; kernels run alone there.
 
@@ -84,13 +80,13 @@ def profile_network(
     CostStoreError
         A measurement cannot be kept.
     """
-    begin = time.perf_counter()
-    near, far = _wanted(mod, graph, cluster, options, remotes)
+    begin, graph = time.perf_counter(), compiled.graph
+    near, far = _requests(compiled, cluster, options, remotes)
     everything = [*near, *(each for _, each in far)]
     keys = [key for each in everything for key in each.keys.values()]
     known = {} if options.store is None else options.store.find_many(keys)
     _announce(graph, cluster, [each for each in everything if each.missing(known)], options)
-    profiler = Profiler(mod, graph, cluster, options)
+    profiler = Profiler(compiled, cluster, options)
     profiler.expect(sum(len(each.missing(known)) for _, each in far))
     profiler.run(near, known)
     for host, each in far:
@@ -98,14 +94,15 @@ def profile_network(
     profiler.tell("")
     known = {**known, **profiler.measured}
     times = {
-        likeness(cluster, each.subject.device): each.costs(graph, known) for each in everything
+        device_class(cluster, each.under_test.device): each.costs(graph, known)
+        for each in everything
     }
 
     def cost(task: int, index: int) -> Cost:
-        of_device = times.get(likeness(cluster, index))
+        of_device = times.get(device_class(cluster, index))
         return Cost.unknown() if of_device is None else of_device[task]
 
-    kernels = {facts.identity for each in everything for facts in each.facts.values()}
+    kernels = {kernel.identity for each in everything for kernel in each.kernels.values()}
     return Profile(
         build_table(graph, cluster, cost),
         known,
@@ -119,31 +116,29 @@ def profile_network(
     )
 
 
-def _wanted(
-    mod: tvm.IRModule,
-    graph: TaskGraph,
+def _requests(
+    compiled: CompiledNetwork,
     cluster: Cluster,
     options: ProfileOptions,
     remotes: Sequence[RemoteHost],
-) -> tuple[list[Wanted], list[tuple[RemoteHost, Wanted]]]:
+) -> tuple[list[MeasurementRequest], list[tuple[RemoteHost, MeasurementRequest]]]:
     """What is to be known of the devices in this machine, and of those on others."""
     hosts = {remote.host: remote for remote in remotes}
-    near: list[Wanted] = []
-    far: list[tuple[RemoteHost, Wanted]] = []
-    for subject in find_subjects(graph, cluster, hosts, options.skips_absent):
-        host = hosts.get(cluster.devices[subject.device].host or "")
+    near: list[MeasurementRequest] = []
+    far: list[tuple[RemoteHost, MeasurementRequest]] = []
+    for under_test in find_devices_under_test(compiled.graph, cluster, hosts, options.skips_absent):
+        host = hosts.get(cluster.devices[under_test.device].host or "")
         if host is None:
-            near.append(want(mod, graph, cluster, subject, options))
+            near.append(request_measurements(compiled, cluster, under_test, options))
         else:
-            alone = replace(options, is_in_place=False)
-            found = host.fingerprint(cluster.devices[subject.device])
-            far.append((host, want(mod, graph, cluster, subject, alone, found)))
+            isolated = replace(options, is_in_place=False)
+            found = host.fingerprint(cluster.devices[under_test.device])
+            far.append((host, request_measurements(compiled, cluster, under_test, isolated, found)))
     return near, far
 
 
 def measure_costs(
-    mod: tvm.IRModule,
-    graph: TaskGraph,
+    compiled: CompiledNetwork,
     cluster: Cluster,
     progress: Progress | None = None,
     is_in_place: bool = True,
@@ -151,32 +146,34 @@ def measure_costs(
 ) -> CostTable:
     """Return only the costs of `profile_network`; parameters and errors as there."""
     chosen = replace(options, progress=progress, is_in_place=is_in_place)
-    return profile_network(mod, graph, cluster, chosen).costs
+    return profile_network(compiled, cluster, chosen).costs
 
 
 def with_workspaces(
-    mod: tvm.IRModule,
-    graph: TaskGraph,
+    compiled: CompiledNetwork,
     cluster: Cluster,
     remote_hosts: Collection[str] = (),
     skips_absent: bool = False,
-) -> TaskGraph:
-    """Return `graph` with the scratch memory that the kernels of each task use.
+) -> CompiledNetwork:
+    """Return the network with the scratch memory that the kernels of each task use.
 
-    The largest of all devices that can be measured; parameters and errors as `measure_costs`. The
-    kernels are lowered for it, not compiled, and found again by the measuring that follows.
+    The largest of all devices that can be measured; errors as of `profile_network`. The kernels are
+    lowered for it, and found again by the measuring that follows.
     """
-    for subject in find_subjects(graph, cluster, remote_hosts, skips_absent):
-        rows = lower_network(mod, *placed_targets(graph, cluster, subject.placement))
-        graph = with_row_workspaces(graph, rows)
-    return graph
+    for under_test in find_devices_under_test(compiled.graph, cluster, remote_hosts, skips_absent):
+        calls = compiled.calls(cluster, under_test.placement)
+        compiled = compiled.with_graph(with_kernel_workspaces(compiled.graph, calls))
+    return compiled
 
 
 def _announce(
-    graph: TaskGraph, cluster: Cluster, to_measure: Sequence[Wanted], options: ProfileOptions
+    graph: TaskGraph,
+    cluster: Cluster,
+    to_measure: Sequence[MeasurementRequest],
+    options: ProfileOptions,
 ) -> None:
     if options.progress is not None and to_measure:
-        names = ", ".join(cluster.devices[each.subject.device].name for each in to_measure)
+        names = ", ".join(cluster.devices[each.under_test.device].name for each in to_measure)
         options.progress(f"measuring {len(graph.tasks)} tasks on {names}")
 
 

@@ -1,4 +1,4 @@
-"""Measure what is wanted and not known yet; every measurement is kept as soon as it is made."""
+"""Measure what is requested and not known yet; every measurement is kept as soon as it is made."""
 
 from __future__ import annotations
 
@@ -8,23 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-import tvm
-
-from heteroplace.codegen.compile import CompiledRows, compile_network
-from heteroplace.codegen.kernels import Rows
+from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork, TaskTargets
+from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
-from heteroplace.codegen.targets import placed_targets
 from heteroplace.costs.measurement import Conditions, KernelKey, Measurement
 from heteroplace.costs.sampling import Summary
-from heteroplace.measure.background_compiler import Compile, CompileAhead
+from heteroplace.measure.background_compiler import BackgroundCompiler, Compile
 from heteroplace.measure.conditions import Watch
 from heteroplace.measure.in_place import MIN_RUNS, SiteTimes, site_times
 from heteroplace.measure.isolated import sample_alone
-from heteroplace.measure.kernel_calls import only_rows
-from heteroplace.measure.kernel_identity import KernelFacts
+from heteroplace.measure.kernel_calls import only_calls
+from heteroplace.measure.kernel_identity import KernelDescription
 from heteroplace.measure.options import ProfileOptions, Step
 from heteroplace.measure.plan_program import PlanProgram, serial_program
-from heteroplace.measure.requests import Wanted
+from heteroplace.measure.requests import MeasurementRequest
 from heteroplace.measure.rounds import Rounds, sample_in_turns
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -37,9 +34,9 @@ CHUNK = 24
 class Job:
     """Measurements that need one library, on one device."""
 
-    wanted: Wanted
+    request: MeasurementRequest
     keys: Mapping[KernelKey, int]
-    """What to measure, with a row of each."""
+    """What to measure, with a call of each."""
     library: int
     """Position of its library."""
 
@@ -48,8 +45,7 @@ class Job:
 class Profiler:
     """One profiling of one network; the steps are in `run`."""
 
-    mod: tvm.IRModule
-    graph: TaskGraph
+    compiled: CompiledNetwork
     cluster: Cluster
     options: ProfileOptions
     measured: dict[KernelKey, Measurement] = field(default_factory=dict)
@@ -65,8 +61,15 @@ class Profiler:
     _begin: float = 0.0
     _measuring_since: float | None = None
 
-    def run(self, wanted: Sequence[Wanted], known: Mapping[KernelKey, Measurement]) -> None:
-        """Measure all that is wanted and not in `known`.
+    @property
+    def graph(self) -> TaskGraph:
+        """The tasks that are measured."""
+        return self.compiled.graph
+
+    def run(
+        self, requests: Sequence[MeasurementRequest], known: Mapping[KernelKey, Measurement]
+    ) -> None:
+        """Measure all that is requested and not in `known`.
 
         Networks in place come first, in turns where nothing is stored: with a store, each is
         finished and kept before the next one begins, so that a run that is killed loses one.
@@ -76,17 +79,17 @@ class Profiler:
         LoweringError, ExecutionError, InfeasibleError, CostStoreError
             A kernel cannot be compiled, fails, needs more memory than there is, or cannot be kept.
         """
-        jobs, compiles = self._plan(wanted, known)
+        jobs, compiles = self._plan(requests, known)
         groups = self._grouped(jobs)
-        self._total += sum(1 if job.wanted.is_in_place else len(job.keys) for job in jobs)
+        self._total += sum(1 if job.request.is_in_place else len(job.keys) for job in jobs)
         self._begin = time.perf_counter()
-        with CompileAhead(compiles) as ahead:
+        with BackgroundCompiler(compiles) as ahead:
             for position, group in enumerate(groups):
                 begin = time.perf_counter()
                 libraries = [ahead.library(job.library) for job in group]
                 self.compile_s += time.perf_counter() - begin
                 with self.measuring(), ahead.beside(group[-1].library, self._cores(group)):
-                    if group[0].wanted.is_in_place:
+                    if group[0].request.is_in_place:
                         self._measure_in_place(group, libraries)
                     else:
                         self._measure_alone(group[0], libraries[0])
@@ -97,100 +100,101 @@ class Profiler:
         """Jobs that are done together: without a store all networks in place, else each alone."""
         if self.options.store is not None:
             return [[job] for job in jobs]
-        together = [job for job in jobs if job.wanted.is_in_place]
-        others = [[job] for job in jobs if not job.wanted.is_in_place]
+        together = [job for job in jobs if job.request.is_in_place]
+        others = [[job] for job in jobs if not job.request.is_in_place]
         return [together, *others] if together else others
 
     def _cores(self, group: Sequence[Job]) -> set[int]:
         """Cores on or beside which nothing else may run while a group is measured."""
-        if group[0].wanted.is_in_place:
+        if group[0].request.is_in_place:
             # A compiler on another core takes caches and memory bandwidth from a whole network,
             # and what is measured in place is to be exact.
             return os.sched_getaffinity(0)
-        devices = [self.cluster.devices[job.wanted.subject.device] for job in group]
+        devices = [self.cluster.devices[job.request.under_test.device] for job in group]
         return {core for device in devices for core in device.cores}
 
     def _plan(
-        self, wanted: Sequence[Wanted], known: Mapping[KernelKey, Measurement]
+        self, requests: Sequence[MeasurementRequest], known: Mapping[KernelKey, Measurement]
     ) -> tuple[list[Job], list[Compile]]:
         """The jobs in order, and what makes their libraries."""
         jobs: list[Job] = []
         compiles: list[Compile] = []
-        alone: dict[int, list[Wanted]] = {}
-        libraries: dict[int, int] = {}
-        for each in wanted:
+        isolated: dict[TaskTargets, list[MeasurementRequest]] = {}
+        libraries: dict[TaskTargets, int] = {}
+        for each in requests:
             if not each.missing(known):
                 continue
             if not each.is_in_place:
-                alone.setdefault(id(each.rows), []).append(each)
+                isolated.setdefault(each.targets, []).append(each)
                 continue
-            if id(each.rows) not in libraries:
-                libraries[id(each.rows)] = len(compiles)
+            if each.targets not in libraries:
+                libraries[each.targets] = len(compiles)
                 compiles.append(self._whole(each))
-            jobs.append(Job(each, each.missing(known), libraries[id(each.rows)]))
-        for group in alone.values():
-            rows = group[0].rows
+            jobs.append(Job(each, each.missing(known), libraries[each.targets]))
+        for group in isolated.values():
+            calls = group[0].calls
             missing = [each.missing(known) for each in group]
-            used = {rows.rows[row].kernel for keys in missing for row in keys.values()}
-            symbols = [symbol for symbol in rows.kernels if symbol in used]
+            used = {calls.calls[call].kernel for keys in missing for call in keys.values()}
+            symbols = [symbol for symbol in calls.kernels if symbol in used]
             num_chunks = max(1, len(symbols) // CHUNK)
             for chunk in range(num_chunks):
                 part = symbols[chunk::num_chunks]
-                compiles.append(_some(rows, part))
+                compiles.append(_some(calls, part))
                 for each, keys in zip(group, missing, strict=True):
-                    own = {k: row for k, row in keys.items() if rows.rows[row].kernel in part}
+                    own = {k: call for k, call in keys.items() if calls.calls[call].kernel in part}
                     if own:
                         jobs.append(Job(each, own, len(compiles) - 1))
         return jobs, compiles
 
-    def _whole(self, wanted: Wanted) -> Compile:
-        targets, target_of_task = placed_targets(self.graph, self.cluster, wanted.subject.placement)
-        return lambda: compile_network(self.mod, targets, target_of_task, wanted.rows).library
+    def _whole(self, request: MeasurementRequest) -> Compile:
+        return lambda: self.compiled.kernels(self.cluster, request.under_test.placement).library
 
-    def _load(self, rows: Rows, library: KernelLibrary, job: Job) -> PlanProgram:
-        placement = job.wanted.subject.placement
-        return serial_program(CompiledRows(rows, library), self.graph, self.cluster, placement)
+    def _load(self, calls: KernelCalls, library: KernelLibrary, job: Job) -> PlanProgram:
+        placement = job.request.under_test.placement
+        return serial_program(CompiledKernels(calls, library), self.graph, self.cluster, placement)
 
     def _rounds(self, job: Job, library: KernelLibrary) -> Rounds:
         options = self.options
-        program = self._load(job.wanted.rows, library, job)
+        program = self._load(job.request.calls, library, job)
         round_ns = self.limit_ns(options.round_ns * options.num_rounds) // options.num_rounds
         return Rounds(program, round_ns, MIN_RUNS)
 
     def _measure_in_place(self, group: Sequence[Job], libraries: Sequence[KernelLibrary]) -> None:
-        names = ", ".join(self._device_name(job.wanted) for job in group)
+        names = ", ".join(self._device_name(job.request) for job in group)
         self.tell(f"the whole network on {names}")
         watch = Watch.start()
         several = [self._rounds(*pair) for pair in zip(group, libraries, strict=True)]
         sample_in_turns(several, self.options.num_rounds)
         for job, rounds in zip(group, several, strict=True):
-            times = site_times(rounds, job.wanted.rows, self.graph)
+            times = site_times(rounds, job.request.calls, self.graph)
             conditions = watch.conditions(rounds.program.executor.core_to_core_ns())
-            rows = job.wanted.rows.rows
+            calls = job.request.calls.calls
             found = {
-                key: make_measurement(job.wanted.facts[rows[row].kernel], times[row], conditions)
-                for (row, _), key in job.wanted.keys.items()
+                key: make_measurement(
+                    job.request.kernels[calls[call].kernel], times[call], conditions
+                )
+                for (call, _), key in job.request.keys.items()
             }
             self.keep(found)
 
     def _measure_alone(self, job: Job, library: KernelLibrary) -> None:
-        wanted = job.wanted
-        name = self._device_name(wanted)
+        request = job.request
+        name = self._device_name(request)
         symbol, executor = "", None
-        for key, row_id in sorted(job.keys.items(), key=lambda item: item[1]):
-            row = wanted.rows.rows[row_id]
-            facts = wanted.facts[row.kernel]
-            self.tell(f"{facts.op} ({key.mode}) on {name}")
-            if executor is None or symbol != row.kernel:
-                program = self._load(only_rows(wanted.rows, [row]), library, job)
-                symbol, executor = row.kernel, program.executor
+        for key, call_id in sorted(job.keys.items(), key=lambda item: item[1]):
+            call = request.calls.calls[call_id]
+            kernel = request.kernels[call.kernel]
+            self.tell(f"{kernel.op} ({key.mode}) on {name}")
+            if executor is None or symbol != call.kernel:
+                program = self._load(only_calls(request.calls, [call]), library, job)
+                symbol, executor = call.kernel, program.executor
             watch = Watch.start()
             limit_ns = self.limit_ns(self.options.sampling.max_ns)
             sampling = replace(self.options.sampling, max_ns=limit_ns)
             summary = sample_alone(executor, key.mode, sampling)
             conditions = watch.conditions(executor.core_to_core_ns())
             self.num_dropped += summary.num_dropped
-            self.keep({key: make_measurement(facts, summary, conditions)})
+            self.keep({key: make_measurement(kernel, summary, conditions)})
 
     def keep(self, found: Mapping[KernelKey, Measurement]) -> None:
         """Take the result of one measurement, and store it at once."""
@@ -237,16 +241,16 @@ class Profiler:
             remaining = spent_s / self._done * (self._total - self._done)
         self.options.on_step(Step(name, self._done, self._total, remaining))
 
-    def _device_name(self, wanted: Wanted) -> str:
-        return self.cluster.devices[wanted.subject.device].name
+    def _device_name(self, request: MeasurementRequest) -> str:
+        return self.cluster.devices[request.under_test.device].name
 
 
-def _some(rows: Rows, symbols: Sequence[str]) -> Compile:
-    return lambda: compile_kernels([rows.kernels[symbol] for symbol in symbols])
+def _some(calls: KernelCalls, symbols: Sequence[str]) -> Compile:
+    return lambda: compile_kernels([calls.kernels[symbol] for symbol in symbols])
 
 
 def make_measurement(
-    facts: KernelFacts, times: Summary | SiteTimes, conditions: Conditions
+    kernel: KernelDescription, times: Summary | SiteTimes, conditions: Conditions
 ) -> Measurement:
     """Return what the store keeps of a measured kernel."""
     return Measurement(
@@ -254,9 +258,9 @@ def make_measurement(
         times.spread_ns,
         times.cpu_ns,
         times.num_samples,
-        facts.op,
-        facts.shapes,
-        facts.flops,
-        facts.bytes,
+        kernel.op,
+        kernel.shapes,
+        kernel.flops,
+        kernel.bytes,
         conditions,
     )

@@ -21,7 +21,7 @@ import numpy as np
 import tvm
 from tvm import rpc
 
-from heteroplace.codegen.kernels import Row, Rows
+from heteroplace.codegen.kernels import KernelCall, KernelCalls
 from heteroplace.codegen.library import KernelLibrary, compile_kernels, link
 from heteroplace.costs.measurement import KernelKey, Measurement
 from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summary
@@ -30,7 +30,7 @@ from heteroplace.measure.conditions import Watch
 from heteroplace.measure.isolated import COLD
 from heteroplace.measure.plan_program import made_up
 from heteroplace.measure.profiler import Profiler, make_measurement
-from heteroplace.measure.requests import Wanted
+from heteroplace.measure.requests import MeasurementRequest
 from heteroplace.model.cluster import Device
 
 _LIBRARY = "heteroplace-kernels.so"
@@ -114,9 +114,12 @@ class RemoteHost:
 
 
 def measure_remotely(
-    host: RemoteHost, wanted: Wanted, known: Mapping[KernelKey, Measurement], profiler: Profiler
+    host: RemoteHost,
+    request: MeasurementRequest,
+    known: Mapping[KernelKey, Measurement],
+    profiler: Profiler,
 ) -> None:
-    """Measure on another machine what is wanted there and not known yet.
+    """Measure on another machine what is request there and not known yet.
 
     Raises
     ------
@@ -125,13 +128,13 @@ def measure_remotely(
     LoweringError
         A kernel cannot be compiled.
     """
-    missing = wanted.missing(known)
+    missing = request.missing(known)
     if not missing:
         return
-    rows = wanted.rows
-    device = profiler.cluster.devices[wanted.subject.device]
-    symbols = dict.fromkeys(rows.rows[row].kernel for row in missing.values())
-    library = compile_kernels([rows.kernels[symbol] for symbol in symbols])
+    calls = request.calls
+    device = profiler.cluster.devices[request.under_test.device]
+    symbols = dict.fromkeys(calls.calls[call].kernel for call in missing.values())
+    library = compile_kernels([calls.kernels[symbol] for symbol in symbols])
     with profiler.measuring(), host.session() as remote:
         module = _load(remote, library)
         if device.kind == "cpu" and len(device.cores) <= 1:
@@ -139,17 +142,17 @@ def measure_remotely(
         elif device.kind == "cpu":
             remote.get_function("runtime.config_threadpool")(_FASTEST_CORES, len(device.cores))
         place = remote.device(device.kind, device.index if device.kind == "cuda" else 0)
-        for key, row_id in missing.items():
-            row = rows.rows[row_id]
-            facts = wanted.facts[row.kernel]
-            profiler.tell(f"{facts.op} ({key.mode}) on {device.name}")
+        for key, call_id in missing.items():
+            call = calls.calls[call_id]
+            kernel = request.kernels[call.kernel]
+            profiler.tell(f"{kernel.op} ({key.mode}) on {device.name}")
             watch = Watch.start()
             limit_ns = profiler.limit_ns(profiler.options.sampling.max_ns)
             options = replace(profiler.options.sampling, max_ns=limit_ns)
-            summary = _sample(module, row, arguments(rows, row, place), place, key.mode, options)
+            summary = _sample(module, call, arguments(calls, call, place), place, key.mode, options)
             # How busy the other machine is, nobody here knows; this one only waits.
             conditions = replace(watch.conditions(None), others_cores=0.0)
-            profiler.keep({key: make_measurement(facts, summary, conditions)})
+            profiler.keep({key: make_measurement(kernel, summary, conditions)})
 
 
 def _load(remote: Any, library: KernelLibrary) -> Any:
@@ -162,12 +165,12 @@ def _load(remote: Any, library: KernelLibrary) -> Any:
     return remote.load_module(_LIBRARY)
 
 
-def arguments(rows: Rows, row: Row, place: Any) -> list[tvm.nd.NDArray]:
+def arguments(calls: KernelCalls, call: KernelCall, place: Any) -> list[tvm.nd.NDArray]:
     """Return arguments for a kernel call on a device, in its order: weights, and made-up data."""
     random = np.random.default_rng(0)
     found = []
-    for value_id in (*row.reads, *row.writes):
-        value = rows.values[value_id]
+    for value_id in (*call.reads, *call.writes):
+        value = calls.values[value_id]
         array = tvm.nd.empty(value.shape, value.dtype, place)
         if value.constant is not None:
             array.copyfrom(value.constant)
@@ -178,21 +181,21 @@ def arguments(rows: Rows, row: Row, place: Any) -> list[tvm.nd.NDArray]:
 
 
 def _sample(
-    module: Any, row: Row, values: list[tvm.nd.NDArray], place: Any, mode: str,
+    module: Any, call: KernelCall, values: list[tvm.nd.NDArray], place: Any, mode: str,
     options: SamplingOptions,
 ) -> Summary:  # fmt: skip
     flush = _FLUSH if mode == COLD else ""
 
     def times(repeat: int, number: int) -> list[int]:
-        run = module.time_evaluator(row.kernel, place, number, repeat, f_preproc=flush)
+        run = module.time_evaluator(call.kernel, place, number, repeat, f_preproc=flush)
         return [max(1, round(seconds * 1e9)) for seconds in run(*values).results]
 
     call_ns = min(times(_WARM_SAMPLES, 1))
     # The flush comes before a sample, so that only its first call is cold.
     number = 1 if mode == COLD else max(1, -(-_MIN_SAMPLE_NS // call_ns))
     sampling = Sampling(number, options)
-    wanted = options.min_samples
+    num_samples = options.min_samples
     while sampling.ended_by() is None:
-        sampling.add([Sample(ns * number, 0) for ns in times(wanted, number)])
-        wanted = max(1, sampling.num_samples // 4)
+        sampling.add([Sample(ns * number, 0) for ns in times(num_samples, number)])
+        num_samples = max(1, sampling.num_samples // 4)
     return sampling.summary()

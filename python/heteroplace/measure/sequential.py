@@ -16,13 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-import tvm
-
-from heteroplace.codegen.compile import CompiledRows, compile_placed
+from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork
 from heteroplace.costs.standard_evaluation import scaled_cost
 from heteroplace.errors import InfeasibleError, MissingCostError
-from heteroplace.measure.devices_under_test import likeness
-from heteroplace.measure.kernel_calls import only_rows
+from heteroplace.measure.devices_under_test import device_class
+from heteroplace.measure.kernel_calls import only_calls
 from heteroplace.measure.plan_program import serial_program
 from heteroplace.measure.rounds import ROUND_NS, Rounds, sample_in_turns
 from heteroplace.model.cluster import Cluster
@@ -55,18 +53,17 @@ class SequentialMeasurement:
 
 
 def measure_sequential(
-    mod: tvm.IRModule,
-    graph: TaskGraph,
+    compiled: CompiledNetwork,
     cluster: Cluster,
     rough: CostTable,
     order: str = PIPELINE,
 ) -> SequentialMeasurement:
-    """Measure `graph` on a placement that fills one device after the other.
+    """Measure a network on a placement that fills one device after the other.
 
     Parameters
     ----------
-    mod
-        Neutral module whose spans name the tasks of `graph`.
+    compiled
+        The network.
     rough
         Costs to place by, e.g. those of `heteroplace.costs.standard_evaluation`.
     order
@@ -81,6 +78,7 @@ def measure_sequential(
     LoweringError
         An op cannot be compiled for its device.
     """
+    graph = compiled.graph
     rough.check(graph, cluster)
     placement = sequential_placement(graph, cluster, rough, order)
     used = sorted(set(placement.devices))
@@ -89,39 +87,39 @@ def measure_sequential(
         raise MissingCostError(
             f"cannot measure on devices that are not in this machine: {'; '.join(absent)}"
         )
-    compiled = compile_placed(mod, graph, cluster, placement.devices)
+    kernels = compiled.kernels(cluster, placement.devices)
     try:
-        times, in_groups = _measured(compiled, graph, cluster, placement.devices), False
+        times, in_groups = _measured(kernels, graph, cluster, placement.devices), False
     except InfeasibleError:
-        times, in_groups = _times_in_groups(compiled, graph, cluster, placement.devices), True
+        times, in_groups = _times_in_groups(kernels, graph, cluster, placement.devices), True
     factors = _factors(placement.devices, times, rough)
     costs = _corrected(graph, cluster, rough, placement.devices, times, factors)
     return SequentialMeasurement(placement, tuple(times), in_groups, factors, costs)
 
 
 def _measured(
-    compiled: CompiledRows, graph: TaskGraph, cluster: Cluster, devices: Sequence[int]
+    kernels: CompiledKernels, graph: TaskGraph, cluster: Cluster, devices: Sequence[int]
 ) -> list[int]:
-    """Run the rows one after the other; return the time of each task, 0 ns without a row."""
-    rounds = Rounds(serial_program(compiled, graph, cluster, devices), ROUND_NS)
+    """Run the kernels one after the other; return the time of each task, 0 ns without one."""
+    rounds = Rounds(serial_program(kernels, graph, cluster, devices), ROUND_NS)
     sample_in_turns([rounds], _NUM_ROUNDS)
     return rounds.task_times()
 
 
 def _times_in_groups(
-    compiled: CompiledRows, graph: TaskGraph, cluster: Cluster, devices: Sequence[int]
+    kernels: CompiledKernels, graph: TaskGraph, cluster: Cluster, devices: Sequence[int]
 ) -> list[int]:
-    """Run the tasks of each stretch of one device alone; a stretch that does not fit, in halves."""
-    stretches = [list(tasks) for _, tasks in groupby(range(len(devices)), devices.__getitem__)]
-    stretches.reverse()
+    """Run the tasks of each segment of one device alone; a segment that does not fit, in halves."""
+    segments = [list(tasks) for _, tasks in groupby(range(len(devices)), devices.__getitem__)]
+    segments.reverse()
     times = [0] * len(devices)
-    while stretches:
-        tasks = stretches.pop()
+    while segments:
+        tasks = segments.pop()
         names = {graph.tasks[task].name for task in tasks}
-        kept = [row for row in compiled.rows.rows if row.task in names]
+        kept = [call for call in kernels.calls.calls if call.task in names]
         if not kept:
             continue  # nothing but reshapes, which take no time
-        part = replace(compiled, rows=only_rows(compiled.rows, kept))
+        part = replace(kernels, calls=only_calls(kernels.calls, kept))
         try:
             found = _measured(part, graph, cluster, devices)
         except InfeasibleError as err:
@@ -130,7 +128,7 @@ def _times_in_groups(
                     f"task {graph.tasks[tasks[0]].name!r} cannot be measured even alone: {err}"
                 ) from err
             middle = len(tasks) // 2
-            stretches += [tasks[middle:], tasks[:middle]]
+            segments += [tasks[middle:], tasks[:middle]]
             continue
         for task in tasks:
             times[task] = found[task]
@@ -156,7 +154,7 @@ def _corrected(
     factors: Mapping[int, float],
 ) -> CostTable:
     """The rough table, measured where a task ran, and else times the factor of the device."""
-    alike = [likeness(cluster, device) for device in range(len(cluster.devices))]
+    alike = [device_class(cluster, device) for device in range(len(cluster.devices))]
     factor_of = {alike[device]: factor for device, factor in factors.items()}
 
     def cost(task: int, device: int) -> Cost:

@@ -21,7 +21,7 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
-from heteroplace.codegen.kernels import Kernel, Row, Rows, Value
+from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.codegen.workspace import Workspace
 
 CHUNK_BYTES = 1 << 20
@@ -60,41 +60,41 @@ def spacer_kernel(target: tvm.target.Target) -> Kernel:
     return Kernel(SPACER, tvm.IRModule(named), target, Workspace())
 
 
-def with_traffic(rows: Rows, spacer: Kernel, ratio: float) -> Rows:
-    """Put spacers between the rows of a network.
+def with_traffic(calls: KernelCalls, spacer: Kernel, ratio: float) -> KernelCalls:
+    """Put spacers between the calls of a network.
 
     Parameters
     ----------
-    rows
+    calls
         Of the small batch, all for one device.
     ratio
         Size of the large batch over that of the small one, >= 1.
     """
     ring = max(2, 2 * last_cache_bytes() // CHUNK_BYTES)
-    first = len(rows.values)
+    first = len(calls.values)
     chunks = [
         Value((CHUNK_BYTES // 4,), "float32", input_name=f"{SPACER}.{index}")
         for index in range(ring)
     ]
-    spaced: list[Row] = []
+    spaced: list[KernelCall] = []
     position = 0
     owed_bytes = 0.0
-    for row in rows.rows:
+    for call in calls.calls:
         # More than the whole ring evicts nothing more.
         count = int(min(owed_bytes, ring * CHUNK_BYTES) // (2 * CHUNK_BYTES))
         owed_bytes = max(0.0, min(owed_bytes, ring * CHUNK_BYTES) - count * 2 * CHUNK_BYTES)
         for _ in range(count):
             # Both are said to be read: they are inputs, and nobody else reads what is written.
             pair = (first + position, first + (position + 1) % ring)
-            spaced.append(Row(SPACER, row.segment, row.task, pair, ()))
+            spaced.append(KernelCall(SPACER, call.segment, call.task, pair, ()))
             position = (position + 2) % ring
-        spaced.append(row)
-        owed_bytes += (ratio - 1) * _touched_bytes(rows, row)
-    kernels = {**rows.kernels, SPACER: spacer}
-    return replace(rows, values=(*rows.values, *chunks), rows=tuple(spaced), kernels=kernels)
+        spaced.append(call)
+        owed_bytes += (ratio - 1) * _touched_bytes(calls, call)
+    kernels = {**calls.kernels, SPACER: spacer}
+    return replace(calls, values=(*calls.values, *chunks), calls=tuple(spaced), kernels=kernels)
 
 
-def _touched_bytes(rows: Rows, row: Row) -> int:
-    """Bytes of the items that a row reads and writes; weights are not among them."""
-    values = (rows.values[value] for value in (*row.reads, *row.writes))
+def _touched_bytes(calls: KernelCalls, call: KernelCall) -> int:
+    """Bytes of the items that a call reads and writes; weights are not among them."""
+    values = (calls.values[value] for value in (*call.reads, *call.writes))
     return sum(value.bytes for value in values if value.constant is None)

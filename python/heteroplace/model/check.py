@@ -16,6 +16,7 @@ from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.text.plan import quote_step
 from heteroplace.model.units import format_bytes
 
 _MAX_ITEMS_SHOWN = 8
@@ -109,6 +110,21 @@ class _Checker:
         """The items whose `tensor` is not in `memory` so far."""
         return [item for item in items if (tensor, memory, item) not in self._present]
 
+    def _quote(self, index: int) -> str:
+        return quote_step(self._plan, index, self._graph, self._cluster)
+
+    def _has_unknown_ids(
+        self, where: str, ids: Iterable[tuple[str, int, Sequence[object]]]
+    ) -> bool:
+        """Note each (kind, id, what there is) whose id does not exist."""
+        faults = [
+            f"{where}: no {kind} has id {number}; ids are below {len(known)}"
+            for kind, number, known in ids
+            if number not in range(len(known))
+        ]
+        self._faults.extend(faults)
+        return bool(faults)
+
     def _has_item_faults(self, where: str, items: tuple[int, ...]) -> bool:
         known = items and items[0] >= 0 and items[-1] < self._plan.items
         if known and list(items) == sorted(set(items)):
@@ -121,19 +137,11 @@ class _Checker:
 
     def _check_run(self, index: int, step: Run) -> None:
         graph, cluster = self._graph, self._cluster
-        if step.task not in range(len(graph.tasks)):
-            self._faults.append(f"step {index} runs task {step.task}; there is no such id")
+        where = self._quote(index)
+        ids = (("task", step.task, graph.tasks), ("device", step.device, cluster.devices))
+        if self._has_unknown_ids(where, ids) or self._has_item_faults(where, step.items):
             return
-        task = graph.tasks[step.task]
-        if step.device not in range(len(cluster.devices)):
-            self._faults.append(
-                f"step {index} runs task {task.name!r} on device {step.device}; there is no such id"
-            )
-            return
-        device = cluster.devices[step.device]
-        where = f"step {index}, run {task.name!r} @{device.name}"
-        if self._has_item_faults(where, step.items):
-            return
+        task, device = graph.tasks[step.task], cluster.devices[step.device]
         repeated = [item for item in step.items if (step.task, item) in self._device]
         if repeated:
             self._faults.append(f"{where}: the task has run before{self._for(repeated)}")
@@ -175,18 +183,15 @@ class _Checker:
 
     def _check_copy(self, index: int, step: Copy) -> None:
         graph, cluster = self._graph, self._cluster
-        memories = range(len(cluster.memories))
-        if (
-            step.tensor not in range(len(graph.tensors))
-            or step.src not in memories
-            or step.dst not in memories
-        ):
-            self._faults.append(f"step {index}: {step} holds an id that does not exist")
+        where = self._quote(index)
+        ids = (
+            ("tensor", step.tensor, graph.tensors),
+            ("memory", step.src, cluster.memories),
+            ("memory", step.dst, cluster.memories),
+        )
+        if self._has_unknown_ids(where, ids) or self._has_item_faults(where, step.items):
             return
         src, dst = cluster.memories[step.src].name, cluster.memories[step.dst].name
-        where = f"step {index}, copy {graph.tensors[step.tensor].name!r} {src}->{dst}"
-        if self._has_item_faults(where, step.items):
-            return
         absent = self._absent(step.tensor, step.src, step.items)
         if absent:
             self._faults.append(
@@ -241,9 +246,8 @@ class _Checker:
                 continue
             unread = [i for i in step.items if (step.tensor, step.dst, i) not in needed]
             if unread:
-                name = graph.tensors[step.tensor].name
                 self._faults.append(
-                    f"step {index} copies tensor {name!r} where nobody reads it{self._for(unread)}"
+                    f"{self._quote(index)}: nobody reads the tensor there{self._for(unread)}"
                 )
 
     def _check_groups(self) -> None:

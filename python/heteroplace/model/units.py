@@ -25,6 +25,14 @@ _NANOSECONDS = {
 }
 _FLOPS_PER_SECOND = {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()}
 
+_EXACT: dict[str, dict[str, int]] = {
+    "B": {"B": 1, **{f"{prefix}B": factor for prefix, factor in _BINARY.items()}},
+    "B/s": {f"{prefix}B/s": factor for prefix, factor in _DECIMAL.items()},
+    "FLOP/s": {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()},
+    "ns": {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9},
+}
+"""Units of `format_exactly` by the smallest one, ascending."""
+
 
 def parse_bytes(value: object) -> int:
     """Return the number of bytes in a size: a whole number of bytes, or text such as "16 GiB".
@@ -89,6 +97,17 @@ def format_bytes(num_bytes: int) -> str:
             return f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TiB"
+
+
+def format_exactly(quantity: int, unit: str) -> str:
+    """Return a whole quantity of B, B/s, FLOP/s or ns in the largest unit that keeps it whole.
+
+    >>> format_exactly(32 * 2**30, "B"), format_exactly(5_532_500_000, "B/s")
+    ('32 GiB', '5532500 kB/s')
+    """
+    fitting = [(name, factor) for name, factor in _EXACT[unit].items() if quantity % factor == 0]
+    name, factor = fitting[-1] if quantity else (unit, 1)
+    return f"{quantity // factor} {name}"
 
 
 def format_ns(duration_ns: float) -> str:

@@ -207,7 +207,8 @@ class Executor:
         -------
         ns, [num_runs, num_instructions]; instructions as in `instructions`.
         """
-        return self._core.profile(num_runs).reshape(-1, num_runs).T
+        durations: npt.NDArray[np.int64] = self._core.profile(num_runs).reshape(-1, num_runs).T
+        return durations
 
     def benchmark(self, num_runs: int) -> npt.NDArray[np.int64]:
         """Run several times in a row, each started by the worker that ended the last.

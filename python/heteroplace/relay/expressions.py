@@ -170,3 +170,45 @@ def rebuild(
                 f"tuples, constants) can be cut into tasks: unroll loops and inline branches first"
             )
         mapped[node] = new if rewrite is None else rewrite(node, new)
+
+
+class SharedFields:
+    """A `rewrite` for `rebuild` after which equal networks have equal structural hashes.
+
+    Structural equality of Relay tells a node with two readers from two equal nodes. Here tuples and
+    their fields get one form: each is made once, a field of a made tuple is what was put in, and a
+    tuple that a call returns is read field by field. (Calls are never merged: they are the ops.)
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[relay.Expr | int | str, ...], relay.Expr] = {}
+
+    def __call__(self, old: relay.Expr, new: relay.Expr) -> relay.Expr:
+        """Return what stands for `new`, the copy of `old`, whose type is inferred."""
+        if isinstance(new, relay.TupleGetItem):
+            return self.field(new.tuple_value, new.index, new.span)
+        if isinstance(new, relay.Tuple):
+            pairs = zip(new.fields, old.fields, strict=True)
+            fields = [self.opened(value, before.checked_type) for value, before in pairs]
+            return self._made.setdefault(("tuple", *fields), relay.Tuple(fields, new.span))
+        if isinstance(new, relay.Call):
+            pairs = zip(new.args, old.args, strict=True)
+            arguments = [self.opened(value, before.checked_type) for value, before in pairs]
+            return relay.Call(new.op, arguments, new.attrs, new.type_args, new.span)
+        return new
+
+    def field(self, value: relay.Expr, index: int, span: relay.Span | None) -> relay.Expr:
+        """Return field `index` of a tuple."""
+        if isinstance(value, relay.Tuple):
+            return value.fields[index]
+        return self._made.setdefault((value, index), relay.TupleGetItem(value, index, span))
+
+    def opened(self, value: relay.Expr, type_: tvm.ir.Type) -> relay.Expr:
+        """Return a value of a type, if that is a tuple as an expression that names its fields."""
+        if not isinstance(type_, relay.TupleType) or isinstance(value, relay.Tuple):
+            return value
+        fields = [
+            self.opened(self.field(value, index, value.span), field_type)
+            for index, field_type in enumerate(type_.fields)
+        ]
+        return self._made.setdefault(("tuple", *fields), relay.Tuple(fields, value.span))

@@ -7,9 +7,10 @@ promised a time, and what the choice by prediction costs: the regret and the rec
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from heteroplace.stats import median, quantile
 
 
 @dataclass(frozen=True)
@@ -55,29 +56,7 @@ def error_summary(predicted: Sequence[float], measured: Sequence[float]) -> Erro
     """
     signed = error_ratios(predicted, measured)
     sizes = [abs(error) for error in signed]
-    return ErrorSummary(
-        len(signed), quantile(sizes, 0.5), quantile(sizes, 0.9), quantile(signed, 0.5)
-    )
-
-
-def quantile(values: Sequence[float], part: float) -> float:
-    """Return the value below which `part` of the values lie, linear between two of them.
-
-    Raises
-    ------
-    ValueError
-        There is no value, or `part` is not in [0, 1].
-
-    >>> quantile([1, 2, 3, 5], 0.5)
-    2.5
-    """
-    if not values or not 0 <= part <= 1:
-        raise ValueError(f"quantile {part} of {len(values)} values: expected one in [0, 1], of any")
-    ordered = sorted(values)
-    place = part * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    return ErrorSummary(len(signed), median(sizes), quantile(sizes, 0.9), median(signed))
 
 
 def weighted_error(predicted: Sequence[float], measured: Sequence[float]) -> float | None:
@@ -140,34 +119,3 @@ def _check_plans(predicted: Sequence[float], measured: Sequence[float], k: int) 
             f"best {k} of {len(predicted)} predicted and {len(measured)} measured values: expected "
             f"k >= 1 and as many of both"
         )
-
-
-def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """Return the rank correlation of two equally long sequences; equal values share their rank.
-
-    None if it is undefined: fewer than two values, or all values of one side equal.
-
-    >>> spearman([1, 2, 3], [10, 20, 15])
-    0.5
-    """
-    ranks = _ranks(left), _ranks(right)
-    mean = (len(left) + 1) / 2
-    covariance = sum((a - mean) * (b - mean) for a, b in zip(*ranks, strict=True))
-    squares = [sum((rank - mean) ** 2 for rank in side) for side in ranks]
-    if not squares[0] or not squares[1]:
-        return None
-    return covariance / math.sqrt(squares[0] * squares[1])
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    order = sorted(range(len(values)), key=lambda index: values[index])
-    ranks = [0.0] * len(values)
-    start = 0
-    while start < len(order):
-        end = start
-        while end < len(order) and values[order[end]] == values[order[start]]:
-            end += 1
-        for position in range(start, end):
-            ranks[order[position]] = (start + 1 + end) / 2
-        start = end
-    return ranks

@@ -16,8 +16,9 @@ from heteroplace.files.reader import write_text
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.steps import step_name, step_times
+from heteroplace.report.steps import step_times
 
 Event = dict[str, object]
 

@@ -8,11 +8,12 @@ from heteroplace.errors import PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
+from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_ns
-from heteroplace.report.accuracy import spearman
-from heteroplace.report.steps import step_name, step_times
+from heteroplace.report.steps import step_times
 from heteroplace.report.tables import format_table
+from heteroplace.stats import spearman
 
 
 @dataclass(frozen=True)

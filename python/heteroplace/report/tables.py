@@ -15,6 +15,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.steps import step_times
+from heteroplace.stats import counted_median
 
 MAX_ROWS = 40
 _MAX_CELL = 48
@@ -273,22 +274,12 @@ def cost_sources_line(costs: CostTable) -> str:
     total = sum(shares[name] for name in listed)
     parts = []
     for name in listed:
-        error = _weighted_median(errors.get(name, []))
+        error = counted_median(errors.get(name, []))
         note = "" if error is None else f" (error about {100 * error:.0f} %)"
         if name in PREDICTED and error is None:
             note = " (error unknown)"
         parts.append(f"{_share(shares[name], total)} {name}{note}")
     return f"costs: {', '.join(parts) or 'none'}"
-
-
-def _weighted_median(values: Sequence[tuple[float, int]]) -> float | None:
-    """The middle one of (value, how often); None: there are none."""
-    half = sum(count for _, count in values) / 2
-    for value, count in sorted(values):
-        half -= count
-        if half <= 0:
-            return value
-    return None
 
 
 def _groups(placement: Sequence[int], shared: bool) -> list[list[int]]:

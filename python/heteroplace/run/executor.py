@@ -44,7 +44,7 @@ class Executor:
     def __init__(self, source: Executable | str | os.PathLike[str]) -> None:
         if isinstance(source, Executable):
             manifest = source.manifest
-            check_devices_exist(manifest.placement)
+            check_devices_exist(manifest.solution)
             self._native = NativeExecutor(
                 str(library_path()),
                 str(source.library.path),
@@ -53,14 +53,14 @@ class Executor:
             )
         else:
             manifest = load_manifest(source)
-            check_devices_exist(manifest.placement)
+            check_devices_exist(manifest.solution)
             self._native = _load_library(Path(source).resolve())
         self._manifest = manifest
 
     @property
-    def placement(self) -> Solution:
+    def solution(self) -> Solution:
         """The plan that is run, and all it refers to."""
-        return self._manifest.placement
+        return self._manifest.solution
 
     @property
     def inputs(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:
@@ -133,12 +133,12 @@ class Executor:
                     self._native.instructions, starts, finishes, strict=True
                 )
             ]
-            runs.append(measured_timeline(records, self.placement))
+            runs.append(measured_timeline(records, self.solution))
         return sorted(runs, key=lambda timeline: timeline.makespan_ns)[num_runs // 2]
 
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:
-        """What it was predicted to hold in each memory of the placement's cluster."""
+        """What it was predicted to hold in each memory of the solution's cluster."""
         return self._manifest.memory
 
     def memory(self) -> dict[str, MemoryUse]:
@@ -176,10 +176,10 @@ def load(path: str | os.PathLike[str]) -> Executor:
 
 
 def measured_timeline(
-    records: Sequence[tuple[int, bool, int, int]], placement: Solution
+    records: Sequence[tuple[int, bool, int, int]], solution: Solution
 ) -> Timeline:
     """Turn (step, is a kernel, start_ns, finish_ns) of instructions into a timeline of steps."""
-    cluster, plan = placement.cluster, placement.plan
+    cluster, plan = solution.cluster, solution.plan
     times: dict[int, tuple[int, int]] = {}
     for step, is_kernel, start, finish in records:
         if isinstance(plan.steps[step], Run) and not is_kernel:
@@ -201,9 +201,9 @@ def measured_timeline(
     return Timeline(tuple(spans), "measured", (), makespan)
 
 
-def check_devices_exist(placement: Solution) -> None:
+def check_devices_exist(solution: Solution) -> None:
     """Raise ExecutionError, naming all that is missing, unless every device in use is here."""
-    missing = missing_devices(placement.cluster, placement.devices_used)
+    missing = missing_devices(solution.cluster, solution.devices_used)
     if missing:
         raise ExecutionError(
             "the plan needs devices that this machine does not have: "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heteroplace.errors import PlanError
+from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
@@ -22,9 +24,14 @@ def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -
     ------
     PlanError
         A step reads a tensor that no earlier step put there, or a device cannot run a task or a
-        batch; `check_plan` lists all faults.
+        batch; the message is that of `check_plan`, with all faults of the plan.
     """
-    times = simulate_steps(NativeProblem(graph, cluster, costs), plan.steps, plan.items)
+    try:
+        times = simulate_steps(NativeProblem(graph, cluster, costs), plan.steps, plan.items)
+    except PlanError:
+        # The core knows ids only; the check lists all faults and quotes their steps.
+        check_plan(graph, cluster, costs, plan)
+        raise
     spans = []
     starts, finishes = times.start_ns.tolist(), times.finish_ns.tolist()
     for index, step in enumerate(plan.steps):

@@ -363,7 +363,7 @@ class _Auto:
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:
             self._bound_ns = max(self._bound_ns, end.makespan_ns)
-        self._add("lns", end.draft, end.note)
+        self._add("lns", end.native_plan, end.note)
 
     def _choose(self) -> tuple[_Candidate, str]:
         """The best candidate, unless the best single device is almost as short."""

@@ -18,6 +18,7 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.native.problem import NativePlan, NativeProblem
 from heteroplace.native.simulate import simulate_plan, simulate_steps
+from heteroplace.options import option, seconds
 
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
@@ -75,25 +76,44 @@ class Problem:
 class SolveOptions:
     """How long to try and what for. Checked on construction: SolverError names the field."""
 
-    objective: str = "latency"
-    """What is minimised: "latency", the makespan of one run; or "throughput", the time from one
-    item to the next when items follow each other without a pause."""
-    time_limit_s: float = 10.0
-    """Wall time for the whole solve, in seconds. A run that ends by it is not reproducible."""
-    iterations: int | None = None
-    """Deterministic budget: schedules that a search tries; CP-SAT gets
-    iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds. With it, equal
-    seeds and thread counts give equal results. None: only the time limits."""
-    items: int = 1
-    """Model inputs that the plan serves together; the makespan is that of all of them, the
-    throughput items / makespan. Only the batched solvers make plans for more than one."""
-    seed: int = 0
-    """Seed of every random choice; >= 0."""
-    threads: int = 2
-    """Threads of `search`, `lns`, `throughput`, `auto` and CP-SAT; the other solvers use one."""
-    min_gain_ratio: float = 0.02
-    """`auto` and `solve_network` use several devices only if that is shorter than the best single
-    device by more than this part; a smaller gain is within what measured costs can be wrong by."""
+    objective: str = option(
+        "latency",
+        "latency: a short run of one item; throughput: little time from one item to the next when "
+        "they follow each other without a pause",
+        choices=lambda: OBJECTIVES,
+    )
+    time_limit_s: float = option(
+        10.0,
+        "wall time for the whole solve; a run that ends by it is not reproducible",
+        name="time_limit",
+        metavar="SECONDS",
+        parse=seconds,
+    )
+    iterations: int | None = option(
+        None,
+        "schedules that a search tries, and in proportion the work of exact solvers: with it, "
+        "equal seeds and threads give equal plans, unlike with a time limit",
+        metavar="N",
+        parse=int,
+    )
+    """CP-SAT gets iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds."""
+    items: int = option(
+        1,
+        "model inputs that the plan serves together; only batched solvers take more than one",
+        metavar="N",
+        parse=int,
+    )
+    seed: int = option(0, "seed of every random choice, >= 0", metavar="N", parse=int)
+    threads: int = option(
+        2, "threads of a solver that uses several; the others use one", metavar="N", parse=int
+    )
+    min_gain_ratio: float = option(
+        0.02,
+        "several devices are used only if that is shorter than the best single device by more than "
+        "this part; a smaller gain is within what costs can be wrong by",
+        metavar="RATIO",
+        parse=float,
+    )
     progress: Progress | None = None
     """Called now and then while a solver works; None: silence."""
 

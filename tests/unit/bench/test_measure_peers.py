@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from heteroplace.bench.measure_peers import (
+from heteroplace.bench.peers.timed_runs import (
     LONG_RUN_NS,
     MAX_RUNS,
     MIN_RUNS,

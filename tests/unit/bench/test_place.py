@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from heteroplace.bench import place, place_worker
 from heteroplace.bench.__main__ import main
 from heteroplace.bench.line_plot import Series, log_log_svg
-from heteroplace.bench.place_growth import growth_rows, growth_table, write_growth_plot
-from heteroplace.bench.place_table import comparison
+from heteroplace.bench.place.command import command as place
+from heteroplace.bench.place.command import worker as place_worker
+from heteroplace.bench.place.growth import growth_rows, growth_table, write_growth_plot
+from heteroplace.bench.place.table import comparison
 from heteroplace.bench.suites.batches import with_batches
 from heteroplace.bench.suites.catalogue import QUICK, get_instance, instances, layered, select
 from heteroplace.bench.suites.clusters import LAUNCH_NS
@@ -85,10 +86,10 @@ def test_the_simulator_decides_the_makespan_and_not_the_solver(
 
 def test_a_plan_over_the_memory_is_shown_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = layered(Layered(200))
-    draft = evaluate_order(problem.native, [0] * 200, range(200))
-    row = with_plan(monkeypatch, problem, problem.native.plan(draft.steps, "all on one"))
+    native_plan = evaluate_order(problem.native, [0] * 200, range(200))
+    row = with_plan(monkeypatch, problem, problem.native.plan(native_plan.steps, "all on one"))
     assert row["memory_ok"] is False
-    assert row["makespan"] == draft.makespan_ns
+    assert row["makespan"] == native_plan.makespan_ns
     assert row["note"] == ""
 
 

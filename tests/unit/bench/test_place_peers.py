@@ -6,9 +6,10 @@ import argparse
 
 import pytest
 
-from heteroplace.bench import place, place_peers
-from heteroplace.bench.place_peers import peer_rows, peer_table
-from heteroplace.bench.plain_baechi import plain_favourites, plain_m_etf, plain_m_sct
+from heteroplace.bench.peers.plain_baechi import plain_favourites, plain_m_etf, plain_m_sct
+from heteroplace.bench.place.command import command as place
+from heteroplace.bench.place.command import peers as place_peers
+from heteroplace.bench.place.peers import peer_rows, peer_table
 from heteroplace.bench.suites.catalogue import get_instance, layered, transformer
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
@@ -29,9 +30,9 @@ def test_plain_python_makes_a_plan_that_fits(schedule: object) -> None:
     problem = small()
     found = schedule(problem, mean_graph(problem.native))  # type: ignore[operator]
     assert sorted(found.order) == list(range(SMALL.num_tasks))
-    draft = evaluate_order(problem.native, found.placement, found.order)
-    assert draft.violation == 0
-    assert draft.makespan_ns > 0
+    native_plan = evaluate_order(problem.native, found.placement, found.order)
+    assert native_plan.violation == 0
+    assert native_plan.makespan_ns > 0
 
 
 def test_without_contention_and_gaps_both_m_etf_are_the_same() -> None:

@@ -12,7 +12,7 @@ from tests.dags import random_task_graph
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.strategies import num_cases
 
-from heteroplace.bench.random_plans import KINDS, random_plans
+from heteroplace.bench.prediction.random_plans import KINDS, random_plans
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from math import comb
 
 import pytest
 
@@ -14,12 +13,10 @@ from heteroplace.costs.sampling import (
     Sampling,
     SamplingOptions,
     Summary,
-    interval_rank,
-    median_interval,
     undisturbed,
 )
 from heteroplace.errors import MissingCostError
-from heteroplace.report.accuracy import quantile
+from heteroplace.stats import quantile
 
 
 def steady(true_ns: int = 10_000, seed: int = 0, noise: float = 0.01) -> Iterator[Sample]:
@@ -129,37 +126,3 @@ def test_times_are_of_one_call() -> None:
 def test_a_kernel_without_samples_has_no_summary() -> None:
     with pytest.raises(MissingCostError, match="never sampled"):
         Sampling(1).summary()
-
-
-@pytest.mark.parametrize("num_samples", [6, 7, 20, 101])
-@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])
-def test_the_interval_has_the_confidence_and_none_narrower_has(
-    num_samples: int, confidence: float
-) -> None:
-    def covers(rank: int) -> float:
-        return 1 - 2 * sum(comb(num_samples, k) for k in range(rank)) / 2**num_samples
-
-    rank = interval_rank(num_samples, confidence)
-    assert covers(rank) >= confidence
-    assert rank == num_samples // 2 or covers(rank + 1) < confidence
-
-
-def test_too_few_samples_have_no_interval() -> None:
-    assert median_interval([1, 2, 3, 4, 5], 0.95) is None
-    assert median_interval([], 0.95) is None
-
-
-def test_the_interval_of_many_samples_is_safe() -> None:
-    assert interval_rank(4000, 0.95) <= 4 * interval_rank(1000, 0.95)
-    assert interval_rank(4000, 0.95) > 1800
-
-
-def test_the_interval_holds_the_true_median_as_often_as_promised() -> None:
-    stream = random.Random(5)
-    hits = 0
-    for _ in range(400):
-        samples = sorted(round(1000 * stream.expovariate(1)) for _ in range(25))
-        interval = median_interval(samples, 0.95)
-        assert interval is not None
-        hits += interval[0] <= 693 <= interval[1]
-    assert hits >= 0.93 * 400

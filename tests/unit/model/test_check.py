@@ -46,15 +46,19 @@ def test_good_plan_passes(diamond: Instance) -> None:
 @pytest.mark.parametrize(
     ("index", "step", "message"),
     [
-        (0, Run(9, 0), "step 0 runs task 9; there is no such id"),
-        (0, Run(0, 9), "step 0 runs task 'a' on device 9"),
-        (0, Run(0, 1), "step 1, copy 'a.0' m0->m1: the tensor is not in memory 'm0' by then"),
+        (0, Run(9, 0), r"step 0: run \?9 @ gpu0: no task has id 9; ids are below 4"),
+        (0, Run(0, 9), r"step 0: run a @ \?9: no device has id 9; ids are below 2"),
+        (
+            0,
+            Run(0, 1),
+            "step 1: copy a.0 m0 => m1 via 0-1: the tensor is not in memory 'm0'",
+        ),
         (1, Copy(0, 0, 1, ()), "its route ends in memory 'm0'"),
         (1, Copy(0, 0, 1, (1,)), "its route breaks at link '1-0', not from memory 'm0'"),
         (1, Copy(0, 0, 1, (0, 1)), "its route ends in memory 'm0'"),
         (1, Copy(0, 0, 1, (7,)), r"link ids that do not exist: \[7\]"),
-        (1, Copy(8, 0, 1, (0,)), "holds an id that does not exist"),
-        (1, Copy(1, 0, 1, (0,)), "copy 'b.0' m0->m1: the tensor is not in memory 'm0' by"),
+        (1, Copy(8, 0, 1, (0,)), r"step 1: copy \?8 m0 => m1 via 0-1: no tensor has id 8"),
+        (1, Copy(1, 0, 1, (0,)), "copy b.0 m0 => m1 via 0-1: the tensor is not in memory 'm0' by"),
         (5, Run(2, 0), "the task has run before"),
     ],
 )
@@ -69,13 +73,13 @@ def test_all_faults_are_listed(diamond: Instance) -> None:
     steps = good_steps(diamond)
     del steps[4]
     del steps[1]
-    with pytest.raises(PlanError, match=r"(?s)2 faults.*run 'c' @gpu1.*run 'd' @gpu0"):
+    with pytest.raises(PlanError, match=r"(?s)2 faults.*run c @ gpu1.*run d @ gpu0"):
         check(diamond, steps)
 
 
 def test_copy_that_nobody_reads_is_a_fault(diamond: Instance) -> None:
     steps = [*good_steps(diamond), Copy(3, 0, 1, (0,))]
-    with pytest.raises(PlanError, match=r"step 6 copies tensor 'd\.0' where nobody reads it"):
+    with pytest.raises(PlanError, match=r"step 6: copy d\.0 m0 => m1 via 0-1: nobody reads the"):
         check(diamond, steps)
 
 
@@ -149,16 +153,16 @@ def test_good_plan_of_two_items_passes() -> None:
 @pytest.mark.parametrize(
     ("index", "step", "message"),
     [
-        (0, Run(0, 0, (0,)), "copy 'a.0' m0->m1: the tensor is not in memory 'm0' by .* item 1"),
+        (0, Run(0, 0, (0,)), "copy a.0 m0 => m1 .*: the tensor is not in memory 'm0' by .* item 1"),
         (0, Run(0, 0, (0,)), "task 'a' is never run for item 1"),
         (0, Run(0, 0, (1, 0)), r"its items are \(1, 0\); expected some of 0 to 1, ascending"),
         (0, Run(0, 0, (0, 0)), r"its items are \(0, 0\)"),
         (0, Run(0, 0, (0, 2)), r"its items are \(0, 2\)"),
         (0, Run(0, 0, ()), r"its items are \(\); expected some"),
         (1, Copy(0, 0, 1, (0,), (-1,)), r"its items are \(-1,\)"),
-        (1, Copy(0, 0, 1, (0,), (0, 1)), "step 1 copies tensor 'a.0' where nobody reads it for it"),
+        (1, Copy(0, 0, 1, (0,), (0, 1)), "items 0,1: nobody reads the tensor there for item 0"),
         (2, Run(1, 1, (0, 1)), "tensor 'a.0' is not in memory 'm1' by then for item 0"),
-        (2, Run(1, 1, (0, 1)), "step 3, run 'b' @gpu0: the task has run before for item 0"),
+        (2, Run(1, 1, (0, 1)), "step 3: run b @ gpu0 items 0: the task has run before for item 0"),
     ],
 )
 def test_wrong_items_are_named(index: int, step: Step, message: str) -> None:
@@ -170,11 +174,11 @@ def test_wrong_items_are_named(index: int, step: Step, message: str) -> None:
 
 def test_a_batch_that_the_device_does_not_take_is_a_fault() -> None:
     with pytest.raises(
-        PlanError, match=r"(?m)run 'a' @gpu0: a batch of 2; the device takes .* of 1$"
+        PlanError, match=r"(?m)run a @ gpu0 items 0,1: a batch of 2; the device takes .* of 1$"
     ):
         check(two_items((1,)), steps_of_two_items(), 2)
     with pytest.raises(
-        PlanError, match=r"(?m)run 'b' @gpu1: a batch of 1; the device takes .* of 2$"
+        PlanError, match=r"(?m)run b @ gpu1 items 1: a batch of 1; the device takes .* of 2$"
     ):
         check(two_items((2,)), steps_of_two_items(), 2)
 

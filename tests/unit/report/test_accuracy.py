@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +9,6 @@ from hypothesis import strategies as st
 from heteroplace.report.accuracy import (
     error_ratios,
     error_summary,
-    quantile,
-    spearman,
     top_k_recall,
     top_k_regret,
     weighted_error,
@@ -52,11 +47,6 @@ def test_no_choice_is_refused(measure, sides, k) -> None:  # type: ignore[no-unt
         measure(*sides, k)
 
 
-def test_rank_correlation_of_the_worked_examples() -> None:
-    assert spearman([10, 20, 30, 40, 50], [1, 3, 2, 5, 4]) == pytest.approx(0.8)
-    assert spearman([1, 2, 2, 4], [1, 3, 2, 4]) == pytest.approx(0.948683, abs=5e-7)
-
-
 def test_errors_are_relative_to_what_was_measured() -> None:
     assert error_ratios([5, 30], [10, 20]) == [-0.5, 0.5]
     with pytest.raises(ValueError, match="a measured value is 0: expected > 0"):
@@ -81,38 +71,7 @@ def test_long_values_weigh_more() -> None:
     assert weighted_error([], []) is None
 
 
-@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(0, 1))
-def test_quantile_is_that_of_numpy(values: list[float], part: float) -> None:
-    assert quantile(values, part) == pytest.approx(float(np.quantile(values, part)), abs=1e-6)
-    assert quantile(values, 0.5) == pytest.approx(statistics.median(values), abs=1e-6)
-
-
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=12), st.integers(1, 14))
 def test_perfect_prediction_loses_nothing(values: list[int], k: int) -> None:
     assert top_k_regret(values, values, k) == 0
     assert top_k_recall(values, values, k) == 1
-
-
-def test_ties_share_their_rank():
-    # Ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4: 4.5 / sqrt(4.5 * 5).
-    assert spearman([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
-
-
-def test_constant_side_has_no_correlation():
-    assert spearman([1, 1], [1, 2]) is None
-    assert spearman([], []) is None
-
-
-@given(st.lists(st.integers(-50, 50), min_size=2, max_size=20, unique=True), st.randoms())
-def test_correlation_only_depends_on_order(values, random):
-    cubes = [value**3 for value in values]
-    assert spearman(values, cubes) == pytest.approx(1)
-    assert spearman(values, [-cube for cube in cubes]) == pytest.approx(-1)
-    other = list(values)
-    random.shuffle(other)
-    # Without ties the textbook formula holds.
-    ranks = [{v: r for r, v in enumerate(sorted(values))}[v] for v in values]
-    others = [{v: r for r, v in enumerate(sorted(values))}[v] for v in other]
-    n = len(values)
-    squares = sum((a - b) ** 2 for a, b in zip(ranks, others, strict=True))
-    assert spearman(values, other) == pytest.approx(1 - 6 * squares / (n * (n * n - 1)))

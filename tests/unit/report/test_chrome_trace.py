@@ -51,10 +51,10 @@ def test_slices_are_the_spans_in_microseconds(events):
     ]
     assert slices == [
         (1, 1, "a", 0, 1),
-        (1, 3, "a.0: ram -> gram", 1, 2.1),
+        (1, 3, "a.0 ram => gram", 1, 2.1),
         (1, 1, "c", 1, 2),
         (1, 2, "b", 3.1, 0.5),
-        (1, 4, "b.0: gram -> ram", 3.6, 0.4),
+        (1, 4, "b.0 gram => ram", 3.6, 0.4),
     ]
 
 

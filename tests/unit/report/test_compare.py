@@ -12,7 +12,7 @@ def test_steps_are_matched_and_missing_ones_named(graph, cluster, plan, predicte
     rows = [(row.name, row.resource, row.predicted_ns, row.measured_ns) for row in result.steps]
     assert rows == [
         ("a", "cpu", 1000, 1200),
-        ("a.0: ram -> gram", "", 2100, 2000),
+        ("a.0 ram => gram", "", 2100, 2000),
         ("b", "gpu", 500, 790),
         ("c", "cpu", 2000, 3790),
     ]

@@ -152,21 +152,24 @@ def test_the_makespan_scales_with_all_times(case: tuple[Instance, Plan], factor:
 def test_missing_copy_is_an_error_that_names_the_step(diamond: Instance) -> None:
     steps = (Run(0, 0), Run(1, 1), Run(2, 0), Run(3, 0))
     plan = Plan(diamond.graph.digest(), diamond.cluster.digest(), steps, "test")
-    with pytest.raises(PlanError, match="step 1 reads tensor 0 in memory 1"):
+    with pytest.raises(PlanError, match=r"step 1: run b @ gpu1: tensor 'a\.0' is not in"):
         run(diamond, plan)
 
 
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (Run(7, 0), "step 1 has an id that does not exist"),
-        (Run(1, -1), "step 1 has an id that does not exist"),
-        (Copy(0, 0, 1, (5,)), "step 1 has an id that does not exist"),
-        (Copy(0, 0, 9, (0,)), "step 1 has an id that does not exist"),
-        (Run(1, 0, (2,)), "step 1 has an id that does not exist"),
-        (Run(1, 0, ()), "step 1 has .* no item"),
-        (Run(1, 0, (0, 1)), "step 1 runs task 1 for a batch of 2 on device 0, which cannot"),
-        (Run(1, 0, (1,)), "step 1 reads tensor 0 in memory 0 for item 1, where no earlier"),
+        (Run(7, 0), r"step 1: run \?7 @ gpu0 items 0: no task has id 7"),
+        (Run(1, -1), r"step 1: run b @ \?-1 items 0: no device has id -1"),
+        (Copy(0, 0, 1, (5,)), r"step 1: copy a\.0 m0 => m1 via \?5 .* link ids that do not exist"),
+        (Copy(0, 0, 9, (0,)), r"step 1: copy a\.0 m0 => \?9 .*: no memory has id 9"),
+        (Run(1, 0, (2,)), r"step 1: run b @ gpu0 items 2: its items are \(2,\)"),
+        (Run(1, 0, ()), r"step 1: run b @ gpu0 items \(\): its items are \(\)"),
+        (Run(1, 0, (0, 1)), "step 1: run b @ gpu0 items 0,1: a batch of 2; the device takes"),
+        (
+            Run(1, 0, (1,)),
+            r"step 1: run b @ gpu0 items 1: tensor 'a\.0' is not in memory 'm0' by then",
+        ),
     ],
 )
 def test_wrong_step_is_an_error_and_no_crash(diamond: Instance, step: Step, message: str) -> None:

@@ -68,7 +68,7 @@ def test_search_of_no_evaluations_returns_the_best_start() -> None:
     starts = [heft(native, [device]).steps for device in range(3)]
     report = search_plans(native, starts, max_evaluations=0, time_limit_s=60, seed=0)
     least = min(simulate_steps(native, steps).makespan_ns for steps in starts)
-    assert simulate_steps(native, report.draft.steps).makespan_ns == least
+    assert simulate_steps(native, report.native_plan.steps).makespan_ns == least
 
 
 def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
@@ -87,15 +87,17 @@ def test_search_beats_every_start_where_cores_and_threads_must_mix() -> None:
 def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Instance) -> None:
     problem = problem_of(case)
     native = problem.native
-    drafts = [heft(native, range(len(case.cluster.devices)))]
-    if drafts[0].violation == 0:
-        placement = native.placement(drafts[0].steps)
-        drafts.append(evaluate_order(native, placement, range(len(case.graph.tasks))))
-        drafts.append(list_schedule(native, placement, [-t for t in range(len(case.graph.tasks))]))
-    for draft in drafts:
-        if draft.violation == 0:
-            assert simulate_steps(native, draft.steps).makespan_ns <= draft.makespan_ns
-            plan = native.plan(draft.steps, "test")
+    native_plans = [heft(native, range(len(case.cluster.devices)))]
+    if native_plans[0].violation == 0:
+        placement = native.placement(native_plans[0].steps)
+        native_plans.append(evaluate_order(native, placement, range(len(case.graph.tasks))))
+        native_plans.append(
+            list_schedule(native, placement, [-t for t in range(len(case.graph.tasks))])
+        )
+    for native_plan in native_plans:
+        if native_plan.violation == 0:
+            assert simulate_steps(native, native_plan.steps).makespan_ns <= native_plan.makespan_ns
+            plan = native.plan(native_plan.steps, "test")
             check_plan(case.graph, case.cluster, case.costs, plan)
 
 
@@ -128,7 +130,7 @@ def test_interrupt_ends_the_search_with_its_best_plan() -> None:
             finds_bound=False,
         )
     assert report.was_interrupted
-    check_plan(case.graph, case.cluster, case.costs, native.plan(report.draft.steps, "test"))
+    check_plan(case.graph, case.cluster, case.costs, native.plan(report.native_plan.steps, "test"))
 
 
 def test_cpsat_leaves_the_interrupt_handler_in_place(diamond: Instance) -> None:

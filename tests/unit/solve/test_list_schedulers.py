@@ -127,7 +127,7 @@ def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(
 
 
 @pytest.mark.parametrize("name", LIST_SOLVERS)
-def test_a_solver_is_its_draft_with_a_bound(name: str) -> None:
+def test_a_solver_is_its_native_plan_with_a_bound(name: str) -> None:
     problem = many_gaps(60, 2)
     result = get_solver(name).solve(problem, SolveOptions())
     assert result.plan.steps == PLANS[name](problem).steps

@@ -17,7 +17,7 @@ from heteroplace.native.list import evaluate_order
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
-from heteroplace.solve.lns.apply import Likeness, growth_bytes, merged, task_classes
+from heteroplace.solve.lns.apply import DeviceClass, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
@@ -36,12 +36,12 @@ def start_of(problem: Problem, plan: Plan) -> NativePlan | None:
     """The runs of a plan in their order, with copies from home; None if that does not fit."""
     facts = Facts(problem)
     rows = [(RUN, step.task, step.device, -1) for step in plan.steps if isinstance(step, Run)]
-    draft = repaired(facts, rows)
-    if draft.violation:
+    native_plan = repaired(facts, rows)
+    if native_plan.violation:
         return None
-    used = simulate_plan(problem.native, draft).used_bytes
+    used = simulate_plan(problem.native, native_plan).used_bytes
     fits = all(num <= limit for num, limit in zip(used, facts.limits, strict=True))
-    return draft if fits else None
+    return native_plan if fits else None
 
 
 def solve_cut(facts: Facts, cut: Cut, least_gain_ns: int = 0) -> SubSolution | None:
@@ -56,13 +56,13 @@ def solve_cut(facts: Facts, cut: Cut, least_gain_ns: int = 0) -> SubSolution | N
     return model.read(solver)
 
 
-def improved(problem: Problem, draft: NativePlan, options: SolveOptions = SHORT) -> LnsEnd:
+def improved(problem: Problem, native_plan: NativePlan, options: SolveOptions = SHORT) -> LnsEnd:
     """Improve a plan and judge the result."""
-    end = run_lns(problem, draft, options, options.time_limit_s)
+    end = run_lns(problem, native_plan, options, options.time_limit_s)
     plan = problem.native.plan(end.native_plan.steps, "test")
     check_plan(problem.graph, problem.cluster, problem.costs, plan)
     assert end.makespan_ns == simulate_steps(problem.native, plan.steps).makespan_ns
-    assert end.makespan_ns <= end.start_ns == simulate_plan(problem.native, draft).makespan_ns
+    assert end.makespan_ns <= end.start_ns == simulate_plan(problem.native, native_plan).makespan_ns
     return end
 
 
@@ -97,10 +97,10 @@ def stretches(draw: st.DrawFn) -> tuple[Problem, Schedule, Stretch]:
     """A plan that fits and any stretch of it."""
     case, plan = draw(instances_with_plan(has_modes=True))
     problem = problem_of(case)
-    draft = start_of(problem, plan)
-    assume(draft is not None and len(draft.rows) > 0)
-    assert draft is not None
-    schedule = Schedule(Facts(problem), draft)
+    native_plan = start_of(problem, plan)
+    assume(native_plan is not None and len(native_plan.rows) > 0)
+    assert native_plan is not None
+    schedule = Schedule(Facts(problem), native_plan)
     first = draw(st.integers(0, len(schedule) - 1))
     last = draw(st.integers(first + 1, len(schedule)))
     devices = draw(st.sets(st.sampled_from(range(schedule.facts.num_devices)), min_size=1))
@@ -166,10 +166,10 @@ def test_tails_lead_from_each_step_to_the_end(drawn: tuple[Problem, Schedule, St
 def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) -> None:
     built, plan = case
     problem = problem_of(built)
-    draft = start_of(problem, plan)
-    assume(draft is not None)
-    assert draft is not None
-    end = improved(problem, draft)
+    native_plan = start_of(problem, plan)
+    assume(native_plan is not None)
+    assert native_plan is not None
+    end = improved(problem, native_plan)
     optimum = optimal_makespan(built.graph, built.cluster, built.costs)
     assert optimum is not None
     assert end.makespan_ns == optimum
@@ -207,10 +207,10 @@ def test_stretches_of_a_long_chain_end_near_its_optimum() -> None:
 def test_improvement_of_one_piece_is_found_in_all_equal_ones() -> None:
     problem = problem_of(pieces(30))
     schedule = Schedule(Facts(problem), on_first(problem))
-    likeness = Likeness(schedule, task_classes(schedule.facts))
+    device_class = DeviceClass(schedule, task_classes(schedule.facts))
     # A piece has 7 tasks; the first one begins behind the input.
     cut = cut_out(schedule, Stretch(8, 15, (0, 1), is_greedy=False))
-    others = likeness.others(cut, [cut.stretch])
+    others = device_class.others(cut, [cut.stretch])
     assert len(others) >= 27
     solution = solve_cut(schedule.facts, cut, 1)
     assert solution is not None
@@ -261,7 +261,7 @@ def test_solver_says_what_lns_achieved() -> None:
 def test_solver_says_that_it_could_not_improve() -> None:
     problem = problem_of(pieces(2))
     first = improved(problem, on_first(problem))
-    end = improved(problem, first.draft)
+    end = improved(problem, first.native_plan)
     assert end.note == "lns: no shorter plan in 1 window: proven optimal"
 
 

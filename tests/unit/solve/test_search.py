@@ -67,9 +67,9 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
             solve(problem)
         return
     starts = [
-        simulate_plan(problem.native, draft).makespan_ns
-        for _, draft in InitialSolutions(problem).native_plans(9)
-        if draft.violation == 0
+        simulate_plan(problem.native, native_plan).makespan_ns
+        for _, native_plan in InitialSolutions(problem).native_plans(9)
+        if native_plan.violation == 0
     ]
     try:
         result = solve(problem)
@@ -123,9 +123,9 @@ def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -
 def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads() -> None:
     problem = large()
     starts = [
-        simulate_plan(problem.native, draft).makespan_ns
-        for _, draft in InitialSolutions(problem).native_plans(9)
-        if draft.violation == 0
+        simulate_plan(problem.native, native_plan).makespan_ns
+        for _, native_plan in InitialSolutions(problem).native_plans(9)
+        if native_plan.violation == 0
     ]
     assert starts
     results = [

@@ -21,14 +21,12 @@ import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.errors import PlanError, UnsupportedRelayError
-from heteroplace.files.solution import solution_from_json, solution_to_json
+from heteroplace.errors import PlanError
+from heteroplace.files.solution import solution_to_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
 from heteroplace.relay.expressions import (
-    is_op_call,
-    post_order,
     post_order_of_function,
     rebuild,
     task_span,
@@ -92,7 +90,7 @@ class _Annotator:
         self._graph = extraction.graph
         self._tvm_devices = tvm_devices(cluster)
         self._device = plan.placement(len(self._graph.tasks))
-        self._home = _home_device(cluster)
+        self._home = home_device(cluster)
         self._made_on: list[int] = []
         self._on: dict[tuple[int, int], relay.Expr] = {}
 
@@ -167,7 +165,7 @@ def _is_tuple(body: relay.Expr) -> bool:
     return isinstance(body.checked_type, relay.TupleType)
 
 
-def _home_device(cluster: Cluster) -> int:
+def home_device(cluster: Cluster) -> int:
     """The device whose memory holds inputs and outputs: the first CPU device of the host memory."""
     for index, device in enumerate(cluster.devices):
         if device.memory == cluster.host:
@@ -176,37 +174,3 @@ def _home_device(cluster: Cluster) -> int:
         f"cluster {cluster.name!r} has no device in a host memory, so a model could neither be "
         f"fed nor read; name the host memory in the cluster ('host') and give it a CPU device"
     )
-
-
-def read_solution(mod: tvm.IRModule) -> Solution | None:
-    """Return the placement that `annotate` stored in `main`; None if the module has none.
-
-    Raises
-    ------
-    PlanError
-        The attribute is there, but was not written by this version.
-    UnsupportedRelayError
-        The module has no function `main`.
-    """
-    if all(variable.name_hint != "main" for variable in mod.get_global_vars()):
-        raise UnsupportedRelayError("the module has no function 'main', which is what is placed")
-    attributes = mod["main"].attrs
-    if attributes is None or PLAN_ATTRIBUTE not in attributes:
-        return None
-    data = attributes[PLAN_ATTRIBUTE].data.numpy().tobytes()
-    return solution_from_json(data.decode(), "attribute of main")
-
-
-def strip_annotations(mod: tvm.IRModule) -> tvm.IRModule:
-    """Return the neutral module under the annotations: no device, no copy, no plan in it."""
-    main = mod["main"]
-    mapped: dict[relay.Expr, relay.Expr] = {}
-
-    def drop(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        if is_op_call(old, "on_device") or is_op_call(old, "device_copy"):
-            return new.args[0]
-        return new
-
-    rebuild([*main.params, *post_order(main.body)], mapped, rewrite=drop)
-    function = relay.Function(main.params, mapped[main.body], None, [])
-    return relay.transform.InferType()(tvm.IRModule.from_expr(function))

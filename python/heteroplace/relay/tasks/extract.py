@@ -15,6 +15,7 @@ from tvm import relay
 from heteroplace.errors import UnsupportedRelayError
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.relay.expressions import (
+    SharedFields,
     is_primitive_call,
     leaves,
     post_order,
@@ -195,20 +196,21 @@ def neutral_module(extraction: Extraction) -> tvm.IRModule:
     A nested tuple of results is flattened, as the outputs of the task graph are.
     """
     mapped: dict[relay.Expr, relay.Expr] = {}
+    shared = SharedFields()
     task_of_call = {call: index for index, call in enumerate(extraction.calls)}
     for node in post_order(extraction.main.body):
         if node not in task_of_call:
-            rebuild([node], mapped)
+            rebuild([node], mapped, shared)
             continue
         name = extraction.graph.tasks[task_of_call[node]].name
         arguments = [mapped[argument] for argument in node.args]
         inlined = dict(zip(node.op.params, arguments, strict=True))
-        rebuild(post_order_of_function(node.op), inlined, span=task_span(name))
+        rebuild(post_order_of_function(node.op), inlined, shared, task_span(name))
         mapped[node] = inlined[node.op.body]
     body = extraction.main.body
     if isinstance(body.checked_type, relay.TupleType):
         fields = leaves(body)
-        rebuild(fields, mapped)
+        rebuild(fields, mapped, shared)
         mapped[body] = relay.Tuple([mapped[leaf] for leaf in fields])
     main = relay.Function(extraction.main.params, mapped[body])
     return relay.transform.InferType()(tvm.IRModule.from_expr(main))

@@ -60,7 +60,7 @@ def find_incumbent(
     """
     bound = lower_bound(problem).ns
     limit = options.time_limit_s * _SHARE
-    starts = [plan for _, plan in InitialSolutions(problem).native_plans(limit)]
+    starts = [native_plan for _, native_plan in InitialSolutions(problem).native_plans(limit)]
     if not starts:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)

@@ -102,7 +102,7 @@ def growth_bytes(facts: Facts, cut: Cut, solution: SubSolution) -> list[int]:
 def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Schedule | None:
     """Return the schedule with all changes; None if it is longer than the limit or does not fit."""
     facts = schedule.facts
-    old: list[Row] = list(map(tuple, schedule.draft.rows.tolist()))
+    old: list[Row] = list(map(tuple, schedule.native_plan.rows.tolist()))
     rows: list[Row] = []
     position = 0
     for cut, solution in sorted(changes, key=lambda change: change[0].stretch.first):
@@ -110,12 +110,12 @@ def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Sche
         rows += _rows(facts, cut, solution)
         position = cut.stretch.last
     rows += old[position:]
-    draft = repaired(facts, rows)
-    if draft.violation:
+    native_plan = repaired(facts, rows)
+    if native_plan.violation:
         return None
-    times = simulate_plan(facts.problem.native, draft)
+    times = simulate_plan(facts.problem.native, native_plan)
     fits = all(used <= limit for used, limit in zip(times.used_bytes, facts.limits, strict=True))
-    return Schedule(facts, draft, times) if fits and times.makespan_ns <= limit_ns else None
+    return Schedule(facts, native_plan, times) if fits and times.makespan_ns <= limit_ns else None
 
 
 def _rows(facts: Facts, cut: Cut, solution: SubSolution) -> list[Row]:
@@ -132,13 +132,13 @@ def _rows(facts: Facts, cut: Cut, solution: SubSolution) -> list[Row]:
     return [row for *_, row in sorted(entries)]
 
 
-class Likeness:
+class DeviceClass:
     """Finds stretches of a schedule that look like one of them: equal layers."""
 
     def __init__(self, schedule: Schedule, task_class: IntArray) -> None:
         facts = schedule.facts
         self._schedule = schedule
-        rows = schedule.draft.rows
+        rows = schedule.native_plan.rows
         is_run = rows[:, 0] == RUN
         sizes = facts.problem.native.tensor_bytes
         what = np.where(is_run, task_class[np.where(is_run, rows[:, 1], 0)], 0)

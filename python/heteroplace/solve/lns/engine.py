@@ -21,7 +21,7 @@ from ortools.sat.python import cp_model
 from heteroplace.model.plan import Plan
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
-from heteroplace.solve.lns.apply import Change, Likeness, improve, task_classes
+from heteroplace.solve.lns.apply import Change, DeviceClass, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
 from heteroplace.solve.lns.schedule import Facts, Schedule
@@ -48,7 +48,7 @@ _LEAST_GAIN_RATIO = 1e-6
 class LnsEnd:
     """What a large neighbourhood search returned."""
 
-    draft: NativePlan
+    native_plan: NativePlan
     makespan_ns: int
     """Simulated; never more than that of the plan it began with."""
     num_windows: int
@@ -86,7 +86,7 @@ class _Outcome:
 
 def run_lns(
     problem: Problem,
-    draft: NativePlan,
+    native_plan: NativePlan,
     options: SolveOptions,
     time_limit_s: float,
     bound_ns: int = 0,
@@ -98,14 +98,14 @@ def run_lns(
     stretches together. `prices` are what the search found a byte of each memory to be worth, in ns;
     without them they are estimated. An interrupt (Ctrl-C) ends it with the best plan so far.
     """
-    return _Engine(problem, draft, options, time_limit_s, bound_ns, prices).run()
+    return _Engine(problem, native_plan, options, time_limit_s, bound_ns, prices).run()
 
 
 class _Engine:
     def __init__(
         self,
         problem: Problem,
-        draft: NativePlan,
+        native_plan: NativePlan,
         options: SolveOptions,
         time_limit_s: float,
         bound_ns: int,
@@ -117,7 +117,7 @@ class _Engine:
         self._end = self._begin + time_limit_s
         self._bound_ns = bound_ns
         self._rng = random.Random(options.seed)
-        self._best = Schedule(self._facts, draft)
+        self._best = Schedule(self._facts, native_plan)
         self._start_ns = self._best.makespan_ns
         self._values_fs = byte_values_fs(self._best)
         if any(prices):
@@ -145,7 +145,7 @@ class _Engine:
             self._pool.close()
         best = self._best
         return LnsEnd(
-            best.draft,
+            best.native_plan,
             best.makespan_ns,
             self._num_windows,
             self._num_gains,
@@ -192,7 +192,7 @@ class _Engine:
             self._begin,
             self._best.makespan_ns,
             self._bound_ns,
-            self._plan_of(self._best.draft),
+            self._plan_of(self._best.native_plan),
         )
 
     @property
@@ -202,9 +202,9 @@ class _Engine:
             return 1
         return max(1, round(_LEAST_GAIN_RATIO * self._best.makespan_ns))
 
-    def _plan_of(self, draft: NativePlan) -> Callable[[], Plan]:
+    def _plan_of(self, native_plan: NativePlan) -> Callable[[], Plan]:
         native = self._facts.problem.native
-        return lambda: native.plan(draft.steps, f"lns seed {self._options.seed}")
+        return lambda: native.plan(native_plan.steps, f"lns seed {self._options.seed}")
 
     def _choose(self) -> list[Cut]:
         """Stretches apart from each other that were not tried as long as they would be now."""
@@ -246,10 +246,10 @@ class _Engine:
         before = self._best
         candidates = list(changes)
         if changes:
-            likeness = Likeness(before, self._classes)
+            device_class = DeviceClass(before, self._classes)
             taken = [cut.stretch for cut, _ in changes]
             for cut, solution in changes:
-                for other in likeness.others(cut, taken):
+                for other in device_class.others(cut, taken):
                     candidates.append((other, solution))
                     taken.append(other.stretch)
             self._best = improve(before, candidates, before)

@@ -90,14 +90,16 @@ class Schedule:
     Complexity of making it: O(steps log steps + reads).
     """
 
-    def __init__(self, facts: Facts, draft: NativePlan, times: StepTimes | None = None) -> None:
-        """Simulate the draft, unless its times are given."""
-        times = times or simulate_plan(facts.problem.native, draft)
+    def __init__(
+        self, facts: Facts, native_plan: NativePlan, times: StepTimes | None = None
+    ) -> None:
+        """Simulate the plan, unless its times are given."""
+        times = times or simulate_plan(facts.problem.native, native_plan)
         # Stable: what starts at once keeps its order, so the steps remain a plan.
         order = np.argsort(times.start_ns, kind="stable")
-        rows: IntArray = np.ascontiguousarray(draft.rows[order])
+        rows: IntArray = np.ascontiguousarray(native_plan.rows[order])
         self.facts = facts
-        self.draft = NativePlan(rows, times.makespan_ns, 0, draft.cluster)
+        self.native_plan = NativePlan(rows, times.makespan_ns, 0, native_plan.cluster)
         self.makespan_ns = times.makespan_ns
         self.used_bytes = times.used_bytes
         kinds, subjects, places, sources = (column.tolist() for column in rows.T)
@@ -208,10 +210,10 @@ class Schedule:
 
 
 def repaired(facts: Facts, rows: Sequence[tuple[int, int, int, int]]) -> NativePlan:
-    """Return steps whose runs are in a valid order as a draft whose copies are right.
+    """Return steps whose runs are in a valid order as a plan whose copies are right.
 
     Copies leave their tensor's home, once for each memory that reads it there; a copy that is
-    missing comes right before its first reader, and one that nobody reads is left out. The draft
+    missing comes right before its first reader, and one that nobody reads is left out. The plan
     has no makespan yet; its violation counts copies that have no way.
     """
     memory_of, producer = facts.memory_of, facts.producer

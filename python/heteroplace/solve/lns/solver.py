@@ -27,13 +27,13 @@ class LnsSolver:
         begin = time.perf_counter()
         starts, bound = begin_solve(problem, options, begin)
         num_tasks = len(problem.graph.tasks)
-        plans = starts.native_plans(INITIAL_SHARE * options.time_limit_s)
+        native_plans = starts.native_plans(INITIAL_SHARE * options.time_limit_s)
         spare = PLAN_S_PER_TASK * num_tasks
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         share = _SEARCH_SHARE if num_tasks <= _LARGE else _LARGE_SEARCH_SHARE
         end = run_search(
             problem,
-            [plan for _, plan in plans] or [starts.first()[1]],
+            [native_plan for _, native_plan in native_plans] or [starts.first()[1]],
             _with_iterations(options, share),
             left * share,
             bound,
@@ -43,19 +43,19 @@ class LnsSolver:
         tried: list[tuple[str, int | None, str]] = [
             ("search", end.makespan_ns, f"{end.num_evaluations} schedules tried")
         ]
-        best, bound, interrupted = end.native_plan, end.bound_ns, end.was_interrupted
+        native_plan, bound, interrupted = end.native_plan, end.bound_ns, end.was_interrupted
         if not interrupted and end.makespan_ns > bound:
             left = options.time_limit_s - spare - (time.perf_counter() - begin)
             rest = _with_iterations(options, 1 - share)
-            found = run_lns(problem, best, rest, left, bound, end.prices)
+            found = run_lns(problem, native_plan, rest, left, bound, end.prices)
             tried.append(("lns", found.makespan_ns, found.note))
-            best, interrupted = found.draft, found.was_interrupted
+            native_plan, interrupted = found.native_plan, found.was_interrupted
             if found.is_optimal:
                 bound = found.makespan_ns
         else:
             reason = "interrupted" if interrupted else "the plan equals its bound"
             tried.append(("lns", None, f"left out: {reason}"))
-        plan = problem.native.plan(best.steps, f"lns seed {options.seed}")
+        plan = problem.native.plan(native_plan.steps, f"lns seed {options.seed}")
         return make_result(
             problem,
             plan,

@@ -154,9 +154,11 @@ class ChannelSplit:
         placement = [0] * len(tasks)
         for task, device in zip(order, devices, strict=True):
             placement[local[task]] = device
-        draft = evaluate_order(self._part(tasks).native, placement, [local[task] for task in order])
-        pattern = Pattern(tuple(order), tuple(devices), draft.makespan_ns)
-        if draft.violation == 0 and pattern not in self.patterns[index]:
+        native_plan = evaluate_order(
+            self._part(tasks).native, placement, [local[task] for task in order]
+        )
+        pattern = Pattern(tuple(order), tuple(devices), native_plan.makespan_ns)
+        if native_plan.violation == 0 and pattern not in self.patterns[index]:
             self.patterns[index].append(pattern)
 
     def _part(self, tasks: Part) -> Problem:

@@ -91,7 +91,9 @@ def search_and_prove(
         bound_ns=bound_ns,
         finds_bound=False,
     )
-    fitting = [plan for plan in (found.native_plan, *starts) if plan.violation == 0]
+    fitting = [
+        native_plan for native_plan in (found.native_plan, *starts) if native_plan.violation == 0
+    ]
     if not fitting:
         return Proof(None, bound_ns, False, 0.0)
     best = min(fitting, key=lambda plan: simulate_plan(native, plan).makespan_ns)

@@ -86,16 +86,16 @@ class StageFacts:
             raise KeyboardInterrupt
         return found.native_plan
 
-    def spread(self, stage: StageProblem, draft: NativePlan) -> None:
+    def spread(self, stage: StageProblem, native_plan: NativePlan) -> None:
         """Keep a plan of a stage, and what it becomes if only its ends are moved."""
-        if draft.violation:
+        if native_plan.violation:
             return
         native = stage.problem.native
-        pair, local = stage.without_ends(draft.steps)
-        self.offer(pair, local, simulate_plan(native, draft).makespan_ns - stage.price(pair))
-        devices = draft.devices(len(stage.problem.graph.tasks)).tolist()
+        pair, local = stage.without_ends(native_plan.steps)
+        self.offer(pair, local, simulate_plan(native, native_plan).makespan_ns - stage.price(pair))
+        devices = native_plan.devices(len(stage.problem.graph.tasks)).tolist()
         for other in stage.pairs():
-            moved = evaluate_order(native, stage.move_ends(devices, other), draft.order)
+            moved = evaluate_order(native, stage.move_ends(devices, other), native_plan.order)
             time_ns = moved.makespan_ns - stage.price(other)
             if moved.violation == 0 and time_ns < self.upper.get(other, (time_ns + 1,))[0]:
                 time_ns = simulate_plan(native, moved).makespan_ns - stage.price(other)

@@ -95,13 +95,13 @@ class _Split:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         starts, self._bound_ns = begin_solve(problem, options, self._begin)
-        name, first = starts.first()
-        if first.violation == 0:
-            self._offer(name, first.steps)
+        name, native_plan = starts.first()
+        if native_plan.violation == 0:
+            self._offer(name, native_plan.steps)
         stages = find_chain(problem)
-        plans = [plan for _, plan in starts.native_plans(INITIAL_SHARE * options.time_limit_s)]
+        native_plans = [d for _, d in starts.native_plans(INITIAL_SHARE * options.time_limit_s)]
         share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
-        self._search("search", plans or [first], share * options.time_limit_s)
+        self._search("search", native_plans or [native_plan], share * options.time_limit_s)
         if self._best_ns is None:
             self._find_any_plan()
         self._solve_parts(stages)
@@ -224,12 +224,12 @@ class _Split:
     def _solve_whole(self) -> None:
         """The whole at once: exactly if it is small, else by search."""
         if len(self._problem.graph.tasks) > MAX_CPSAT_TASKS:
-            self._search("search again", self._drafts(), self._left_s())
+            self._search("search again", self._native_plans(), self._left_s())
             return
         pool = self._pool(self._left_s())
         if pool.is_over():
             return
-        job = partial(search_and_prove, self._problem, self._drafts(), self._bound_ns)
+        job = partial(search_and_prove, self._problem, self._native_plans(), self._bound_ns)
         proof = pool.run([job])[0]
         self._was_interrupted |= pool.was_interrupted
         self._bound_ns = max(self._bound_ns, proof.bound_ns)
@@ -253,7 +253,7 @@ class _Split:
         for split in splits:
             note = f"bound {split.bound_ns()} ns over {len(split.patterns)} modules"
             self._notes.append(("modules", None, note))
-        starts = self._drafts()
+        starts = self._native_plans()
         if len(inner.graph.tasks) == len(self._problem.graph.tasks):
             splits[0].add_plan(self._steps)
             found = splits[0].barrier_plan()
@@ -285,5 +285,5 @@ class _Split:
                 break
             self._was_interrupted |= pool.was_interrupted
 
-    def _drafts(self) -> list[NativePlan]:
+    def _native_plans(self) -> list[NativePlan]:
         return [native_plan_of(self._problem.native, self._steps)]

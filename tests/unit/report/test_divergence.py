@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from heteroplace.model.plan import Run
 from heteroplace.model.timeline import Span, Timeline
-from heteroplace.report.partings import partings, partings_table
+from heteroplace.report.divergence import partings, partings_table
 
 
 def test_lag_is_of_work_or_of_the_pause_before(graph, cluster, plan, predicted, measured):

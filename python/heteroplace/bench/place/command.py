@@ -30,9 +30,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from heteroplace.bench.place_growth import growth_rows, growth_table, write_growth_plot
-from heteroplace.bench.place_peers import peer_rows, peer_table
-from heteroplace.bench.place_table import comparison, place_table
+from heteroplace.bench.place.growth import growth_rows, growth_table, write_growth_plot
+from heteroplace.bench.place.peers import peer_rows, peer_table
+from heteroplace.bench.place.table import comparison, place_table
 from heteroplace.bench.suites.catalogue import QUICK, Instance, select
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.solve import SOLVERS, get_solver
@@ -296,7 +296,7 @@ def _solve(instance: str, solver: str, options: PlaceOptions) -> Row:
 def _worker(
     names: list[str], options: PlaceOptions, limit_s: float | None
 ) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "heteroplace.bench.place_worker", *names]
+    command = [sys.executable, "-m", "heteroplace.bench.place.worker", *names]
     command += ["--budget", str(options.budget_s), "--seed", str(options.seed)]
     command += ["--objective", options.objective, "--items", str(options.items)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=limit_s)

@@ -15,9 +15,9 @@ import onnx
 import tvm
 
 from heteroplace import frontend
-from heteroplace.bench.networks import randomly_wired
-from heteroplace.bench.stock import cpu_seconds, import_stock
-from heteroplace.bench.transformers import bert_onnx, gpt_onnx
+from heteroplace.bench.models.networks import randomly_wired
+from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
+from heteroplace.bench.peers.stock import cpu_seconds, import_stock
 from heteroplace.errors import GraphError
 from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
 

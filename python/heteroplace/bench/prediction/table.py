@@ -8,12 +8,11 @@ from heteroplace.bench.scatter_plot import PointGroup, scatter_plot
 from heteroplace.report.accuracy import (
     error_ratios,
     error_summary,
-    quantile,
-    spearman,
     top_k_recall,
     top_k_regret,
 )
 from heteroplace.report.tables import format_table
+from heteroplace.stats import quantile, spearman
 
 Row = dict[str, object]
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
+from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_ns
-from heteroplace.report.steps import step_name, step_times
+from heteroplace.report.steps import step_times
 from heteroplace.report.tables import format_table
 
 

@@ -76,9 +76,9 @@ class _Maker:
         """Return a valid plan."""
         problem = self._problem
         for _ in range(_MAX_TRIES):
-            draft = self._draft(kind)
-            if not draft.violation:
-                plan = problem.native.plan(draft.steps, f"{kind} {number}")
+            native_plan = self._native_plan(kind)
+            if not native_plan.violation:
+                plan = problem.native.plan(native_plan.steps, f"{kind} {number}")
                 check_plan(problem.graph, problem.cluster, problem.costs, plan)
                 return plan
         raise InfeasibleError(
@@ -86,7 +86,7 @@ class _Maker:
             f"on cluster {problem.cluster.name!r}; give its memories more bytes"
         )
 
-    def _draft(self, kind: str) -> NativePlan:
+    def _native_plan(self, kind: str) -> NativePlan:
         native = self._problem.native
         if kind == "moved":
             heft = self._heft_native_plan()

@@ -24,8 +24,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from heteroplace.bench import exact_table
-from heteroplace.bench.exact_cases import (
+from heteroplace.bench.exact import table as exact_table
+from heteroplace.bench.exact.cases import (
     COARSE,
     PUBLISHED,
     SPEED_UP_BASES,
@@ -35,7 +35,7 @@ from heteroplace.bench.exact_cases import (
     Case,
     all_cases,
 )
-from heteroplace.bench.place import PlaceOptions, Row, place_rows
+from heteroplace.bench.place.command import PlaceOptions, Row, place_rows
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import SolverError
 from heteroplace.solve import SOLVERS

@@ -15,16 +15,15 @@ from dataclasses import replace
 import numpy as np
 
 from heteroplace import Executor
-from heteroplace.bench.measure_peers import Comparison, balanced_rounds, compare_timers
-from heteroplace.bench.models import Model, load_model, model_names
-from heteroplace.bench.place import PlaceOptions, default_solvers
-from heteroplace.bench.prediction_options import DEFAULT_MODELS, PredictionOptions
-from heteroplace.bench.prediction_rows import PlannedRun, Row, RowMaker
-from heteroplace.bench.prediction_table import prediction_table, scatter_svg
-from heteroplace.bench.random_plans import random_plans
-from heteroplace.bench.stock import in_pass_context, silence_tuning_hint
-from heteroplace.bench.study import Prepared, hop_probe, prepare_model
-from heteroplace.codegen.compile import compile_placed
+from heteroplace.bench.models.catalogue import Model, load_model, model_names
+from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
+from heteroplace.bench.peers.timed_runs import Comparison, balanced_rounds, compare_timers
+from heteroplace.bench.place.command import PlaceOptions, default_solvers
+from heteroplace.bench.prediction.options import DEFAULT_MODELS, PredictionOptions
+from heteroplace.bench.prediction.random_plans import random_plans
+from heteroplace.bench.prediction.rows import PlannedRun, Row, RowMaker
+from heteroplace.bench.prediction.table import prediction_table, scatter_svg
+from heteroplace.bench.run.comparison import Prepared, hop_probe, prepare_model
 from heteroplace.codegen.executable import write_programs
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.machine.local import local_cluster
@@ -33,14 +32,15 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
-from heteroplace.relay.tasks.extract import neutral_module
-from heteroplace.report.accuracy import error_ratios, quantile
-from heteroplace.report.partings import partings, partings_table
+from heteroplace.report.accuracy import error_ratios
+from heteroplace.report.divergence import partings, partings_table
 from heteroplace.simulate.expect import Expectation, expect
+from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.registry import get_solver
+from heteroplace.stats import quantile
 
 Say = Callable[[str], None]
 
@@ -102,7 +102,7 @@ def predict_model(
         The network cannot be compiled or run.
     """
     prepared = prepare_model(model, cluster, say)
-    problem = Problem(prepared.extraction.graph, cluster, prepared.costs)
+    problem = Problem(prepared.graph, cluster, prepared.costed.costs)
     runs = load_plans(prepared, collect_plans(problem, options, say), say)
     differences = _output_differences(runs, model)
     say(f"measuring {len(runs)} plans in {options.rounds} rounds")
@@ -135,21 +135,18 @@ def predict_by_state(
     measured once more after them, and a plan is predicted by the measurement whose hop between
     cores was the more like that of its turns.
     """
-    graph = prepared.extraction.graph
+    costed = prepared.costed
+    before = interference_of(prepared)
     with in_pass_context():
-        after = measure_interference(
-            neutral_module(prepared.extraction), graph, prepared.cluster, say
-        )
-    later = replace(prepared, interference=after)
+        after = measure_interference(costed.compiled, costed.cluster, say)
     found = []
     for item in runs:
         hops = [turn.hop_ns for turn in comparison.counted_turns(item.name) if turn.hop_ns]
-        hop_ns = quantile(hops, 0.5) if hops else prepared.interference.hop_ns
-        states = (prepared, later)
-        nearest = min(states, key=lambda at: abs(at.interference.hop_ns - hop_ns))
-        plan = item.executable.placement.plan
-        is_first = nearest is prepared
-        found.append(item if is_first else replace(item, predicted=prediction(nearest, plan)))
+        hop_ns = quantile(hops, 0.5) if hops else before.hop_ns
+        nearest = min((before, after), key=lambda at: abs(at.hop_ns - hop_ns))
+        plan = item.executable.solution.plan
+        again = item.predicted if nearest is before else prediction(prepared, plan, nearest)
+        found.append(replace(item, predicted=again))
     return found
 
 
@@ -209,30 +206,38 @@ def load_plans(
         As `write_programs`.
     """
     say(f"writing and loading {len(plans)} programs")
-    graph, cluster, costs = prepared.extraction.graph, prepared.cluster, prepared.costs
+    costed, graph = prepared.costed, prepared.graph
+    cluster, costs = costed.cluster, costed.costs
     # All parts of one CPU have one target, so a placement changes no kernel.
     with in_pass_context():
-        neutral = neutral_module(prepared.extraction)
-        compiled = compile_placed(neutral, graph, cluster, [0] * len(graph.tasks))
+        kernels = costed.compiled.kernels(cluster, [0] * len(graph.tasks))
     simulated = [simulate(graph, cluster, costs, plan) for _, plan in plans]
     placements = [
         Solution(graph, cluster, costs, plan, timeline.makespan_ns, 0)
         for (_, plan), timeline in zip(plans, simulated, strict=True)
     ]
     runs = []
-    executables = write_programs(compiled, placements, simulated)
+    executables = write_programs(kernels, placements, simulated)
     for (kind, plan), executable in zip(plans, executables, strict=True):
         executor = Executor(executable)
         for name, array in prepared.model.inputs.items():
             executor.set_input(name, array)
-        runs.append(PlannedRun(kind, executable, executor, prediction(prepared, plan)))
+        promised = prediction(prepared, plan, interference_of(prepared))
+        runs.append(PlannedRun(kind, executable, executor, promised))
     return runs
 
 
-def prediction(prepared: Prepared, plan: Plan) -> Expectation:
+def interference_of(prepared: Prepared) -> Interference:
+    """Return what was measured before the turns."""
+    found = prepared.costed.interference
+    assert found is not None  # `prepare_model` measures
+    return found
+
+
+def prediction(prepared: Prepared, plan: Plan, interference: Interference) -> Expectation:
     """Return what is promised for a plan before it has ever run."""
-    graph = prepared.extraction.graph
-    return expect(graph, prepared.cluster, prepared.costs, plan, prepared.interference)
+    costed = prepared.costed
+    return expect(costed.graph, costed.cluster, costed.costs, plan, interference)
 
 
 def _output_differences(runs: Sequence[PlannedRun], model: Model) -> dict[str, float]:
@@ -275,7 +280,7 @@ def _explanation(
     parts = []
     for index in worst:
         item = runs[index]
-        placement = item.executable.placement
+        placement = item.executable.solution
         parts.append(
             f"{model}, {item.name}: error {100 * errors[index]:+.1f} % of "
             f"{measured_ns[item.name] / 1e6:.3f} ms; in one run with clocks\n"

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from heteroplace.bench.models import load_model, model_names
-from heteroplace.bench.stock import silence_tuning_hint
-from heteroplace.bench.study import (
+from heteroplace.bench.models.catalogue import load_model, model_names
+from heteroplace.bench.peers.stock import silence_tuning_hint
+from heteroplace.bench.run.comparison import (
     CHOSEN,
     ONNXRUNTIME,
     STOCK_ALL,
@@ -38,7 +38,7 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
 def row_of(result: Study) -> dict[str, object]:
     """Return the figures of one network; times in ms."""
     comparison = result.comparison
-    placement = result.executables[CHOSEN].placement
+    placement = result.executables[CHOSEN].solution
     # The first device has the fewest cores, the last one all of them.
     first, last = result.single_names[0], result.single_names[-1]
     row: dict[str, object] = {

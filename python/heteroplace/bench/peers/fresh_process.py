@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from heteroplace import HeteroPlaceError
-from heteroplace.bench.stock import silence_tuning_hint
+from heteroplace.bench.peers.stock import silence_tuning_hint
 
 _ERROR_LINES = 3
 """So many last lines of the child's errors are told."""

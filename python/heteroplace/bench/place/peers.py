@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from heteroplace.bench.plain_baechi import PlainResult, plain_m_etf, plain_m_sct
+from heteroplace.bench.peers.plain_baechi import PlainResult, plain_m_etf, plain_m_sct
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.native.list import evaluate_order, m_sct, mean_graph, plan_by
 from heteroplace.report.tables import format_table

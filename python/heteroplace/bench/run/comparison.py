@@ -7,35 +7,27 @@ and measured once, on the whole cluster; a part of the cluster gets its part of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
-import tvm
-from tvm import relay
 
-from heteroplace import Executable, Executor, build
-from heteroplace.bench.measure_peers import Comparison, compare_timers
-from heteroplace.bench.models import Model
-from heteroplace.bench.stock import (
+from heteroplace import Executable, Executor, pipeline
+from heteroplace.bench.models.catalogue import Model
+from heteroplace.bench.peers.stock import (
     OnnxExecutor,
     StockExecutor,
     build_stock,
     cpu_seconds,
     in_pass_context,
 )
-from heteroplace.codegen.compile import compile_network
-from heteroplace.codegen.targets import cluster_targets
-from heteroplace.measure.devices_under_test import Likeness, likeness
-from heteroplace.measure.interference import measure_interference
-from heteroplace.measure.profile import measure_costs
+from heteroplace.bench.peers.timed_runs import Comparison, compare_timers
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.measure.cost_models import CostOptions, choose_cost_model
+from heteroplace.measure.devices_under_test import DeviceClass, device_class
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable, table_from_rows
-from heteroplace.relay.annotate.writer import annotate
-from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
-from heteroplace.relay.tasks.prepare import prepare
-from heteroplace.simulate.interference import Interference
-from heteroplace.solve.portfolio import solve_network
-from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.model.graph import TaskGraph
+from heteroplace.pipeline import CostedNetwork, StageLog
+from heteroplace.solve import SolveOptions
 
 Say = Callable[[str], None]
 """Called with a line of text whenever something long begins."""
@@ -54,21 +46,14 @@ class Prepared:
     """A network that is optimised, compiled and costed for a cluster, but not placed."""
 
     model: Model
-    cluster: Cluster
-    extraction: Extraction
-    costs: CostTable
-    interference: Interference
+    costed: CostedNetwork
     compile_s: float
     """Processor seconds from Relay to a library of kernels, without the import."""
 
-    def on(self, names: tuple[str, ...]) -> tuple[Cluster, CostTable, Interference]:
-        """Return the part of the cluster with only these devices, its costs and interference."""
-        ids = [self.cluster.device_id(name) for name in names]
-        devices = tuple(self.cluster.devices[index] for index in ids)
-        cluster = replace(self.cluster, devices=devices)
-        rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
-        costs = table_from_rows(self.costs.graph_digest, cluster, rows)
-        return cluster, costs, self.interference.on(ids, cluster)
+    @property
+    def graph(self) -> TaskGraph:
+        """The tasks."""
+        return self.costed.graph
 
 
 @dataclass(frozen=True)
@@ -126,46 +111,31 @@ class Study:
 
 def prepare_model(model: Model, cluster: Cluster, say: Say = lambda line: None) -> Prepared:
     """Optimise, compile and measure `model` on every device of a cluster of one target."""
-    start = cpu_seconds()
+    costs = choose_cost_model("measure", CostOptions(progress=say))
+    log = StageLog(say)
     with in_pass_context():
-        say("optimising the network")
-        extraction = compile_once(model, cluster, say)
+        start = cpu_seconds()
+        compiled = compile_once(model, cluster, log)
         compile_s = cpu_seconds() - start
-        neutral = neutral_module(extraction)
-        costs = measure_costs(neutral, extraction.graph, cluster, say)
-        interference = measure_interference(neutral, extraction.graph, cluster, say)
-    return Prepared(model, cluster, extraction, costs, interference, compile_s)
+        costed = pipeline.cost(compiled, cluster, costs, log)
+    return Prepared(model, costed, compile_s)
 
 
-def compile_once(model: Model, cluster: Cluster, say: Say = lambda line: None) -> Extraction:
-    """Cut `model` into tasks and compile all its kernels for the first target of the cluster.
-
-    The library stays in the compiler's own store, from which measuring and building take it.
-    """
-    mod = model.mod
-    if model.params:
-        main = relay.build_module.bind_params_by_name(mod["main"], dict(model.params))
-        mod = tvm.IRModule.from_expr(main)
-    extraction = extract(prepare(mod))
-    say(f"compiling {len(extraction.graph.tasks)} tasks")
-    graph, targets = extraction.graph, cluster_targets(cluster)[0]
-    placed = {task.name: 0 for task in graph.tasks}
-    compile_network(neutral_module(extraction), targets[:1], placed)
-    return extraction
+def compile_once(model: Model, cluster: Cluster, log: StageLog | None = None) -> CompiledNetwork:
+    """Cut `model` into tasks and compile all its kernels for the first device's target."""
+    costs = choose_cost_model("measure", CostOptions())
+    network = pipeline.prepare(model.mod, model.params, log)
+    compiled = pipeline.compile(network, cluster, costs, log)
+    compiled.kernels(cluster, [0] * len(compiled.graph.tasks))
+    return compiled
 
 
 def place_on(prepared: Prepared, names: tuple[str, ...], time_limit_s: float) -> Executable:
-    """Place a prepared network on some devices and build it.
-
-    These are the steps of `HeteroPlace` and `build`, without those that are done already.
-    """
-    cluster, costs, interference = prepared.on(names)
-    graph = prepared.extraction.graph
-    options = SolveOptions(time_limit_s=time_limit_s)
-    problem = Problem(graph, cluster, costs)
-    placement = solve_network(problem, options, interference)
+    """Place a prepared network on some devices and build it."""
+    costed = prepared.costed.on(names)
     with in_pass_context():
-        return build(annotate(prepared.extraction, placement))
+        solution = pipeline.solve(costed, SolveOptions(time_limit_s=time_limit_s))
+        return pipeline.build(costed.compiled, solution)
 
 
 def plan_names(cluster: Cluster) -> dict[str, tuple[str, ...]]:
@@ -178,9 +148,9 @@ def plan_names(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     parts = tuple(d.name for d in cluster.devices if len(d.cores) < most)
     if len(parts) > 1:
         plans[CORES] = parts
-    first_of: dict[Likeness, str] = {}
+    first_of: dict[DeviceClass, str] = {}
     for index, device in enumerate(cluster.devices):
-        first_of.setdefault(likeness(cluster, index), device.name)
+        first_of.setdefault(device_class(cluster, index), device.name)
     return plans | {name: (name,) for name in first_of.values()}
 
 
@@ -203,7 +173,7 @@ def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: boo
     executables = {}
     for name, devices in plan_names(cluster).items():
         if with_cores or name != CORES:
-            say(f"placing {len(prepared.extraction.graph.tasks)} tasks on {', '.join(devices)}")
+            say(f"placing {len(prepared.graph.tasks)} tasks on {', '.join(devices)}")
             executables[name] = place_on(prepared, devices, options.time_limit_s)
     say("loading")
     executors = {name: Executor(executable) for name, executable in executables.items()}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heteroplace.bench.exact_cases import COARSE, GPT3, PUBLISHED, SPLIT, TABLES, THROUGHPUT
+from heteroplace.bench.exact.cases import COARSE, GPT3, PUBLISHED, SPLIT, TABLES, THROUGHPUT
 from heteroplace.report.tables import format_table
 
 Row = dict[str, object]

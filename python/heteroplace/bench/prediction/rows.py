@@ -21,11 +21,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heteroplace import Executable, Executor
-from heteroplace.bench.measure_peers import Comparison
+from heteroplace.bench.peers.timed_runs import Comparison
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.accuracy import quantile, weighted_error
+from heteroplace.report.accuracy import weighted_error
 from heteroplace.report.compare import compare
 from heteroplace.simulate.expect import Expectation
+from heteroplace.stats import quantile
 
 Row = dict[str, object]
 
@@ -43,7 +44,7 @@ class PlannedRun:
     @property
     def name(self) -> str:
         """What made the plan."""
-        return self.executable.placement.plan.origin
+        return self.executable.solution.plan.origin
 
 
 def predicted_peak_bytes(executable: Executable) -> int:
@@ -68,7 +69,7 @@ class RowMaker:
 
     def row(self, item: PlannedRun, measured: Timeline, difference: float) -> Row:
         """Return the row of one plan."""
-        placement = item.executable.placement
+        placement = item.executable.solution
         turns = self.comparison.counted_turns(item.name)
         times = self.rounds_ns[item.name]
         matched = compare(

@@ -1,0 +1,1 @@
+"""What we are compared with, and how it is timed."""

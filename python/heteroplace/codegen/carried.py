@@ -1,0 +1,103 @@
+"""Compiled kernels <-> an attribute of an annotated module, so that nothing is compiled again.
+
+What was compiled to measure a network is what a plan of it runs. It travels with the module, as the
+plan does: as an immutable value of constants.
+The digest of the neutral module says whether the ops are still those that were compiled.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from heteroplace.codegen.compile import CompiledKernels, TaskTargets
+from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.codegen.library import KernelLibrary
+from heteroplace.codegen.workspace import Workspace
+
+KERNELS_ATTRIBUTE = "heteroplace_kernels"
+"""Attribute of `main`: a tuple of a table as JSON, the files of the library, and the weights."""
+
+
+def with_kernels(
+    mod: tvm.IRModule, digest: str, targets: TaskTargets, kernels: CompiledKernels
+) -> tvm.IRModule:
+    """Return an annotated module that carries the kernels of its plan.
+
+    Parameters
+    ----------
+    digest
+        `Network.digest` of the module that was compiled.
+    targets
+        For each task the target that it was compiled for, [num_tasks].
+    """
+    calls = kernels.calls
+    weights = [value.constant for value in calls.values if value.constant is not None]
+    files = kernels.library.files()
+    table = {
+        "digest": digest,
+        "targets": targets,
+        "values": [
+            [v.shape, v.dtype, v.input_name, v.constant is not None, v.alias_of]
+            for v in calls.values
+        ],
+        "calls": [
+            [c.kernel, c.segment, c.task, c.reads, c.writes, astuple(c.workspace)]
+            for c in calls.calls
+        ],
+        "outputs": calls.outputs,
+        "kernels": [
+            [k.symbol, str(k.target), astuple(k.workspace), k.op, k.flops]
+            for k in calls.kernels.values()
+        ],
+        "files": list(files),
+    }
+    fields = [json.dumps(table).encode(), *files.values()]
+    constants = [relay.const(np.frombuffer(field, dtype="uint8").copy()) for field in fields]
+    constants += [relay.const(weight, weight.dtype.name) for weight in weights]
+    main = mod["main"].with_attr(KERNELS_ATTRIBUTE, relay.Tuple(constants))
+    return tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
+
+
+def carried_kernels(mod: tvm.IRModule, digest: str) -> tuple[TaskTargets, CompiledKernels] | None:
+    """Return the kernels that a module carries; None: none, or they are of other ops.
+
+    Parameters
+    ----------
+    digest
+        `Network.digest` of the neutral module under `mod`.
+    """
+    attributes = mod["main"].attrs
+    if attributes is None or KERNELS_ATTRIBUTE not in attributes:
+        return None
+    constants = [field.data for field in attributes[KERNELS_ATTRIBUTE].fields]
+    table = json.loads(constants[0].numpy().tobytes())
+    if table["digest"] != digest:
+        return None
+    num_files = len(table["files"])
+    files = [constant.numpy().tobytes() for constant in constants[1 : 1 + num_files]]
+    library = KernelLibrary.from_files(dict(zip(table["files"], files, strict=True)))
+    calls = _read_calls(table, constants[1 + num_files :])
+    return tuple(table["targets"]), CompiledKernels(calls, library)
+
+
+def _read_calls(table: dict[str, Any], weights: list[tvm.nd.NDArray]) -> KernelCalls:
+    rest = (weight.numpy() for weight in weights)
+    values = [
+        Value(tuple(shape), dtype, name, next(rest) if is_constant else None, alias)
+        for shape, dtype, name, is_constant, alias in table["values"]
+    ]
+    calls = [
+        KernelCall(kernel, segment, task, tuple(reads), tuple(writes), Workspace(*workspace))
+        for kernel, segment, task, reads, writes, workspace in table["calls"]
+    ]
+    kernels = {
+        symbol: Kernel(symbol, None, tvm.target.Target(target), Workspace(*workspace), op, flops)
+        for symbol, target, workspace, op, flops in table["kernels"]
+    }
+    return KernelCalls(tuple(values), tuple(calls), tuple(table["outputs"]), kernels)

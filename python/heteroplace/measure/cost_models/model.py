@@ -1,0 +1,81 @@
+"""What a cost model is, and the models by name.
+
+They stand above `measure` and not in `costs`, as most of them run kernels, and all of them decide
+whether the scratch memory of kernels is known when a network is placed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.errors import SolverError
+from heteroplace.measure.options import Progress
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.place_options import COST_MODELS, CostSource
+
+_TABLE = "heteroplace.measure.cost_models.table:GivenCosts"
+_FILE = "heteroplace.measure.cost_models.file:FileCosts"
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """What the models that measure are told."""
+
+    store: str | os.PathLike[str] | None = None
+    """Path of a store of measured kernels; None: everything is measured."""
+    progress: Progress | None = None
+    """Called with a line of text whenever something long begins."""
+
+
+class CostModel(Protocol):
+    """Says what each task of a network costs on each device."""
+
+    has_interference: bool
+    """Its costs are measured in place on this machine, so interference can be measured too."""
+
+    def prepare(self, compiled: CompiledNetwork, cluster: Cluster) -> CompiledNetwork:
+        """Return the network with what must be known of its tasks before they are costed.
+
+        Raises
+        ------
+        MissingCostError, LoweringError
+            Kernels are needed, and a device is not here or an op cannot be compiled.
+        """
+
+    def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
+        """Return the costs of what `prepare` returned.
+
+        Raises
+        ------
+        MissingCostError, CostMismatchError, LoweringError, ExecutionError, CostStoreError
+            A cost cannot be had; see each model.
+        """
+
+
+def choose_cost_model(source: CostSource, options: CostOptions) -> CostModel:
+    """Return the cost model that a caller means.
+
+    Raises
+    ------
+    SolverError
+        `source` is none of `CostSource`.
+    """
+    if isinstance(source, str) and source in COST_MODELS:
+        path = COST_MODELS[source]
+    elif isinstance(source, (str, os.PathLike)):
+        path = _FILE
+    elif isinstance(source, CostTable) or callable(source):
+        path = _TABLE
+    else:
+        raise SolverError(
+            f"costs must be {', '.join(map(repr, COST_MODELS))}, a CostTable, the path of one, or "
+            f"a function (graph, cluster) that returns one; got {source!r}"
+        )
+    module, _, name = path.partition(":")
+    model: CostModel = getattr(importlib.import_module(module), name)(options, source)
+    return model

@@ -1,0 +1,20 @@
+"""Costs measured on the devices that are here, and predicted from them on the others."""
+
+from __future__ import annotations
+
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.costs.predict import predict_costs
+from heteroplace.measure.cost_models.measured import MeasuredCosts
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+
+
+class PredictedCosts(MeasuredCosts):
+    """As `MeasuredCosts`, for clusters of which at least one device is in this machine."""
+
+    has_interference = False
+    skips_absent = True
+
+    def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
+        """See `profile_network` and `predict_costs`."""
+        return predict_costs(compiled.graph, cluster, super().costs(compiled, cluster))

@@ -1,0 +1,129 @@
+"""The golden text of a task graph, and back: tensors in order of id, each task before its results.
+
+graph pair
+input x 0 float32 [4] 16
+task a nn.relu reads x weights 8
+tensor a.0 = a 0 float32 [4] 16
+outputs a.0
+"""
+
+from __future__ import annotations
+
+from heteroplace.errors import GraphError
+from heteroplace.model.graph import Task, TaskGraph, Tensor
+from heteroplace.model.text.words import LIST, WORD, Lines, ids, join, quote, split, unquote
+
+
+def print_graph(graph: TaskGraph) -> str:
+    """Return the text of `graph`: tensors in order of id, each task before what it makes."""
+    lines = [f"graph {quote(graph.name)}"]
+    num_tasks_printed = 0
+    for tensor in graph.tensors:
+        shape = ",".join(str(extent) for extent in tensor.shape)
+        kind = f"{quote(tensor.dtype)} [{shape}] {tensor.bytes}"
+        if tensor.producer is None:
+            lines.append(f"input {quote(tensor.name)} {tensor.index} {kind}")
+            continue
+        while num_tasks_printed <= tensor.producer:
+            lines.append(_print_task(graph, num_tasks_printed))
+            num_tasks_printed += 1
+        producer = quote(graph.tasks[tensor.producer].name)
+        lines.append(f"tensor {quote(tensor.name)} = {producer} {tensor.index} {kind}")
+    while num_tasks_printed < len(graph.tasks):
+        lines.append(_print_task(graph, num_tasks_printed))
+        num_tasks_printed += 1
+    lines.append(f"outputs {join(graph.tensors[tensor].name for tensor in graph.outputs)}")
+    return "\n".join(lines) + "\n"
+
+
+def _print_task(graph: TaskGraph, task_id: int) -> str:
+    task = graph.tasks[task_id]
+    reads = join(graph.tensors[tensor].name for tensor in graph.task_inputs[task_id])
+    text = f"task {quote(task.name)} {quote(task.op)} reads {reads}"
+    numbers = (
+        ("flops", task.flops),
+        ("weights", task.weight_bytes),
+        ("workspace", task.workspace_bytes),
+    )
+    text += "".join(f" {key} {value}" for key, value in numbers if value)
+    if task.devices is not None:
+        text += f" devices {join(task.devices)}"
+    if task.together is not None:
+        text += f" together {quote(task.together)}"
+    if task.members:
+        text += f" members {join(task.members)}"
+    return text
+
+
+def parse_graph(text: str) -> TaskGraph:
+    """Return the graph that `print_graph` printed.
+
+    Raises
+    ------
+    GraphError
+        A line has another form, or names a tensor or task that does not exist.
+    """
+    lines = Lines(text, GraphError)
+    name = unquote(lines.match(rf"graph ({WORD})")[0])
+    tasks: list[Task] = []
+    reads: list[list[str]] = []
+    tensors: list[tuple[str, str | None, int, tuple[int, ...], str, int]] = []
+    kind = rf"(\d+) ({WORD}) \[([\d,]*)\] (\d+)"
+    while not lines.next_is("outputs"):
+        if lines.next_is("task"):
+            task, read = _parse_task(lines)
+            tasks.append(task)
+            reads.append(read)
+            continue
+        is_input = lines.next_is("input")
+        pattern = rf"input ({WORD})()" if is_input else rf"tensor ({WORD}) = ({WORD})"
+        tensor, producer, index, dtype, shape, size = lines.match(f"{pattern} {kind}")
+        extents = tuple(int(extent) for extent in shape.split(",") if extent)
+        made_by = None if is_input else unquote(producer)
+        tensors.append((unquote(tensor), made_by, int(index), extents, unquote(dtype), int(size)))
+    outputs = split(lines.match(rf"outputs ({LIST})")[0])
+    lines.end()
+    task_id = ids((task.name for task in tasks), "task", GraphError)
+    tensor_id = ids((tensor[0] for tensor in tensors), "tensor", GraphError)
+    consumers: list[list[int]] = [[] for _ in tensors]
+    for reader, names in enumerate(reads):
+        for read_name in names:
+            consumers[tensor_id(read_name)].append(reader)
+    return TaskGraph(
+        name,
+        tuple(tasks),
+        tuple(
+            Tensor(
+                tensor,
+                None if made_by is None else task_id(made_by),
+                index,
+                shape,
+                dtype,
+                size,
+                tuple(consumers[position]),
+            )
+            for position, (tensor, made_by, index, shape, dtype, size) in enumerate(tensors)
+        ),
+        tuple(position for position, tensor in enumerate(tensors) if tensor[1] is None),
+        tuple(tensor_id(output) for output in outputs),
+    )
+
+
+def _parse_task(lines: Lines) -> tuple[Task, list[str]]:
+    """The task of the next line and the names of the tensors it reads."""
+    name, op, reads, flops, weights, workspace, devices, together, members = lines.match(
+        rf"task ({WORD}) ({WORD}) reads ({LIST})"
+        r"(?: flops (\d+))?(?: weights (\d+))?(?: workspace (\d+))?"
+        rf"(?: devices ({LIST}))?(?: together ({WORD}))?(?: members ({LIST}))?"
+    )
+    task = Task(
+        unquote(name),
+        unquote(op),
+        tuple(split(members or "()")),
+        int(flops or 0),
+        int(weights or 0),
+        int(workspace or 0),
+        tuple(split(devices)) if devices else None,
+        unquote(together) if together else None,
+    )
+    return task, split(reads)

@@ -1,0 +1,121 @@
+"""The golden text of a plan, and back; and what messages call its steps.
+
+    plan pair on box items 2
+    digests 0f3a... 77b2...
+    origin "heft"
+    run a @ cpu.0 items 0,1
+    copy a.0 ram => gpu via pcie items 1
+
+A plan of one item does not mention items.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from heteroplace.errors import PlanError
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.graph import Task, TaskGraph, Tensor
+from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.text.words import LIST, QUOTED, WORD, Lines, ids, quote, split, unquote
+
+_Named = Task | Tensor | Memory | Device | Link
+_ITEMS = r"(?: items (\(\)|\d+(?:,\d+)*))?"
+
+
+def print_plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> str:
+    """Return the text of `plan`; names come from its graph and cluster."""
+    items = "" if plan.items == 1 else f" items {plan.items}"
+    lines = [
+        f"plan {quote(graph.name)} on {quote(cluster.name)}{items}",
+        f"digests {quote(plan.graph_digest)} {quote(plan.cluster_digest)}",
+        f"origin {json.dumps(plan.origin)}",
+    ]
+    lines += [step_line(step, graph, cluster, plan.items) for step in plan.steps]
+    lines.extend(f"reason {json.dumps(reason)}" for reason in plan.reasons)
+    return "\n".join(lines) + "\n"
+
+
+def step_name(step: Step, graph: TaskGraph, cluster: Cluster) -> str:
+    """Return what a step is about, for tables: its task, or "TENSOR FROM => TO" for a copy."""
+    if isinstance(step, Run):
+        return _name(graph.tasks, step.task)
+    src, dst = _name(cluster.memories, step.src), _name(cluster.memories, step.dst)
+    return f"{_name(graph.tensors, step.tensor)} {src} => {dst}"
+
+
+def step_line(step: Step, graph: TaskGraph, cluster: Cluster, num_items: int = 1) -> str:
+    """Return the line of a step of a plan for `num_items` items.
+
+    An id that does not exist is printed as "?ID", which no parser takes.
+    """
+    name = step_name(step, graph, cluster)
+    if isinstance(step, Run):
+        line = f"run {name} @ {_name(cluster.devices, step.device)}"
+    else:
+        route = ",".join(_name(cluster.links, link) for link in step.route)
+        line = f"copy {name} via {route or '()'}"
+    if num_items != 1 or step.items != (0,):
+        line += f" items {','.join(map(str, step.items)) or '()'}"
+    return line
+
+
+def quote_step(plan: Plan, index: int, graph: TaskGraph, cluster: Cluster) -> str:
+    """Return what messages call a step: "step 12: copy a.0 ram => gpu via pcie"."""
+    return f"step {index}: {step_line(plan.steps[index], graph, cluster, plan.items)}"
+
+
+def _name(values: Sequence[_Named], index: int) -> str:
+    return quote(values[index].name) if index in range(len(values)) else f"?{index}"
+
+
+def parse_plan(text: str, graph: TaskGraph, cluster: Cluster) -> Plan:
+    """Return the plan that `print_plan` printed for this graph and cluster.
+
+    Raises
+    ------
+    PlanError
+        A line has another form, or names what the graph or the cluster does not have.
+    """
+    lines = Lines(text, PlanError)
+    num_items = lines.match(rf"plan (?:{WORD}) on (?:{WORD})(?: items (\d+))?")[0]
+    digests = lines.match(rf"digests ({WORD}) ({WORD})")
+    origin = unquote(lines.match(rf"origin ({QUOTED})")[0])
+    task_id = ids((task.name for task in graph.tasks), "task", PlanError)
+    tensor_id = ids((tensor.name for tensor in graph.tensors), "tensor", PlanError)
+    device_id = ids((device.name for device in cluster.devices), "device", PlanError)
+    memory_id = ids((memory.name for memory in cluster.memories), "memory", PlanError)
+    link_id = ids((link.name for link in cluster.links), "link", PlanError)
+    steps: list[Step] = []
+    while lines.next_is("run") or lines.next_is("copy"):
+        if lines.next_is("run"):
+            task, device, items = lines.match(rf"run ({WORD}) @ ({WORD}){_ITEMS}")
+            run = Run(task_id(unquote(task)), device_id(unquote(device)), _parse_items(items))
+            steps.append(run)
+        else:
+            tensor, src, dst, route, items = lines.match(
+                rf"copy ({WORD}) ({WORD}) => ({WORD}) via ({LIST}){_ITEMS}"
+            )
+            steps.append(
+                Copy(
+                    tensor_id(unquote(tensor)),
+                    memory_id(unquote(src)),
+                    memory_id(unquote(dst)),
+                    tuple(link_id(link) for link in split(route)),
+                    _parse_items(items),
+                )
+            )
+    reasons = []
+    while lines.next_is("reason"):
+        reasons.append(unquote(lines.match(rf"reason ({QUOTED})")[0]))
+    lines.end()
+    graph_digest, cluster_digest = map(unquote, digests)
+    count = int(num_items or 1)
+    return Plan(graph_digest, cluster_digest, tuple(steps), origin, tuple(reasons), count)
+
+
+def _parse_items(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return (0,)
+    return tuple(int(item) for item in split(text))

@@ -1,0 +1,221 @@
+"""Dataclasses of options -> keywords, arguments of a command line, and what a caller gave.
+
+An option is described once, as a field made by `option`: its type, default, help and the values it
+takes. The pass, TVM's pass configuration, `tvmc` and `heteroplace` all read that description.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from typing import Any
+
+from heteroplace.errors import HeteroPlaceError
+
+_KEY = "option"
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option, as users meet it."""
+
+    name: str
+    """Keyword, and with dashes the flag; may differ from the field by the unit at its end."""
+    attribute: str
+    """Name of the field."""
+    default: Any
+    help: str
+    metavar: str | None
+    choices: Callable[[], Sequence[str]] | None
+    """The values there are; called late, as some are known only then."""
+    parse: Callable[[str], Any]
+    """Turns text of a command line into the value, or into one entry of a repeated option."""
+    join: Callable[[Sequence[Any]], Any] | None
+    """Turns the entries of an option that may be repeated into its value; None: it may not be."""
+
+    @property
+    def flag(self) -> str:
+        """Return the name as a command line has it, without the dashes before it."""
+        return self.name.replace("_", "-")
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    name: str | None = None,
+    metavar: str | None = None,
+    choices: Callable[[], Sequence[str]] | None = None,
+    parse: Callable[[str], Any] = str,
+    join: Callable[[Sequence[Any]], Any] | None = None,
+) -> Any:
+    """Return a dataclass field that describes an option.
+
+    Parameters
+    ----------
+    default
+        Its value if nobody gives one; a function without arguments makes one that is not shared.
+    help
+        What it means, as one sentence without a full stop.
+    name
+        As users write it; None: as the field.
+    metavar
+        What stands for the value in help texts.
+    choices
+        Returns the texts that it takes; None: any.
+    parse, join
+        See `Option`.
+    """
+    described = (name, help, metavar, choices, parse, join)
+    made = {"default_factory": default} if callable(default) else {"default": default}
+    return field(**made, metadata={_KEY: described})
+
+
+def options_of(cls: type) -> Iterator[Option]:
+    """Yield the options of a dataclass in the order of its fields."""
+    for entry in dataclasses.fields(cls):
+        if _KEY in entry.metadata:
+            name, help_text, metavar, choices, parse, join = entry.metadata[_KEY]
+            default = entry.default
+            if default is MISSING:
+                assert entry.default_factory is not MISSING  # `option` gives the one or the other
+                default = entry.default_factory()
+            yield Option(
+                name or entry.name, entry.name, default, help_text, metavar, choices, parse, join
+            )
+
+
+def by_attribute(
+    classes: Sequence[type], given: Mapping[str, Any], owner: str, error: type[HeteroPlaceError]
+) -> list[dict[str, Any]]:
+    """Sort keywords to the classes that have them.
+
+    Parameters
+    ----------
+    classes
+        Dataclasses of options, of disjoint names.
+    given
+        Values by the name of the option.
+    owner, error
+        What is said, and raised, if there is no such option.
+
+    Returns
+    -------
+    attributes
+        For each class the values of its fields, by their names.
+    """
+    known = {
+        entry.name: (index, entry) for index, c in enumerate(classes) for entry in options_of(c)
+    }
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise error(f"{owner} has no option {', '.join(unknown)}; it has: {', '.join(known)}")
+    found: list[dict[str, Any]] = [{} for _ in classes]
+    for name, value in given.items():
+        index, entry = known[name]
+        found[index][entry.attribute] = value
+    return found
+
+
+def add_arguments(
+    parser: argparse._ActionsContainer,
+    cls: type,
+    prefix: str = "--",
+    renamed: Mapping[str, str] | None = None,
+    names: Sequence[str] | None = None,
+) -> None:
+    """Add the options of a dataclass to a command line; those not given are None.
+
+    Parameters
+    ----------
+    prefix
+        Before each name: "--", or "--placement-".
+    renamed
+        Flags that are called otherwise there, by the name of the option.
+    names
+        The options to add; None: all.
+    """
+    for entry in options_of(cls):
+        if names is not None and entry.name not in names:
+            continue
+        flag = prefix + (renamed or {}).get(entry.name, entry.flag)
+        default = entry.default
+        shown = "" if default in (None, (), {}, False) else f"; default: {_text(default)}"
+        if entry.default is False:
+            parser.add_argument(flag, action="store_true", default=None, help=entry.help)
+            continue
+        parser.add_argument(
+            flag,
+            type=_Argument(entry.parse),
+            action="store" if entry.join is None else "append",
+            metavar=entry.metavar,
+            choices=None if entry.choices is None else list(entry.choices()),
+            help=f"{entry.help}{'; may be repeated' if entry.join else ''}{shown}".replace(
+                "%", "%%"
+            ),
+        )
+
+
+def read_arguments(
+    cls: type,
+    arguments: argparse.Namespace,
+    prefix: str = "",
+    renamed: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the options that a command line gives, by name; parameters as of `add_arguments`.
+
+    `prefix` is the one of attributes: "" for "--", "placement_" for "--placement-".
+    """
+    found = {}
+    for entry in options_of(cls):
+        flag = (renamed or {}).get(entry.name, entry.flag)
+        value = getattr(arguments, prefix + flag.replace("-", "_"), None)
+        if value is not None:
+            found[entry.name] = value if entry.join is None else entry.join(value)
+    return found
+
+
+class _Argument:
+    """A reader of texts for argparse, whose faults keep their words."""
+
+    def __init__(self, parse: Callable[[str], Any]) -> None:
+        self._parse = parse
+
+    def __call__(self, text: str) -> Any:
+        try:
+            return self._parse(text)
+        except (HeteroPlaceError, ValueError) as err:
+            raise argparse.ArgumentTypeError(str(err)) from err
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def seconds(text: str) -> float:
+    """Read a time above 0.
+
+    >>> seconds("2.5")
+    2.5
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"expected a number of seconds above 0, got {text!r}")
+    return value
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read KEY=VALUE; the last "=" counts.
+
+    >>> pair("nn.conv2d=gpu.0")
+    ('nn.conv2d', 'gpu.0')
+    """
+    key, equals, value = text.rpartition("=")
+    if not (key and equals and value):
+        raise ValueError(f"expected PATTERN=DEVICE, such as 'nn.conv2d=cpu.0', got {text!r}")
+    return key, value

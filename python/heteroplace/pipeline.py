@@ -1,0 +1,320 @@
+"""All stages from a Relay module to an executable, once: each takes values and returns one.
+
+    prepare   module, weights           -> Network (tasks, neutral module)
+    compile   Network, cluster          -> CompiledNetwork (kernels, scratch memory of tasks)
+    cost      CompiledNetwork, cluster  -> CostedNetwork (cost table, interference)
+    solve     CostedNetwork             -> Solution (plan, bound, expected time, reasons)
+    annotate  CompiledNetwork, Solution -> annotated module, which carries plan and kernels
+    build     annotated module          -> Executable
+
+The pass, the command line, the benchmarks and the demo call these and repeat none of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import tvm
+
+from heteroplace.codegen.carried import carried_kernels, with_kernels
+from heteroplace.codegen.compile import CompiledNetwork, task_targets
+from heteroplace.codegen.executable import Executable, write_programs
+from heteroplace.errors import ClusterError, LoweringError
+from heteroplace.measure.cost_models import (
+    CostModel,
+    CostOptions,
+    choose_cost_model,
+)
+from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.options import Progress
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable, table_from_rows
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.solution import Solution
+from heteroplace.place_options import PlaceOptions
+from heteroplace.relay.annotate.reader import read_solution, strip_annotations
+from heteroplace.relay.annotate.writer import annotate as annotate_plan
+from heteroplace.relay.tasks.network import Network, cut_network
+from heteroplace.relay.tasks.pins import with_pins
+from heteroplace.simulate.interference import Interference
+from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
+
+
+@dataclass(frozen=True)
+class StageReport:
+    """What one stage did."""
+
+    name: str
+    wall_s: float
+    cpu_s: float
+    """Processor time of this process."""
+    figures: Mapping[str, int | float | str]
+    """What it found, e.g. the number of tasks."""
+
+
+@dataclass
+class StageLog:
+    """Collects what the stages of one network did, and tells when one begins."""
+
+    progress: Progress | None = None
+    reports: list[StageReport] = field(default_factory=list)
+
+    @contextmanager
+    def stage(self, name: str, text: str) -> Iterator[dict[str, int | float | str]]:
+        """Say `text`, take the time of the block; it fills in the figures."""
+        self.say(text)
+        figures: dict[str, int | float | str] = {}
+        wall, cpu = time.perf_counter(), time.process_time()
+        yield figures
+        spent = time.perf_counter() - wall, time.process_time() - cpu
+        self.reports.append(StageReport(name, *spent, figures))
+
+    def say(self, text: str) -> None:
+        """Tell what begins."""
+        if self.progress is not None:
+            self.progress(text)
+
+    def cpu_s(self, *names: str) -> float:
+        """Return the processor seconds of some stages."""
+        return sum(report.cpu_s for report in self.reports if report.name in names)
+
+
+@dataclass(frozen=True)
+class CostedNetwork:
+    """A network that is compiled and costed for a cluster, but not placed."""
+
+    compiled: CompiledNetwork
+    cluster: Cluster
+    costs: CostTable
+    measure_interference: Callable[[], Interference] | None
+    """None: the costs were not measured here."""
+
+    @property
+    def graph(self) -> TaskGraph:
+        """The tasks."""
+        return self.compiled.graph
+
+    @cached_property
+    def interference(self) -> Interference | None:
+        """How tasks slow each other, measured when it is first asked for."""
+        return None if self.measure_interference is None else self.measure_interference()
+
+    def on(self, names: Sequence[str]) -> CostedNetwork:
+        """Return the same for the part of the cluster with only these devices."""
+        ids = [self.cluster.device_id(name) for name in names]
+        part = replace(self.cluster, devices=tuple(self.cluster.devices[index] for index in ids))
+        rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
+        costs = table_from_rows(self.costs.graph_digest, part, rows)
+
+        def interference() -> Interference:
+            whole = self.interference
+            assert whole is not None  # else it is not asked for
+            return whole.on(ids, part)
+
+        measure = None if self.measure_interference is None else interference
+        return CostedNetwork(self.compiled, part, costs, measure)
+
+
+def prepare(
+    mod: tvm.IRModule,
+    params: Mapping[str, tvm.nd.NDArray] | None = None,
+    log: StageLog | None = None,
+) -> Network:
+    """Optimise a module without regard to any target, and cut it into tasks.
+
+    Raises
+    ------
+    UnsupportedRelayError
+        The module has control flow or dynamic shapes.
+    """
+    with (log or StageLog()).stage("prepare", "optimising the network") as figures:
+        network = cut_network(mod, params)
+        figures["tasks"] = len(network.graph.tasks)
+    return network
+
+
+def compile(
+    network: Network, cluster: Cluster, model: CostModel, log: StageLog | None = None
+) -> CompiledNetwork:
+    """Lower a network as far as its cost model needs it, and note what tasks take of memory.
+
+    Parameters
+    ----------
+    cluster
+        Its devices say the targets.
+    model
+        How costs will be had.
+
+    Raises
+    ------
+    MissingCostError, LoweringError
+        See `CostModel.prepare`.
+    """
+    count = len(network.graph.tasks)
+    with (log or StageLog()).stage("compile", f"compiling {count} tasks") as figures:
+        compiled = model.prepare(CompiledNetwork.of(network), cluster)
+        figures["workspace_bytes"] = sum(task.workspace_bytes for task in compiled.graph.tasks)
+    return compiled
+
+
+def cost(
+    compiled: CompiledNetwork, cluster: Cluster, model: CostModel, log: StageLog | None = None
+) -> CostedNetwork:
+    """Find out what each task costs on each device; parameters as of `compile`.
+
+    Raises
+    ------
+    MissingCostError, CostMismatchError, LoweringError, ExecutionError, CostStoreError
+        See `CostModel.costs`.
+    """
+    log = log or StageLog()
+    with log.stage("cost", "costing the tasks") as figures:
+        costs = model.costs(compiled, cluster)
+        figures["devices"] = len(cluster.devices)
+
+    def interference() -> Interference:
+        with log.stage("interference", "measuring how tasks disturb each other"):
+            return measure_interference(compiled, cluster, log.say)
+
+    return CostedNetwork(compiled, cluster, costs, interference if model.has_interference else None)
+
+
+def solve(
+    costed: CostedNetwork,
+    options: SolveOptions,
+    solver: str = "auto",
+    log: StageLog | None = None,
+) -> Solution:
+    """Find a plan, compare it with the best single device, and explain it.
+
+    Parameters
+    ----------
+    solver
+        Name of a solver.
+
+    Raises
+    ------
+    InfeasibleError, SolverLimitError, SolverError
+        See `Solver.solve`.
+    """
+    graph, cluster = costed.graph, costed.cluster
+    names = ", ".join(device.name for device in cluster.devices)
+    with (log or StageLog()).stage(
+        "solve", f"placing {len(graph.tasks)} tasks on {names}"
+    ) as found:
+        problem = Problem(graph, cluster, costed.costs)
+
+        def interference() -> Interference:
+            assert costed.interference is not None  # else it is not asked for
+            return costed.interference
+
+        is_known = costed.measure_interference is not None
+        solution = solve_network(
+            problem, options, interference if is_known else None, solver=solver
+        )
+        found |= {"predicted_ns": solution.predicted_ns, "bound_ns": solution.bound_ns}
+    return solution
+
+
+def place(
+    mod: tvm.IRModule,
+    cluster: Cluster,
+    options: PlaceOptions,
+    limits: SolveOptions,
+    log: StageLog | None = None,
+) -> tuple[CompiledNetwork, Solution]:
+    """Run the stages from a module to its solution.
+
+    Parameters
+    ----------
+    mod
+        A Relay module that is not placed.
+    cluster
+        Must have a host memory, from which every device can be reached.
+    limits
+        How long to solve, and what for.
+
+    Raises
+    ------
+    UnsupportedRelayError, ClusterError, InfeasibleError, MissingCostError, SolverError
+        See the stages.
+    """
+    log = log or StageLog(options.progress)
+    check_reachable(cluster)
+    get_solver(options.solver)  # a wrong name is told before minutes of measuring
+    model = choose_cost_model(options.costs, CostOptions(options.store, options.progress))
+    network = prepare(mod, options.params, log)
+    network = network.with_graph(with_pins(network.graph, cluster, options.pin, options.exclude))
+    compiled = compile(network, cluster, model, log)
+    costed = cost(compiled, cluster, model, log)
+    return compiled, solve(costed, limits, options.solver, log)
+
+
+def check_reachable(cluster: Cluster) -> None:
+    """Raise ClusterError unless data can go from the host memory to every device and back."""
+    if cluster.host is None:
+        raise ClusterError(
+            f"cluster {cluster.name!r} names no host memory, so a model could neither be fed nor "
+            f'read; add "host" to the cluster'
+        )
+    for device in cluster.devices:
+        ways = ((cluster.host, device.memory), (device.memory, cluster.host))
+        if not all(cluster.is_reachable(src, dst) for src, dst in ways):
+            raise ClusterError(
+                f"cluster {cluster.name!r}: no links lead from the host memory to device "
+                f"{device.name!r} and back; add them, or leave the device out"
+            )
+
+
+def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
+    """Write a plan into the module, with the kernels that are compiled for it already."""
+    extraction = compiled.network.extraction
+    assert extraction is not None  # what is placed was cut here
+    mod = annotate_plan(extraction, solution)
+    placement = solution.plan.placement(len(compiled.graph.tasks))
+    kernels = compiled.known_kernels(solution.cluster, placement)
+    if kernels is None:
+        return mod
+    targets = task_targets(compiled.graph, solution.cluster, placement)
+    return with_kernels(mod, compiled.network.digest, targets, kernels)
+
+
+def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
+    """Compile what is not compiled yet, and write the program of a plan.
+
+    Raises
+    ------
+    LoweringError, InfeasibleError
+        See `write_programs`.
+    """
+    placement = solution.plan.placement(len(compiled.graph.tasks))
+    kernels = compiled.kernels(solution.cluster, placement)
+    return write_programs(kernels, [solution])[0]
+
+
+def build_module(mod: tvm.IRModule) -> Executable:
+    """Build a module that is placed; its annotations say where every op runs.
+
+    Raises
+    ------
+    LoweringError
+        The module is not annotated, or its annotations contradict each other; an op has no
+        implementation on the target of its device.
+    InfeasibleError
+        The compiled program does not fit in some memory.
+    """
+    solution = read_solution(mod)
+    if solution is None:
+        raise LoweringError(
+            "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first"
+        )
+    network = Network(solution.graph, strip_annotations(mod))
+    compiled = CompiledNetwork.of(network)
+    carried = carried_kernels(mod, network.digest)
+    if carried is not None:
+        compiled.add(*carried)
+    return build(compiled, solution)

@@ -1,0 +1,91 @@
+"""Nothing that changes lives at module level, but the registries: results come from arguments."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
+REGISTRIES = {"SOLVERS", "MIGRATIONS"}
+"""Filled when they are made, and by whoever adds an entry of his own."""
+LATE_CONSTANTS = {"_by_name", "why_no_gurobi"}
+"""Functions without arguments whose result is a constant that takes long to make."""
+_CHANGES = {
+    *("append", "add", "update", "setdefault", "pop", "popitem", "clear", "extend", "insert"),
+    *("remove", "discard", "move_to_end", "appendleft"),
+}
+_MAKERS = {
+    *("dict", "list", "set", "OrderedDict", "defaultdict", "deque", "Counter"),
+    *("WeakKeyDictionary", "WeakValueDictionary"),
+}
+_CACHES = {"cache", "lru_cache"}
+
+
+def _names(tree: ast.Module) -> dict[str, ast.expr]:
+    """The module's variables with their values."""
+    found: dict[str, ast.expr] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            found |= {t.id: node.value for t in node.targets if isinstance(t, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
+            found[node.target.id] = node.value
+    return found
+
+
+def _callee(value: ast.expr) -> str:
+    return ast.unparse(value.func).split(".")[-1] if isinstance(value, ast.Call) else ""
+
+
+def faults(text: str) -> Iterator[str]:
+    """Yield "line: what" of each variable that functions change, or that begins empty."""
+    tree = ast.parse(text)
+    names = _names(tree)
+    for name, value in names.items():
+        is_empty = isinstance(value, ast.Dict | ast.List | ast.Set) and not ast.unparse(value)[1:-1]
+        is_made = isinstance(value, ast.Call) and _callee(value) in _MAKERS and not value.args
+        if (is_empty or is_made) and name not in REGISTRIES:
+            yield f"{value.lineno}: {name} begins empty, to be filled"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            yield f"{node.lineno}: global {', '.join(node.names)}"
+        elif isinstance(node, ast.FunctionDef):
+            for decorator in node.decorator_list:
+                name = _callee(decorator) or ast.unparse(decorator).split(".")[-1]
+                if name in _CACHES and node.name not in LATE_CONSTANTS:
+                    yield f"{node.lineno}: {node.name} keeps its results"
+            yield from _changes(node, set(names) - REGISTRIES)
+
+
+def _changes(function: ast.FunctionDef, names: set[str]) -> Iterator[str]:
+    own = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and
+           isinstance(node.ctx, ast.Store)}  # fmt: skip
+    own |= {argument.arg for argument in ast.walk(function) if isinstance(argument, ast.arg)}
+    for node in ast.walk(function):
+        target: ast.expr | None = None
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            target = node.func.value if node.func.attr in _CHANGES else None
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            target = node.value
+        if isinstance(target, ast.Name) and target.id in names - own:
+            yield f"{node.lineno}: {function.name} changes {target.id}"
+
+
+def test_no_module_keeps_what_changes() -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{fault}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for fault in faults(path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_the_checker_sees() -> None:
+    assert list(faults("_kept = {}")) == ["1: _kept begins empty, to be filled"]
+    assert list(faults("_kept = OrderedDict()")) == ["1: _kept begins empty, to be filled"]
+    assert list(faults("A = {1: 2}\ndef f():\n    A[3] = 4")) == ["3: f changes A"]
+    assert list(faults("A = [1]\ndef f():\n    A.append(2)")) == ["3: f changes A"]
+    assert list(faults("def f():\n    global x")) == ["2: global x"]
+    assert list(faults("@functools.lru_cache(3)\ndef f(): ...")) == ["2: f keeps its results"]
+    assert list(faults("A = {1: 2}\ndef f(A):\n    A[3] = 4")) == []
+    assert list(faults("A = {1: 2}\ndef f():\n    A = {}\n    A[3] = 4")) == []
