@@ -23,6 +23,9 @@ std::vector<double> MeanRuns(const model::Problem& problem, const model::Csr& de
 std::vector<double> MeanTransfers(const model::Problem& problem,
                                   std::span<const uint8_t> preferred);
 
+/*! \brief Mean transfer times over all devices. */
+std::vector<double> MeanTransfers(const model::Problem& problem);
+
 /*!
  * \brief Upward ranks in ns, [num_tasks]: mean run time, plus the largest mean transfer + rank of
  * a reader (HEFT, equation 4), by means over the preferred devices of each task.
