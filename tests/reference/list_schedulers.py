@@ -1,4 +1,4 @@
-"""HEFT, ETF, m-ETF and m-SCT as plain loops over all candidates: slow, and easy to check.
+"""HEFT, CPoP, ETF, m-ETF and m-SCT as plain loops over all candidates: slow, and easy to check.
 
 The model is that of `heteroplace.simulate`: a task takes the first gap of all units of its device,
 a copy the first common gap of all that its route occupies, one copy for each (tensor, memory).
@@ -6,8 +6,9 @@ a copy the first common gap of all that its route occupies, one copy for each (t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 from heteroplace.solve import Problem
 
@@ -193,47 +194,110 @@ class Scheduler:
         return self
 
 
+def mean_run(problem: Problem, task: int) -> float:
+    """Over the devices that the task may be on."""
+    runs = [ns for ns in problem.native.run_ns[task].tolist() if ns >= 0]
+    return sum(runs) / max(1, len(runs))
+
+
+def mean_transfer(problem: Problem, tensor: int) -> float:
+    """Over the ordered pairs of distinct devices; pairs in one memory count as 0."""
+    cluster, size = problem.cluster, problem.graph.tensors[tensor].bytes
+    memories = [device.memory for device in cluster.devices]
+    total = sum(
+        cluster.transfer_ns(cluster.route(src, dst), size)
+        for src, dst in permutations(memories, 2)
+        if src != dst and cluster.is_reachable(src, dst)
+    )
+    return total / max(1, len(memories) * (len(memories) - 1))
+
+
 def upward_ranks(problem: Problem) -> list[float]:
     """Mean run plus the largest mean transfer and rank of a reader."""
-    graph, cluster, native = problem.graph, problem.cluster, problem.native
-    memories = [device.memory for device in cluster.devices]
-    pairs = [
-        (src, dst)
-        for i, src in enumerate(memories)
-        for j, dst in enumerate(memories)
-        if i != j and src != dst and cluster.is_reachable(src, dst)
-    ]
-    count = max(1, len(memories) * (len(memories) - 1))
+    graph = problem.graph
     ranks = [0.0] * len(graph.tasks)
     for task in range(len(graph.tasks) - 1, -1, -1):
-        runs = [ns for ns in native.run_ns[task].tolist() if ns >= 0]
         below = 0.0
         for tensor in graph.task_outputs[task]:
-            size = graph.tensors[tensor].bytes
-            mean = sum(cluster.transfer_ns(cluster.route(*pair), size) for pair in pairs) / count
             for reader in graph.tensors[tensor].consumers:
-                below = max(below, mean + ranks[reader])
-        ranks[task] = sum(runs) / max(1, len(runs)) + below
+                below = max(below, mean_transfer(problem, tensor) + ranks[reader])
+        ranks[task] = mean_run(problem, task) + below
     return ranks
+
+
+def output_ns(problem: Problem, task: int, device: int) -> int:
+    """Longest way to the host of the model outputs that the task makes."""
+    graph, cluster = problem.graph, problem.cluster
+    outputs = set(graph.task_outputs[task]) & set(graph.outputs)
+    if cluster.host is None or not outputs:
+        return 0
+    route = cluster.route(cluster.devices[device].memory, cluster.host)
+    return max(cluster.transfer_ns(route, graph.tensors[tensor].bytes) for tensor in outputs)
+
+
+def place_best(
+    scheduler: Scheduler, task: int, key: Callable[[int, Trial, int], tuple[float, ...]]
+) -> None:
+    """Put a task where `key` of it, the trial and its finish at the host is least, if it fits."""
+    problem = scheduler.problem
+
+    def judged(trial: Trial) -> tuple[float, ...]:
+        finish = trial.finish + output_ns(problem, task, trial.device)
+        num_units = len(problem.cluster.unit_ids[trial.device])
+        return (trial.violation, *key(task, trial, finish), num_units, trial.device)
+
+    trials = [scheduler.attempt(task, device) for device in scheduler.choices(task)]
+    scheduler.commit(task, min(trials, key=judged))
+
+
+def ready_first(problem: Problem, priority: Sequence[float]) -> Iterator[int]:
+    """All tasks: of those whose producers are done, the one of highest priority; ties by id."""
+    done: set[int] = set()
+    while len(done) < len(priority):
+        ready = [
+            task
+            for task, before in enumerate(problem.graph.predecessors)
+            if task not in done and done.issuperset(before)
+        ]
+        chosen = max(ready, key=lambda task: (priority[task], -task))
+        yield chosen
+        done.add(chosen)
 
 
 def heft(problem: Problem) -> Scheduler:
     """Tasks by falling rank, each where it finishes first."""
     scheduler, ranks = Scheduler(problem), upward_ranks(problem)
-    graph, cluster = problem.graph, problem.cluster
-
-    def judged(task: int, trial: Trial) -> tuple[int, int, int, int]:
-        way = 0
-        if cluster.host is not None:
-            route = cluster.route(cluster.devices[trial.device].memory, cluster.host)
-            for tensor in set(graph.task_outputs[task]) & set(graph.outputs):
-                way = max(way, cluster.transfer_ns(route, graph.tensors[tensor].bytes))
-        num_units = len(cluster.unit_ids[trial.device])
-        return (trial.violation, trial.finish + way, num_units, trial.device)
-
     for task in sorted(range(len(ranks)), key=lambda task: (-ranks[task], task)):
-        trials = [scheduler.attempt(task, device) for device in scheduler.choices(task)]
-        scheduler.commit(task, min(trials, key=lambda trial: judged(task, trial)))
+        place_best(scheduler, task, lambda _, __, finish: (finish,))
+    return scheduler.finish()
+
+
+def cpop(problem: Problem) -> Scheduler:
+    """By upward + downward rank; the critical path where it runs fastest."""
+    graph, up = problem.graph, upward_ranks(problem)
+    down = [0.0] * len(up)
+    for task in range(len(up)):
+        for tensor in graph.task_inputs[task]:
+            before = graph.tensors[tensor].producer
+            if before is not None:
+                way = down[before] + mean_run(problem, before) + mean_transfer(problem, tensor)
+                down[task] = max(down[task], way)
+    priority = [one + other for one, other in zip(up, down, strict=True)]
+    path: list[int] = []
+    choices: Sequence[int] = [t for t, before in enumerate(graph.predecessors) if not before]
+    while choices:
+        path.append(max(choices, key=lambda task: (priority[task], -task)))
+        choices = graph.successors[path[-1]]
+    runs = problem.native.run_ns[path].T.tolist()
+    loads = [(sum(ns < 0 for ns in row), sum(ns for ns in row if ns >= 0)) for row in runs]
+    best = loads.index(min(loads))
+
+    def key(task: int, trial: Trial, finish: int) -> tuple[float, ...]:
+        return (task in path and trial.device != best, finish)
+
+    scheduler = Scheduler(problem)
+    for task in ready_first(problem, priority):
+        place_best(scheduler, task, key)
     return scheduler.finish()
 
 

@@ -109,6 +109,7 @@ SOLVERS = SolverRegistry(
         ("auto", "heteroplace.solve.portfolio:AutoSolver"),
         ("single", "heteroplace.solve.list.single:SingleSolver"),
         ("heft", "heteroplace.solve.list.heft:HeftSolver"),
+        ("cpop", "heteroplace.solve.list.cpop:CpopSolver"),
         ("met", "heteroplace.solve.list.met:MetSolver"),
         ("greedy", "heteroplace.solve.list.greedy:GreedySolver"),
         ("etf", "heteroplace.solve.list.etf:EtfSolver"),

@@ -38,6 +38,7 @@ LIST_SOLVERS = [
     "met",
     "greedy",
     "heft",
+    "cpop",
     "etf",
     "m-topo",
     "m-topo-uniform",

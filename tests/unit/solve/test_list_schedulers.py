@@ -21,6 +21,7 @@ from heteroplace.solve.baselines.getf import GetfSolver
 from heteroplace.solve.baselines.m_sct import THRESHOLD, MSctSolver
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
+from heteroplace.solve.list.cpop import CpopSolver
 from heteroplace.solve.list.etf import EtfSolver
 from heteroplace.solve.list.greedy import GreedySolver
 from heteroplace.solve.list.m_etf import MEtfSolver
@@ -36,6 +37,7 @@ from tests.unit.solve.test_baselines import LIST_SOLVERS
 PLANS: dict[str, Callable[[Problem], NativePlan]] = {
     "met": MetSolver().native_plan,
     "greedy": GreedySolver().native_plan,
+    "cpop": CpopSolver().native_plan,
     "heft": lambda problem: heft(problem.native, range(len(problem.cluster.devices))),
     "etf": EtfSolver().native_plan,
     "m-topo": MTopoSolver().native_plan,
@@ -92,6 +94,12 @@ def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
 @num_cases(200)
 def test_heft_is_that_of_plain_loops(problem: Problem) -> None:
     assert_equal(problem, PLANS["heft"](problem), reference.heft(problem))
+
+
+@given(problems())
+@num_cases(200)
+def test_cpop_is_that_of_plain_loops(problem: Problem) -> None:
+    assert_equal(problem, PLANS["cpop"](problem), reference.cpop(problem))
 
 
 @given(problems())
