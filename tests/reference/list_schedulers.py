@@ -1,4 +1,4 @@
-"""HEFT, CPoP, ETF, m-ETF and m-SCT as plain loops over all candidates: slow, and easy to check.
+"""HEFT, CPoP, PEFT, ETF, m-ETF and m-SCT as plain loops over all candidates: slow, and easy to check.
 
 The model is that of `heteroplace.simulate`: a task takes the first gap of all units of its device,
 a copy the first common gap of all that its route occupies, one copy for each (tensor, memory).
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import permutations
+from operator import add
 
 from heteroplace.solve import Problem
 
@@ -298,6 +300,38 @@ def cpop(problem: Problem) -> Scheduler:
     scheduler = Scheduler(problem)
     for task in ready_first(problem, priority):
         place_best(scheduler, task, key)
+    return scheduler.finish()
+
+
+def optimistic_costs(problem: Problem) -> list[list[float]]:
+    """[num_tasks, num_devices]: the longest way to the end at its shortest, without waits."""
+    graph, native = problem.graph, problem.native
+    memories = [device.memory for device in problem.cluster.devices]
+    table = [[0.0] * len(memories) for _ in graph.tasks]
+    for task in range(len(graph.tasks) - 1, -1, -1):
+        for device, memory in enumerate(memories):
+            for tensor in graph.task_outputs[task]:
+                for reader in graph.tensors[tensor].consumers:
+                    way = min(
+                        table[reader][other]
+                        + run
+                        + (0.0 if memories[other] == memory else mean_transfer(problem, tensor))
+                        for other, run in enumerate(native.run_ns[reader].tolist())
+                        if run >= 0
+                    )
+                    table[task][device] = max(table[task][device], way)
+    return table
+
+
+def peft(problem: Problem) -> Scheduler:
+    """By mean optimistic cost, each where finish + optimistic cost is least."""
+    costs, priority = optimistic_costs(problem), []
+    for task, row in enumerate(costs):
+        allowed = [row[d] for d, ns in enumerate(problem.native.run_ns[task].tolist()) if ns >= 0]
+        priority.append(reduce(add, allowed) / len(allowed))
+    scheduler = Scheduler(problem)
+    for task in ready_first(problem, priority):
+        place_best(scheduler, task, lambda t, trial, finish: (finish + costs[t][trial.device],))
     return scheduler.finish()
 
 

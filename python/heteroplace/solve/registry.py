@@ -110,6 +110,7 @@ SOLVERS = SolverRegistry(
         ("single", "heteroplace.solve.list.single:SingleSolver"),
         ("heft", "heteroplace.solve.list.heft:HeftSolver"),
         ("cpop", "heteroplace.solve.list.cpop:CpopSolver"),
+        ("peft", "heteroplace.solve.list.peft:PeftSolver"),
         ("met", "heteroplace.solve.list.met:MetSolver"),
         ("greedy", "heteroplace.solve.list.greedy:GreedySolver"),
         ("etf", "heteroplace.solve.list.etf:EtfSolver"),

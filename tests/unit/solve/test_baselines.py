@@ -39,6 +39,7 @@ LIST_SOLVERS = [
     "greedy",
     "heft",
     "cpop",
+    "peft",
     "etf",
     "m-topo",
     "m-topo-uniform",

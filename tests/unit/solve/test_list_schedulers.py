@@ -28,6 +28,7 @@ from heteroplace.solve.list.m_etf import MEtfSolver
 from heteroplace.solve.list.m_topo import MTopoSolver, UniformMTopoSolver
 from heteroplace.solve.list.met import MetSolver
 from heteroplace.solve.list.order_place import OrderPlaceSolver
+from heteroplace.solve.list.peft import PeftSolver
 from tests.instances import gpus
 from tests.reference import list_schedulers as reference
 from tests.reference.list_schedulers import Scheduler
@@ -38,6 +39,7 @@ PLANS: dict[str, Callable[[Problem], NativePlan]] = {
     "met": MetSolver().native_plan,
     "greedy": GreedySolver().native_plan,
     "cpop": CpopSolver().native_plan,
+    "peft": PeftSolver().native_plan,
     "heft": lambda problem: heft(problem.native, range(len(problem.cluster.devices))),
     "etf": EtfSolver().native_plan,
     "m-topo": MTopoSolver().native_plan,
@@ -100,6 +102,12 @@ def test_heft_is_that_of_plain_loops(problem: Problem) -> None:
 @num_cases(200)
 def test_cpop_is_that_of_plain_loops(problem: Problem) -> None:
     assert_equal(problem, PLANS["cpop"](problem), reference.cpop(problem))
+
+
+@given(problems())
+@num_cases(200)
+def test_peft_is_that_of_plain_loops(problem: Problem) -> None:
+    assert_equal(problem, PLANS["peft"](problem), reference.peft(problem))
 
 
 @given(problems())

@@ -12,6 +12,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from tests.instances import gpus
+from tests.reference.list_schedulers import optimistic_costs
 
 
 def three_processors(
@@ -68,3 +69,37 @@ def topcuoglu() -> Problem:
 @pytest.mark.parametrize(("solver", "expected"), [("heft", 80), ("cpop", 86)])
 def test_schedules_of_figure_4_of_heft(topcuoglu: Problem, solver: str, expected: int) -> None:
     assert makespan(topcuoglu, solver) == expected
+
+
+@pytest.fixture
+def arabnejad() -> Problem:
+    """The example of Arabnejad, Barbosa (10.1109/TPDS.2013.57), section 5."""
+    return three_processors(
+        {
+            1: (22, 21, 36),
+            2: (22, 18, 18),
+            3: (32, 27, 43),
+            4: (7, 10, 4),
+            5: (29, 27, 35),
+            6: (26, 17, 24),
+            7: (14, 25, 30),
+            8: (29, 23, 36),
+            9: (15, 21, 8),
+            10: (13, 16, 33),
+        },
+        {
+            **{(1, 2): 17, (1, 3): 31, (1, 4): 29, (1, 5): 13, (1, 6): 7},
+            **{(2, 8): 3, (2, 9): 30, (3, 7): 16, (4, 8): 11, (4, 9): 7},
+            **{(5, 9): 57, (6, 8): 5, (7, 10): 9, (8, 10): 42, (9, 10): 7},
+        },
+    )
+
+
+def test_optimistic_cost_table_of_peft(arabnejad: Problem) -> None:
+    assert optimistic_costs(arabnejad)[0] == [64, 68, 86]
+    assert optimistic_costs(arabnejad)[8:] == [[13, 16, 20], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(("solver", "expected"), [("heft", 133), ("peft", 122)])
+def test_schedules_of_the_example_of_peft(arabnejad: Problem, solver: str, expected: int) -> None:
+    assert makespan(arabnejad, solver) == expected
