@@ -31,7 +31,7 @@ from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.list.peft import PeftSolver
 from tests.instances import gpus
 from tests.reference import list_schedulers as reference
-from tests.reference.list_schedulers import Scheduler
+from tests.reference.list_engine import Scheduler
 from tests.strategies import instances, num_cases
 from tests.unit.solve.test_baselines import LIST_SOLVERS
 
