@@ -55,6 +55,11 @@ class ModulePath:
     sink: End
     """The task that depends on all others; None: it is virtual."""
 
+    @property
+    def num_channels(self) -> int:
+        """The most that join two modules; 0 for a single module."""
+        return max((len(boundary.channels) for boundary in self.boundaries), default=0)
+
     def inputs(self, module: int) -> tuple[End, ...]:
         """Tasks where the channels from the module before end; the source for the first."""
         if module == 0:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
@@ -26,8 +27,6 @@ from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of, simulate_plan
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve.bounds.module_path import find_modules
-from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
 from heteroplace.solve.explain import explain
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.list.single import single_makespans, single_plan
@@ -47,7 +46,6 @@ from heteroplace.solve.search.solver import (
     begin_solve,
     run_search,
 )
-from heteroplace.solve.split.module_chain import find_chain
 
 _CPSAT = "heteroplace.solve.exact.cpsat"
 _SPLIT = "heteroplace.solve.split.solver"
@@ -174,22 +172,21 @@ class Route:
 def choose_route(problem: Problem) -> Route:
     """Return the route for a problem. O(n log n + m)."""
     count = len(problem.graph.tasks)
-    if count <= MAX_SOLVED_TASKS:
+    if count <= MAX_MODULE_TASKS:
         return Route("cpsat", 0.3, f"{count} tasks: one exact model")
     if count <= _MAX_SPLIT_TASKS:
-        stages = find_chain(problem)
-        largest = max(len(stage.tasks) for stage in stages)
-        if len(stages) > 1 and largest <= MAX_CPSAT_TASKS:
-            reason = f"a chain of {len(stages)} modules of up to {largest} tasks: each exactly"
+        chain = problem.modules.chain
+        largest = max(len(module.tasks) for module in chain)
+        if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
+            reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
             return Route("split", 0.1, reason)
-        path = find_modules(problem.graph)
+        path = problem.modules.path
         if path is not None and len(path.modules) > 1:
-            channels = max(len(boundary.channels) for boundary in path.boundaries)
-            reason = f"{len(path.modules)} modules, up to {channels} channels between them"
+            reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
             return Route("split", 0.4, reason)
     if count <= MAX_CPSAT_TASKS:
         return Route("cpsat", 0.6, f"{count} tasks without narrow cuts: one exact model")
-    return Route("lns", 0.8, f"{count} tasks: search, then segments of its plan exactly")
+    return Route("lns", 0.8, f"{count} tasks: search, then neighbourhoods of its plan exactly")
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,8 @@ from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
 from heteroplace.solve.lns.apply import DeviceClass, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
+from heteroplace.solve.lns.neighbourhood import Cut, Stretch, cut_out
 from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
-from heteroplace.solve.lns.window import Cut, Stretch, cut_out
 from tests.instances import gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan

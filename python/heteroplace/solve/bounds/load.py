@@ -56,11 +56,6 @@ class Loads:
         return -(-int(self._least[tasks].sum()) // self._denominator)
 
 
-def load_bound(native: NativeProblem) -> int:
-    """Return the load bound of all tasks, in ns."""
-    return Loads(native).bound_ns(slice(None))
-
-
 def _unit_weights(native: NativeProblem, run_ns: IntArray, scale: int) -> IntArray:
     """Integer weights of the units that make the load bound large; they sum to about `scale`."""
     units = len(native.cluster.units)

@@ -1,4 +1,4 @@
-"""One stage, or any small problem, to the optimum: CP-SAT on one thread that others can stop."""
+"""One module, or any small problem, to the optimum: CP-SAT on one thread that others can stop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedul
 from heteroplace.solve.problem import Problem
 
 _EVALUATIONS_PER_TASK = 5000
-"""Schedules that are tried before a part is solved exactly."""
+"""Schedules that are tried before a problem is solved exactly."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""A stage as a problem of its own, with prices at its ends; plans in the terms of a stage.
+"""A module as a problem of its own, with prices at its ends; plans in the terms of a module.
 
-The stage starts when its entry has finished in some memory, and ends when its exit has. Two tasks
+The module starts when its entry has finished in some memory, and ends when its exit has. Two tasks
 stand for what lies around it: `entry`, which makes the tensors that are read from the entry, and
-`exit`, on the device of the stage's exit and after it. How long they take in each memory are the
-prices of the programme that joins the stages, so that any exact solver, search or bound for plain
-problems finds the best pair of ends; a memory without a price is not allowed.
+`exit`, on the device of the module's exit and after it. How long they take in each memory are the
+prices (Lagrange multipliers) of the program that joins the modules, so that any exact solver,
+search or bound for plain problems finds the best pair of ends; a memory without a price is not
+allowed.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.split.module_chain import Stage
 
 Pair = tuple[int, int]
 """Memories of the entry and of the exit; NO_END where the chain ends."""
@@ -27,26 +28,26 @@ Prices = Mapping[int, int]
 """For each allowed memory a time in ns, >= 0; {NO_END: 0} where the chain ends."""
 LocalStep = tuple[int, int, int, int]
 """(0, task, device, -1) or (1, tensor, destination, source); tasks and tensors by their positions
-in the stage, so that equal stages share plans."""
+in the module, so that equal modules share plans."""
 Key = tuple[object, ...]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where in its problem a stage is: local positions to ids."""
+class LocalModule:
+    """Where in its problem a module is: local positions to ids."""
 
     problem: Problem
-    stage: Stage
+    extent: ChainModule
 
     @cached_property
     def tensors(self) -> tuple[int, ...]:
-        """Tensors that the stage reads or makes: the entry's first, then by their makers."""
+        """Tensors that the module reads or makes: the entry's first, then by their makers."""
         graph = self.problem.graph
-        reads = {tensor for task in self.stage.tasks for tensor in graph.task_inputs[task]}
-        entry = () if self.stage.entry is None else graph.task_outputs[self.stage.entry]
+        reads = {tensor for task in self.extent.tasks for tensor in graph.task_inputs[task]}
+        entry = () if self.extent.entry is None else graph.task_outputs[self.extent.entry]
         found = [tensor for tensor in entry if tensor in reads]
         found.extend(sorted(t for t in reads if graph.tensors[t].producer is None))
-        for task in self.stage.tasks:
+        for task in self.extent.tasks:
             found.extend(graph.task_outputs[task])
         return tuple(found)
 
@@ -54,21 +55,21 @@ class Place:
     def num_entry_tensors(self) -> int:
         """How many of `tensors` the entry makes."""
         made = [self.problem.graph.tensors[tensor].producer for tensor in self.tensors]
-        return 0 if self.stage.entry is None else made.count(self.stage.entry)
+        return 0 if self.extent.entry is None else made.count(self.extent.entry)
 
     @cached_property
     def entries(self) -> tuple[int, ...]:
         """Memories where the entry may be, ascending."""
-        return _memories(self.problem, self.stage.entry)
+        return _memories(self.problem, self.extent.entry)
 
     @cached_property
     def exits(self) -> tuple[int, ...]:
         """Memories where the exit may be, ascending."""
-        return _memories(self.problem, self.stage.exit)
+        return _memories(self.problem, self.extent.exit)
 
     @cached_property
     def key(self) -> Key:
-        """Equal for stages that are the same problem under other names."""
+        """Equal for modules that are the same problem under other names."""
         graph, native = self.problem.graph, self.problem.native
         task_of, tensor_of = self._task_of, self._tensor_of
         outputs = set() if self.problem.cluster.host is None else set(graph.outputs)
@@ -78,8 +79,8 @@ class Place:
             for t in self.tensors
         )
         rows: list[object] = [tensors, self.num_entry_tensors, self.entries]
-        rows.append(-1 if self.stage.exit is None else task_of[self.stage.exit])
-        for task in self.stage.tasks:
+        rows.append(-1 if self.extent.exit is None else task_of[self.extent.exit])
+        for task in self.extent.tasks:
             group = int(native.task_group[task])
             rows.append(
                 (
@@ -93,18 +94,26 @@ class Place:
             )
         return tuple(rows)
 
+    def free(self) -> ModuleProblem:
+        """Return the module as a problem with both ends anywhere, at no price."""
+        return ModuleProblem(self, dict.fromkeys(self.entries, 0), dict.fromkeys(self.exits, 0))
+
+    def pinned(self, pair: Pair) -> ModuleProblem:
+        """Return the module as a problem with its ends in the two memories."""
+        return ModuleProblem(self, {pair[0]: 0}, {pair[1]: 0})
+
     def steps(self, local: Iterable[LocalStep]) -> list[Step]:
         """Return steps of the whole problem."""
         cluster = self.problem.cluster
         return [
-            Run(self.stage.tasks[subject], place)
+            Run(self.extent.tasks[subject], where)
             if kind == 0
-            else Copy(self.tensors[subject], src, place, cluster.route(src, place))
-            for kind, subject, place, src in local
+            else Copy(self.tensors[subject], src, where, cluster.route(src, where))
+            for kind, subject, where, src in local
         ]
 
     def local_steps(self, steps: Iterable[Step]) -> tuple[LocalStep, ...]:
-        """Return steps of this stage in its own terms."""
+        """Return steps of this module in its own terms."""
         task_of, tensor_of = self._task_of, self._tensor_of
         return tuple(
             (0, task_of[step.task], step.device, -1)
@@ -115,7 +124,7 @@ class Place:
 
     @cached_property
     def _task_of(self) -> dict[int, int]:
-        return {task: index for index, task in enumerate(self.stage.tasks)}
+        return {task: index for index, task in enumerate(self.extent.tasks)}
 
     @cached_property
     def _tensor_of(self) -> dict[int, int]:
@@ -123,44 +132,44 @@ class Place:
 
 
 def split_steps(
-    problem: Problem, stages: Sequence[Stage], steps: Iterable[Step]
+    problem: Problem, modules: Sequence[ChainModule], steps: Iterable[Step]
 ) -> list[list[Step]]:
-    """Return the steps of each stage: its runs, and the copies of what it makes or reads first.
+    """Return the steps of each module: its runs, and the copies of what it makes or reads first.
 
-    What an exit makes is copied in the stage behind it.
+    What an exit makes is copied in the module behind it.
     """
-    stage_of = {task: index for index, stage in enumerate(stages) for task in stage.tasks}
-    exits = {stage.exit for stage in stages}
-    found: list[list[Step]] = [[] for _ in stages]
+    module_of = {task: index for index, module in enumerate(modules) for task in module.tasks}
+    exits = {module.exit for module in modules}
+    found: list[list[Step]] = [[] for _ in modules]
     for step in steps:
         if isinstance(step, Run):
-            index = stage_of[step.task]
+            index = module_of[step.task]
         else:
             made = problem.graph.tensors[step.tensor].producer
-            # Inputs are only copied where there is a host, and then all in the first stage.
-            index = 0 if made is None else stage_of[made] + (made in exits)
+            # Inputs are only copied where there is a host, and then all in the first module.
+            index = 0 if made is None else module_of[made] + (made in exits)
         found[index].append(step)
     return found
 
 
-class StageProblem:
-    """The problem of one stage with prices at its ends."""
+class ModuleProblem:
+    """The problem of one module with prices at its ends."""
 
     def __init__(
         self,
-        place: Place,
+        module: LocalModule,
         entry_ns: Prices,
         exit_ns: Prices,
         memory_bytes: Sequence[int] | None = None,
     ) -> None:
-        """`memory_bytes`: what the stage may use in each memory; None: as much as there is."""
-        self.place = place
+        """`memory_bytes`: what the module may use in each memory; None: as much as there is."""
+        self.module = module
         self.entry_ns = entry_ns
         self.exit_ns = exit_ns
-        self._has_entry = place.stage.entry is not None
-        self._has_exit = place.stage.exit is not None
+        self._has_entry = module.extent.entry is not None
+        self._has_exit = module.extent.exit is not None
         graph = self._graph()
-        whole = place.problem
+        whole = module.problem
         is_end = not (self._has_entry and self._has_exit)
         self._cluster = whole.cluster if is_end else replace(whole.cluster, host=None)
         if memory_bytes is not None:
@@ -173,56 +182,56 @@ class StageProblem:
         }
 
     def _graph(self) -> TaskGraph:
-        place, graph = self.place, self.place.problem.graph
-        builder = TaskGraphBuilder(f"{graph.name}, {len(place.stage.tasks)} tasks")
-        names = {tensor: f"v{index}" for index, tensor in enumerate(place.tensors)}
+        module, graph = self.module, self.module.problem.graph
+        builder = TaskGraphBuilder(f"{graph.name}, {len(module.extent.tasks)} tasks")
+        names = {tensor: f"v{index}" for index, tensor in enumerate(module.tensors)}
         exit_label = self._exit_label()
         if self._has_entry:
             builder.add_task(Task("entry", "entry"), [])
-        for index, tensor in enumerate(place.tensors):
+        for index, tensor in enumerate(module.tensors):
             size = graph.tensors[tensor].bytes
-            if index < place.num_entry_tensors:
+            if index < module.num_entry_tensors:
                 builder.add_tensor("entry", num_bytes=size, name=names[tensor])
             elif graph.tensors[tensor].producer is None:
                 builder.add_input(names[tensor], num_bytes=size)
-        for task in place.stage.tasks:
+        for task in module.extent.tasks:
             original = graph.tasks[task]
             label = original.together
-            if task == place.stage.exit:
+            if task == module.extent.exit:
                 label = exit_label
-            part = Task(
+            copy = Task(
                 f"t{task}",
                 original.op,
                 weight_bytes=original.weight_bytes,
                 workspace_bytes=original.workspace_bytes,
                 together=label,
             )
-            builder.add_task(part, [names[t] for t in graph.task_inputs[task]])
+            builder.add_task(copy, [names[t] for t in graph.task_inputs[task]])
             for tensor in graph.task_outputs[task]:
                 size = graph.tensors[tensor].bytes
-                builder.add_tensor(part.name, num_bytes=size, name=names[tensor])
+                builder.add_tensor(copy.name, num_bytes=size, name=names[tensor])
         if self._has_exit:
-            assert place.stage.exit is not None
-            reads = [names[tensor] for tensor in graph.task_outputs[place.stage.exit]]
+            assert module.extent.exit is not None
+            reads = [names[tensor] for tensor in graph.task_outputs[module.extent.exit]]
             builder.add_task(Task("exit", "exit", together=exit_label), reads)
         outputs = [names[tensor] for tensor in graph.outputs if tensor in names]
         return builder.finalize(outputs)
 
     def _exit_label(self) -> str:
         """The label of the exit, or one that no task has."""
-        place, tasks = self.place, self.place.problem.graph.tasks
-        label = None if place.stage.exit is None else tasks[place.stage.exit].together
+        module, tasks = self.module, self.module.problem.graph.tasks
+        label = None if module.extent.exit is None else tasks[module.extent.exit].together
         if label is not None:
             return label
-        others = {tasks[task].together for task in place.stage.tasks}
+        others = {tasks[task].together for task in module.extent.tasks}
         label = "exit"
         while label in others:
             label += "'"
         return label
 
     def _costs(self, graph: TaskGraph) -> CostTable:
-        whole = self.place.problem
-        rows = whole.native.run_ns[list(self.place.stage.tasks)].tolist()
+        whole = self.module.problem
+        rows = whole.native.run_ns[list(self.module.extent.tasks)].tolist()
         if self._has_entry:
             rows.insert(0, self._end_row(self.entry_ns, is_entry=True))
         if self._has_exit:
@@ -238,7 +247,7 @@ class StageProblem:
         """The entry runs on the first device of a memory: only the memory matters."""
         seen: set[int] = set()
         row = []
-        for device in self.place.problem.cluster.devices:
+        for device in self.module.problem.cluster.devices:
             is_left_out = is_entry and device.memory in seen
             seen.add(device.memory)
             row.append(IMPOSSIBLE if is_left_out else prices.get(device.memory, IMPOSSIBLE))
@@ -268,8 +277,8 @@ class StageProblem:
         run_ns = self.problem.native.run_ns[members]
         device = min(
             (int(run_ns[:, index].sum()), index)
-            for index, place in enumerate(self._cluster.devices)
-            if place.memory == pair[1] and (run_ns[:, index] != IMPOSSIBLE).all()
+            for index, where in enumerate(self._cluster.devices)
+            if where.memory == pair[1] and (run_ns[:, index] != IMPOSSIBLE).all()
         )[1]
         for task in members:
             moved[task] = device
@@ -285,18 +294,18 @@ class StageProblem:
         for kind, subject, where, src in local:
             if kind == 0:
                 steps.append(Run(subject + shift, where))
-                if self._has_exit and self.place.stage.tasks[subject] == self.place.stage.exit:
+                if self._has_exit and self.module.extent.tasks[subject] == self.module.extent.exit:
                     exit_device = where
             else:
                 steps.append(Copy(subject, src, where, self._cluster.route(src, where)))
         if self._has_exit:
-            steps.append(Run(len(self.place.stage.tasks) + shift, exit_device))
+            steps.append(Run(len(self.module.extent.tasks) + shift, exit_device))
         return tuple(steps)
 
     def without_ends(self, steps: Sequence[Step]) -> tuple[Pair, tuple[LocalStep, ...]]:
         """Return the pair that a plan of this problem has, and its local steps."""
         shift = int(self._has_entry)
-        count = len(self.place.stage.tasks)
+        count = len(self.module.extent.tasks)
         ends = [NO_END, NO_END]
         local: list[LocalStep] = []
         for step in steps:

@@ -1,4 +1,4 @@
-"""What is known about a stage: plans and bounds for each pair of ends, and how to learn more."""
+"""What is known about a module: plans and bounds for each pair of ends, and how to learn more."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import native_plan_of, simulate_plan, simulate_steps
 from heteroplace.solve.split.exact import Effort, Proof, Stopper, search_and_prove
-from heteroplace.solve.split.stage import LocalStep, Pair, Place, StageProblem
+from heteroplace.solve.split.module_problem import LocalModule, LocalStep, ModuleProblem, Pair
 
 _FIRST_EVALUATIONS_PER_TASK = 300
 """Schedules that are tried for each pair of ends at first."""
@@ -18,15 +18,15 @@ _FIRST_TRY_S = 1.0
 
 
 @dataclass
-class StageFacts:
-    """What is known about a stage and all that equal it."""
+class ModulePlans:
+    """What is known about a module and all that equal it."""
 
-    place: Place
+    module: LocalModule
     lower_ns: dict[Pair, int] = field(default_factory=dict)
     """A bound for each pair of ends."""
     upper: dict[Pair, tuple[int, tuple[LocalStep, ...]]] = field(default_factory=dict)
     """The best plan for a pair, and its time."""
-    plans: dict[Pair, dict[tuple[LocalStep, ...], int]] = field(default_factory=dict)
+    kept: dict[Pair, dict[tuple[LocalStep, ...], int]] = field(default_factory=dict)
     """All plans that were kept, with their times: slower ones may need less memory."""
     num_solves: int = 0
     """By the exact solver."""
@@ -42,7 +42,7 @@ class StageFacts:
 
     def offer(self, pair: Pair, local: tuple[LocalStep, ...], time_ns: int) -> bool:
         """Keep a plan; tell whether it is the best for its pair."""
-        self.plans.setdefault(pair, {})[local] = time_ns
+        self.kept.setdefault(pair, {})[local] = time_ns
         if pair in self.upper and self.upper[pair][0] <= time_ns:
             return False
         self.upper[pair] = (time_ns, local)
@@ -56,8 +56,8 @@ class StageFacts:
 
     def try_all_pairs(self, seed: int) -> None:
         """Find first plans for all pairs, from a known one if there is one."""
-        place = self.place
-        free = StageProblem(place, dict.fromkeys(place.entries, 0), dict.fromkeys(place.exits, 0))
+        module = self.module
+        free = module.free()
         native = free.problem.native
         starts = [heft(native, range(len(native.cluster.devices)))]
         if self.upper:
@@ -65,7 +65,7 @@ class StageFacts:
             starts.append(native_plan_of(native, free.with_ends(known, self.upper[known][1])))
         self.spread(free, self._search(free, starts, seed))
         for pair in self.lower_ns:
-            pinned = StageProblem(place, {pair[0]: 0}, {pair[1]: 0})
+            pinned = module.pinned(pair)
             if pair in self.upper:
                 steps = pinned.with_ends(pair, self.upper[pair][1])
                 starts = [native_plan_of(pinned.problem.native, steps)]
@@ -73,11 +73,11 @@ class StageFacts:
                 starts = [heft(pinned.problem.native, range(len(native.cluster.devices)))]
             self.spread(pinned, self._search(pinned, starts, seed))
 
-    def _search(self, stage: StageProblem, starts: list[NativePlan], seed: int) -> NativePlan:
+    def _search(self, priced: ModuleProblem, starts: list[NativePlan], seed: int) -> NativePlan:
         found = search_plans(
-            stage.problem.native,
+            priced.problem.native,
             starts,
-            max_evaluations=_FIRST_EVALUATIONS_PER_TASK * len(self.place.stage.tasks),
+            max_evaluations=_FIRST_EVALUATIONS_PER_TASK * len(self.module.extent.tasks),
             time_limit_s=_FIRST_TRY_S,
             seed=seed,
             finds_bound=False,
@@ -86,89 +86,89 @@ class StageFacts:
             raise KeyboardInterrupt
         return found.native_plan
 
-    def spread(self, stage: StageProblem, native_plan: NativePlan) -> None:
-        """Keep a plan of a stage, and what it becomes if only its ends are moved."""
+    def spread(self, priced: ModuleProblem, native_plan: NativePlan) -> None:
+        """Keep a plan of the module, and what it becomes if only its ends are moved."""
         if native_plan.violation:
             return
-        native = stage.problem.native
-        pair, local = stage.without_ends(native_plan.steps)
-        self.offer(pair, local, simulate_plan(native, native_plan).makespan_ns - stage.price(pair))
-        devices = native_plan.devices(len(stage.problem.graph.tasks)).tolist()
-        for other in stage.pairs():
-            moved = evaluate_order(native, stage.move_ends(devices, other), native_plan.order)
-            time_ns = moved.makespan_ns - stage.price(other)
+        native = priced.problem.native
+        pair, local = priced.without_ends(native_plan.steps)
+        self.offer(pair, local, simulate_plan(native, native_plan).makespan_ns - priced.price(pair))
+        devices = native_plan.devices(len(priced.problem.graph.tasks)).tolist()
+        for other in priced.pairs():
+            moved = evaluate_order(native, priced.move_ends(devices, other), native_plan.order)
+            time_ns = moved.makespan_ns - priced.price(other)
             if moved.violation == 0 and time_ns < self.upper.get(other, (time_ns + 1,))[0]:
-                time_ns = simulate_plan(native, moved).makespan_ns - stage.price(other)
-                self.offer(other, stage.without_ends(moved.steps)[1], time_ns)
+                time_ns = simulate_plan(native, moved).makespan_ns - priced.price(other)
+                self.offer(other, priced.without_ends(moved.steps)[1], time_ns)
 
 
 @dataclass(frozen=True)
-class StageJob:
-    """One solve of a stage over all pairs of ends, with prices at its ends."""
+class ModuleSolve:
+    """One solve of a module over all pairs of ends, with prices at its ends."""
 
-    facts: StageFacts
-    stage: StageProblem
+    plans: ModulePlans
+    priced: ModuleProblem
 
     def run(self, effort: Effort, stopper: Stopper) -> Proof:
         """Search, then prove. Any thread."""
-        stage = self.stage
-        native = stage.problem.native
+        priced = self.priced
+        native = priced.problem.native
         known = min(
-            (ns + self.stage.price(pair), pair)
-            for pair, (ns, _) in self.facts.upper.items()
-            if self.stage.has(pair)
+            (ns + priced.price(pair), pair)
+            for pair, (ns, _) in self.plans.upper.items()
+            if priced.has(pair)
         )[1]
-        steps = stage.with_ends(known, self.facts.upper[known][1])
+        steps = priced.with_ends(known, self.plans.upper[known][1])
         bound = max(0, min(self._priced_bounds()))
         return search_and_prove(
-            stage.problem, [native_plan_of(native, steps)], bound, effort, stopper
+            priced.problem, [native_plan_of(native, steps)], bound, effort, stopper
         )
 
     def learn(self, proof: Proof) -> None:
         """Keep what a solve found. Not thread-safe."""
-        self.facts.num_solves += 1
+        self.plans.num_solves += 1
         if proof.steps is None:
             return
-        self.facts.spread(self.stage, native_plan_of(self.stage.problem.native, proof.steps))
-        for known in self.facts.lower_ns:
-            if self.stage.has(known):
-                self.facts.prove(known, proof.bound_ns - self.stage.price(known))
+        self.plans.spread(self.priced, native_plan_of(self.priced.problem.native, proof.steps))
+        for known in self.plans.lower_ns:
+            if self.priced.has(known):
+                self.plans.prove(known, proof.bound_ns - self.priced.price(known))
 
     def _priced_bounds(self) -> list[int]:
-        bounds = self.facts.lower_ns.items()
-        return [bound + self.stage.price(pair) for pair, bound in bounds if self.stage.has(pair)]
+        bounds = self.plans.lower_ns.items()
+        return [bound + self.priced.price(pair) for pair, bound in bounds if self.priced.has(pair)]
 
 
 @dataclass(frozen=True)
-class LeanJob:
-    """One solve of a stage for one pair of ends within less memory than there is."""
+class ConstrainedSolve:
+    """One solve of a module for one pair of ends within less memory than there is."""
 
-    facts: StageFacts
+    plans: ModulePlans
     pair: Pair
     memory_bytes: tuple[int, ...]
-    """What the stage may use in each memory."""
+    """What the module may use in each memory."""
 
     def run(self, effort: Effort, stopper: Stopper) -> Proof:
         """Search, then prove. Any thread."""
         return search_and_prove(
-            self.stage.problem, self._starts(), self.facts.lower_ns[self.pair], effort, stopper
+            self.priced.problem, self._starts(), self.plans.lower_ns[self.pair], effort, stopper
         )
 
     def learn(self, proof: Proof) -> None:
         """Keep the plan; the bound is none without the limit. Not thread-safe."""
         if proof.steps is not None:
-            local = self.stage.without_ends(proof.steps)[1]
-            time_ns = simulate_steps(self.stage.problem.native, proof.steps).makespan_ns
-            self.facts.offer(self.pair, local, time_ns)
+            local = self.priced.without_ends(proof.steps)[1]
+            time_ns = simulate_steps(self.priced.problem.native, proof.steps).makespan_ns
+            self.plans.offer(self.pair, local, time_ns)
 
     @cached_property
-    def stage(self) -> StageProblem:
+    def priced(self) -> ModuleProblem:
         """The problem with smaller memories."""
         entry_ns, exit_ns = {self.pair[0]: 0}, {self.pair[1]: 0}
-        return StageProblem(self.facts.place, entry_ns, exit_ns, self.memory_bytes)
+        return ModuleProblem(self.plans.module, entry_ns, exit_ns, self.memory_bytes)
 
     def _starts(self) -> list[NativePlan]:
-        native = self.stage.problem.native
+        native = self.priced.problem.native
         order = critical_path_order(native)
         return [
             heft(native, range(len(native.cluster.devices))),

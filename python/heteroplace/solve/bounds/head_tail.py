@@ -1,7 +1,7 @@
-"""Windows: tasks with a head >= h and a tail >= t need h + load + t.
+"""Head-tail bound: tasks with a head >= h and a tail >= t need h + load + t.
 
-The energetic form of DiviML's bound (section IV-E), with thresholds on longest paths instead of
-modules.
+The energetic form of the bound of DiviML (section IV-E, DOI 10.48550/arXiv.2308.00127), with
+thresholds on longest paths instead of modules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STEPS = 8
 """Thresholds tried for heads and for tails."""
 
 
-def window_bound(paths: Paths, loads: Loads) -> int:
+def head_tail_bound(paths: Paths, loads: Loads) -> int:
     """Return the best over some pairs of thresholds, in ns. O(num_tasks) for each pair."""
     best = 0
     for after in _thresholds(paths.head_ns):
