@@ -3,9 +3,10 @@
 Hierarchical placement (Mirhoseini et al. 2018) learns to put ops into at most 64 groups and groups
 on devices, with the reward -sqrt(time) and a penalty alone for running out of memory. Unlike it:
 the groups are fixed, segments of a depth-first topological order of equal run time, and each
-group has its own distribution over devices, fitted by the cross-entropy method (Rubinstein 1999)
-instead of policy gradients; both learn from nothing but sampled rewards. Samples are run by the
-list scheduler of the core, in the order of upward ranks, not on the machine.
+group has its own distribution over devices, fitted by the cross-entropy method (Rubinstein
+1999, 10.1023/A:1010091220143) instead of policy gradients; both learn from nothing but sampled
+rewards. Samples are run by the list scheduler of the core, in the order of upward ranks, not on
+the machine. C++: src/list/evaluate.cc (list::Evaluator).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""GETF (Su, Ren, Vanderbei, Wierman 2020, "Communication-aware scheduling of precedence-constrained
-tasks on related machines"): a programme without transfers chooses a group of equally fast devices
-for each task, then ETF inside the groups with the real transfers.
+"""GETF: a linear programme chooses a group of equally fast devices, ETF the device in it.
+
+C++: src/list/etf.cc (list::Etf), with the real transfers, which the programme leaves out. Su, Ren,
+Vanderbei, Wierman, "Communication-Aware Scheduling of Precedence-Constrained Tasks on Related
+Machines", 2020 (arXiv 2004.14639).
 
 The programme is `getf_lp.py`. Unlike the paper, the machines are not related: groups are devices
 with equal run times for all tasks; memory bounds the groups. Copies need room that the programme

@@ -1,4 +1,7 @@
-"""m-SCT (Jeon et al., "Baechi", SoCC 2020, section 3). See `src/list/m_sct.h`.
+"""m-SCT: m-ETF with devices that wait for favourite children.
+
+C++: src/list/m_sct.cc (list::MSct). Jeon et al., "Baechi: Fast Device Placement of Machine Learning
+Graphs", SoCC 2020, section 3 (10.1145/3419111.3421302).
 
 A linear programme, `m_sct_lp.py`, chooses for each task a favourite child, which should follow it
 on its device; the scheduler then is m-ETF with devices that wait for favourite children.
@@ -6,7 +9,7 @@ on its device; the scheduler then is m-ETF with devices that wait for favourite 
 `MSctSolver` does more than that: it also schedules without any favourites, which is m-ETF, and
 keeps the shorter of the two. Where memories are nearly full, one favourite in 2,000 more or less
 can move the makespan by 10 %, as it decides whose tensors fill the fast devices.
-`baselines.m_sct` is the algorithm as published.
+`heteroplace.native.list.m_sct` is the algorithm as published.
 """
 
 from __future__ import annotations

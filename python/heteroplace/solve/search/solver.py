@@ -1,8 +1,8 @@
 """The search of the core over placement and order, with the bounds it finds on the way.
 
-Column generation over the modules of the graph, with annealing as pricing; see
-`src/search/search.h`. The annealing is that of DiviML (section V) with moves of the order, chains
-and branches, which their random walk on the mapping lacks.
+C++: src/search/search.cc (search::Search). Column generation over the modules of the graph, with
+annealing as pricing. The annealing is that of DiviML (section V, arXiv 2308.00127) with moves of
+the order, chains and branches, which their random walk on the mapping lacks.
 """
 
 from __future__ import annotations

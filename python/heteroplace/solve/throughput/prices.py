@@ -9,9 +9,10 @@ because T >= busy_r for every r, and used_m <= C_m (Lagrangian relaxation). The 
 `Relaxation` of the core, over plans whose copies leave the tensor's home by `Cluster.route`. L is
 concave and positively homogeneous, so each minimiser is a cutting plane through 0. The planes are
 maximised in a box around the best prices, which moves and changes its size (the boxstep method of
-Marsten, Hogan and Blankenship 1975, 10.1287/opre.23.3.389). Unlike a subgradient method the planes also give, as the dual
-values of the last master problem, a convex combination of placements whose average load is the
-bound (Dantzig and Wolfe 1960, 10.1287/opre.8.1.101): what a plan close to the bound is cut from.
+Marsten, Hogan and Blankenship 1975, 10.1287/opre.23.3.389). Unlike a subgradient method the planes
+also give, as the dual values of the last master problem, a convex combination of placements whose
+average load is the bound (Dantzig and Wolfe 1960, 10.1287/opre.8.1.101): what a plan close to the
+bound is cut from. C++: src/throughput/relaxation.cc.
 """
 
 from __future__ import annotations

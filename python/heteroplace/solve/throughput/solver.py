@@ -1,7 +1,7 @@
 """The placement of least time per item in a steady state without batches, with a lower bound.
 
-Bound: Lagrange multipliers, the prices of resources and memories (`prices.py`), and for small graphs
-a mixed-integer programme (`assignment.py`). Initial solutions: what comes with the prices
+Bound: Lagrange multipliers, the prices of resources and memories (`prices.py`), and for small
+graphs a mixed-integer programme (`assignment.py`). Initial solutions: what comes with the prices
 (`convex_combination.py`), contiguous splits, HEFT's placement, the solution of the programme. Then
 local search over loads; C++: src/throughput/improve.cc. Last, the order: the placement is
 list-scheduled, by the longest way to the end; the order does not change the time per item.
@@ -54,7 +54,7 @@ _REPAIR_MOVES = 20_000
 
 
 class ThroughputSolver:
-    """Least time per item: prices, convex combinations, exact assignment of small graphs, local search.
+    """Least time per item: prices, convex combinations, exact assignment, local search.
 
     `SolveOptions.iterations` are moves of the local search. `objective_ns` is the time per item.
     """
@@ -119,7 +119,7 @@ class _Run:
         ]
 
     def _best(self) -> tuple[int, IntArray] | None:
-        """The initial solution that fits with the least time per item, with that time; ties: the first."""
+        """The initial solution of least time per item that fits, and that time; ties: the first."""
         sizes = [memory.bytes for memory in self.problem.cluster.memories]
         best: tuple[int, IntArray] | None = None
         for one in self.initial:
