@@ -120,7 +120,7 @@ def interference_notes(
             for quantity, value in figures.items()
         ]
     for quantity, value, unit in (
-        ("hop", float(interference.hop_ns), "ns"),
+        ("core to core", float(interference.core_to_core_ns), "ns"),
         ("fetch", interference.fetch_ns_per_byte, "ns/B"),
     ):
         fingerprint = device_fingerprint(cluster.devices[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-NEAR_HOP_NS = 100
+NEAR_CORES_NS = 100
 """A cache line goes from core to core in less than this where they share a cache."""
 
 
@@ -39,7 +39,7 @@ class Conditions:
     tvm: str
     """Version of TVM."""
     hop_ns: int | None = None
-    """Time of a cache line from one core to the other (`Executor.core_hop_ns`); None: unknown."""
+    """Time of a cache line from core to core (`Executor.core_to_core_ns`); None: unknown."""
     others_cores: float = 0.0
     """How many cores other programs used meanwhile."""
 

@@ -16,7 +16,7 @@ from heteroplace.bench.run.comparison import (
     STOCK_ONE,
     Comparison,
 )
-from heteroplace.costs.measurement import NEAR_HOP_NS
+from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
@@ -164,7 +164,7 @@ def _disturbances(timed: TimedRuns) -> list[str]:
     latency, others = timed.median_core_to_core_ns, timed.median_others_cores
     if latency is not None:
         note = ""
-        if latency >= NEAR_HOP_NS:
+        if latency >= NEAR_CORES_NS:
             note = "; they are far apart now, so what runs on both is slower than predicted"
         lines.append(f"a cache line takes {latency} ns from core to core{note}")
     if others > QUIET_CORES:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heteroplace.costs.measurement import NEAR_HOP_NS
+from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.stats import median
 
@@ -45,7 +45,7 @@ class Turn:
     @property
     def is_undisturbed(self) -> bool:
         """Whether the cores were near and left alone."""
-        is_near = self.core_to_core_ns is None or self.core_to_core_ns < NEAR_HOP_NS
+        is_near = self.core_to_core_ns is None or self.core_to_core_ns < NEAR_CORES_NS
         return is_near and self.others_cores <= QUIET_CORES
 
     @property

@@ -140,8 +140,8 @@ def predict_by_state(
     for item in runs:
         found_ns = [turn.core_to_core_ns for turn in timed.counted_turns(item.name)]
         latencies = [ns for ns in found_ns if ns]
-        core_to_core_ns = median(latencies) if latencies else before.hop_ns
-        nearest = min((before, after), key=lambda at: abs(at.hop_ns - core_to_core_ns))
+        core_to_core_ns = median(latencies) if latencies else before.core_to_core_ns
+        nearest = min((before, after), key=lambda at: abs(at.core_to_core_ns - core_to_core_ns))
         plan = item.executable.solution.plan
         again = item.predicted if nearest is before else prediction(prepared, plan, nearest)
         found.append(replace(item, predicted=again))

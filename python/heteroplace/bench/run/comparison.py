@@ -215,6 +215,6 @@ def _peers(
 def core_to_core_probe(executors: Mapping[str, Executor]) -> Callable[[], int | None] | None:
     """Return the probe of the first plan that has two workers; None: no plan has."""
     for executor in executors.values():
-        if executor.core_hop_ns() is not None:
-            return executor.core_hop_ns
+        if executor.core_to_core_ns() is not None:
+            return executor.core_to_core_ns
     return None
