@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.golden_files import check_golden
 from tests.instances import diamond as make_diamond
 from tests.strategies import Instance, num_cases
 
@@ -17,6 +19,15 @@ settings.register_profile("heteroplace", num_cases(100))
 settings.load_profile("heteroplace")
 
 _TESTS = Path(__file__).resolve().parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --update-golden."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write what tests compare with tests/golden instead of comparing it; read the diff",
+    )
 
 
 def _why_no_relay() -> str | None:
@@ -65,3 +76,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def diamond() -> Instance:
     """The worked diamond on two devices; see `tests.instances`."""
     return make_diamond()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
+    """Compares texts with files of tests/golden; see `tests.golden_files`."""
+    folder, is_updated = _TESTS / "golden", request.config.getoption("--update-golden")
+
+    def check(name: str, text: str, made_from: str = "") -> None:
+        check_golden(folder, name, text, made_from, is_updated)
+
+    return check

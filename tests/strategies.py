@@ -150,6 +150,46 @@ def modes(draw: st.DrawFn, cluster: Cluster) -> Cluster:
 
 
 @st.composite
+def described_clusters(draw: st.DrawFn) -> Cluster:
+    """Clusters with any modes, batches, figures, units and awkward names; for their text forms."""
+    cluster = draw(modes(draw(clusters(is_memory_tight=draw(st.booleans())))))
+    cluster = draw(_batch_sizes(cluster, 4))
+    words = st.one_of(st.just(""), st.text(max_size=5))
+    numbers = st.one_of(st.integers(0, 10**13), st.integers(0, 40).map(lambda n: n * 10**9))
+    figures = st.one_of(st.none(), numbers)
+    devices = tuple(
+        replace(
+            device,
+            name=f"{device.name}{draw(words)}",
+            kind=draw(words),
+            target=draw(words),
+            host=draw(words),
+            flops_per_second=draw(figures),
+            memory_bytes_per_second=draw(figures),
+            launch_ns=draw(numbers),
+            model=draw(words),
+        )
+        for device in cluster.devices
+    )
+    measured = st.dictionaries(st.integers(1, 2**40), numbers, max_size=3)
+    links = tuple(
+        replace(
+            link,
+            name=f"{link.name}{draw(words)}",
+            latency_ns=draw(numbers),
+            channel=draw(words),
+            measured=tuple(sorted(draw(measured).items())),
+        )
+        for link in cluster.links
+    )
+    memories = tuple(
+        Memory(f"{memory.name}{draw(words)}", draw(st.integers(1, 2**50)))
+        for memory in cluster.memories
+    )
+    return replace(cluster, name=draw(words), memories=memories, devices=devices, links=links)
+
+
+@st.composite
 def _batch_sizes(draw: st.DrawFn, cluster: Cluster, max_batch: int) -> Cluster:
     """Every device takes single items, and some larger batches."""
     larger = st.lists(st.integers(2, max_batch), unique=True)

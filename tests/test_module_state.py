@@ -38,7 +38,7 @@ def _callee(value: ast.expr) -> str:
 
 
 def faults(text: str) -> Iterator[str]:
-    """Yield "line: what" of each variable of a module that functions change, or that begins empty."""
+    """Yield "line: what" of each variable that functions change, or that begins empty."""
     tree = ast.parse(text)
     names = _names(tree)
     for name, value in names.items():

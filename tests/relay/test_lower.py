@@ -310,18 +310,18 @@ def test_every_kernel_runs_once_on_the_device_of_its_task(case) -> None:
     program = lower_case(case).program
     placement = plan.placement(len(instance.graph.tasks))
     tasks = {task.name: index for index, task in enumerate(instance.graph.tasks)}
-    calls = []
+    called = []
     for queue in program.queues:
         for instruction in queue.instructions:
             if instruction.kind == "call":
                 kernel = program.kernels[int(instruction.fields[0])]
                 task = tasks[kernel.rpartition("_")[0]]
                 device = instance.cluster.devices[placement[task]]
-                calls.append(kernel)
+                called.append(kernel)
                 assert plan.steps[instruction.step] == Run(task, placement[task])
                 assert int(instruction.fields[1]) == max(1, len(device.cores))
                 assert queue.core == (device.cores[0] if device.cores else None)
-    assert sorted(calls) == sorted(call.kernel for call in calls.calls)
+    assert sorted(called) == sorted(call.kernel for call in calls.calls)
 
 
 def chain_and_readers() -> tuple[TaskGraph, Cluster]:

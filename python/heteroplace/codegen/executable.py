@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 
-from heteroplace.codegen.artifact import Manifest, weights_blob, write_artifact
+from heteroplace.codegen.artifact import weights_blob, write_artifact
 from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
+from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline

@@ -25,7 +25,6 @@ from heteroplace.bench.run.comparison import (
     prepare_model,
     study,
 )
-from heteroplace.demo.console import Screen
 from heteroplace.demo.report import (
     plan_row,
     plan_text,
@@ -37,6 +36,7 @@ from heteroplace.demo.report import (
     write_timelines,
 )
 from heteroplace.machine.local import local_cluster
+from heteroplace.progress import Screen
 from heteroplace.report.tables import placement_headline
 from heteroplace.simulate.simulator import simulate
 
@@ -74,11 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     silence_tuning_hint()
     measured = [(title, partial(load_model, name)) for name, title in MODELS]
     placed = [(CHAIN[1], partial(load_model, CHAIN[0]))] if options.chain else []
+    screen = Screen(sys.stdout)
     try:
-        run_demo(measured, placed, options.output, options.rounds, options.time_limit, Screen())
+        run_demo(measured, placed, options.output, options.rounds, options.time_limit, screen)
     except HeteroPlaceError as fault:
+        screen.close()
         print(f"error: {fault}", file=sys.stderr)
         return 1
+    finally:
+        screen.close()
     return 0
 
 
@@ -135,7 +139,7 @@ def measure_model(
         time_limit_s=time_limit_s,
         num_rounds=num_rounds,
         say=screen.step,
-        on_round=lambda done: screen.bar(done, num_rounds),
+        on_round=lambda done: screen.done(done, num_rounds),
     )
     return study(model, cluster, options)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 from heteroplace.errors import CostMismatchError, MissingCostError
@@ -165,6 +166,65 @@ def costs_from_json(
 ) -> CostTable:
     """Return the table that a parsed JSON value describes; raises as `load_costs`."""
     faults = Faults(source, CostMismatchError)
+    header = _read_header(value, faults)
+    # Before the rows are read: those of another graph would only give a heap of unknown names.
+    check_digests(graph, cluster, header.graph_digest, header.cluster_digest)
+    tasks = [task.name for task in graph.tasks]
+    devices = [device.name for device in cluster.devices]
+    first, *larger = (
+        _read_rows(rows, tasks, devices, header.sources) for rows in header.rows.values()
+    )
+    faults.check()
+    batches = list(header.rows)[1:]
+    return table_from_rows(
+        header.graph_digest, cluster, first, dict(zip(batches, larger, strict=True))
+    )
+
+
+def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCost]:
+    """Return all cells of a cost file, for printing: the graph and the cluster are not needed.
+
+    Raises
+    ------
+    CostMismatchError
+        The file has faults: all are named, with their JSON paths.
+    """
+    faults = Faults(source, CostMismatchError)
+    header = _read_header(value, faults)
+    cells = []
+    for batch, rows in header.rows.items():
+        for task, path, row in rows.entries():
+            devices = ObjectReader(row, path, faults)
+            for device, cell_path, cell in devices.entries():
+                cost = _read_cost(ObjectReader(cell, cell_path, faults), header.sources)
+                cells.append(NamedCost(task, device, batch, cost))
+    faults.check()
+    return cells
+
+
+@dataclass(frozen=True)
+class NamedCost:
+    """One cell of a cost file."""
+
+    task: str
+    device: str
+    batch: int
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class _Header:
+    """A cost file whose cells are not read yet."""
+
+    graph_digest: str
+    cluster_digest: str
+    sources: tuple[str, ...]
+    """What `source` of a cell may be."""
+    rows: dict[int, ObjectReader]
+    """Readers of the cells by batch size, ascending; the first is 1."""
+
+
+def _read_header(value: object, faults: Faults) -> _Header:
     root = ObjectReader(value, "$", faults)
     version = schema_version(root, SCHEMA_VERSION, OLDEST_VERSION)
     root.optional("graph", a_text, "")
@@ -175,15 +235,8 @@ def costs_from_json(
     larger = _batch_entries(root)
     root.finish()
     faults.check()
-    # Before the rows are read: those of another graph would only give a heap of unknown names.
-    check_digests(graph, cluster, graph_digest, cluster_digest)
-    sources = _SOURCES[version]
-    table = _read_rows(rows, graph, cluster, sources)
-    batch_tables = {
-        batch: _read_rows(larger[batch], graph, cluster, sources) for batch in sorted(larger)
-    }
-    faults.check()
-    return table_from_rows(graph_digest, cluster, table, batch_tables)
+    by_batch = {1: rows, **dict(sorted(larger.items()))}
+    return _Header(graph_digest, cluster_digest, _SOURCES[version], by_batch)
 
 
 def _batch_entries(root: ObjectReader) -> dict[int, ObjectReader]:
@@ -200,14 +253,13 @@ def _batch_entries(root: ObjectReader) -> dict[int, ObjectReader]:
 
 
 def _read_rows(
-    rows: ObjectReader, graph: TaskGraph, cluster: Cluster, sources: tuple[str, ...]
+    rows: ObjectReader, tasks: Sequence[str], devices: Sequence[str], sources: tuple[str, ...]
 ) -> Rows:
+    """The cells of these tasks and devices, by their names; others are faults."""
     table = []
-    for task in graph.tasks:
-        row = rows.entry(task.name)
-        table.append(
-            tuple(_read_cost(row.entry(device.name), sources) for device in cluster.devices)
-        )
+    for task in tasks:
+        row = rows.entry(task)
+        table.append(tuple(_read_cost(row.entry(device), sources) for device in devices))
         row.finish()
     rows.finish()
     return tuple(table)

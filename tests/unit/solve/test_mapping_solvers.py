@@ -319,7 +319,7 @@ def test_interrupt_ends_the_search_with_its_best_plan(name: str) -> None:
 
 def test_mapping_of_the_wrong_length_is_an_error() -> None:
     native = problem_of(diamond()).native
-    with pytest.raises(GraphError, match="the start has 3 entries, expected 4"):
+    with pytest.raises(GraphError, match="a placement has 3 entries, expected 4"):
         search_mapping(
             native,
             (0, 0, 0),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from heteroplace.bench.exact.command import paper as exact_paper
+from heteroplace.bench.exact import paper as exact_paper
 from heteroplace.bench.suites.catalogue import instances
 from heteroplace.bench.suites.transformer import TRANSFORMERS
 from heteroplace.solve.problem import OBJECTIVES

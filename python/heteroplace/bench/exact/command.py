@@ -24,6 +24,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from heteroplace.bench.exact import table as exact_table
 from heteroplace.bench.exact.cases import (
     COARSE,
     PUBLISHED,
@@ -34,7 +35,6 @@ from heteroplace.bench.exact.cases import (
     Case,
     all_cases,
 )
-from heteroplace.bench.exact.command import table as exact_table
 from heteroplace.bench.place.command import PlaceOptions, Row, place_rows
 from heteroplace.bench.suites.catalogue import get_instance
 from heteroplace.errors import SolverError

@@ -19,10 +19,11 @@ from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
 from heteroplace.bench.peers.timed_runs import Comparison, balanced_rounds, compare_timers
 from heteroplace.bench.place.command import PlaceOptions, default_solvers
+from heteroplace.bench.plots import check_can_plot, plot_predictions
 from heteroplace.bench.prediction.options import DEFAULT_MODELS, PredictionOptions
 from heteroplace.bench.prediction.random_plans import random_plans
 from heteroplace.bench.prediction.rows import PlannedRun, Row, RowMaker
-from heteroplace.bench.prediction.table import prediction_table, scatter_svg
+from heteroplace.bench.prediction.table import prediction_table, scatter_groups
 from heteroplace.bench.run.comparison import Prepared, hop_probe, prepare_model
 from heteroplace.codegen.executable import write_programs
 from heteroplace.errors import HeteroPlaceError
@@ -40,7 +41,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.registry import get_solver
-from heteroplace.stats import quantile
+from heteroplace.stats import median
 
 Say = Callable[[str], None]
 
@@ -62,10 +63,7 @@ def run(options: PredictionOptions, say: Say) -> list[Row]:
         A network cannot be compiled or run, or the plot cannot be written.
     """
     if options.plot is not None:
-        try:  # now, and not after an hour of measuring
-            options.plot.touch()
-        except OSError as err:
-            raise HeteroPlaceError(f"--plot {options.plot}: {err.strerror}") from err
+        check_can_plot(options.plot)
     silence_tuning_hint()
     names = filter(re.compile(options.only).search, model_names())
     cluster = prediction_cluster(local_cluster(), options.all_devices)
@@ -76,7 +74,7 @@ def run(options: PredictionOptions, say: Say) -> list[Row]:
             model, cluster, options, lambda line, name=name: say(f"{name}: {line}")
         )
     if options.plot is not None and rows:
-        options.plot.write_text(scatter_svg(rows))
+        plot_predictions(options.plot, scatter_groups(rows), "ms")
         say(f"plot: {options.plot}")
     return rows
 
@@ -118,7 +116,7 @@ def predict_model(
     timelines = {item.name: _timeline(item, comparison) for item in runs}
     runs = predict_by_state(prepared, runs, comparison, say)
     rounds_ns = balanced_rounds(comparison)
-    measured_ns = {name: round(quantile(values, 0.5)) for name, values in rounds_ns.items()}
+    measured_ns = {name: round(median(values)) for name, values in rounds_ns.items()}
     pace = pace_of(runs, measured_ns)
     if options.explain:
         print(_explanation(model.name, runs, measured_ns, timelines))
@@ -142,7 +140,7 @@ def predict_by_state(
     found = []
     for item in runs:
         hops = [turn.hop_ns for turn in comparison.counted_turns(item.name) if turn.hop_ns]
-        hop_ns = quantile(hops, 0.5) if hops else before.hop_ns
+        hop_ns = median(hops) if hops else before.hop_ns
         nearest = min((before, after), key=lambda at: abs(at.hop_ns - hop_ns))
         plan = item.executable.solution.plan
         again = item.predicted if nearest is before else prediction(prepared, plan, nearest)
@@ -161,7 +159,7 @@ def pace_of(runs: Sequence[PlannedRun], measured_ns: Mapping[str, int]) -> float
         for item in runs
         if item.kind == "single"
     ]
-    return quantile(ratios, 0.5) if ratios else 1.0
+    return median(ratios) if ratios else 1.0
 
 
 def collect_plans(problem: Problem, options: PredictionOptions, say: Say) -> list[tuple[str, Plan]]:

@@ -79,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="where the worst plans part from their predictions"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a scatter plot (SVG)")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write a scatter plot (.svg, .png or .pdf)"
+    )
     parser.epilog = f"Without --only: {', '.join(DEFAULT_MODELS)}."
 
 

@@ -26,7 +26,7 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.report.accuracy import weighted_error
 from heteroplace.report.compare import compare
 from heteroplace.simulate.expect import Expectation
-from heteroplace.stats import quantile
+from heteroplace.stats import half_spread, median
 
 Row = dict[str, object]
 
@@ -87,7 +87,7 @@ class RowMaker:
             "plan": item.name,
             "devices": list(placement.devices_used),
             "predicted_ms": _ms(item.predicted.makespan_ns * pace),
-            "measured_ms": _ms(quantile(times, 0.5)),
+            "measured_ms": _ms(median(times)),
             "predicted_peak_bytes": predicted_peak_bytes(item.executable),
             "measured_peak_bytes": measured_peak_bytes(item.executor),
             "predicted_low_ms": _ms(item.predicted.low_ns * pace),
@@ -100,9 +100,9 @@ class RowMaker:
             "rounds_ms": [_ms(time) for time in times],
             "rounds_counted": len(turns),
             "rounds_undisturbed": sum(turn.is_undisturbed for turn in turns),
-            "spread_ms": _ms((quantile(times, 0.75) - quantile(times, 0.25)) / 2),
-            "hop_ns": int(quantile(hops, 0.5)) if hops else None,
-            "others_cores": round(quantile([turn.others_cores for turn in turns], 0.5), 3),
+            "spread_ms": _ms(half_spread(times)),
+            "hop_ns": int(median(hops)) if hops else None,
+            "others_cores": round(median([turn.others_cores for turn in turns]), 3),
             "max_abs_diff": difference,
         }
 

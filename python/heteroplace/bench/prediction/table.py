@@ -1,19 +1,18 @@
-"""Rows of `bench prediction` -> tables and the scatter plot."""
+"""Rows of `bench prediction` -> tables and the groups of the scatter plot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.bench.scatter_plot import PointGroup, scatter_plot
+from heteroplace.bench.plots import Series
 from heteroplace.report.accuracy import (
     error_ratios,
     error_summary,
-    quantile,
-    spearman,
     top_k_recall,
     top_k_regret,
 )
 from heteroplace.report.tables import format_table
+from heteroplace.stats import median, spearman
 
 Row = dict[str, object]
 
@@ -94,12 +93,12 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         *("-" if value is None else f"{value:.3f}" for value in (rank, _repeatability(rows))),
         *(_percent(top_k_regret(promised, real, k)) for k in _TOP_K),
         f"{top_k_recall(promised, real, _RECALL_K):.2f}",
-        _percent(quantile(tasks, 0.5)) if tasks else "-",
-        f"{100 * quantile(peaks, 0.5):+.1f}",
+        _percent(median(tasks)) if tasks else "-",
+        f"{100 * median(peaks):+.1f}",
         f"{100 * max(peaks, key=abs):+.1f}",
-        f"{quantile(_numbers(rows, 'pace'), 0.5):.2f}",
-        f"{quantile(hops, 0.5):.0f}" if hops else "-",
-        f"{quantile(_numbers(rows, 'others_cores'), 0.5):.2f}",
+        f"{median(_numbers(rows, 'pace')):.2f}",
+        f"{median(hops):.0f}" if hops else "-",
+        f"{median(_numbers(rows, 'others_cores')):.2f}",
     ]
 
 
@@ -108,7 +107,7 @@ def _repeatability(rows: Sequence[Row]) -> float | None:
     rounds = [[float(str(value)) for value in _list(row["rounds_ms"])] for row in rows]
     if min(map(len, rounds)) < 2:
         return None
-    even, odd = ([quantile(times[half::2], 0.5) for times in rounds] for half in (0, 1))
+    even, odd = ([median(times[half::2]) for times in rounds] for half in (0, 1))
     return spearman(even, odd)
 
 
@@ -117,16 +116,16 @@ def _list(value: object) -> list[object]:
     return value
 
 
-def scatter_svg(rows: Sequence[Row]) -> str:
-    """Return the plot of all plans, a group for each model."""
+def scatter_groups(rows: Sequence[Row]) -> list[Series]:
+    """Return (measured, predicted) in ms of all plans, a group for each model."""
     groups = []
     for model in dict.fromkeys(str(row["model"]) for row in rows):
         chosen = [row for row in rows if row["model"] == model]
         measured, predicted = _numbers(chosen, "measured_ms"), _numbers(chosen, "predicted_ms")
         errors = error_summary(predicted, measured)
         note = f"{errors.count} plans, median {_percent(errors.median_ratio)} % off"
-        groups.append(PointGroup(model, tuple(zip(measured, predicted, strict=True)), note))
-    return scatter_plot(groups, "Makespan of plans: predicted against measured", "ms")
+        groups.append(Series(model, tuple(zip(measured, predicted, strict=True)), note))
+    return groups
 
 
 def _numbers(rows: Sequence[Row], key: str) -> list[float]:
