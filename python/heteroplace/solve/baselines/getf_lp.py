@@ -6,7 +6,7 @@ count. Up to `_MAX_TASKS` tasks this is solved as it stands. Above, tasks with n
 times and bytes share their parts and paths are left out: there loads bind long before paths do.
 
 Rounding: each task takes the group that it lacks most so far, so that the parts of tasks alike are
-met as a whole; a task alone takes its largest part. Tasks of a `together` label count as one.
+met as a whole; a task alone takes its largest part. Tasks of a colocation group count as one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def assign_groups(
 
 
 class _Units:
-    """What is placed as one: a task, or all tasks of a `together` label."""
+    """What is placed as one: a task, or all tasks of a colocation group."""
 
     def __init__(self, problem: Problem, groups: list[list[int]]) -> None:
         native, graph = problem.native, problem.graph

@@ -1,7 +1,7 @@
-"""Prices of resources and memories: a bound on the time per item, and a mixture of placements.
+"""Lagrange multipliers of resources and memories: a bound on the time per item, with placements.
 
-With mu >= 0 for each resource, sum 1, and lam >= 0 per byte of each memory, no placement that fits
-has a smaller time per item T than
+With prices mu >= 0 for each resource, sum 1, and lam >= 0 per byte of each memory (the
+multipliers), no placement that fits has a smaller time per item T than
 
     L(mu, lam) = min over placements of [ sum mu_r * busy_r + sum lam_m * used_m ] - sum lam_m * C_m
 
@@ -9,9 +9,10 @@ because T >= busy_r for every r, and used_m <= C_m (Lagrangian relaxation). The 
 `Relaxation` of the core, over plans whose copies leave the tensor's home by `Cluster.route`. L is
 concave and positively homogeneous, so each minimiser is a cutting plane through 0. The planes are
 maximised in a box around the best prices, which moves and changes its size (the boxstep method of
-Marsten, Hogan and Blankenship 1975). Unlike a subgradient method the planes also give, as the dual
-values of the last master problem, weights of placements whose average load is the bound (Dantzig
-and Wolfe 1960): what a plan close to the bound is mixed from.
+Marsten, Hogan and Blankenship 1975, 10.1287/opre.23.3.389). Unlike a subgradient method the planes
+also give, as the dual values of the last master problem, a convex combination of placements whose
+average load is the bound (Dantzig and Wolfe 1960, 10.1287/opre.8.1.101): what a plan close to the
+bound is cut from. C++: src/throughput/relaxation.cc.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ _GAIN_RATIO = 1e-5
 _MAX_PLANES = 600
 _LEAST_WEIGHT = 1e-6
 _SPARE_RATIO = 0.012
-"""Part of each memory that the mixture leaves free, where that is possible."""
+"""Part of each memory that the combination leaves free, where that is possible."""
 _SPARE_BOX = 1.0
-_MAX_MIXTURE = 16
+_MAX_COMBINED = 16
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class PriceBound:
 
     bound_ns: int
     """No placement that fits has a smaller time per item."""
-    mixture: tuple[tuple[float, IntArray], ...]
+    combination: tuple[tuple[float, IntArray], ...]
     """(weight, device of each task), weights > 0 with sum about 1: on average their loads are near
     the bound and they fit with a little room. Heaviest first."""
     num_evaluations: int
@@ -126,7 +127,7 @@ class _PriceSearch:
                 box *= 0.7
             self._forget(center)
         return PriceBound(
-            self._bound_ns(), self._mixture(center, box), evaluations, self._relaxation.is_exact
+            self._bound_ns(), self._combination(center, box), evaluations, self._relaxation.is_exact
         )
 
     def _bound_ns(self) -> int:
@@ -181,7 +182,7 @@ class _PriceSearch:
         self._planes = [self._planes[index] for index in keep]
         self._points = [self._points[index] for index in keep]
 
-    def _mixture(self, center: FloatArray, box: float) -> tuple[tuple[float, IntArray], ...]:
+    def _combination(self, center: FloatArray, box: float) -> tuple[tuple[float, IntArray], ...]:
         if not self._planes:
             return ()
         # The parts of a plan are not divided as finely as the weights: some room is kept.
@@ -189,8 +190,8 @@ class _PriceSearch:
             plane[self._num_resources :] += _SPARE_RATIO
         _, _, weights = self._master(center, max(10 * box, _SPARE_BOX))
         chosen = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] > _LEAST_WEIGHT]
-        mixture = []
-        for index in chosen[:_MAX_MIXTURE]:
+        combination = []
+        for index in chosen[:_MAX_COMBINED]:
             self._relaxation.evaluate(self._points[index])
-            mixture.append((float(weights[index]), self._relaxation.placement()))
-        return tuple(mixture)
+            combination.append((float(weights[index]), self._relaxation.placement()))
+        return tuple(combination)
