@@ -92,10 +92,10 @@ def test_choices_and_transfers_of_the_diamond() -> None:
     # a, b, c go to either memory, all on either device; k = l is no channel.
     runs = formulation.choices[: 2 * 4]
     channels = formulation.choices[2 * 4 :]
-    assert [(run.activity, run.place) for run in runs] == [
+    assert [(run.activity, run.where) for run in runs] == [
         (task, device) for task in range(4) for device in range(2)
     ]
-    assert [(way.src, way.place, way.duration_ns) for way in channels] == [
+    assert [(way.src, way.where, way.duration_ns) for way in channels] == [
         (1, 0, 2),
         (0, 1, 1),
     ] * 3

@@ -126,7 +126,7 @@ class CpSatModel(ScheduleModel):
             model.add_exactly_one([self._literals[c] for c in formulation.of_activity[task]])
             for other in before:
                 model.add(self._start[task] >= self._finish[other])
-        for first, other in formulation.together:
+        for first, other in formulation.colocated:
             # Both may run on the same devices, in the same order of choices.
             pairs = zip(formulation.of_activity[first], formulation.of_activity[other], strict=True)
             for one, two in pairs:
@@ -141,7 +141,7 @@ class CpSatModel(ScheduleModel):
             for index in formulation.of_activity[activity]:
                 choice, literal = formulation.choices[index], self._literals[index]
                 home = self._value(formulation.homes.home(transfer, choice.src))
-                reads = formulation.homes.reads(transfer, choice.place)
+                reads = formulation.homes.reads(transfer, choice.where)
                 values = [self._value(read) for read in reads]
                 self.leave_home(literal, home)
                 self.serve_readers(literal, values)
@@ -158,7 +158,7 @@ class CpSatModel(ScheduleModel):
         self._taken[activity] = taken
         if transfer.producer is not None:
             self.wait(self._start[activity], self._finish[transfer.producer], taken)
-        for dst in dict.fromkeys(formulation.choices[c].place for c in ids):
+        for dst in dict.fromkeys(formulation.choices[c].where for c in ids):
             for task in transfer.readers:
                 for choice in formulation.homes.in_memory(task, dst).choices:
                     literals = [taken, self._literals[choice]]

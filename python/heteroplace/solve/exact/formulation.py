@@ -31,7 +31,7 @@ class Choice:
     activity: int
     src: int
     """Memory that a transfer leaves; NOWHERE for a run."""
-    place: int
+    where: int
     """Device of a run; memory that a transfer fills."""
     duration_ns: int
     resources: tuple[int, ...]
@@ -133,8 +133,8 @@ class Formulation:
     choices: tuple[Choice, ...]
     transfers: tuple[Transfer, ...]
     exclusions: tuple[AtMost, ...]
-    """Pairs of places between which a tensor cannot go."""
-    together: tuple[tuple[int, int], ...]
+    """Pairs of memories between which a tensor cannot go."""
+    colocated: tuple[tuple[int, int], ...]
     """(first task of a colocation group, another one): both on one device."""
     memory_rows: tuple[MemoryRow, ...]
     head_ns: tuple[int, ...]

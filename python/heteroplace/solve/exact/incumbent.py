@@ -60,17 +60,17 @@ def find_incumbent(
     """
     bound = lower_bound(problem).ns
     limit = options.time_limit_s * _SHARE
-    starts = [native_plan for _, native_plan in InitialSolutions(problem).native_plans(limit)]
-    if not starts:
+    initial = [native_plan for _, native_plan in InitialSolutions(problem).native_plans(limit)]
+    if not initial:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)
-    found = run_search(problem, starts, short, limit, bound)
+    found = run_search(problem, initial, short, limit, bound)
     steps = found.native_plan.steps if found.native_plan.violation == 0 else None
     return Incumbent(steps, max(bound, found.bound_ns), found.was_interrupted)
 
 
 def with_thorough_bound(problem: Problem, options: SolveOptions, known: Incumbent) -> Incumbent:
-    """Return the incumbent with all bounds that a part of the time allows.
+    """Return the incumbent with all bounds that a share of the time allows.
 
     Not where a deterministic budget is given: these bounds end by the clock.
     """

@@ -39,7 +39,7 @@ from heteroplace.solve.lp.program import FloatArray, MixedProgram, Terms
 HORIZON = 1000.0
 """Scaled makespan of the known plan. Rows hold to 1e-6, as the engines have it by default."""
 _ERROR_RATIO = 1e-6
-"""Part of the horizon that a bound or a time may be wrong by: integrality leaks through big-M."""
+"""Share of the horizon that a bound or a time may be wrong by: integrality leaks through big-M."""
 
 
 class MipRows:
@@ -110,7 +110,7 @@ class MipRows:
             program.add_row([(c, 1.0) for c in formulation.of_activity[task]], 1.0, 1.0)
             for other in before:
                 program.add_row([(self._start(task), 1.0), *self._finish(other, -1.0)])
-        for first, other in formulation.together:
+        for first, other in formulation.colocated:
             pairs = zip(formulation.of_activity[first], formulation.of_activity[other], strict=True)
             for one, two in pairs:
                 program.add_row([(one, 1.0), (two, -1.0)], 0.0, 0.0)
@@ -129,11 +129,11 @@ class MipRows:
         homes = formulation.homes
         ways = [(c, formulation.choices[c]) for c in formulation.of_activity[activity]]
         for choice, way in ways:
-            home, reads = homes.home(transfer, way.src), homes.reads(transfer, way.place)
+            home, reads = homes.home(transfer, way.src), homes.reads(transfer, way.where)
             self._add_sums([(1.0, Sum((choice,))), (-1.0, home)], at_most=0)
             self._add_sums([(1.0, Sum((choice,))), *((-1.0, read) for read in reads)], at_most=0)
-        for dst in dict.fromkeys(way.place for _, way in ways):
-            arrives = Sum(tuple(choice for choice, way in ways if way.place == dst))
+        for dst in dict.fromkeys(way.where for _, way in ways):
+            arrives = Sum(tuple(choice for choice, way in ways if way.where == dst))
             is_there = homes.home(transfer, dst)
             for read in homes.reads(transfer, dst):
                 self._add_sums([(1.0, read), (-1.0, is_there), (-1.0, arrives)], at_most=0)
@@ -289,7 +289,7 @@ class MipRows:
         devices = []
         for ids in formulation.of_activity[: formulation.num_tasks]:
             best = max(ids, key=lambda choice: float(values[choice]))
-            devices.append(formulation.choices[best].place)
+            devices.append(formulation.choices[best].where)
         return choices_of_devices(formulation, devices)
 
     def read(self, values: FloatArray) -> Schedule:

@@ -1,6 +1,6 @@
 """The placement and the schedule as one mixed-integer linear program.
 
-Zhang et al., Moirai: Towards Optimal Placement for Distributed Inference on Heterogeneous Devices,
+Zhang et al., Moirai: Towards Optimal Solution for Distributed Inference on Heterogeneous Devices,
 section III-D, DOI 10.48550/arXiv.2312.04025.
 
 By Gurobi where its full licence is found, else by HiGHS. Unlike the paper its order rows are made

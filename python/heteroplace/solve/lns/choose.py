@@ -65,7 +65,7 @@ class Chooser:
         """Grow to both sides until enough tasks run on two devices."""
         schedule, rng = self._schedule, self._rng
         runs = schedule.run_positions
-        first = schedule.place[runs[centre]]
+        first = schedule.where[runs[centre]]
         second = rng.choice([device for device in self._all if device != first])
         pair = (min(first, second), max(first, second))
         begin = end = centre
@@ -75,9 +75,9 @@ class Chooser:
                 break
             if end == len(runs) or (begin > 0 and centre - begin < end - centre):
                 begin -= 1
-                count += schedule.place[runs[begin]] in pair
+                count += schedule.where[runs[begin]] in pair
             else:
-                count += schedule.place[runs[end]] in pair
+                count += schedule.where[runs[end]] in pair
                 end += 1
         return self._between(begin, end, pair)
 

@@ -102,10 +102,10 @@ class Schedule:
         self.native_plan = NativePlan(rows, times.makespan_ns, 0, native_plan.cluster)
         self.makespan_ns = times.makespan_ns
         self.used_bytes = times.used_bytes
-        kinds, subjects, places, sources = (column.tolist() for column in rows.T)
+        kinds, subjects, wheres, sources = (column.tolist() for column in rows.T)
         self.is_run = [kind == RUN for kind in kinds]
         self.subject: list[int] = subjects
-        self.place: list[int] = places
+        self.where: list[int] = wheres
         self.src: list[int] = sources
         self.start_ns: list[int] = times.start_ns[order].tolist()
         self.finish_ns: list[int] = times.finish_ns[order].tolist()
@@ -126,17 +126,17 @@ class Schedule:
         for position, subject in enumerate(self.subject):
             if self.is_run[position]:
                 self.run_at[subject] = position
-                self.device[subject] = self.place[position]
+                self.device[subject] = self.where[position]
             else:
-                self.copy_at[subject, self.place[position]] = position
+                self.copy_at[subject, self.where[position]] = position
             for resource in self.occupied(position):
                 self.uses[resource].append(position)
 
     def occupied(self, position: int) -> tuple[int, ...]:
         """What a step occupies."""
         if self.is_run[position]:
-            return self.lists.units[self.place[position]]
-        way = self.lists.ways[self.src[position]][self.place[position]]
+            return self.lists.units[self.where[position]]
+        way = self.lists.ways[self.src[position]][self.where[position]]
         assert way is not None  # The simulator took the copy.
         return way
 
@@ -157,17 +157,17 @@ class Schedule:
         # Behind the presence of a tensor in a memory: whatever reads or copies it there.
         read_ns = [0] * (lists.num_tensors * count)
         for position in range(len(self) - 1, -1, -1):
-            subject, place = self.subject[position], self.place[position]
+            subject, where = self.subject[position], self.where[position]
             resources = self.occupied(position)
             behind = max((next_ns[resource] for resource in resources), default=0)
             if self.is_run[position]:
-                memory = lists.memory_of[place]
+                memory = lists.memory_of[where]
                 for tensor in lists.makes[subject]:
                     behind = max(behind, read_ns[tensor * count + memory])
                 reads: Sequence[int] = lists.reads[subject]
             else:
                 memory = self.src[position]
-                behind = max(behind, read_ns[subject * count + place])
+                behind = max(behind, read_ns[subject * count + where])
                 reads = (subject,)
             tail = self.finish_ns[position] - self.start_ns[position] + behind
             tails[position] = tail
@@ -219,11 +219,11 @@ def repaired(lists: ProblemLists, rows: Sequence[tuple[int, int, int, int]]) -> 
     memory_of, producer = lists.memory_of, lists.producer
     home = [lists.host if producer[t] < 0 else None for t in range(lists.num_tensors)]
     wanted: set[tuple[int, int]] = set()
-    for kind, subject, place, _ in rows:
+    for kind, subject, where, _ in rows:
         if kind == RUN:
-            wanted.update((tensor, memory_of[place]) for tensor in lists.reads[subject])
+            wanted.update((tensor, memory_of[where]) for tensor in lists.reads[subject])
             for tensor in lists.makes[subject]:
-                home[tensor] = memory_of[place]
+                home[tensor] = memory_of[where]
     if lists.host is not None:
         wanted.update((tensor, lists.host) for tensor in lists.outputs)
     there: set[tuple[int, int]] = set()
@@ -240,15 +240,15 @@ def repaired(lists: ProblemLists, rows: Sequence[tuple[int, int, int, int]]) -> 
 
     is_made = [producer[tensor] < 0 for tensor in range(lists.num_tensors)]
     for row in rows:
-        kind, subject, place, _ = row
+        kind, subject, where, _ = row
         if kind == RUN:
             for tensor in lists.reads[subject]:
-                bring(tensor, memory_of[place])
+                bring(tensor, memory_of[where])
             kept.append(row)
             for tensor in lists.makes[subject]:
                 is_made[tensor] = True
-        elif is_made[subject] and (subject, place) in wanted:
-            bring(subject, place)
+        elif is_made[subject] and (subject, where) in wanted:
+            bring(subject, where)
     if lists.host is not None:
         for tensor in sorted(lists.outputs):
             bring(tensor, lists.host)

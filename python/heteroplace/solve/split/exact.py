@@ -35,7 +35,7 @@ class Proof:
 
 
 def search_and_prove(
-    problem: Problem, starts: Sequence[NativePlan], bound_ns: int, effort: Effort, stopper: Stopper
+    problem: Problem, initial: Sequence[NativePlan], bound_ns: int, effort: Effort, stopper: Stopper
 ) -> Proof:
     """Improve plans by search, then prove the best one or find a shorter one. Any thread.
 
@@ -47,7 +47,7 @@ def search_and_prove(
     native = problem.native
     found = search_plans(
         native,
-        starts,
+        initial,
         max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
         time_limit_s=effort.time_limit_s / 4,
         seed=effort.seed,
@@ -55,7 +55,7 @@ def search_and_prove(
         finds_bound=False,
     )
     fitting = [
-        native_plan for native_plan in (found.native_plan, *starts) if native_plan.violation == 0
+        native_plan for native_plan in (found.native_plan, *initial) if native_plan.violation == 0
     ]
     if not fitting:
         return Proof(None, bound_ns, False, 0.0)
