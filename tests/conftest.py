@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.corpus import set_seed
+from tests.golden_files import check_golden
 from tests.instances import diamond as make_diamond
 from tests.strategies import Instance, num_cases
 
@@ -41,6 +43,15 @@ def _seed_of_commit() -> int:
     except (OSError, subprocess.CalledProcessError):
         return 0
     return int(found.stdout[:8], 16)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --update-golden."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write what tests compare with tests/golden instead of comparing it; read the diff",
+    )
 
 
 def _why_no_relay() -> str | None:
@@ -102,3 +113,14 @@ def _turn(item: pytest.Item) -> int:
 def diamond() -> Instance:
     """The worked diamond on two devices; see `tests.instances`."""
     return make_diamond()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
+    """Compares texts with files of tests/golden; see `tests.golden_files`."""
+    folder, is_updated = _TESTS / "golden", request.config.getoption("--update-golden")
+
+    def check(name: str, text: str, made_from: str = "") -> None:
+        check_golden(folder, name, text, made_from, is_updated)
+
+    return check

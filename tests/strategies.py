@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from hypothesis import settings
+from hypothesis import strategies as st
 
 from heteroplace.model.cluster import (
     CONGESTION_MODES,
@@ -183,6 +184,52 @@ def in_any_mode(random: Random, cluster: Cluster) -> Cluster:
         replace(device, copy_engines=random.choice(COPY_ENGINES)) for device in cluster.devices
     )
     return replace(cluster, devices=devices, congestion=random.choice(CONGESTION_MODES))
+
+
+@corpus
+def clusters(random: Random) -> Cluster:
+    """Clusters in any mode, with batches, of ample or tight memory."""
+    cluster = random_cluster(random, is_memory_tight=random.random() < 0.5)
+    return _with_batch_sizes(random, in_any_mode(random, cluster), 4)
+
+
+@st.composite
+def described_clusters(draw: st.DrawFn) -> Cluster:
+    """Clusters with any modes, batches, figures, units and awkward names; for their text forms."""
+    cluster = draw(clusters())
+    words = st.one_of(st.just(""), st.text(max_size=5))
+    numbers = st.one_of(st.integers(0, 10**13), st.integers(0, 40).map(lambda n: n * 10**9))
+    figures = st.one_of(st.none(), numbers)
+    devices = tuple(
+        replace(
+            device,
+            name=f"{device.name}{draw(words)}",
+            kind=draw(words),
+            target=draw(words),
+            host=draw(words),
+            flops_per_second=draw(figures),
+            memory_bytes_per_second=draw(figures),
+            launch_ns=draw(numbers),
+            model=draw(words),
+        )
+        for device in cluster.devices
+    )
+    measured = st.dictionaries(st.integers(1, 2**40), numbers, max_size=3)
+    links = tuple(
+        replace(
+            link,
+            name=f"{link.name}{draw(words)}",
+            latency_ns=draw(numbers),
+            channel=draw(words),
+            measured=tuple(sorted(draw(measured).items())),
+        )
+        for link in cluster.links
+    )
+    memories = tuple(
+        Memory(f"{memory.name}{draw(words)}", draw(st.integers(1, 2**50)))
+        for memory in cluster.memories
+    )
+    return replace(cluster, name=draw(words), memories=memories, devices=devices, links=links)
 
 
 def _with_batch_sizes(random: Random, cluster: Cluster, max_batch: int) -> Cluster:

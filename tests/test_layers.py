@@ -39,6 +39,7 @@ LAYERS = {
     "measure": (7, 1),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
+    "progress": (8, 1),
     "cli": (9, 0),
     "bench": (9, 0),
     "demo": (9, 1),

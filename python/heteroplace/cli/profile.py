@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from heteroplace.cli.progress import StatusLine
 from heteroplace.cli.shared import (
     add_cluster,
     add_output,
@@ -32,6 +31,7 @@ from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.progress import StatusLine
 from heteroplace.report.tables import format_table
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm

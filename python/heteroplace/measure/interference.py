@@ -181,7 +181,8 @@ class _Measuring:
         """Median time of each task while `company` runs."""
         with _Company(company):
             beside = self._own.task_runs(self._num_runs)
-        return np.maximum(np.median(beside, axis=0), 1.0)
+        times: FloatArray = np.maximum(np.median(beside, axis=0), 1.0)
+        return times
 
 
 def _median_ratio(rounds: list[FloatArray]) -> FloatArray:

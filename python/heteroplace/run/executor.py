@@ -248,7 +248,8 @@ def _load_library(path: Path) -> NativeExecutor:
 def _as_numpy(name: str, array: np.ndarray | tvm.nd.NDArray) -> np.ndarray:
     """The array as the core takes it: in C order, of a type that has bits in memory."""
     if isinstance(array, tvm.nd.NDArray):
-        return array.numpy()
+        taken: np.ndarray = array.numpy()
+        return taken
     found = np.asarray(array, order="C")
     if found.dtype.name == "bfloat16":
         return found.view(np.uint16)

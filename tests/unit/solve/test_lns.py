@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from heteroplace.solve.lns.window import Cut, Stretch, cut_out
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from ortools.sat.python import cp_model
@@ -21,6 +20,7 @@ from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
 from heteroplace.solve.lns.apply import DeviceClass, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
+from heteroplace.solve.lns.neighbourhood import Cut, Stretch, cut_out
 from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
 from tests.instances import gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after

@@ -10,8 +10,8 @@ from ortools.sat.python import cp_model
 from heteroplace.native.arrays import COPY, RUN, IntArray
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.lns.model import SubSolution
+from heteroplace.solve.lns.neighbourhood import Cut, Stretch, SubProblem, cut_out
 from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
-from heteroplace.solve.lns.window import Cut, Stretch, SubProblem, cut_out
 
 Row = tuple[int, int, int, int]
 Change = tuple[Cut, SubSolution]

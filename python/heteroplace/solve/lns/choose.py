@@ -6,8 +6,8 @@ import random
 from bisect import bisect_left
 
 from heteroplace.solve.lns.model import FS_PER_NS
+from heteroplace.solve.lns.neighbourhood import Stretch
 from heteroplace.solve.lns.schedule import Schedule
-from heteroplace.solve.lns.window import Stretch
 
 _NUM_DRAWS = 3
 """Of so many stretches the one is taken in which units idle most."""

@@ -24,8 +24,8 @@ from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SE
 from heteroplace.solve.lns.apply import Change, DeviceClass, improve, task_classes
 from heteroplace.solve.lns.choose import Chooser, byte_values_fs, whole
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
+from heteroplace.solve.lns.neighbourhood import Cut, SubProblem, cut_out
 from heteroplace.solve.lns.schedule import Facts, Schedule
-from heteroplace.solve.lns.window import Cut, SubProblem, cut_out
 from heteroplace.solve.problem import Problem, SolveOptions, report
 
 _PER_ROUND = 8

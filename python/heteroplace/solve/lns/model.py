@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
+from heteroplace.solve.lns.neighbourhood import SubProblem, SubTask, SubTensor
 from heteroplace.solve.lns.schedule import Facts
-from heteroplace.solve.lns.window import SubProblem, SubTask, SubTensor
 
 Term = cp_model.LinearExpr | int
 Literal = cp_model.IntVar | int
