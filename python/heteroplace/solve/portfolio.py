@@ -192,19 +192,19 @@ def choose_route(problem: Problem) -> Route:
 @dataclass(frozen=True)
 class _Candidate:
     name: str
-    native_plan: NativePlan
+    plan: NativePlan
     makespan_ns: int
 
     @cached_property
     def num_devices(self) -> int:
         """How many devices run a task."""
-        runs = self.native_plan.rows[self.native_plan.rows[:, 0] == RUN]
+        runs = self.plan.rows[self.plan.rows[:, 0] == RUN]
         return len(set(runs[:, 2].tolist()))
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """Shorter first; ties: fewer devices, then fewer steps."""
-        return (self.makespan_ns, self.num_devices, len(self.native_plan.rows))
+        return (self.makespan_ns, self.num_devices, len(self.plan.rows))
 
 
 class AutoSolver:
@@ -236,14 +236,14 @@ class _Auto:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         initial, self._bound_ns = begin_solve(problem, options, self._begin)
-        native_plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
-        self._note_singles({name for name, _ in native_plans})
-        for name, native_plan in native_plans:
-            self._add(name, native_plan)
+        plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
+        self._note_singles({name for name, _ in plans})
+        for name, plan in plans:
+            self._add(name, plan)
         if not self._is_proven():
             route = choose_route(problem)
             self._tried.append((f"route: {route.refinement}", None, route.reason))
-            self._search([native_plan for _, native_plan in native_plans], route.search_share)
+            self._search([plan for _, plan in plans], route.search_share)
             if not self._is_proven() and not self._was_interrupted:
                 self._refine(route.refinement)
         if not self._candidates:
@@ -252,9 +252,7 @@ class _Auto:
         self._tried.append((f"chosen: {chosen.name}", chosen.makespan_ns, note))
         return make_result(
             problem,
-            problem.native.plan(
-                chosen.native_plan.steps, f"auto ({chosen.name} seed {options.seed})"
-            ),
+            problem.native.plan(chosen.plan.steps, f"auto ({chosen.name} seed {options.seed})"),
             self._bound_ns,
             AutoSolver.name,
             time.perf_counter() - self._begin,
@@ -273,12 +271,12 @@ class _Auto:
                 note = str(single_plan(self._problem, device_id))
             self._tried.append((name, None, note))
 
-    def _add(self, name: str, native_plan: NativePlan, note: str = "") -> None:
-        if native_plan.violation:
+    def _add(self, name: str, plan: NativePlan, note: str = "") -> None:
+        if plan.violation:
             self._tried.append((name, None, "does not fit"))
             return
-        makespan = simulate_plan(self._problem.native, native_plan).makespan_ns
-        self._candidates.append(_Candidate(name, native_plan, makespan))
+        makespan = simulate_plan(self._problem.native, plan).makespan_ns
+        self._candidates.append(_Candidate(name, plan, makespan))
         self._tried.append((name, makespan, note))
         best = min(self._candidates, key=lambda candidate: candidate.rank)
         report(
@@ -287,7 +285,7 @@ class _Auto:
             self._begin,
             best.makespan_ns,
             self._bound_ns,
-            lambda: self._problem.native.plan(best.native_plan.steps, best.name),
+            lambda: self._problem.native.plan(best.plan.steps, best.name),
         )
 
     def _left_s(self) -> float:
@@ -334,7 +332,7 @@ class _Auto:
             return
         end = importlib.import_module(_CPSAT).run_cpsat(
             problem,
-            None if best is None else best.native_plan.steps,
+            None if best is None else best.plan.steps,
             self._options,
             limit,
             self._bound_ns,
@@ -346,7 +344,7 @@ class _Auto:
 
     def _split(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_SPLIT).run_split(
-            self._problem, best.native_plan.steps, self._options, limit, self._bound_ns
+            self._problem, best.plan.steps, self._options, limit, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -357,7 +355,7 @@ class _Auto:
 
     def _improve_segments(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_LNS).run_lns(
-            self._problem, best.native_plan, self._options, limit, self._bound_ns, self._prices
+            self._problem, best.plan, self._options, limit, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:

@@ -192,7 +192,7 @@ def make_result(
 ) -> SolveResult:
     """Simulate `plan` and wrap it; the status follows from objective and bound.
 
-    `native_plan` is what the plan's steps are made of, if there is one: the simulator then reads
+    `native_plan` is what the steps of `plan` are made of, if there is one: the simulator then reads
     its rows and the steps are not turned back into numbers.
     """
     native = problem.native

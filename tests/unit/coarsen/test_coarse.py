@@ -36,7 +36,7 @@ HOSTED = gpus({(0, 1): 1, (1, 0): 2}, 2, host=0)
 
 @st.composite
 def coarsenings(draw: st.DrawFn) -> Coarsening:
-    """A graph of free tasks, cut into random stretches of a random topological order."""
+    """A graph of free tasks, cut into random segments of a random topological order."""
     random = Random(draw(st.integers(0, 2**32)))
     graph = random_task_graph(random, draw(st.integers(1, 9)))
     order = _random_order(graph, random)

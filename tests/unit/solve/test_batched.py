@@ -199,15 +199,12 @@ def test_simulated_makespan_is_never_later_than_scheduled(case: Instance) -> Non
     problem = Problem(case.graph, case.cluster, case.costs)
     for rule in ("fastest", "latency", "finish"):
         try:
-            native_plan = schedule_batches(problem.native, 3, rule)
+            found = schedule_batches(problem.native, 3, rule)
         except InfeasibleError:
             continue
-        if native_plan.violation == 0:
+        if found.violation == 0:
             solve(case, {"fastest": "bmet", "latency": "bgreedy", "finish": "bheft"}[rule], 3)
-            assert (
-                simulate_steps(problem.native, native_plan.steps, 3).makespan_ns
-                <= native_plan.makespan_ns
-            )
+            assert simulate_steps(problem.native, found.steps, 3).makespan_ns <= found.makespan_ns
 
 
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))

@@ -12,8 +12,8 @@ from hypothesis import given
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.native.throughput import placement_loads
-from heteroplace.simulate.pipeline import pipeline_plan, repeat_plan
 from heteroplace.simulate.simulator import simulate
+from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.throughput.assignment import solve_assignment
 from heteroplace.solve.throughput.pipeline import stage_order
@@ -21,6 +21,7 @@ from heteroplace.solve.throughput.stage_splits import stage_splits
 from tests.instances import gpus, instance, problem_of
 from tests.reference.graphs import closure
 from tests.reference.placements import fits, is_allowed
+from tests.reference.software_pipeline import pipeline_plan
 from tests.reference.throughput import busy_times
 from tests.strategies import Instance, exact_cases, instances, num_cases
 

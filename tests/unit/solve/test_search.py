@@ -35,7 +35,7 @@ def solve(problem: Problem, options: SolveOptions = SMALL) -> SolveResult:
 
 
 def large(seed: int = 0) -> Problem:
-    """A graph without cuts, to be searched stretch by stretch; its optimum is out of reach."""
+    """A graph without cuts, to be searched segment by segment; its optimum is out of reach."""
     return catalogue.layered(Layered(600, seed=seed))
 
 
@@ -138,7 +138,7 @@ def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads(
 
 @pytest.mark.parametrize("iterations", [1, 599, 3001])
 def test_large_piece_is_searched_with_any_budget(iterations: int) -> None:
-    # Fewer moves than tasks, or than stretches: some stretches get none.
+    # Fewer moves than tasks, or than segments: some segments get none.
     problem = large(seed=1)
     options = SolveOptions(iterations=iterations, time_limit_s=120)
     assert solve(problem, options).plan.steps == solve(problem, options).plan.steps

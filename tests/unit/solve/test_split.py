@@ -138,7 +138,7 @@ def test_chain_that_does_not_fit_one_device_takes_7() -> None:
 
 def test_two_channels_take_14_behind_a_barrier_and_10_without() -> None:
     problem = problem_of(two_channels())
-    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),), 0, 5)
+    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),))
     split = ChannelSplit(problem, path, pool())
     # Each module as short as it can be, and its channels on the same devices on both sides.
     for devices in ((0, 0, 1), (1, 1, 0)):

@@ -24,7 +24,7 @@ from heteroplace.native.throughput import (
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.throughput.assignment import solve_assignment
-from heteroplace.solve.throughput.convex_combination import mixed_placements
+from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.prices import price_bound
 from tests.corpus import corpus
 from tests.instances import cpu, gpus, instance, problem_of
@@ -160,7 +160,7 @@ def test_price_bound_is_at_most_the_optimum(case: Instance) -> None:
     assume(not (problem.native.run_ns == IMPOSSIBLE).all(axis=1).any())
     best = least_item_ns(case.graph, case.cluster, case.costs)
     found = price_bound(problem, 20, 40, 60.0)
-    for placement in mixed_placements(problem, found.mixture):
+    for placement in combined_placements(problem, found.combination):
         assert is_allowed(case.graph, case.cluster, case.costs, placement.tolist())
     if best is not None:
         assert found.bound_ns <= best

@@ -43,7 +43,7 @@ def formulate(problem: Problem, bound_ns: int = 0, *, dedup: bool = True) -> For
             transfers.append(candidate)
             for src, dst in ways:
                 choices.append(_channel(problem, candidate.tensor, activity, src, dst))
-    head_ns, tail_ns = _windows(problem, transfers)
+    head_ns, tail_ns = _heads_and_tails(problem, transfers)
     return Formulation(
         problem,
         dedup,
@@ -126,7 +126,7 @@ def _channel(problem: Problem, tensor: int, activity: int, src: int, dst: int) -
     return Choice(activity, src, dst, time_ns, resources)
 
 
-def _windows(
+def _heads_and_tails(
     problem: Problem, transfers: list[Transfer]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Heads and tails of all activities, with transfers taking no time."""

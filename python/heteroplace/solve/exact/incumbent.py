@@ -16,9 +16,9 @@ from heteroplace.solve.search.solver import run_search
 START_EVALUATIONS = 50_000
 """Schedules tried by the search that makes the incumbent."""
 _SHARE = 0.25
-"""Part of the time for the list schedulers, the same again for the search."""
+"""Share of the time for the list schedulers, the same again for the search."""
 _BOUND_SHARE = 0.45
-"""Part of the time for thorough bounds; they need less where the graph falls into modules."""
+"""Share of the time for thorough bounds; they need less where the graph falls into modules."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,12 @@ def with_thorough_bound(problem: Problem, options: SolveOptions, known: Incumben
     if makespan <= known.bound_ns:
         return known
     limit = options.time_limit_s * _BOUND_SHARE
-    found = lower_bound(
-        problem, "thorough", time_limit_s=limit, threads=options.threads, target_ns=makespan
-    )
+    try:
+        found = lower_bound(
+            problem, "thorough", time_limit_s=limit, threads=options.threads, target_ns=makespan
+        )
+    except KeyboardInterrupt:
+        return replace(known, was_interrupted=True)
     return replace(known, bound_ns=max(known.bound_ns, found.ns))
 
 

@@ -9,7 +9,8 @@ from heteroplace.native.list import critical_path_order, evaluate_order, heft, o
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import native_plan_of, simulate_plan, simulate_steps
-from heteroplace.solve.split.exact import Effort, Proof, Stopper, search_and_prove
+from heteroplace.solve.exact.one_thread import Effort, Stopper
+from heteroplace.solve.split.exact import Proof, search_and_prove
 from heteroplace.solve.split.module_problem import LocalModule, LocalStep, ModuleProblem, Pair
 
 _FIRST_EVALUATIONS_PER_TASK = 300

@@ -17,7 +17,6 @@ from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.bounds.batched import (
     batched_lower_bound,
     batched_module_bounds,
-    throughput_upper_bound,
 )
 from heteroplace.solve.bounds.subproblem import subproblem
 from heteroplace.solve.problem import Problem, SolveOptions
@@ -62,7 +61,7 @@ def two_modules(problem: Problem) -> ModulePath:
     channels = ((names["o"], names["i"]), (names["q"], names["j"]))
     first = tuple(sorted(names[name] for name in "soq"))
     second = tuple(sorted(names[name] for name in "ij"))
-    return ModulePath((first, second), (Boundary(channels),), names["s"], None)
+    return ModulePath((first, second), (Boundary(channels),))
 
 
 def test_published_bound_of_two_channels_is_above_the_optimum() -> None:
@@ -79,7 +78,6 @@ def test_published_bound_of_two_channels_is_above_the_optimum() -> None:
     assert mirrored == 71
     whole = batched_lower_bound(problem, 2, rounds=2, time_limit_s=60, path=path)
     assert (whole.ns, whole.source) == (71, "modules, mirrored")
-    assert throughput_upper_bound(2, whole.ns) == pytest.approx(2e9 / 71)
 
 
 def test_the_parts_of_the_worked_instance() -> None:
@@ -106,7 +104,7 @@ def test_modules_beat_path_and_load() -> None:
     }
     case = batched([("a", "b"), ("b", "c"), ("c", "d")], run_ns, {(0, 1): 1}, (1, 2), 0)
     problem = free(case)
-    path = ModulePath(((0, 1), (2, 3)), (Boundary(((1, 2),)),), 0, 3)
+    path = ModulePath(((0, 1), (2, 3)), (Boundary(((1, 2),)),))
     bound = batched_lower_bound(problem, 2, time_limit_s=60, path=path)
     # One item through the first module, then two through the second.
     assert (bound.ns, bound.source) == (60, "modules")
@@ -157,7 +155,7 @@ def test_bound_of_modules_is_below_the_optimum(problem: Problem, items: int) -> 
     heft = get_solver("bheft").solve(problem, SolveOptions(items=items))
     assert optimum is not None
     assert bound.ns <= optimum <= heft.objective_ns
-    assert throughput_upper_bound(items, bound.ns) >= items * 1e9 / heft.objective_ns
+    assert bound.ns <= heft.objective_ns
 
 
 def test_longer_time_never_lowers_the_bound() -> None:

@@ -59,7 +59,7 @@ def two_channels() -> Instance:
 
 def test_two_channels_prove_9_of_10() -> None:
     case = two_channels()
-    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),), 0, 5)
+    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),))
     assert optimum_of(case) == 10
     assert solved(problem_of(case), path) == 9
 
@@ -91,7 +91,7 @@ def test_two_diamonds_prove_the_sum_of_their_optima() -> None:
     # 6 and 10 are the least of each module over the devices of its ends; the bridge counts 0.
     case = two_diamonds()
     assert optimum_of(case) == 17
-    path = ModulePath(((0, 1, 2, 3), (4, 5, 6, 7)), (Boundary(((3, 4),)),), 0, 7)
+    path = ModulePath(((0, 1, 2, 3), (4, 5, 6, 7)), (Boundary(((3, 4),)),))
     assert solved(problem_of(case), path) == 16
 
 

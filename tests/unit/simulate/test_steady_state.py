@@ -1,8 +1,7 @@
-"""Loads of resources and links, and repetition: the steady state is reached, not exceeded."""
+"""Busy times of resources, and repetition: the steady state is reached, not exceeded."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -12,16 +11,10 @@ from hypothesis import strategies as st
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.timeline import Timeline
-from heteroplace.simulate.metrics import (
-    LinkLoad,
-    link_loads,
-    occupied,
-    resource_loads,
-    steady_state_throughput,
-)
-from heteroplace.simulate.pipeline import pipeline_plan, repeat_plan
 from heteroplace.simulate.simulator import simulate
+from heteroplace.simulate.throughput import busy_ns, occupied, repeat_plan, throughput_ns
 from tests.instances import gpus, instance
+from tests.reference.software_pipeline import pipeline_plan
 from tests.strategies import Instance, instances_with_plan, num_cases
 
 ANY_PLAN = instances_with_plan(max_items=2, has_modes=True)
@@ -29,6 +22,13 @@ ANY_PLAN = instances_with_plan(max_items=2, has_modes=True)
 
 def run(case: Instance, plan: Plan) -> Timeline:
     return simulate(case.graph, case.cluster, case.costs, plan)
+
+
+def loads(case: Instance, plan: Plan) -> list[int]:
+    """Busy time of each resource."""
+    timeline = run(case, plan)
+    times = {span.step: span.finish_ns - span.start_ns for span in timeline.spans}
+    return busy_ns(case.cluster, plan.steps, [times.get(i, 0) for i in range(len(plan.steps))])
 
 
 def there_and_back() -> tuple[Instance, Plan]:
@@ -48,17 +48,8 @@ def there_and_back() -> tuple[Instance, Plan]:
 
 def test_loads_of_a_plan() -> None:
     case, plan = there_and_back()
-    loads = resource_loads(case.cluster, plan, run(case, plan))
-    assert [(load.name, load.busy_ns, load.share) for load in loads] == [
-        ("/cuda0", 7, 7 / 16),
-        ("/cuda1", 5, 5 / 16),
-        ("channel 0-1", 2, 2 / 16),
-        ("channel 1-0", 2, 2 / 16),
-    ]
-    assert link_loads(case.graph, case.cluster, plan, run(case, plan)) == (
-        LinkLoad("0-1", 1, 10, 2, 2 / 16),
-        LinkLoad("1-0", 1, 10, 2, 2 / 16),
-    )
+    assert list(case.cluster.resources) == ["/cuda0", "/cuda1", "channel 0-1", "channel 1-0"]
+    assert loads(case, plan) == [7, 5, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -85,13 +76,13 @@ def test_names_of_what_copies_occupy(
 
 def test_steady_state_is_the_busiest_resource() -> None:
     case, plan = there_and_back()
-    assert steady_state_throughput(case.cluster, plan, run(case, plan)) == 1e9 / 7
+    assert throughput_ns(case.graph, case.cluster, case.costs, plan) == 7
 
 
 def test_a_plan_that_takes_no_time_has_no_limit() -> None:
     case = instance([], {"a": (0, 0)}, gpus({}, 2))
     plan = Plan(case.graph.digest(), case.cluster.digest(), (Run(0, 0),), "by hand")
-    assert steady_state_throughput(case.cluster, plan, run(case, plan)) == math.inf
+    assert throughput_ns(case.graph, case.cluster, case.costs, plan) == 0
 
 
 def test_repetitions_in_plan_order_wait_for_the_way_there_and_back() -> None:
@@ -124,7 +115,7 @@ def test_no_repetition_exceeds_the_steady_state(
 ) -> None:
     found, plan = case
     timeline = run(*case)
-    busiest_ns = max(load.busy_ns for load in resource_loads(found.cluster, plan, timeline))
+    busiest_ns = max(loads(found, plan))
     if is_pipeline:
         repeated = pipeline_plan(found.graph, found.cluster, plan, timeline, count).plan
     else:
@@ -139,7 +130,7 @@ def test_the_period_is_the_busiest_resource_if_steps_occupy_one(
 ) -> None:
     found, plan = case
     timeline = run(*case)
-    busiest_ns = max(load.busy_ns for load in resource_loads(found.cluster, plan, timeline))
+    busiest_ns = max(loads(found, plan))
     period_ns = pipeline_plan(found.graph, found.cluster, plan, timeline, 1).period_ns
     if all(len(occupied(found.cluster, step)) <= 1 for step in plan.steps):
         assert period_ns == max(1, busiest_ns)

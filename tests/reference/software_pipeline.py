@@ -1,4 +1,4 @@
-"""Plan -> plan of many repetitions, one behind the other or interleaved as a software pipeline.
+"""Plan -> plan of many repetitions as a software pipeline: that the steady state can be reached.
 
 Repetitions in plan order keep the order of service of each resource: a device that is first and
 last in the plan waits in each repetition for everything between. A pipeline gives each step a fixed
@@ -16,7 +16,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
 from heteroplace.model.timeline import Timeline
-from heteroplace.simulate.metrics import occupied
+from heteroplace.simulate.throughput import occupied, shifted
 
 Presence = tuple[int, int, int]
 """(tensor, memory, item)"""
@@ -33,15 +33,6 @@ class Pipeline:
     resource if each step occupies at most one, and may be longer otherwise."""
     latency_ns: int
     """Of one repetition in the pipeline; n of them take at most (n - 1) periods more."""
-
-
-def repeat_plan(plan: Plan, count: int) -> Plan:
-    """Return the plan that runs `plan` `count` times, each after the other in order of service.
-
-    Nothing waits for the end of a repetition: a resource starts the next one when it is free.
-    """
-    steps = (_shifted(plan, step, number) for number in range(count) for step in plan.steps)
-    return replace(plan, steps=tuple(steps), items=plan.items * count)
 
 
 def pipeline_plan(
@@ -77,7 +68,7 @@ def pipeline_plan(
         for index in range(len(plan.steps))
         for number in range(count)
     )
-    steps = tuple(_shifted(plan, plan.steps[index], number) for _, _, index, number in order)
+    steps = tuple(shifted(plan, plan.steps[index], number) for _, _, index, number in order)
     latency_ns = max(map(sum, zip(start_ns, duration_ns, strict=True)), default=0)
     repeated = replace(plan, steps=steps, items=plan.items * count)
     return Pipeline(repeated, period_ns, latency_ns)
@@ -116,8 +107,3 @@ def _reads_and_writes(
         [(tensor, src, item) for tensor in reads for item in step.items],
         [(tensor, dst, item) for tensor in writes for item in step.items],
     )
-
-
-def _shifted(plan: Plan, step: Step, number: int) -> Step:
-    """The step for the items of repetition `number`."""
-    return replace(step, items=tuple(item + number * plan.items for item in step.items))
