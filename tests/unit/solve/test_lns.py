@@ -25,7 +25,7 @@ from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
 from tests.instances import gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import AMPLE, Instance, instances_with_plan, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances_with_plan, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
 
@@ -109,7 +109,7 @@ def neighbourhoods(draw: st.DrawFn) -> tuple[Problem, Schedule, Neighbourhood]:
 
 
 @given(neighbourhoods())
-@num_cases(150)
+@exact_cases(150)
 def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
     drawn: tuple[Problem, Schedule, Neighbourhood],
 ) -> None:
@@ -130,7 +130,7 @@ def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
 
 
 @given(neighbourhoods(), st.data())
-@num_cases(100)
+@exact_cases(100)
 def test_time_is_lost_only_for_memory_that_is_worth_it(
     drawn: tuple[Problem, Schedule, Neighbourhood], data: st.DataObject
 ) -> None:
@@ -164,7 +164,7 @@ def test_tails_lead_from_each_step_to_the_end(
 
 
 @given(instances_with_plan(max_tasks=5, has_modes=True))
-@num_cases(60)
+@exact_cases(60)
 def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) -> None:
     built, plan = case
     problem = problem_of(built)
@@ -181,7 +181,7 @@ def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) 
 
 
 @given(chains(max_tasks=5))
-@num_cases(40)
+@exact_cases(40)
 def test_solver_is_never_worse_than_the_search_inside_it(case: Instance) -> None:
     optimum = optimum_of(case)
     problem = problem_of(case) if optimum is not None else None

@@ -18,7 +18,7 @@ from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
 from tests.programs import environment
-from tests.strategies import Instance, num_cases
+from tests.strategies import Instance, exact_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
 
@@ -44,7 +44,7 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
     ratios: list[float] = []
 
     @given(chains(max_tasks=4, is_memory_ample=True))
-    @num_cases(150)
+    @exact_cases(150)
     def check(case: Instance) -> None:
         optimum = optimum_of(case)
         if optimum is not None:
@@ -58,7 +58,7 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(150)
+@exact_cases(150)
 def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
     optimum = optimum_of(case)
     problem = problem_of(case)
@@ -80,7 +80,7 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(100)
+@exact_cases(100)
 def test_plan_is_no_longer_than_the_best_single_device(case: Instance) -> None:
     problem = problem_of(case)
     if optimum_of(case) is None:
@@ -93,7 +93,7 @@ def test_plan_is_no_longer_than_the_best_single_device(case: Instance) -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(40)
+@exact_cases(40)
 def test_tiny_plans_do_not_depend_on_the_number_of_threads(case: Instance) -> None:
     if optimum_of(case) is None:
         return

@@ -27,7 +27,7 @@ from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModulePr
 from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
-from tests.strategies import Instance, num_cases
+from tests.strategies import Instance, exact_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_modules import two_channels, two_diamonds
 
@@ -155,7 +155,7 @@ def test_two_channels_take_14_behind_a_barrier_and_10_without() -> None:
 
 
 @given(chains(max_tasks=6, is_memory_ample=True))
-@num_cases(40)
+@exact_cases(40)
 def test_chain_of_modules_is_solved_to_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
     if len(chain_of(problem, 1)) < 2:
@@ -166,7 +166,7 @@ def test_chain_of_modules_is_solved_to_the_optimum(case: Instance) -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(40)
+@exact_cases(40)
 def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
     problem = problem_of(case)
     optimum = optimum_of(case)
