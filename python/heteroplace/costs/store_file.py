@@ -29,7 +29,7 @@ from heteroplace.files.measurements import (
     MeasurementsFile,
     defaults_of,
 )
-from heteroplace.files.reader import Faults, read_json, read_struct
+from heteroplace.files.reader import read_json, read_struct
 
 
 def rows_to_json(rows: Iterable[Row], notes: Iterable[Note] = ()) -> dict[str, object]:
@@ -55,8 +55,7 @@ def load_rows(path: str | os.PathLike[str]) -> tuple[list[Row], list[Note]]:
 
 def rows_from_json(value: object, source: str = "costs") -> tuple[list[Row], list[Note]]:
     """Return what a parsed JSON value holds; raises as `load_rows`."""
-    faults = Faults(source, CostStoreError)
-    file = read_struct(value, MeasurementsFile, faults)
+    file, faults = read_struct(value, MeasurementsFile, source, CostStoreError)
     for index, entry in enumerate(file.measurements):
         # Of no text is a mode that is a fault already.
         fault = place_fault(entry.mode, entry.network, entry.site) if entry.mode else None
