@@ -17,9 +17,10 @@ from heteroplace.cli.profile_extras import (
     interference_notes,
 )
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.measurement import KernelKey, Measurement
+from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
+from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import Profile, join_batches, profile_network, with_workspaces

@@ -15,7 +15,6 @@ from msgspec import structs
 from heteroplace.costs.store_values import (
     NOTE_FIELDS,
     ROW_FIELDS,
-    Note,
     Row,
     note_values,
     place_fault,
@@ -27,6 +26,7 @@ from heteroplace.files.measurements import (
     SCHEMA_VERSION,
     MeasurementEntry,
     MeasurementsFile,
+    Note,
     defaults_of,
 )
 from heteroplace.files.reader import read_json, read_struct
@@ -64,7 +64,7 @@ def rows_from_json(value: object, source: str = "costs") -> tuple[list[Row], lis
             faults.add(("measurements", index), f"{fault}, got {got}")
     faults.check()
     rows = [row_of(structs.astuple(entry)) for entry in file.measurements]
-    return rows, [Note(*structs.astuple(entry)) for entry in file.notes]
+    return rows, list(file.notes)
 
 
 def _row_to_json(row: Row) -> dict[str, object]:

@@ -128,8 +128,8 @@ Date = Annotated[
 ]
 
 
-class KeyEntry(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What makes two measurements comparable."""
+class KernelKey(Struct, forbid_unknown_fields=True, frozen=True, order=True):
+    """What makes two measurements comparable; one row of the store."""
 
     kernel: Annotated[PrintableName, about("Structural hash of the lowered kernel, in hex.")]
     target: Annotated[PrintableName, about("TVM target string.")]
@@ -147,7 +147,7 @@ class KeyEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     ] = -1
 
 
-class MeasuredEntry(KeyEntry, forbid_unknown_fields=True, kw_only=True):
+class MeasuredEntry(KernelKey, frozen=True, kw_only=True):
     """What was measured of one kernel."""
 
     wall_ns: Annotated[Whole, about("Median over the samples.")]
@@ -160,7 +160,7 @@ class MeasuredEntry(KeyEntry, forbid_unknown_fields=True, kw_only=True):
     bytes: Annotated[Whole, about("Of all arguments, each once.")]
 
 
-class MeasurementEntry(MeasuredEntry, forbid_unknown_fields=True, kw_only=True):
+class MeasurementEntry(MeasuredEntry, frozen=True, kw_only=True):
     """One measured kernel, with the state of the machine meanwhile."""
 
     measured_at: Date
@@ -177,15 +177,15 @@ class MeasurementEntry(MeasuredEntry, forbid_unknown_fields=True, kw_only=True):
     ] = 0.0
 
 
-class NoteEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+class Note(Struct, forbid_unknown_fields=True, frozen=True):
     """What was measured of a link or of interference."""
 
     kind: PrintableName
-    subject: PrintableName
-    device: PrintableName
-    quantity: PrintableName
+    subject: Annotated[PrintableName, about('Of what, e.g. "ram->gpu0".')]
+    device: Annotated[PrintableName, about("Fingerprint of the processor, or of both.")]
+    quantity: Annotated[PrintableName, about('E.g. "latency" or "slowdown".')]
     value: Annotated[float, _number(-MAX_NUMBER, "a finite number", {})]
-    unit: Label
+    unit: Annotated[Label, about('E.g. "ns", "B/s"; "" of a ratio.')]
     measured_at: Date
 
 
@@ -195,7 +195,7 @@ class MeasurementsFile(Struct, forbid_unknown_fields=True, kw_only=True):
     schema: SchemaLink = field(default="", name="$schema")
     schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
     measurements: tuple[Annotated[MeasurementEntry, Meta(extra_json_schema=_IN_PLACE)], ...]
-    notes: tuple[NoteEntry, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def readers_of(entry: type[Struct]) -> dict[str, Callable[[object], Any]]:
