@@ -10,10 +10,11 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from heteroplace.errors import HeteroPlaceError
 
+T = TypeVar("T")
 _KEY = "option"
 
 
@@ -177,6 +178,30 @@ def read_arguments(
     return found
 
 
+def from_arguments(
+    cls: type[T],
+    arguments: argparse.Namespace,
+    renamed: Mapping[str, str] | None = None,
+    **others: Any,
+) -> T:
+    """Return the dataclass of options that a command line gives.
+
+    Parameters
+    ----------
+    cls
+        Of which all options may be given.
+    arguments
+        What was parsed.
+    renamed
+        As of `add_arguments`.
+    others
+        Fields that are no options.
+    """
+    attributes = {entry.name: entry.attribute for entry in options_of(cls)}
+    given = read_arguments(cls, arguments, renamed=renamed)
+    return cls(**{attributes[name]: value for name, value in given.items()}, **others)
+
+
 class _Argument:
     """A reader of texts for argparse, whose faults keep their words."""
 
@@ -207,6 +232,13 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise ValueError(f"expected a number of seconds above 0, got {text!r}")
     return value
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) < 2**63:
+        raise ValueError(f"expected a whole number >= 1, got {text!r}")
+    return int(text)
 
 
 def pair(text: str) -> tuple[str, str]:
