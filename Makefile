@@ -44,7 +44,7 @@ test: setup
 	$(BIN)/python -m pytest
 
 test-all: setup
-	$(BIN)/python -m pytest -m ""
+	ALL_CASES=1 $(BIN)/python -m pytest -m ""
 
 bench: setup
 	$(BIN)/python -m heteroplace.bench compile

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 from heteroplace.model.units import format_ns
@@ -16,6 +17,11 @@ from heteroplace.solve.problem import ProgressReport
 _TERMINAL_PERIOD_S = 0.1
 _LOG_PERIOD_S = 1.0
 _BAR_WIDTH = 40
+
+
+def prefixed(say: Callable[[str], None], name: str) -> Callable[[str], None]:
+    """Return what says lines of text with a name before each."""
+    return lambda line: say(f"{name}: {line}")
 
 
 class StatusLine:

@@ -18,7 +18,7 @@ from heteroplace.progress import Screen
 KEYS = {
     "name", "tasks", "devices_used", "copies", "bound_ms", "simulated_ms",
     "predicted_ms", "measured_ms",
-    "single_device_ms", "all_cores_ms", "stock_all_threads_ms", "core_hop_ns", "stock_tvm_ms",
+    "single_device_ms", "all_cores_ms", "stock_all_threads_ms", "core_to_core_ns", "stock_tvm_ms",
     "onnxruntime_ms", "max_abs_diff_tvm", "compile_s", "stock_compile_s",
 }  # fmt: skip
 

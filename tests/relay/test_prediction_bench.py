@@ -13,9 +13,9 @@ import pytest
 from heteroplace.bench.__main__ import main
 from heteroplace.bench.models.catalogue import Model
 from heteroplace.bench.models.networks import small_cnn
+from heteroplace.bench.prediction import command as prediction
+from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.bench.prediction.command import Row, predict_model, prediction_cluster
-from heteroplace.bench.prediction.command import command as prediction
-from heteroplace.bench.prediction.command import options as prediction_options
 from heteroplace.bench.prediction.options import PredictionOptions
 from heteroplace.bench.prediction.table import prediction_table, scatter_groups
 from heteroplace.errors import HeteroPlaceError, SolverError

@@ -24,8 +24,9 @@ _MARKERS = "os^DXv"
 _INK, _GUIDE, _BAND = "#444444", "#cccccc", "#e4ecf3"
 _LEAST_ERROR_PERCENT = 20.0
 """The panel of errors reaches at least so far."""
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "heteroplace",
+    "svg.fonttype": "none",
     "font.size": 10,
     "axes.edgecolor": _INK,
     "axes.spines.top": False,
@@ -187,22 +188,22 @@ def _picture(path: Path, width: float, height: float) -> Iterator[Any]:
         yield figure
         for axes in figure.axes:
             _number_ticks(axes)
-        metadata = {"Date": None} if path.suffix == ".svg" else {}
+        metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {}
         figure.savefig(path, metadata=metadata, dpi=120)
 
 
 def _number_ticks(axes: Any) -> None:
     """Ticks of logarithmic axes as plain numbers, at 1, 2 and 5 where decades are few."""
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() != "log":
             continue
         low, high = axis.get_view_interval()
-        steps = (1.0, 2.0, 5.0) if high / low < 1e3 else (1.0,)
+        steps = (1.0, 2.0, 5.0) if high / low < 1e4 else (1.0,)
         axis.set_major_locator(MaxNLocator(6) if high / low < 4 else LogLocator(subs=steps))
-        axis.set_major_formatter(StrMethodFormatter("{x:,g}" if low >= 1 else "{x:g}"))
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axis.set_minor_locator(NullLocator())
 
 
 def _legend(axes: Any) -> None:

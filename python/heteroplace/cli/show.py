@@ -18,7 +18,7 @@ from heteroplace.files.solution import load_solution
 from heteroplace.model.solution import Solution
 from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
-from heteroplace.report.tables import format_table, memory_text, placement_headline
+from heteroplace.report.tables import format_table, memory_text, solution_headline
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -131,7 +131,7 @@ def _solution_text(solution: Solution) -> str:
     parts = (
         print_cluster(solution.cluster),
         print_plan(solution.graph, solution.cluster, solution.plan),
-        placement_headline(solution),
+        solution_headline(solution),
     )
     return "\n".join(parts)
 

@@ -22,8 +22,8 @@ from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
     memory_text,
-    placement_headline,
     placement_table,
+    solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
 
@@ -58,7 +58,7 @@ class Executable:
         timeline = simulate(graph, cluster, solution.costs, plan)
         return "\n\n".join(
             [
-                placement_headline(solution),
+                solution_headline(solution),
                 device_table(graph, cluster, plan, timeline),
                 memory_text(cluster, self.memory),
                 placement_table(graph, cluster, plan, timeline, max_rows),

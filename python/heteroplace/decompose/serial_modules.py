@@ -81,6 +81,6 @@ def _blocked(graph: TaskGraph, has_host: bool, keeps_groups: bool) -> list[bool]
                 spans.append((producer, count))
     blocked = [False] * count
     for first, last in spans:
-        for position in range(first, min(last, count)):
-            blocked[position] = True
+        for passed in range(first, min(last, count)):
+            blocked[passed] = True
     return blocked

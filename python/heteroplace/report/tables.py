@@ -200,7 +200,7 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
     return format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
 
 
-def placement_headline(placement: Solution) -> str:
+def solution_headline(placement: Solution) -> str:
     """Return the `headline` of a placement: what its run is expected to take comes first."""
     return headline(
         placement.cluster,

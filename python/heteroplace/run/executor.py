@@ -154,8 +154,8 @@ class Executor:
         """
         return self._native.memory_bytes()
 
-    def core_hop_ns(self) -> int | None:
-        """Return the time of one cache-line hop between two workers, in ns; None: one worker.
+    def core_to_core_ns(self) -> int | None:
+        """Return the time of a cache line between two workers, in ns; None: one worker.
 
         Below 100 ns the cores are near neighbours; a shared machine's are not always.
         """

@@ -19,7 +19,7 @@ from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import cpu, gpus, instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances, num_cases
 from tests.unit.solve.test_worked import disconnected, empty_graph, many_outputs, zero_sizes
 
 NAMES = ("bmet", "bgreedy", "bheft")
@@ -208,7 +208,7 @@ def test_simulated_makespan_is_never_later_than_scheduled(case: Instance) -> Non
 
 
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))
-@num_cases(60)
+@exact_cases(60)
 def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
     cluster = replace(case.cluster, congestion="none")
     costs = replace(case.costs, cluster_digest=cluster.digest())

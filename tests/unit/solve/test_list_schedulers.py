@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.model.check import check_plan
@@ -29,10 +29,11 @@ from heteroplace.solve.list.m_topo import MTopoSolver, UniformMTopoSolver
 from heteroplace.solve.list.met import MetSolver
 from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.list.peft import PeftSolver
-from tests.instances import gpus
+from tests.corpus import corpus
+from tests.instances import gpus, problem_of
 from tests.reference import list_schedulers as reference
 from tests.reference.list_engine import Scheduler
-from tests.strategies import instances, num_cases
+from tests.strategies import Instance, num_cases, random_instance
 from tests.unit.solve.test_baselines import LIST_SOLVERS
 
 PLANS: dict[str, Callable[[Problem], NativePlan]] = {
@@ -59,14 +60,19 @@ def assert_equal(problem: Problem, found: NativePlan, expected: Scheduler) -> No
     assert found.violation == expected.violation
 
 
-@st.composite
-def problems(draw: st.DrawFn, is_memory_tight: bool | None = None) -> Problem:
-    """Random problems in which every task has a device; None: of ample or tight memory."""
-    is_tight = draw(st.booleans()) if is_memory_tight is None else is_memory_tight
-    case = draw(instances(8, is_memory_tight=is_tight))
-    problem = Problem(case.graph, case.cluster, case.costs)
-    assume((problem.native.run_ns >= 0).any(axis=1).all())
-    return problem
+@corpus
+def placeable_instances(random: Random, is_memory_tight: bool | None = None) -> Instance:
+    """Instances in which every task has a device; None: of ample or tight memory."""
+    is_tight = random.random() < 0.5 if is_memory_tight is None else is_memory_tight
+    while True:
+        case = random_instance(random, 8, is_memory_tight=is_tight)
+        if (problem_of(case).native.run_ns >= 0).any(axis=1).all():
+            return case
+
+
+def problems(is_memory_tight: bool | None = None) -> st.SearchStrategy[Problem]:
+    """The same as solvers take them."""
+    return placeable_instances(is_memory_tight).map(problem_of)
 
 
 @given(problems())
@@ -129,7 +135,7 @@ def test_earliest_pair_is_found_without_looking_at_all(problem: Problem) -> None
 def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(
     problem: Problem, seed: int
 ) -> None:
-    draw = random.Random(seed)
+    draw = Random(seed)
     favourite = [-1] * len(problem.graph.tasks)
     for task, after in enumerate(problem.graph.successors):
         children = [child for child in after if child not in favourite]
@@ -152,7 +158,7 @@ def test_a_solver_is_its_native_plan_with_a_bound(name: str) -> None:
 
 def many_gaps(num_tasks: int, seed: int) -> Problem:
     """A wide random graph on devices of equal speed: thousands of gaps of every width."""
-    draw = random.Random(seed)
+    draw = Random(seed)
     builder = TaskGraphBuilder("gaps")
     made: list[str] = []
     for index in range(num_tasks):

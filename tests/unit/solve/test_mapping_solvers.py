@@ -38,7 +38,7 @@ from heteroplace.solve.feasibility import check_possible, nearest_allowed
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances, num_cases
 from tests.unit.solve.test_determinism import layered
 from tests.unit.solve.test_worked import (
     disconnected,
@@ -122,7 +122,7 @@ def not_possible(case: Instance) -> bool:
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))
-@num_cases(40)
+@exact_cases(40)
 def test_no_plan_is_below_brute_force_with_tight_memory(case: Instance) -> None:
     optimum = optimal_makespan(case.graph, case.cluster, case.costs)
     for name in NAMES:

@@ -27,7 +27,7 @@ from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModulePr
 from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
-from tests.strategies import Instance, num_cases
+from tests.strategies import Instance, exact_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_modules import two_channels, two_diamonds
 
@@ -138,7 +138,7 @@ def test_chain_that_does_not_fit_one_device_takes_7() -> None:
 
 def test_two_channels_take_14_behind_a_barrier_and_10_without() -> None:
     problem = problem_of(two_channels())
-    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),), 0, 5)
+    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),))
     split = ChannelSplit(problem, path, pool())
     # Each module as short as it can be, and its channels on the same devices on both sides.
     for devices in ((0, 0, 1), (1, 1, 0)):
@@ -155,7 +155,7 @@ def test_two_channels_take_14_behind_a_barrier_and_10_without() -> None:
 
 
 @given(chains(max_tasks=6, is_memory_ample=True))
-@num_cases(40)
+@exact_cases(40)
 def test_chain_of_modules_is_solved_to_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
     if len(chain_of(problem, 1)) < 2:
@@ -166,7 +166,7 @@ def test_chain_of_modules_is_solved_to_the_optimum(case: Instance) -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(40)
+@exact_cases(40)
 def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
     problem = problem_of(case)
     optimum = optimum_of(case)

@@ -26,7 +26,7 @@ class PredictionOptions:
     rounds: int = 21
     """Each plan has so many turns."""
     turn_ns: int = 40_000_000
-    """See `compare_timers`."""
+    """See `time_in_turns`."""
     explain: bool = False
     """Say of the worst plans where prediction and run part."""
     plot: Path | None = None

@@ -51,7 +51,7 @@ def prediction_table(rows: Sequence[Row]) -> str:
                 cells.append([model, group, *_cells(chosen)])
     headers = ["model", "plans", "number", "median |error|", "90th", "bias", "Spearman", "halves"]
     headers += [f"regret@{k}" for k in _TOP_K] + [f"recall@{_RECALL_K}"]
-    headers += ["tasks", "memory", "worst memory", "pace", "hop ns", "others' cores"]
+    headers += ["tasks", "memory", "worst memory", "pace", "core to core ns", "others' cores"]
     ours = format_table(headers, cells, "<<" + ">" * (len(headers) - 2))
     theirs = format_table(
         ["model", "number", "Spearman"],
@@ -85,7 +85,7 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         _numbers(rows, "predicted_peak_bytes"), _numbers(rows, "measured_peak_bytes")
     )
     tasks = _numbers(rows, "task_error")
-    hops = _numbers(rows, "hop_ns")
+    latencies = _numbers(rows, "core_to_core_ns")
     return [
         str(times.count),
         *map(_percent, (times.median_ratio, times.p90_ratio)),
@@ -97,7 +97,7 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         f"{100 * median(peaks):+.1f}",
         f"{100 * max(peaks, key=abs):+.1f}",
         f"{median(_numbers(rows, 'pace')):.2f}",
-        f"{median(hops):.0f}" if hops else "-",
+        f"{median(latencies):.0f}" if latencies else "-",
         f"{median(_numbers(rows, 'others_cores')):.2f}",
     ]
 

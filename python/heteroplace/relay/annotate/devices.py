@@ -7,6 +7,7 @@ which was moved by hand.) In the order of weight:
 1. An op inside `on_device` is on that device.
 2. Any other op shares the device of the ops that it exchanges tensors with directly.
 3. Failing these, it is where `device_copy` or `on_device` bring what it reads, or take its result.
+   (If these are several devices, it is where it is read first.)
 4. Failing that, it is where other ops read the same inputs of the model; else on the home device.
 """
 
@@ -44,8 +45,7 @@ def read_devices(main: relay.Function, cluster: Cluster) -> dict[relay.Call, int
     Raises
     ------
     LoweringError
-        A device that the cluster does not have; an op that is annotated with several devices, or
-        with none and stands between several.
+        A device that the cluster does not have, or an op that is annotated with several.
     """
     return _Reader(main, cluster).run()
 
@@ -141,6 +141,10 @@ class _Reader:
         self._pin: dict[relay.Expr, DeviceKey] = {}
         self._group: dict[relay.Expr, relay.Expr] = {}
         """Union-find over values without a pin of their own: towards the root of the group."""
+        self._edges: list[tuple[relay.Expr, relay.Expr]] = []
+        """(reader, operand) with nothing between that could change the device."""
+        self._said: list[tuple[relay.Expr, DeviceKey | None]] = []
+        """What barriers, and `main` of its result, say of a value."""
 
     def run(self) -> dict[relay.Call, int]:
         ops = [n for n in self._nodes if isinstance(n, relay.Call) and not is_barrier(n)]
@@ -151,15 +155,14 @@ class _Reader:
             if op not in self._pin:
                 groups[self._root(op)].append(op)
         found: dict[relay.Expr, DeviceKey] = {}
-        for group, members in groups.items():
-            said = list(dict.fromkeys(strong[group] or weak[group]))
+        torn = []
+        for group in groups:
+            said = set(strong[group] or weak[group])
             if len(said) > 1:
-                raise LoweringError(
-                    f"{listed(map(op_name, members))}: no device is named, and what is read and "
-                    f"made there is on {self._text(said)}; wrap these ops in on_device"
-                )
-            if said:
-                found[group] = said[0]
+                torn.append(group)
+            elif said:
+                (found[group],) = said
+        self._pin_by_readers([op for group in torn for op in groups.pop(group)])
         self._spread_by_inputs(groups, found)
         keys = {op: self._pin[op] if op in self._pin else found[self._root(op)] for op in ops}
         return self._ids(keys)
@@ -182,31 +185,61 @@ class _Reader:
         self,
     ) -> tuple[dict[relay.Expr, list[DeviceKey]], dict[relay.Expr, list[DeviceKey]]]:
         """Join values into groups; return what ops with a pin and what barriers say of each."""
-        edges = []
-        weak_of = [(self._main.body, device_key(self._main.virtual_device_))]
+        self._said.append((self._main.body, device_key(self._main.virtual_device_)))
         for node in self._nodes:
             for operand in _operands(node):
                 if is_barrier(node):
-                    weak_of.append((operand, _sides(node)[0]))
-                elif is_barrier(operand):
-                    weak_of.append((node, _sides(operand)[1]))
+                    self._said.append((operand, _sides(node)[0]))
+                elif is_barrier(operand) and _sides(operand)[1] is not None:
+                    self._said.append((node, _sides(operand)[1]))
                 else:
-                    edges.append((node, operand))
-        for node, operand in edges:
+                    self._edges.append((node, operand))
+        for node, operand in self._edges:
             ends = self._root(node), self._root(operand)
             is_free = node not in self._pin and operand not in self._pin
             if is_free and ends[0] != ends[1] and not isinstance(operand, relay.Var):
                 self._group[ends[0]] = ends[1]
         strong: dict[relay.Expr, list[DeviceKey]] = defaultdict(list)
         weak: dict[relay.Expr, list[DeviceKey]] = defaultdict(list)
-        for node, operand in edges:
+        for node, operand in self._edges:
             for value, other in ((node, operand), (operand, node)):
                 if other in self._pin:
                     strong[self._root(value)].append(self._pin[other])
-        for value, key in weak_of:
+        for value, key in self._said:
             if key is not None:
                 weak[self._root(value)].append(key)
         return strong, weak
+
+    def _pin_by_readers(self, ops: list[relay.Call]) -> None:
+        """Give each op of a group between devices that of its first reader, else of a neighbour.
+
+        Readers come in the order of a walk from the result of `main`, first operands first.
+        """
+        known: dict[relay.Expr, DeviceKey] = dict(self._pin)
+        waiting, seen = [self._main.body], set()
+        while ops and waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            key = _sides(node)[0] if is_barrier(node) else known.get(node)
+            operands = list(_operands(node))
+            for operand in operands:
+                if key is not None:
+                    known.setdefault(operand, key)
+            waiting += reversed(operands)
+        for value, key in self._said:
+            if key is not None:
+                known.setdefault(value, key)
+        # Ends, as a group is connected, and something of it is known.
+        while any(op not in known for op in ops):
+            for node, operand in self._edges:
+                if operand in known:
+                    known.setdefault(node, known[operand])
+            for node, operand in reversed(self._edges):
+                if node in known:
+                    known.setdefault(operand, known[node])
+        self._pin |= {op: known[op] for op in ops}
 
     def _spread_by_inputs(
         self, groups: dict[relay.Expr, list[relay.Call]], found: dict[relay.Expr, DeviceKey]

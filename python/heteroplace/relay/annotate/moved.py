@@ -78,10 +78,11 @@ def _task_devices(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster) -> list
             strangers.append(op_name(op))
     missing = sorted(names - ops.keys())
     if strangers or missing:
-        what = f"{listed(strangers)}: in no task" if strangers else f"no op of {listed(missing)}"
+        faults = [f"{listed(strangers)} belongs to no task of the plan"] if strangers else []
+        faults += [f"nothing is left of task {listed(missing)}"] if missing else []
         raise LoweringError(
-            f"the module was changed after HeteroPlace ran ({what} of the plan); run HeteroPlace "
-            f"as the last pass, or again on a module without plan"
+            f"{' and '.join(faults)}: the module was changed after HeteroPlace ran; run "
+            f"HeteroPlace as the last pass, or again on a module without plan"
         )
     check_whole(graph, cluster, [ops[task.name] for task in graph.tasks])
     return [next(iter(ops[task.name])) for task in graph.tasks]

@@ -84,7 +84,7 @@ def has_plain_weights(call: relay.Call) -> bool:
     if layout is None or "winograd" in call.op.name:
         return bool(layout is None)
     letters = sum(letter.isalpha() for letter in layout)
-    return letters == len(static_shape(call.args[1].checked_type))
+    return bool(letters == len(static_shape(call.args[1].checked_type)))
 
 
 def _columns(call: relay.Call) -> int:

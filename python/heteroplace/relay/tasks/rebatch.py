@@ -180,16 +180,15 @@ class _Rebatch:
         """The call with the shapes that its attributes hold changed to those of the batch."""
         name = call.op.name
         axis = axes[0] if axes else None
-        if name in ("reshape", "broadcast_to", "strided_slice"):
-            assert axis is not None  # an op of one argument is changed only if that holds items
-        if name == "reshape":
+        # An op of one argument is changed only if that holds items.
+        if name == "reshape" and axis is not None:
             new = relay.reshape(arguments[0], self._reshaped(call, axis))
-        elif name == "broadcast_to":
+        elif name == "broadcast_to" and axis is not None:
             shape = list(static_shape(call.checked_type))
             axis += len(shape) - len(call.args[0].checked_type.shape)
             shape[axis] *= self._batch
             new = relay.broadcast_to(arguments[0], shape)
-        elif name == "strided_slice":
+        elif name == "strided_slice" and axis is not None:
             new = self._sliced(call, arguments[0], axis)
         elif name == "concatenate":
             fields = self._repeated(call, arguments[0], axes)

@@ -54,7 +54,7 @@ class DiviSolver:
     """The best plan for `SolveOptions.items` items, by DiviML's programme.
 
     The makespan T of all L items is minimised. Their throughput in DiviML's sense, where a queue of
-    items is served before the next one comes, is L / T; `throughput_upper_bound` is its bound.
+    items is served before the next one comes, is L / T, at most L over the bound.
     """
 
     name = "divi"

@@ -1,4 +1,6 @@
-"""Bounds of the makespan of several items in batches, after DiviML's throughput bound (IV-E).
+"""Bounds of the makespan of several items in batches, after the throughput bound of DiviML.
+
+Section IV-E, DOI 10.48550/arXiv.2308.00127.
 
 For modules M and G joined by channels, and any b of the L items: before b items have left M at
 least OPT_b(M) has passed, and of the other items, each blocked until then at one of the outputs of
@@ -119,11 +121,6 @@ def _direct_bounds(problem: Problem, items: int) -> list[Bound]:
         load = Loads(native, least.astype(np.int64)).bound_ns(slice(None))
     path = longest_path_ns(graph, range(len(graph.tasks)), shortest.tolist())
     return [Bound(path, "critical path"), Bound(load, "load")]
-
-
-def throughput_upper_bound(items: int, bound_ns: int) -> float:
-    """Return the items per second that no plan exceeds which serves `items` at once."""
-    return items * 1e9 / bound_ns if bound_ns else float("inf")
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 For weights w >= 0 of the units with sum 1, a run on device d takes w_d = sum of its units'
 weights times its run time out of every nanosecond, so makespan >= sum over tasks of the least
-w_d * run. This is the dual of the linear programme that spreads tasks over devices. The weights are
+w_d * run. This is the dual of the linear program that spreads tasks over devices. The weights are
 found by multiplicative updates; the bound is computed in integers, so it holds for whatever weights
 came out.
 """

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heteroplace.coarsen.breakpoints import fuse_stretches
+from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import coarsen
 from heteroplace.coarsen.levels import level_weights
 from heteroplace.coarsen.topo import ORDERS, order_tasks
@@ -82,7 +82,7 @@ def sequential_placement(
 
 def _by_pipeline(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> SequentialPlacement:
     """CPD-TOPO, fusion and Adjusting Placement, and the placement of the groups' members."""
-    fused = coarsen(graph, fuse_stretches(graph, cluster, costs).groups)
+    fused = coarsen(graph, fuse_segments(graph, cluster, costs).groups)
     problem = Problem(fused.graph, cluster, fused.project_costs(costs, cluster))
     plan = AdjustingPlacementSolver().native_plan(problem)
     groups = plan.devices(len(fused.graph.tasks)).tolist()

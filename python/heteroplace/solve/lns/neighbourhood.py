@@ -1,9 +1,9 @@
-"""Schedule + stretch of it -> sub-problem: what is decided again, and what the rest asks of it.
+"""Schedule + neighbourhood -> sub-problem: what is decided again, and what the rest asks of it.
 
-What begins before the stretch is done: it leaves times when units, links and tensors are free.
-What begins behind it keeps devices and order: it leaves due times, by which the plan would end as
-it does now. All times are relative to the begin of the stretch and ids are local, so stretches of
-equal layers give equal sub-problems.
+What begins before the neighbourhood is done: it leaves times when units, links and tensors are
+free. What begins behind it keeps devices and order: it leaves due times, by which the plan would
+end as it does now. All times are relative to the begin of the neighbourhood and ids are local, so
+neighbourhoods of equal layers give equal sub-problems.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
-from heteroplace.solve.lns.schedule import Facts, Schedule
+from heteroplace.solve.lns.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Neighbourhood:
     """Positions of a schedule from `first` to before `last`, and which of its tasks may move."""
 
     first: int
@@ -32,7 +32,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class SubTask:
-    """A task of a stretch."""
+    """A task of a neighbourhood."""
 
     devices: tuple[int, ...]
     """Where it may run; one, if it keeps its device."""
@@ -41,11 +41,11 @@ class SubTask:
     old_device: int
     old_start_ns: int
     old_position: int
-    """In the stretch."""
+    """In the neighbourhood."""
     is_kept: bool
     """It keeps its device and its place in the order of all that do."""
     group: int
-    """Number of its `together` label, -1: none."""
+    """Number of its colocation group, -1: none."""
     weight_bytes: int
     workspace_bytes: int
     reads: tuple[int, ...]
@@ -54,7 +54,7 @@ class SubTask:
 
 @dataclass(frozen=True, slots=True)
 class SubTensor:
-    """A tensor that is made, read or copied in a stretch."""
+    """A tensor that is made, read or copied in a neighbourhood."""
 
     producer: int
     """Local task; -1: it is there before."""
@@ -68,18 +68,18 @@ class SubTensor:
     readers: tuple[int, ...]
     """Local tasks."""
     due: tuple[tuple[int, int], ...]
-    """(memory, ns): when it must be where it is read behind the stretch."""
+    """(memory, ns): when it must be where it is read behind the neighbourhood."""
     later: tuple[tuple[int, int], ...]
-    """(memory, ns): copies from its home behind the stretch and when it must be made for them."""
+    """(memory, ns): copies from its home behind it, and when it must be made for them."""
     copies: tuple[tuple[int, int, int], ...]
-    """(memory, start in ns, position): copies in the stretch so far."""
+    """(memory, start in ns, position): copies in the neighbourhood so far."""
     charged: tuple[int, ...]
     """What it adds to each memory."""
 
 
 @dataclass(frozen=True)
 class SubProblem:
-    """A stretch to be scheduled again."""
+    """A neighbourhood to be scheduled again."""
 
     tasks: tuple[SubTask, ...]
     tensors: tuple[SubTensor, ...]
@@ -92,7 +92,7 @@ class SubProblem:
     old_bytes: tuple[int, ...]
     """[num_memories], what these take so far."""
     prices_fs: tuple[int, ...]
-    """As in `Stretch`."""
+    """As in `Neighbourhood`."""
     workspace_bytes: tuple[int, ...]
     """[num_devices], largest of all other tasks."""
     floor_ns: int
@@ -103,31 +103,30 @@ class SubProblem:
 
 @dataclass(frozen=True)
 class Cut:
-    """A sub-problem with the ids and the time that it stands for."""
+    """A sub-problem with the ids that it stands for."""
 
-    stretch: Stretch
+    neighbourhood: Neighbourhood
     problem: SubProblem
     tasks: tuple[int, ...]
     tensors: tuple[int, ...]
-    begin_ns: int
 
 
-def cut_out(schedule: Schedule, stretch: Stretch) -> Cut:
-    """Return the sub-problem of a stretch. Complexity: O(reads in it + tasks * log uses)."""
-    return _Cutter(schedule, stretch).cut()
+def cut_out(schedule: Schedule, neighbourhood: Neighbourhood) -> Cut:
+    """Return the sub-problem of a neighbourhood. Complexity: O(reads in it + tasks * log uses)."""
+    return _Cutter(schedule, neighbourhood).cut()
 
 
 class _Cutter:
-    def __init__(self, schedule: Schedule, stretch: Stretch) -> None:
+    def __init__(self, schedule: Schedule, neighbourhood: Neighbourhood) -> None:
         self._schedule = schedule
-        self._facts: Facts = schedule.facts
-        self._stretch = stretch
-        inside = range(stretch.first, stretch.last)
+        self._lists = schedule.lists
+        self._neighbourhood = neighbourhood
+        inside = range(neighbourhood.first, neighbourhood.last)
         self._tasks = [schedule.subject[p] for p in inside if schedule.is_run[p]]
         self._local = {task: index for index, task in enumerate(self._tasks)}
-        self._begin_ns = schedule.start_ns[stretch.first]
+        self._begin_ns = schedule.start_ns[neighbourhood.first]
         end_ns = max(schedule.finish_ns[p] for p in inside)
-        # Twice the length of the stretch before and behind is as far as anything in it can move.
+        # Twice its length before and behind is as far as anything in it can move.
         self._span_ns = max(1, end_ns - self._begin_ns)
         self._ids: dict[int, int] = {}
         for position in inside:
@@ -135,17 +134,17 @@ class _Cutter:
             if not schedule.is_run[position]:
                 self._note(subject)
                 continue
-            for tensor in (*self._facts.reads[subject], *self._facts.makes[subject]):
+            for tensor in (*self._lists.reads[subject], *self._lists.makes[subject]):
                 self._note(tensor)
 
     def _note(self, tensor: int) -> None:
-        if not self._facts.is_everywhere(tensor):
+        if not self._lists.is_everywhere(tensor):
             self._ids.setdefault(tensor, len(self._ids))
 
     def cut(self) -> Cut:
         tasks = tuple(self._task(task) for task in self._tasks)
         tensors = tuple(self._tensor(tensor) for tensor in self._ids)
-        resources = range(self._facts.num_resources)
+        resources = range(self._lists.num_resources)
         problem = SubProblem(
             tasks,
             tensors,
@@ -153,12 +152,12 @@ class _Cutter:
             tuple(self._due_ns(resource) for resource in resources),
             self._left_bytes(tasks, tensors),
             self._old_bytes(tasks, tensors),
-            self._stretch.prices_fs,
+            self._neighbourhood.prices_fs,
             self._rest_workspaces,
             -self._span_ns,
             2 * self._span_ns,
         )
-        return Cut(self._stretch, problem, tuple(self._tasks), tuple(self._ids), self._begin_ns)
+        return Cut(self._neighbourhood, problem, tuple(self._tasks), tuple(self._ids))
 
     def _after(self, time_ns: int) -> int:
         return max(-self._span_ns, time_ns - self._begin_ns)
@@ -169,41 +168,41 @@ class _Cutter:
 
     def _free_ns(self, resource: int) -> int:
         uses = self._schedule.uses[resource]
-        index = bisect_left(uses, self._stretch.first)
+        index = bisect_left(uses, self._neighbourhood.first)
         return self._after(self._schedule.finish_ns[uses[index - 1]] if index else 0)
 
     def _due_ns(self, resource: int) -> int:
         uses = self._schedule.uses[resource]
-        index = bisect_left(uses, self._stretch.last)
+        index = bisect_left(uses, self._neighbourhood.last)
         return self._due_at(self._schedule.tail_ns[uses[index]] if index < len(uses) else 0)
 
     def _is_free(self, task: int) -> bool:
-        return self._schedule.device[task] in self._stretch.devices and (
-            self._facts.group[task] < 0 or self._group_is_inside(self._facts.group[task])
+        return self._schedule.device[task] in self._neighbourhood.devices and (
+            self._lists.group[task] < 0 or self._group_is_inside(self._lists.group[task])
         )
 
     def _group_is_inside(self, group: int) -> bool:
-        """Whether all of a `together` label is in the stretch; else it stays where it is."""
-        members = self._facts.members[group]
+        """Whether all of a colocation group is in the neighbourhood; else it stays where it is."""
+        members = self._lists.members[group]
         return all(task in self._local for task in members)
 
     def _task(self, task: int) -> SubTask:
-        facts, device = self._facts, self._schedule.device[task]
+        lists, device = self._lists, self._schedule.device[task]
         devices = [device]
         if self._is_free(task):
-            devices = [d for d in facts.allowed(task) if d in self._stretch.devices]
+            devices = [d for d in lists.allowed(task) if d in self._neighbourhood.devices]
         position = self._schedule.run_at[task]
         return SubTask(
             tuple(devices),
-            tuple(facts.run_ns[task][device] for device in devices),
+            tuple(lists.run_ns[task][device] for device in devices),
             device,
             self._schedule.start_ns[position] - self._begin_ns,
-            position - self._stretch.first,
+            position - self._neighbourhood.first,
             not self._is_free(task),
-            self._groups.setdefault(facts.group[task], len(self._groups)) - 1,
-            facts.weight_bytes[task],
-            facts.workspace_bytes[task],
-            tuple(self._ids[tensor] for tensor in facts.reads[task] if tensor in self._ids),
+            self._groups.setdefault(lists.group[task], len(self._groups)) - 1,
+            lists.weight_bytes[task],
+            lists.workspace_bytes[task],
+            tuple(self._ids[tensor] for tensor in lists.reads[task] if tensor in self._ids),
         )
 
     @cached_property
@@ -211,59 +210,59 @@ class _Cutter:
         return {-1: 0}
 
     def _tensor(self, tensor: int) -> SubTensor:
-        facts, schedule, stretch = self._facts, self._schedule, self._stretch
+        lists, schedule, neighbourhood = self._lists, self._schedule, self._neighbourhood
         home = schedule.home(tensor)
         assert home is not None  # Else it was not noted.
-        producer = facts.producer[tensor]
+        producer = lists.producer[tensor]
         ready_ns = 0
         if producer not in self._local:
             ready_ns = self._after(
                 0 if producer < 0 else schedule.finish_ns[schedule.run_at[producer]]
             )
         there, later, copies = [], [], []
-        for memory in range(facts.num_memories):
+        for memory in range(lists.num_memories):
             position = schedule.copy_at.get((tensor, memory), -1)
             if position < 0:
                 continue
-            if position < stretch.first:
+            if position < neighbourhood.first:
                 arrival_ns = self._after(schedule.finish_ns[position])
                 there.append((memory, arrival_ns, self._is_read_before(tensor, memory)))
-            elif position >= stretch.last:
+            elif position >= neighbourhood.last:
                 later.append((memory, self._due_at(schedule.tail_ns[position])))
             else:
                 start_ns = schedule.start_ns[position] - self._begin_ns
-                copies.append((memory, start_ns, position - stretch.first))
+                copies.append((memory, start_ns, position - neighbourhood.first))
         return SubTensor(
             self._local.get(producer, -1),
             home,
             ready_ns,
-            facts.tensor_bytes[tensor],
+            lists.tensor_bytes[tensor],
             tuple(there),
-            tuple(self._local[task] for task in facts.readers[tensor] if task in self._local),
+            tuple(self._local[task] for task in lists.readers[tensor] if task in self._local),
             self._dues(tensor),
             tuple(later),
             tuple(copies),
-            tuple(facts.charged_bytes(tensor, m) for m in range(facts.num_memories)),
+            tuple(lists.charged_bytes(tensor, m) for m in range(lists.num_memories)),
         )
 
     def _is_read_before(self, tensor: int, memory: int) -> bool:
         schedule = self._schedule
         return any(
-            schedule.run_at[task] < self._stretch.first
-            and self._facts.memory_of[schedule.device[task]] == memory
-            for task in self._facts.readers[tensor]
+            schedule.run_at[task] < self._neighbourhood.first
+            and self._lists.memory_of[schedule.device[task]] == memory
+            for task in self._lists.readers[tensor]
         )
 
     def _dues(self, tensor: int) -> tuple[tuple[int, int], ...]:
-        facts, schedule = self._facts, self._schedule
+        lists, schedule = self._lists, self._schedule
         tails: dict[int, int] = {}
-        for task in facts.readers[tensor]:
+        for task in lists.readers[tensor]:
             position = schedule.run_at[task]
-            if position >= self._stretch.last:
-                memory = facts.memory_of[schedule.device[task]]
+            if position >= self._neighbourhood.last:
+                memory = lists.memory_of[schedule.device[task]]
                 tails[memory] = max(tails.get(memory, 0), schedule.tail_ns[position])
-        if tensor in facts.outputs and facts.host is not None:
-            tails.setdefault(facts.host, 0)
+        if tensor in lists.outputs and lists.host is not None:
+            tails.setdefault(lists.host, 0)
         return tuple((memory, self._due_at(tails[memory])) for memory in sorted(tails))
 
     @cached_property
@@ -279,42 +278,42 @@ class _Cutter:
     def _old_bytes(
         self, tasks: tuple[SubTask, ...], tensors: tuple[SubTensor, ...]
     ) -> tuple[int, ...]:
-        facts = self._facts
-        old = [0] * facts.num_memories
+        lists = self._lists
+        old = [0] * lists.num_memories
         for task in tasks:
             if not task.is_kept:
-                old[facts.memory_of[task.old_device]] += task.weight_bytes
+                old[lists.memory_of[task.old_device]] += task.weight_bytes
         for tensor in tensors:
             if tensor.producer >= 0 and not tasks[tensor.producer].is_kept:
                 old[tensor.home] += tensor.charged[tensor.home]
             for memory, *_ in (*tensor.there, *tensor.later, *tensor.copies):
                 old[memory] += tensor.charged[memory]
         for device, entries in enumerate(self._schedule.workspaces):
-            old[facts.memory_of[device]] += entries[0][0] if entries else 0
+            old[lists.memory_of[device]] += entries[0][0] if entries else 0
         return tuple(old)
 
     def _left_bytes(
         self, tasks: tuple[SubTask, ...], tensors: tuple[SubTensor, ...]
     ) -> tuple[int, ...]:
         """Capacity less what everything else takes."""
-        facts = self._facts
+        lists = self._lists
         used = self._schedule.used_bytes
-        left = [limit - taken for limit, taken in zip(facts.limits, used, strict=True)]
-        if not self._stretch.is_greedy:
-            length = self._stretch.last - self._stretch.first
+        left = [limit - taken for limit, taken in zip(lists.limits, used, strict=True)]
+        if not self._neighbourhood.is_greedy:
+            length = self._neighbourhood.last - self._neighbourhood.first
             left = [num_bytes * length // len(self._schedule) for num_bytes in left]
-        if self._stretch.prices_fs:
-            left = list(facts.limits)
+        if self._neighbourhood.prices_fs:
+            left = list(lists.limits)
         old = self._old_bytes(tasks, tensors)
         left = [num_bytes + mine for num_bytes, mine in zip(left, old, strict=True)]
-        # More than it could ever need is no limit: equal stretches remain equal.
-        need = [0] * facts.num_memories
+        # More than it could ever need is no limit: equal neighbourhoods remain equal.
+        need = [0] * lists.num_memories
         for tensor in tensors:
             need = [
                 total + num_bytes for total, num_bytes in zip(need, tensor.charged, strict=True)
             ]
         weights = sum(task.weight_bytes for task in tasks)
-        for device, memory in enumerate(facts.memory_of):
+        for device, memory in enumerate(lists.memory_of):
             need[memory] += (
                 max((task.workspace_bytes for task in tasks), default=0)
                 + self._rest_workspaces[device]

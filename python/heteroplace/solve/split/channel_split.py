@@ -2,7 +2,7 @@
 
 DiviML, sections IV-D and IV-E. The bound is the recursion of `bounds/module_recursion.py` over
 proven bounds of subsets of the modules' tasks; here these are solved several at once. For the plan
-each module has a few patterns, of the best plan so far and of exact solves; a dynamic programme
+each module has a few patterns, of the best plan so far and of exact solves; a dynamic program
 over patterns finds the best chain if each module waits for the whole of the one before it and for
 the copies between the two. The barriers then fall: placement and order are scheduled again, never
 later, and the search goes on from there.
@@ -83,6 +83,10 @@ class ChannelSplit:
             if tasks in self._path.modules:
                 self._offer(self._path.modules.index(tasks), proof)
         return True
+
+    def improve_any(self) -> bool:
+        """Solve those subsets, or all if these are done, one round."""
+        return self.improve() or self.improve(is_thorough=True)
 
     def add_plan(self, steps: Sequence[Step]) -> None:
         """Take the patterns of a plan of the whole."""

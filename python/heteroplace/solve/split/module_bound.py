@@ -56,20 +56,21 @@ class ModuleBound:
             Ctrl-C came meanwhile.
         """
         pool = Pool(Budget(time.perf_counter() + time_limit_s, None, 0, threads))
-        split: ChainSplit | ChannelSplit
         plan = self._plan() if self.chain else None
         if plan is not None:
-            source, split = "chain of modules", ChainSplit(self.relaxed, self.chain, pool)
-            split.start(plan.steps)
+            chain = ChainSplit(self.relaxed, self.chain, pool)
+            chain.start(plan.steps)
+            source, bound_ns, improve = "chain of modules", chain.bound_ns, chain.improve
         else:
             path = self._inner.modules.path
             assert path is not None
-            source, split = "modules", ChannelSplit(self._inner, path, pool)
-        while not 0 < target_ns <= split.bound_ns() and split.improve():
+            channels = ChannelSplit(self._inner, path, pool)
+            source, bound_ns, improve = "modules", channels.bound_ns, channels.improve_any
+        while not 0 < target_ns <= bound_ns() and improve():
             pass
         if pool.was_interrupted:
             raise KeyboardInterrupt
-        return Bound(split.bound_ns(), source)
+        return Bound(bound_ns(), source)
 
     @cached_property
     def relaxed(self) -> Problem:

@@ -9,7 +9,8 @@ from heteroplace.native.list import critical_path_order, evaluate_order, heft, o
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import native_plan_of, simulate_plan, simulate_steps
-from heteroplace.solve.split.exact import Effort, Proof, Stopper, search_and_prove
+from heteroplace.solve.exact.one_thread import Effort, Stopper
+from heteroplace.solve.split.exact import Proof, search_and_prove
 from heteroplace.solve.split.module_problem import LocalModule, LocalStep, ModuleProblem, Pair
 
 _FIRST_EVALUATIONS_PER_TASK = 300
@@ -59,24 +60,24 @@ class ModulePlans:
         module = self.module
         free = module.free()
         native = free.problem.native
-        starts = [heft(native, range(len(native.cluster.devices)))]
+        initial = [heft(native, range(len(native.cluster.devices)))]
         if self.upper:
             known = min(self.upper, key=lambda pair: (self.upper[pair][0], pair))
-            starts.append(native_plan_of(native, free.with_ends(known, self.upper[known][1])))
-        self.spread(free, self._search(free, starts, seed))
+            initial.append(native_plan_of(native, free.with_ends(known, self.upper[known][1])))
+        self.spread(free, self._search(free, initial, seed))
         for pair in self.lower_ns:
             pinned = module.pinned(pair)
             if pair in self.upper:
                 steps = pinned.with_ends(pair, self.upper[pair][1])
-                starts = [native_plan_of(pinned.problem.native, steps)]
+                initial = [native_plan_of(pinned.problem.native, steps)]
             else:
-                starts = [heft(pinned.problem.native, range(len(native.cluster.devices)))]
-            self.spread(pinned, self._search(pinned, starts, seed))
+                initial = [heft(pinned.problem.native, range(len(native.cluster.devices)))]
+            self.spread(pinned, self._search(pinned, initial, seed))
 
-    def _search(self, priced: ModuleProblem, starts: list[NativePlan], seed: int) -> NativePlan:
+    def _search(self, priced: ModuleProblem, initial: list[NativePlan], seed: int) -> NativePlan:
         found = search_plans(
             priced.problem.native,
-            starts,
+            initial,
             max_evaluations=_FIRST_EVALUATIONS_PER_TASK * len(self.module.extent.tasks),
             time_limit_s=_FIRST_TRY_S,
             seed=seed,
@@ -151,7 +152,7 @@ class ConstrainedSolve:
     def run(self, effort: Effort, stopper: Stopper) -> Proof:
         """Search, then prove. Any thread."""
         return search_and_prove(
-            self.priced.problem, self._starts(), self.plans.lower_ns[self.pair], effort, stopper
+            self.priced.problem, self._initial(), self.plans.lower_ns[self.pair], effort, stopper
         )
 
     def learn(self, proof: Proof) -> None:
@@ -167,7 +168,7 @@ class ConstrainedSolve:
         entry_ns, exit_ns = {self.pair[0]: 0}, {self.pair[1]: 0}
         return ModuleProblem(self.plans.module, entry_ns, exit_ns, self.memory_bytes)
 
-    def _starts(self) -> list[NativePlan]:
+    def _initial(self) -> list[NativePlan]:
         native = self.priced.problem.native
         order = critical_path_order(native)
         return [

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from heteroplace.solve.split.exact import Effort, Proof, Stopper
+from heteroplace.solve.exact.one_thread import Effort, Stopper
+from heteroplace.solve.split.exact import Proof
 
 _LEAST_S = 0.05
 _LEAST_DETERMINISTIC_S = 1e-3

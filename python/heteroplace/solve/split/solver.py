@@ -94,11 +94,11 @@ class _Split:
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
-        starts, self._bound_ns = begin_solve(problem, options, self._begin)
-        name, native_plan = starts.first()
+        initial, self._bound_ns = begin_solve(problem, options, self._begin)
+        name, native_plan = initial.first()
         if native_plan.violation == 0:
             self._offer(name, native_plan.steps)
-        native_plans = [d for _, d in starts.native_plans(INITIAL_SHARE * options.time_limit_s)]
+        native_plans = [d for _, d in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
         share = _CHAIN_SEARCH_SHARE if len(problem.modules.chain) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", native_plans or [native_plan], share * options.time_limit_s)
         if self._best_ns is None:
@@ -168,9 +168,9 @@ class _Split:
             lambda: self._problem.native.plan(steps, SplitSolver.name),
         )
 
-    def _search(self, name: str, starts: list[NativePlan], time_limit_s: float) -> None:
+    def _search(self, name: str, initial: list[NativePlan], time_limit_s: float) -> None:
         end = run_search(
-            self._problem, starts, self._options, max(0.01, time_limit_s), self._bound_ns
+            self._problem, initial, self._options, max(0.01, time_limit_s), self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -254,16 +254,16 @@ class _Split:
         for split in splits:
             note = f"bound {split.bound_ns()} ns over {len(split.patterns)} modules"
             self._notes.append(("modules", None, note))
-        starts = self._native_plans()
+        initial = self._native_plans()
         if len(inner.graph.tasks) == len(self._problem.graph.tasks):
             splits[0].add_plan(self._steps)
             found = splits[0].barrier_plan()
             if found is not None:
                 self._notes.append(("barriers", found[0], f"{len(found[1])} modules"))
-                starts.append(splits[0].without_barriers(found[1]))
+                initial.append(splits[0].without_barriers(found[1]))
         if not self._is_done():
             is_small = len(self._problem.graph.tasks) <= MAX_CPSAT_TASKS
-            self._search("without barriers", starts, last if is_small else self._left_s())
+            self._search("without barriers", initial, last if is_small else self._left_s())
         self._prove_small()
 
     def _prove_small(self) -> None:

@@ -23,13 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from heteroplace.native.arrays import IntArray
 from heteroplace.native.throughput import Relaxation
+from heteroplace.solve.lp.linear import LinearFailure, linear_optimum
+from heteroplace.solve.lp.program import FloatArray, MixedProgram
 from heteroplace.solve.problem import Problem
-
-FloatArray = npt.NDArray[np.float64]
 
 SLACK = 1e-9
 """Relative error allowed for sums of the relaxation: above (terms of the sum) * 2^-52."""
@@ -154,23 +153,25 @@ class _PriceSearch:
 
     def _master(self, center: FloatArray, box: float) -> tuple[FloatArray, float, FloatArray]:
         """Best point of the planes in the box, its value there, and the weights of the planes."""
-        from scipy.optimize import linprog
-
         size = len(center)
         planes = np.array(self._planes)
-        rows = np.hstack([-planes, np.ones((len(planes), 1))])
-        total = np.zeros((1, size + 1))
-        total[0, : self._num_resources] = 1.0
-        lower = np.append(np.maximum(0.0, center - box), -np.inf)
-        upper = np.append(center + box, np.inf)
-        goal = np.zeros(size + 1)
-        goal[-1] = -1.0
-        solved = linprog(
-            goal, rows, np.zeros(len(planes)), total, [1.0], np.column_stack([lower, upper])
+        program = MixedProgram()
+        program.add_columns(size, np.maximum(0.0, center - box), center + box)
+        value = program.add_column(-math.inf, math.inf, cost=-1.0)
+        rows, columns = np.nonzero(planes)
+        every = np.arange(len(planes))
+        program.add_rows(
+            np.zeros(len(planes)),
+            (rows, columns, -planes[rows, columns]),
+            (every, np.full(len(planes), value), np.ones(len(planes))),
         )
-        if solved.status != 0:
+        priced = np.arange(self._num_resources)
+        entries = (np.zeros_like(priced), priced, np.ones(len(priced)))
+        program.add_rows(np.ones(1), entries, is_equal=True)
+        found = linear_optimum(program)
+        if isinstance(found, LinearFailure):
             return center, -math.inf, np.zeros(len(planes))
-        return np.maximum(0.0, solved.x[:size]), float(solved.x[-1]), -solved.ineqlin.marginals
+        return np.maximum(0.0, found.values[:size]), float(found.values[value]), found.multipliers
 
     def _forget(self, center: FloatArray) -> None:
         """Drop the planes that are farthest from binding at the center."""

@@ -21,7 +21,7 @@ from heteroplace.solve.bounds.head_tail import head_tail_bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
 from tests.instances import cpu, diamond, gpus, instance, problem_of
-from tests.strategies import AMPLE, Instance, instances, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_lagrangian import memory_forced_cut
 
@@ -38,7 +38,7 @@ def simple_bounds(native: NativeProblem) -> dict[str, int]:
 
 
 @given(chains())
-@num_cases(200)
+@exact_cases(200)
 def test_simple_bounds_are_at_most_the_optimum_of_chains(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -47,7 +47,7 @@ def test_simple_bounds_are_at_most_the_optimum_of_chains(case: Instance) -> None
 
 
 @given(instances(max_tasks=5, is_memory_tight=True, has_modes=True))
-@num_cases(100)
+@exact_cases(100)
 def test_simple_bounds_are_at_most_the_optimum_with_tight_memory(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -56,7 +56,7 @@ def test_simple_bounds_are_at_most_the_optimum_with_tight_memory(case: Instance)
 
 
 @given(chains(max_tasks=5, scale=10**6))
-@num_cases(100)
+@exact_cases(100)
 def test_quick_bound_is_at_most_the_optimum(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -66,7 +66,7 @@ def test_quick_bound_is_at_most_the_optimum(case: Instance) -> None:
 
 
 @given(instances(max_tasks=5, has_modes=True))
-@num_cases(25)
+@exact_cases(25)
 def test_thorough_bound_is_at_most_the_optimum_and_no_less_than_the_quick_one(
     case: Instance,
 ) -> None:
@@ -140,7 +140,7 @@ def test_head_tail_bound_adds_head_and_tail_to_the_load_between() -> None:
 
 
 @given(chains(max_tasks=4), st.lists(st.floats(0, 10), min_size=6, max_size=6))
-@num_cases(50)
+@exact_cases(50)
 def test_any_weights_and_prices_prove_a_bound(case: Instance, draws: list[float]) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -175,7 +175,7 @@ def relabelled(case: Instance) -> Instance:
 
 
 @given(chains(max_tasks=4))
-@num_cases(100)
+@exact_cases(100)
 def test_relabelling_changes_neither_the_optimum_nor_the_validity(case: Instance) -> None:
     other = relabelled(case)
     optimum = optimum_of(case)

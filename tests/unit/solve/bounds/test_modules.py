@@ -29,7 +29,7 @@ from heteroplace.solve.split.channel_split import ChannelSplit
 from heteroplace.solve.split.module_bound import ModuleBound
 from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
-from tests.strategies import AMPLE, Instance, instances, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of
 
 
@@ -59,7 +59,7 @@ def two_channels() -> Instance:
 
 def test_two_channels_prove_9_of_10() -> None:
     case = two_channels()
-    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),), 0, 5)
+    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),))
     assert optimum_of(case) == 10
     assert solved(problem_of(case), path) == 9
 
@@ -91,7 +91,7 @@ def test_two_diamonds_prove_the_sum_of_their_optima() -> None:
     # 6 and 10 are the least of each module over the devices of its ends; the bridge counts 0.
     case = two_diamonds()
     assert optimum_of(case) == 17
-    path = ModulePath(((0, 1, 2, 3), (4, 5, 6, 7)), (Boundary(((3, 4),)),), 0, 7)
+    path = ModulePath(((0, 1, 2, 3), (4, 5, 6, 7)), (Boundary(((3, 4),)),))
     assert solved(problem_of(case), path) == 16
 
 
@@ -103,7 +103,7 @@ WAYS: dict[str, Callable[[TaskGraph, int], ModulePath]] = {
 
 
 @given(chains(max_tasks=6), st.sampled_from(sorted(WAYS)), st.integers(1, 3))
-@num_cases(60)
+@exact_cases(60)
 def test_bound_is_at_most_the_optimum(case: Instance, way: str, num_channels: int) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -114,7 +114,7 @@ def test_bound_is_at_most_the_optimum(case: Instance, way: str, num_channels: in
 
 
 @given(instances(max_tasks=5, has_modes=True), st.integers(1, 4))
-@num_cases(60)
+@exact_cases(60)
 def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels: int) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -124,7 +124,7 @@ def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels:
 
 
 @given(chains(max_tasks=5), st.data())
-@num_cases(100)
+@exact_cases(100)
 def test_subproblem_takes_no_longer_than_the_whole(case: Instance, data: st.DataObject) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -209,7 +209,7 @@ def test_a_known_makespan_ends_the_work() -> None:
 
 
 @given(chains(max_tasks=6))
-@num_cases(60)
+@exact_cases(60)
 def test_bound_over_a_chain_is_at_most_the_optimum(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:

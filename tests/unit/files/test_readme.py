@@ -1,4 +1,4 @@
-"""The examples of file formats in model/README.md are real files that fit each other."""
+"""The examples of file formats in files/README.md are real files that fit each other."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from heteroplace.files.graph import graph_from_json
 
 
 def test_examples_can_be_read():
-    text = (resources.files("heteroplace") / "model/README.md").read_text("utf-8")
+    text = (resources.files("heteroplace") / "files/README.md").read_text("utf-8")
     cluster_text, graph_text = re.findall(r"((?:^    .*\n)+)", text, re.MULTILINE)
     cluster = cluster_from_json(json.loads(cluster_text))
     read = graph_from_json(json.loads(graph_text))

@@ -22,6 +22,7 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run
+from tests.corpus import corpus
 
 
 def schema(name):
@@ -163,38 +164,46 @@ def test_many_faults_are_cut_off():
 NAMES = st.text(min_size=1, max_size=5)
 
 
-@st.composite
-def graphs(draw):
+def random_name(random):
+    """Of letters, quotes, spaces, control characters and what needs two or four bytes."""
+    return "".join(
+        random.choices("ab0 .\"'\\/\n\t\x00\x7fé漢\ud7ff\ufffe😀", k=random.randint(1, 5))
+    )
+
+
+@corpus
+def graphs(random):
     """Any graph made by the builder: tasks in any order of adding, several outputs per task."""
-    builder = TaskGraphBuilder(draw(NAMES))
-    names = draw(st.lists(NAMES, max_size=6, unique=True))
-    sizes = st.integers(0, 2**40)
-    tensors = [
-        builder.add_input(f"in{i}", num_bytes=draw(sizes)) for i in range(draw(st.integers(0, 2)))
-    ]
+
+    def size():
+        return random.choice([0, 1, random.randint(0, 99), random.randint(0, 2**40), 2**40])
+
+    builder = TaskGraphBuilder(random_name(random))
+    names = list(dict.fromkeys(random_name(random) for _ in range(random.randint(0, 6))))
+    tensors = [builder.add_input(f"in{i}", num_bytes=size()) for i in range(random.randint(0, 2))]
     tasks = []
     for name in names:
-        reads = draw(st.lists(st.sampled_from(tensors), max_size=3)) if tensors else []
+        reads = random.choices(tensors, k=random.randint(0, 3)) if tensors else []
+        words = ["", *(random_name(random) for _ in range(2))]
         task = Task(
             name,
-            draw(st.text(max_size=3)),
-            tuple(draw(st.lists(st.text(max_size=3), max_size=2))),
-            draw(sizes),
-            draw(sizes),
-            draw(sizes),
-            draw(st.none() | st.lists(NAMES, max_size=2).map(tuple)),
-            draw(st.none() | NAMES),
+            random.choice(words),
+            tuple(random.choices(words, k=random.randint(0, 2))),
+            size(),
+            size(),
+            size(),
+            random.choice([None, tuple(words[1 : random.randint(1, 3)])]),
+            random.choice([None, words[1]]),
         )
         tasks.append((task, reads))
-        for index in range(draw(st.integers(0, 2))):
-            shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
-            size = draw(st.none() | sizes)
+        for index in range(random.randint(0, 2)):
+            shape = tuple(random.randint(0, 9) for _ in range(random.randint(0, 3)))
             label = f"{name}/{index}"
-            tensors.append(builder.add_tensor(name, shape, "float32", size, label))
-    for task, reads in draw(st.permutations(tasks)):
+            size_or_none = random.choice([None, size()])
+            tensors.append(builder.add_tensor(name, shape, "float32", size_or_none, label))
+    for task, reads in random.sample(tasks, len(tasks)):
         builder.add_task(task, reads)
-    outputs = draw(st.lists(st.sampled_from(tensors), max_size=3)) if tensors else []
-    return builder.finalize(outputs)
+    return builder.finalize(random.choices(tensors, k=random.randint(0, 3)) if tensors else [])
 
 
 TIMES = st.dictionaries(NAMES, st.none() | st.integers(0, 10**15), max_size=3)

@@ -10,10 +10,10 @@ from heteroplace.bench.peers.timed_runs import (
     LONG_RUN_NS,
     MAX_RUNS,
     MIN_RUNS,
-    Comparison,
+    TimedRuns,
     Turn,
     balanced_rounds,
-    compare_timers,
+    time_in_turns,
     wait_until_quiet,
 )
 
@@ -42,7 +42,7 @@ def make_clocks() -> tuple[dict[str, FakeClock], list[str]]:
 
 def test_first_run_of_a_turn_is_not_counted() -> None:
     clocks, _ = make_clocks()
-    result = compare_timers(clocks, num_rounds=3)
+    result = time_in_turns(clocks, num_rounds=3)
     assert {name: result.median_ns(name) for name in clocks} == {
         name: clock.run_ns for name, clock in clocks.items()
     }
@@ -57,14 +57,14 @@ def test_long_runs_do_not_warm_up() -> None:
         num_runs.append(count)
         return [next(times) for _ in range(count)]
 
-    result = compare_timers({"long": timer}, num_rounds=2, turn_ns=1, min_runs=1)
+    result = time_in_turns({"long": timer}, num_rounds=2, turn_ns=1, min_runs=1)
     assert num_runs == [3, 1, 1]
     assert result.rounds_ns("long") == (LONG_RUN_NS + 1, LONG_RUN_NS + 2)
 
 
 def test_number_of_runs_follows_the_time_of_one() -> None:
     clocks, _ = make_clocks()
-    compare_timers(clocks, num_rounds=1, turn_ns=20_000_000)
+    time_in_turns(clocks, num_rounds=1, turn_ns=20_000_000)
     # The first entry is the trial; each turn has one run to warm up.
     assert clocks["slow"].num_runs[1:] == [MIN_RUNS + 1]
     assert clocks["middle"].num_runs[1:] == [20 + 1]
@@ -73,7 +73,7 @@ def test_number_of_runs_follows_the_time_of_one() -> None:
 
 def test_every_round_begins_with_another_timer() -> None:
     clocks, turns = make_clocks()
-    compare_timers(clocks, num_rounds=3)
+    time_in_turns(clocks, num_rounds=3)
     trial, *rounds = (turns[i : i + 3] for i in range(0, len(turns), 3))
     assert trial == ["slow", "middle", "fast"]
     assert [one[0] for one in rounds] == ["slow", "middle", "fast"]
@@ -82,49 +82,49 @@ def test_every_round_begins_with_another_timer() -> None:
 
 def test_hops_are_measured_around_every_turn_and_the_longer_is_kept() -> None:
     clocks, _ = make_clocks()
-    hops = iter([50, 60, None, 70, 200, 40])
-    result = compare_timers(clocks, num_rounds=1, hop_ns=lambda: next(hops))
-    assert [result.turns[name][0].hop_ns for name in clocks] == [60, 70, 200]
-    assert result.median_hop_ns == 70
-    assert compare_timers(clocks, num_rounds=1).median_hop_ns is None
+    latencies = iter([50, 60, None, 70, 200, 40])
+    result = time_in_turns(clocks, num_rounds=1, core_to_core_ns=lambda: next(latencies))
+    assert [result.turns[name][0].core_to_core_ns for name in clocks] == [60, 70, 200]
+    assert result.median_core_to_core_ns == 70
+    assert time_in_turns(clocks, num_rounds=1).median_core_to_core_ns is None
 
 
 def test_rounds_are_reported_one_by_one() -> None:
     clocks, _ = make_clocks()
     done: list[int] = []
-    compare_timers(clocks, num_rounds=3, on_round=done.append)
+    time_in_turns(clocks, num_rounds=3, on_round=done.append)
     assert done == [1, 2, 3]
 
 
 def test_no_round_is_refused() -> None:
     with pytest.raises(ValueError, match="num_rounds must be at least 1, got 0"):
-        compare_timers({}, num_rounds=0)
+        time_in_turns({}, num_rounds=0)
 
 
-def turns(*times: int, hops: tuple[int, ...] = (), others: tuple[float, ...] = ()) -> tuple:
+def turns(*times: int, latencies: tuple[int, ...] = (), others: tuple[float, ...] = ()) -> tuple:
     return tuple(
-        Turn(time, hops[i] if hops else None, others[i] if others else 0.0)
+        Turn(time, latencies[i] if latencies else None, others[i] if others else 0.0)
         for i, time in enumerate(times)
     )
 
 
 def test_ratio_is_taken_within_rounds() -> None:
     # The machine was twice as slow in the second round, for both.
-    comparison = Comparison({"a": turns(10, 20, 11), "b": turns(20, 40, 22)})
-    assert comparison.ratio("a", "b") == 0.5
-    assert comparison.median_ns("a") == 11
+    timed = TimedRuns({"a": turns(10, 20, 11), "b": turns(20, 40, 22)})
+    assert timed.ratio("a", "b") == 0.5
+    assert timed.median_ns("a") == 11
 
 
 def test_what_a_round_did_to_all_alike_is_divided_out() -> None:
     # The machine slows by 10 % from round to round; c was disturbed once on top.
-    comparison = Comparison(
+    timed = TimedRuns(
         {
             "a": turns(1000, 1100, 1210),
             "b": turns(2000, 2200, 2420),
             "c": turns(3000, 3300, 9000),
         }
     )
-    found = balanced_rounds(comparison)
+    found = balanced_rounds(timed)
     assert {name: pytest.approx(values) for name, values in found.items()} == {
         "a": (1100, 1100, 1100),
         "b": (2200, 2200, 2200),
@@ -133,46 +133,44 @@ def test_what_a_round_did_to_all_alike_is_divided_out() -> None:
 
 
 def test_rounds_that_do_not_count_are_not_balanced_either() -> None:
-    comparison = Comparison(
-        {"a": turns(10, 90, 12, others=(0.0, 2.0, 0.0)), "b": turns(20, 24, 24)}
-    )
-    found = balanced_rounds(comparison)
+    timed = TimedRuns({"a": turns(10, 90, 12, others=(0.0, 2.0, 0.0)), "b": turns(20, 24, 24)})
+    found = balanced_rounds(timed)
     assert [len(found[name]) for name in ("a", "b")] == [2, 3]
     # Alone in its round, b says nothing about what was done to others there.
-    assert found["b"][1] == comparison.median_ns("b")
+    assert found["b"][1] == timed.median_ns("b")
 
 
 def test_turns_with_busy_others_are_left_out() -> None:
     others = (0.0, 1.5, 0.01, 1.2, 0.05, 0.9)
-    comparison = Comparison({"a": turns(10, 90, 12, 80, 14, 70, others=others)})
-    assert comparison.counted("a") == (0, 2, 4)
-    assert comparison.median_ns("a") == 12
-    assert comparison.median_others_cores == 0.01
+    timed = TimedRuns({"a": turns(10, 90, 12, 80, 14, 70, others=others)})
+    assert timed.counted("a") == (0, 2, 4)
+    assert timed.median_ns("a") == 12
+    assert timed.median_others_cores == 0.01
 
 
 def test_turns_with_far_cores_are_left_out() -> None:
-    comparison = Comparison({"a": turns(10, 19, 12, hops=(40, 200, 60))})
-    assert comparison.counted("a") == (0, 2)
-    assert comparison.median_hop_ns == 50
+    timed = TimedRuns({"a": turns(10, 19, 12, latencies=(40, 200, 60))})
+    assert timed.counted("a") == (0, 2)
+    assert timed.median_core_to_core_ns == 50
 
 
 def test_ratio_takes_rounds_that_count_for_both() -> None:
-    left = turns(10, 10, 10, hops=(40, 200, 40))
-    right = turns(10, 20, 40, hops=(40, 40, 200))
-    assert Comparison({"a": left, "b": right}).ratio("a", "b") == 1.0
+    left = turns(10, 10, 10, latencies=(40, 200, 40))
+    right = turns(10, 20, 40, latencies=(40, 40, 200))
+    assert TimedRuns({"a": left, "b": right}).ratio("a", "b") == 1.0
 
 
 def test_a_third_of_the_turns_counts_if_all_are_disturbed() -> None:
     busy = (2.0, 1.0, 2.0, 2.0, 2.0, 1.5)
-    assert Comparison({"a": turns(1, 2, 3, 4, 5, 6, others=busy)}).counted("a") == (1, 5)
-    far = Comparison({"a": turns(1, 2, 3, hops=(300, 200, 250))})
+    assert TimedRuns({"a": turns(1, 2, 3, 4, 5, 6, others=busy)}).counted("a") == (1, 5)
+    far = TimedRuns({"a": turns(1, 2, 3, latencies=(300, 200, 250))})
     assert far.counted("a") == (1,)
-    assert far.median_hop_ns == 200
+    assert far.median_core_to_core_ns == 200
 
 
 def test_what_others_use_is_measured_for_each_turn() -> None:
     clocks, _ = make_clocks()
-    result = compare_timers(clocks, num_rounds=2)
+    result = time_in_turns(clocks, num_rounds=2)
     assert all(turn.others_cores >= 0 for name in clocks for turn in result.turns[name])
 
 

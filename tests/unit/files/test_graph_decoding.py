@@ -13,17 +13,16 @@ from heteroplace.files.graph import (
     graph_from_json,
     graph_to_json,
     load_graph,
+    read_plain_graph,
     save_graph,
 )
-from heteroplace.files.graph_fast import read_plain_graph
 from heteroplace.files.reader import read_json
-from tests.unit.model.test_graph_file import NAMES, TIMES, diamond, graphs
+from tests.unit.files.test_graph_file import NAMES, TIMES, diamond, graphs
 
 
 def plain(text):
     """What the fast reader makes of a text."""
-    found = read_plain_graph(text if isinstance(text, bytes) else text.encode())
-    return None if found is None else GraphFile(found[0], found[1] or None)
+    return read_plain_graph(text if isinstance(text, bytes) else text.encode())
 
 
 def thorough(data, folder):
