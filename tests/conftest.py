@@ -1,14 +1,18 @@
-"""Rules for all tests: which need TVM with Relay, which need a GPU."""
+"""Rules for all tests: what they need, which cases they take, in which order they run."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib.util
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from tests.corpus import set_seed
+from tests.golden_files import check_golden
 from tests.instances import diamond as make_diamond
 from tests.strategies import Instance, num_cases
 
@@ -17,6 +21,37 @@ settings.register_profile("heteroplace", num_cases(100))
 settings.load_profile("heteroplace")
 
 _TESTS = Path(__file__).resolve().parent
+_LONGEST = ("cpp", "test_readme", "test_tutorials", "test_lower", "test_fold", "test_batches")
+"""Folders and files whose tests stay on one worker, and that would end last if they began late."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Take the cases of this commit: other ones for each, the same whenever it is tested.
+
+    `--hypothesis-seed=N` takes others.
+    """
+    if config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = str(_seed_of_commit())
+    set_seed(config.option.hypothesis_seed)
+
+
+def _seed_of_commit() -> int:
+    """The first digits of the commit that is checked out, as a number; 0 without git."""
+    command = ["git", "-C", str(_TESTS), "rev-parse", "HEAD"]
+    try:
+        found = subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(found.stdout[:8], 16)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --update-golden."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write what tests compare with tests/golden instead of comparing it; read the diff",
+    )
 
 
 def _why_no_relay() -> str | None:
@@ -46,12 +81,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what lies in tests/relay and tests/gpu, and skip what this machine cannot run.
 
     Outside tests/unit, where tests of one file share what was compiled, a file stays on one worker
-    when several run tests at once.
+    when several run tests at once. These files come first, the longest at the head: the tests of
+    tests/unit, which go anywhere, keep all workers busy to the end.
     """
     folders = {"relay": _TESTS / "relay", "gpu": _TESTS / "gpu"}
     reasons = {"relay": _why_no_relay(), "gpu": _why_no_gpu()}
     for item in items:
-        if _TESTS / "unit" not in item.path.parents:
+        if _is_grouped(item):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
         for mark, folder in folders.items():
             if folder in item.path.parents:
@@ -59,9 +95,32 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             reason = reasons[mark]
             if reason is not None and item.get_closest_marker(mark) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
+    items.sort(key=_turn)
+
+
+def _is_grouped(item: pytest.Item) -> bool:
+    return _TESTS / "unit" not in item.path.parents
+
+
+def _turn(item: pytest.Item) -> int:
+    """The place in the order of files; those of one place stay in their own order."""
+    names = {item.path.stem, item.path.parent.name}
+    longest = [place for place, name in enumerate(_LONGEST) if name in names]
+    return min(longest, default=len(_LONGEST)) if _is_grouped(item) else len(_LONGEST) + 1
 
 
 @pytest.fixture
 def diamond() -> Instance:
     """The worked diamond on two devices; see `tests.instances`."""
     return make_diamond()
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str, str], None]:
+    """Compares texts with files of tests/golden; see `tests.golden_files`."""
+    folder, is_updated = _TESTS / "golden", request.config.getoption("--update-golden")
+
+    def check(name: str, text: str, made_from: str = "") -> None:
+        check_golden(folder, name, text, made_from, is_updated)
+
+    return check

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from random import Random
 
 import numpy as np
-from hypothesis import strategies as st
 
 from heteroplace.coarsen.levels import LevelWeights
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.graph import Dag
+from tests.corpus import corpus
 from tests.instances import gpus
 from tests.reference.graphs import Edge
 
@@ -38,22 +38,22 @@ class WeightedDag:
         return LevelWeights(dag, np.array(self.node_ns, dtype=np.int64), edge_ns)
 
 
-@st.composite
-def weighted_dags(draw: st.DrawFn, max_nodes: int = 8, max_weight: int = 9) -> WeightedDag:
-    """Any acyclic graph, empty ones too: a bit for each pair of nodes; weights may be 0."""
-    num_nodes = draw(st.integers(0, max_nodes))
+@corpus
+def weighted_dags(random: Random, max_nodes: int = 8, max_weight: int = 9) -> WeightedDag:
+    """Any acyclic graph, empty ones too, with few or many edges; weights may be 0."""
+    num_nodes = random.randint(0, max_nodes)
     pairs = [(src, dst) for dst in range(num_nodes) for src in range(dst)]
-    bits = draw(st.integers(0, 2 ** len(pairs) - 1))
-    random = Random(draw(st.integers(0, 2**16)))
-    edges = {pair: random.randint(0, max_weight) for at, pair in enumerate(pairs) if bits >> at & 1}
+    density = random.random()
+    kept = [pair for pair in pairs if random.random() < density]
+    edges = {pair: random.randint(0, max_weight) for pair in kept}
     return WeightedDag(tuple(random.randint(0, max_weight) for _ in range(num_nodes)), edges)
 
 
-@st.composite
-def task_graphs(draw: st.DrawFn, max_tasks: int = 8) -> TaskGraph:
+@corpus
+def task_graphs(random: Random, max_tasks: int = 8) -> TaskGraph:
     """Tasks of few op types with shared, unread, returned and empty tensors, labels and pins."""
-    random = Random(draw(st.integers(0, 2**32)))
-    return random_task_graph(random, draw(st.integers(1, max_tasks)), is_pinned=draw(st.booleans()))
+    is_pinned = random.random() < 0.5
+    return random_task_graph(random, random.randint(1, max_tasks), is_pinned)
 
 
 def random_task_graph(random: Random, num_tasks: int, is_pinned: bool = False) -> TaskGraph:

@@ -1,9 +1,11 @@
-"""Hypothesis strategies: small clusters, graphs, costs and plans of every awkward shape."""
+"""Random cases: small clusters, graphs, costs and plans of every awkward shape."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from random import Random
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -19,6 +21,7 @@ from heteroplace.model.cluster import (
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run, Step
+from tests.corpus import corpus
 
 AMPLE = 10**9
 MIXED_DEVICES = (
@@ -31,7 +34,22 @@ MIXED_DEVICES = (
 
 def num_cases(count: int) -> settings:
     """Settings of a property: so many random cases here, and at least 1,000 where CI is set."""
-    return settings(max_examples=max(count, 1000 if os.environ.get("CI") else 0), deadline=None)
+    return _at_least(count, 1000 if _is_set("CI") else 0)
+
+
+def exact_cases(count: int) -> settings:
+    """The same where every case runs an exact solver or tries everything: at least 200 where CI is
+    set, other ones for each commit (see `tests.conftest`), and 1,000 in `make test-all`."""
+    return _at_least(count, 1000 if _is_set("ALL_CASES") else 200 if _is_set("CI") else 0)
+
+
+def _is_set(variable: str) -> bool:
+    return bool(os.environ.get(variable))
+
+
+def _at_least(count: int, least: int) -> settings:
+    # Not derandomized, which Hypothesis does where CI is set: the seed is that of the commit.
+    return settings(max_examples=max(count, least), deadline=None, derandomize=False)
 
 
 @dataclass(frozen=True)
@@ -43,32 +61,30 @@ class Instance:
     costs: CostTable
 
 
-@st.composite
-def clusters(draw: st.DrawFn, is_memory_tight: bool = False) -> Cluster:
+def random_cluster(random: Random, is_memory_tight: bool = False) -> Cluster:
     """1-3 devices: of one memory with shared cores, of one memory each, or mixed."""
-    kind = draw(st.sampled_from(["cores", "separate", "mixed", "one"]))
-    sizes = st.integers(1, 60) if is_memory_tight else st.just(AMPLE)
+    kind = random.choice(["cores", "separate", "mixed", "one"])
+
+    def memory(name: str) -> Memory:
+        return Memory(name, random.randint(1, 60) if is_memory_tight else AMPLE)
+
+    host = random.choice([None, 0])
     if kind in ("cores", "one"):
         cores = [(0,), (1,), (0, 1)] if kind == "cores" else [(0,)]
         devices = tuple(Device(f"cpu.{i}", "cpu", "", 0, 0, c) for i, c in enumerate(cores))
-        memories: tuple[Memory, ...] = (Memory("ram", draw(sizes)),)
-        return Cluster("box", memories, devices, host=draw(st.sampled_from([None, 0])))
+        return Cluster("box", (memory("ram"),), devices, host=host)
+    devices, count = MIXED_DEVICES, 2
     if kind == "separate":
-        count = draw(st.integers(2, 3))
+        count = random.randint(2, 3)
         devices = tuple(Device(f"gpu{i}", "cuda", "", i, i) for i in range(count))
-    else:
-        count = 2
-        devices = MIXED_DEVICES
-    memories = tuple(Memory(f"m{i}", draw(sizes)) for i in range(count))
-    links = draw(_links(count))
-    return Cluster("box", memories, devices, links, host=draw(st.sampled_from([None, 0])))
+    memories = tuple(memory(f"m{i}") for i in range(count))
+    return Cluster("box", memories, devices, _random_links(random, count), host=host)
 
 
-@st.composite
-def _links(draw: st.DrawFn, count: int) -> tuple[Link, ...]:
+def _random_links(random: Random, count: int) -> tuple[Link, ...]:
     """All pairs, or a line of memories; channels per link, per pair, or one bus."""
-    is_line = draw(st.booleans())
-    sharing = draw(st.sampled_from(["link", "pair", "bus"]))
+    is_line = random.random() < 0.5
+    sharing = random.choice(["link", "pair", "bus"])
     links = []
     for src in range(count):
         for dst in range(count):
@@ -76,38 +92,64 @@ def _links(draw: st.DrawFn, count: int) -> tuple[Link, ...]:
                 continue
             name = f"{src}-{dst}"
             channel = {"link": name, "pair": f"{min(src, dst)}-{max(src, dst)}", "bus": "bus"}
-            bandwidth = draw(st.sampled_from([1, 2, 5])) * 10**9
-            links.append(Link(name, src, dst, bandwidth, draw(st.integers(0, 2)), channel[sharing]))
+            bandwidth = random.choice([1, 2, 5]) * 10**9
+            links.append(Link(name, src, dst, bandwidth, random.randint(0, 2), channel[sharing]))
     return tuple(links)
 
 
-@st.composite
-def graphs(draw: st.DrawFn, max_tasks: int = 5) -> TaskGraph:
-    """Small graphs: any shape, several outputs per task, shared tensors, zero sizes, groups."""
-    num_tasks = draw(st.integers(1, max_tasks))
+@corpus
+def graphs(random: Random, max_tasks: int = 5) -> TaskGraph:
+    """Small graphs."""
+    return random_graph(random, max_tasks)
+
+
+def random_graph(random: Random, max_tasks: int) -> TaskGraph:
+    """Any shape, several outputs per task, shared tensors, zero sizes, groups."""
     builder = TaskGraphBuilder("random")
-    tensors = [builder.add_input("x", (draw(st.integers(0, 9)),), "int8")]
+    tensors = [builder.add_input("x", (random.randint(0, 9),), "int8")]
     made = []
-    for index in range(num_tasks):
-        reads = draw(st.lists(st.sampled_from(tensors), max_size=3, unique=True))
+    for index in range(random.randint(1, max_tasks)):
+        reads = _some(random, tensors, 0)
         task = Task(
             f"t{index}",
             "op",
-            weight_bytes=draw(st.integers(0, 9)),
-            workspace_bytes=draw(st.sampled_from([0, 0, 4])),
-            together=draw(st.sampled_from([None, None, None, "g"])),
+            weight_bytes=random.randint(0, 9),
+            workspace_bytes=random.choice([0, 0, 4]),
+            together=random.choice([None, None, None, "g"]),
         )
         builder.add_task(task, reads)
-        for _ in range(draw(st.sampled_from([1, 1, 2]))):
-            made.append(builder.add_tensor(task.name, (draw(st.integers(0, 9)),), "int8"))
+        for _ in range(random.choice([1, 1, 2])):
+            made.append(builder.add_tensor(task.name, (random.randint(0, 9),), "int8"))
         tensors.extend(made[-2:])
-    outputs = draw(st.lists(st.sampled_from(tensors), min_size=1, max_size=3))
+    outputs = _some(random, tensors, 1)
+    if random.random() < 0.2:
+        outputs.append(outputs[0])  # the same one returned twice
     return builder.finalize(outputs)
 
 
-@st.composite
+def _some(random: Random, values: list[str], least: int) -> list[str]:
+    """At most three different values in any order."""
+    different = list(dict.fromkeys(values))
+    return random.sample(different, random.randint(least, min(3, len(different))))
+
+
+@corpus
 def instances(
-    draw: st.DrawFn,
+    random: Random,
+    max_tasks: int = 5,
+    is_memory_tight: bool = False,
+    is_everywhere_allowed: bool = False,
+    max_batch: int = 1,
+    has_modes: bool = False,
+) -> Instance:
+    """A graph and a cluster with random costs; see `random_instance`."""
+    return random_instance(
+        random, max_tasks, is_memory_tight, is_everywhere_allowed, max_batch, has_modes
+    )
+
+
+def random_instance(
+    random: Random,
     max_tasks: int = 5,
     is_memory_tight: bool = False,
     is_everywhere_allowed: bool = False,
@@ -118,76 +160,130 @@ def instances(
 
     `has_modes`: any congestion mode, and devices with and without copy engines.
     """
-    graph = draw(graphs(max_tasks))
-    cluster = draw(clusters(is_memory_tight))
+    graph = random_graph(random, max_tasks)
+    cluster = random_cluster(random, is_memory_tight)
     if has_modes:
-        cluster = draw(modes(cluster))
+        cluster = in_any_mode(random, cluster)
     if max_batch > 1:
-        cluster = draw(_batch_sizes(cluster, max_batch))
-    times = st.integers(0, 12)
-    choices = times if is_everywhere_allowed else st.one_of(times, times, times, st.none())
+        cluster = _with_batch_sizes(random, cluster, max_batch)
     groups: dict[str, int] = {}
 
     def cost(task: int, device: int, batch: int = 1) -> Cost:
-        value = draw(choices)
-        if value is None and device != groups.setdefault(graph.tasks[task].together or "", 0):
+        is_refused = not is_everywhere_allowed and random.random() < 0.25
+        if is_refused and device != groups.setdefault(graph.tasks[task].together or "", 0):
             return Cost.unsupported("no kernel")
-        return Cost.given(value or 0)
+        return Cost.given(0 if is_refused else random.randint(0, 12))
 
     sizes = sorted({size for device in cluster.devices for size in device.batch_sizes})
     return Instance(graph, cluster, build_table(graph, cluster, cost, tuple(sizes)))
 
 
-@st.composite
-def modes(draw: st.DrawFn, cluster: Cluster) -> Cluster:
+def in_any_mode(random: Random, cluster: Cluster) -> Cluster:
     """The cluster with any congestion mode, and devices with and without copy engines."""
     devices = tuple(
-        replace(device, copy_engines=draw(st.sampled_from(COPY_ENGINES)))
-        for device in cluster.devices
+        replace(device, copy_engines=random.choice(COPY_ENGINES)) for device in cluster.devices
     )
-    congestion = draw(st.sampled_from(CONGESTION_MODES))
-    return replace(cluster, devices=devices, congestion=congestion)
+    return replace(cluster, devices=devices, congestion=random.choice(CONGESTION_MODES))
+
+
+@corpus
+def clusters(random: Random) -> Cluster:
+    """Clusters in any mode, with batches, of ample or tight memory."""
+    cluster = random_cluster(random, is_memory_tight=random.random() < 0.5)
+    return _with_batch_sizes(random, in_any_mode(random, cluster), 4)
 
 
 @st.composite
-def _batch_sizes(draw: st.DrawFn, cluster: Cluster, max_batch: int) -> Cluster:
-    """Every device takes single items, and some larger batches."""
-    larger = st.lists(st.integers(2, max_batch), unique=True)
+def described_clusters(draw: st.DrawFn) -> Cluster:
+    """Clusters with any modes, batches, figures, units and awkward names; for their text forms."""
+    cluster = draw(clusters())
+    words = st.one_of(st.just(""), st.text(max_size=5))
+    numbers = st.one_of(st.integers(0, 10**13), st.integers(0, 40).map(lambda n: n * 10**9))
+    figures = st.one_of(st.none(), numbers)
     devices = tuple(
-        replace(device, batch_sizes=(1, *sorted(draw(larger)))) for device in cluster.devices
+        replace(
+            device,
+            name=f"{device.name}{draw(words)}",
+            kind=draw(words),
+            target=draw(words),
+            host=draw(words),
+            flops_per_second=draw(figures),
+            memory_bytes_per_second=draw(figures),
+            launch_ns=draw(numbers),
+            model=draw(words),
+        )
+        for device in cluster.devices
+    )
+    measured = st.dictionaries(st.integers(1, 2**40), numbers, max_size=3)
+    links = tuple(
+        replace(
+            link,
+            name=f"{link.name}{draw(words)}",
+            latency_ns=draw(numbers),
+            channel=draw(words),
+            measured=tuple(sorted(draw(measured).items())),
+        )
+        for link in cluster.links
+    )
+    memories = tuple(
+        Memory(f"{memory.name}{draw(words)}", draw(st.integers(1, 2**50)))
+        for memory in cluster.memories
+    )
+    return replace(cluster, name=draw(words), memories=memories, devices=devices, links=links)
+
+
+def _with_batch_sizes(random: Random, cluster: Cluster, max_batch: int) -> Cluster:
+    """Every device takes single items, and some larger batches."""
+    devices = tuple(
+        replace(
+            device,
+            batch_sizes=(1, *(size for size in range(2, max_batch + 1) if random.random() < 0.5)),
+        )
+        for device in cluster.devices
     )
     return replace(cluster, devices=devices)
 
 
-@st.composite
+@corpus
 def instances_with_plan(
-    draw: st.DrawFn, max_tasks: int = 7, max_items: int = 1, has_modes: bool = False
+    random: Random, max_tasks: int = 7, max_items: int = 1, has_modes: bool = False
+) -> tuple[Instance, Plan]:
+    """An instance with a random valid plan; see `random_instance_with_plan`."""
+    return random_instance_with_plan(random, max_tasks, max_items, has_modes)
+
+
+def random_instance_with_plan(
+    random: Random, max_tasks: int = 7, max_items: int = 1, has_modes: bool = False
 ) -> tuple[Instance, Plan]:
     """An instance with a random valid plan.
 
     Copies come at random places, also over relays; tasks of different branches and items come in
     any order; items are run and copied one by one or together.
     """
-    instance = draw(instances(max_tasks, max_batch=max_items, has_modes=has_modes))
-    num_items = draw(st.integers(1, max_items))
+    instance = random_instance(random, max_tasks, max_batch=max_items, has_modes=has_modes)
+    num_items = random.randint(1, max_items)
     graph, cluster = instance.graph, instance.cluster
-    steps = _Steps(draw, graph, cluster, num_items)
+    steps = _Steps(random, graph, cluster, num_items)
     waiting = [
-        run for task in range(len(graph.tasks)) for run in _runs(draw, instance, task, num_items)
+        run for task in range(len(graph.tasks)) for run in _runs(random, instance, task, num_items)
     ]
     while waiting:
         ready = [run for run in waiting if steps.is_ready(run)]
-        run = draw(st.sampled_from(ready)) if num_items > 1 else ready[0]
+        run = random.choice(ready) if num_items > 1 else ready[0]
         waiting.remove(run)
         steps.add(run)
     if cluster.host is not None:
-        for tensor in draw(st.permutations(sorted(set(graph.outputs)))):
+        for tensor in _shuffled(random, sorted(set(graph.outputs))):
             steps.bring(tensor, cluster.host, tuple(range(num_items)))
     plan = Plan(graph.digest(), cluster.digest(), tuple(steps.found), "random", items=num_items)
     return instance, plan
 
 
-def _runs(draw: st.DrawFn, instance: Instance, task: int, num_items: int) -> list[Run]:
+def _shuffled(random: Random, values: Sequence[int]) -> list[int]:
+    return random.sample(values, len(values))
+
+
+def _runs(random: Random, instance: Instance, task: int, num_items: int) -> list[Run]:
     """Batches of a task that hold each item once."""
     devices = range(len(instance.cluster.devices))
     if instance.graph.tasks[task].together is not None:
@@ -195,7 +291,7 @@ def _runs(draw: st.DrawFn, instance: Instance, task: int, num_items: int) -> lis
     runs = []
     left = list(range(num_items))
     while left:
-        items = [left[0], *(item for item in left[1:] if draw(st.booleans()))]
+        items = [left[0], *(item for item in left[1:] if random.random() < 0.5)]
         allowed = [
             device
             for device in devices
@@ -205,7 +301,7 @@ def _runs(draw: st.DrawFn, instance: Instance, task: int, num_items: int) -> lis
         if not allowed:
             items = items[:1]
             allowed = [d for d in devices if instance.costs.run_ns(task, d) is not None]
-        runs.append(Run(task, draw(st.sampled_from(allowed)), tuple(items)))
+        runs.append(Run(task, random.choice(allowed), tuple(items)))
         left = [item for item in left if item not in items]
     return runs
 
@@ -213,9 +309,9 @@ def _runs(draw: st.DrawFn, instance: Instance, task: int, num_items: int) -> lis
 class _Steps:
     """The steps of a plan so far, and what they leave where."""
 
-    def __init__(self, draw: st.DrawFn, graph: TaskGraph, cluster: Cluster, num_items: int) -> None:
+    def __init__(self, random: Random, graph: TaskGraph, cluster: Cluster, num_items: int) -> None:
         self.found: list[Step] = []
-        self._draw = draw
+        self._random = random
         self._graph = graph
         self._cluster = cluster
         homes = range(len(cluster.memories)) if cluster.host is None else [cluster.host]
@@ -232,7 +328,7 @@ class _Steps:
     def add(self, run: Run) -> None:
         """Add a run and the copies that it needs."""
         memory = self._cluster.devices[run.device].memory
-        for tensor in self._draw(st.permutations(self._graph.task_inputs[run.task])):
+        for tensor in _shuffled(self._random, self._graph.task_inputs[run.task]):
             self.bring(tensor, memory, run.items)
         self.found.append(run)
         for tensor in self._graph.task_outputs[run.task]:
@@ -242,9 +338,9 @@ class _Steps:
         """Add copies of the items that are not in `memory`."""
         left = [item for item in items if memory not in self._present[tensor, item]]
         while left:
-            src = self._draw(st.sampled_from(self._present[tensor, left[0]]))
+            src = self._random.choice(self._present[tensor, left[0]])
             copied = left[:1]
-            if len(left) > 1 and self._draw(st.booleans()):
+            if len(left) > 1 and self._random.random() < 0.5:
                 copied = [item for item in left if src in self._present[tensor, item]]
             route = self._cluster.route(src, memory)
             self.found.append(Copy(tensor, src, memory, route, tuple(copied)))

@@ -1,8 +1,10 @@
-"""The order of the layers, read from the import statements; nothing is imported to check it."""
+"""The order of the layers, read from import statements and from strings that name modules; nothing
+is imported to check it."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -39,6 +41,7 @@ LAYERS = {
     "measure": (7, 1),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
+    "progress": (8, 1),
     "cli": (9, 0),
     "bench": (9, 0),
     "demo": (9, 1),
@@ -49,6 +52,9 @@ IN_LAYER_0 = {"msgspec"}
 # Programs and the pass on top: they may use the public names of `heteroplace`, as users do.
 TOP_LAYER = 9
 NOT_IMPORTED = {"cli", "demo", "hetero_place"}
+# Registries that name entries of a higher layer, with the parts they name: who asks imports them.
+REGISTRIES = {"place_options.py": {"measure"}}
+_MODULE = re.compile(r"heteroplace(\.[a-z_0-9]+)+(:[A-Za-z_]\w*)?")
 # Third-party packages that a function may import: large, or not always installed.
 LATE_IMPORTS = {
     "attr",
@@ -114,15 +120,37 @@ def read_imports(text: str) -> Iterator[Import]:
     yield from visit(ast.parse(text), False)
 
 
+def read_entries(text: str) -> Iterator[Import]:
+    """Yield the modules of heteroplace that strings name: "heteroplace.solve.lns.solver:Solver"."""
+    for node in ast.walk(ast.parse(text)):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and _MODULE.fullmatch(node.value):
+            yield Import(node.value.replace(":", "."), node.lineno, False, 0)
+
+
+def is_module(package: Path, name: str) -> bool:
+    """Tell whether a dotted name is a module of the package, or a name in one."""
+    path = package.joinpath(*name.split(".")[1:])
+    found = (path, path.parent)
+    return any(at.is_dir() or at.with_suffix(".py").is_file() for at in found)
+
+
 def check_package(package: Path) -> list[str]:
     """Return every breach of the rules as "file:line: what"."""
     faults = []
     for path in sorted(package.rglob("*.py")):
         inner = path.relative_to(package)
         part = inner.parts[0].removesuffix(".py")
-        for found in read_imports(path.read_text()):
+        text = path.read_text()
+        for found in read_imports(text):
             for fault in faults_of(part, found):
                 faults.append(f"{inner.as_posix()}:{found.line}: {fault}")
+        for found in read_entries(text):
+            if not is_module(package, found.name):
+                faults.append(f"{inner.as_posix()}:{found.line}: there is no {found.name}")
+            elif found.name.split(".")[1] not in REGISTRIES.get(inner.as_posix(), ()):
+                for fault in faults_of(part, found):
+                    faults.append(f"{inner.as_posix()}:{found.line}: {fault}")
         if part != "__init__" and part not in LAYERS:
             faults.append(f"{inner.as_posix()}:1: {part} has no layer in tests/test_layers.py")
     return faults
@@ -204,10 +232,20 @@ def test_the_package_is_found() -> None:
         ("run/executor.py", "from heteroplace.run.profile.costs import f\nimport tvm", None),
         ("native/__init__.py", "from heteroplace import _core", None),
         ("bench/suites.py", "from heteroplace import Plan, HeteroPlace", None),
+        ("solve/registry.py", "X = 'heteroplace.run.executor:Executor'", "imports run (layer 7)"),
+        ("place_options.py", "X = 'heteroplace.run.executor:Executor'", "imports run (layer 7)"),
+        ("place_options.py", "X = 'heteroplace.measure.links:Links'", None),
+        ("solve/registry.py", "X = 'heteroplace.solve.lost:Solver'", "there is no"),
+        ("cli/main.py", "import importlib\nimportlib.import_module('heteroplace.lost.x')", "no"),
+        ("cli/main.py", "X = 'heteroplace.run.executor'", None),
+        ("cli/main.py", "X = 'heteroplace.run.executor is started'", None),
         ("__init__.py", "from heteroplace.hetero_place import HeteroPlace", None),
     ],
 )
 def test_the_checker_sees(tmp_path: Path, file: str, text: str, fault: str | None) -> None:
+    for module in ("run/executor.py", "measure/links.py"):
+        (tmp_path / module).parent.mkdir(exist_ok=True)
+        (tmp_path / module).touch()
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)

@@ -1,32 +1,93 @@
-"""Properties take their number of random cases from one place: at least 1,000 where CI is set."""
+"""Properties take their number of random cases from one place, and share the cases."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.strategies import num_cases
+from tests.corpus import NUM_CASES
+from tests.strategies import Instance, exact_cases, instances, num_cases
 
 TESTS = Path(__file__).resolve().parent
 
 
-@pytest.mark.parametrize(("ci", "count", "expected"), [("", 40, 40), ("1", 40, 1000)])
-def test_ci_takes_at_least_1000_cases(
-    ci: str, count: int, expected: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "variables", "expected"),
+    [
+        (num_cases, (), 40),
+        (num_cases, ("CI",), 1000),
+        (num_cases, ("CI", "ALL_CASES"), 1000),
+        (exact_cases, (), 40),
+        (exact_cases, ("CI",), 200),
+        (exact_cases, ("CI", "ALL_CASES"), 1000),
+        (exact_cases, ("ALL_CASES",), 1000),
+    ],
+)
+def test_ci_takes_at_least_so_many_cases(
+    kind: Callable[[int], settings],
+    variables: tuple[str, ...],
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("CI", ci)
-    assert num_cases(count).max_examples == expected
+    for variable in ("CI", "ALL_CASES"):
+        monkeypatch.setenv(variable, "1" if variable in variables else "")
+    assert kind(40).max_examples == expected
+    assert kind(2000).max_examples == 2000
 
 
-def test_properties_that_say_nothing_take_that_many_too() -> None:
+def test_properties_that_say_nothing_take_as_many_as_those_without_an_exact_solver() -> None:
     assert settings().max_examples == num_cases(100).max_examples
     assert settings().deadline is None
 
 
 def test_no_test_says_a_number_of_cases_by_itself() -> None:
-    own = {Path(__file__).resolve(), TESTS / "strategies.py"}
+    own = {Path(__file__).resolve(), TESTS / "strategies.py", TESTS / "corpus.py"}
     files = set(TESTS.rglob("*.py")) - own
     assert files
     assert [str(path) for path in sorted(files) if "max_examples" in path.read_text()] == []
+
+
+def cases_seen(strategy: st.SearchStrategy[Instance], count: int) -> list[Instance]:
+    seen = []
+
+    @given(strategy)
+    @settings(max_examples=count)
+    def collect(case: Instance) -> None:
+        seen.append(case)
+
+    collect()
+    return seen
+
+
+def test_a_property_sees_each_of_its_cases_and_they_differ() -> None:
+    seen = cases_seen(instances(max_tasks=3), NUM_CASES)
+    assert len({repr(case) for case in seen}) == NUM_CASES
+
+
+def test_properties_of_the_same_number_share_their_cases() -> None:
+    found = [cases_seen(instances(max_tasks=3), 20) for _ in range(2)]
+    found.append(cases_seen(instances(3), 20))
+    identities = [{id(case) for case in cases} for cases in found]
+    assert identities[0] == identities[1] == identities[2]
+    assert len(identities[0]) == 20
+
+
+def test_a_failure_shrinks_to_a_small_case() -> None:
+    failing = []
+
+    @given(instances(max_tasks=5))
+    @settings(max_examples=NUM_CASES, database=None)
+    def has_less_than_three_tasks(case: Instance) -> None:
+        if len(case.graph.tasks) >= 3:
+            failing.append(case)
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        has_less_than_three_tasks()
+    every = cases_seen(instances(max_tasks=5), NUM_CASES)
+    lengths = sorted(len(repr(case)) for case in every if len(case.graph.tasks) >= 3)
+    assert len(repr(failing[-1])) <= lengths[len(lengths) // 20]

@@ -36,7 +36,8 @@ from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions
-from heteroplace.relay.annotate.reader import read_solution, strip_annotations
+from heteroplace.relay.annotate.moved import solution_of_module
+from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.pins import with_pins
@@ -123,16 +124,26 @@ def prepare(
     mod: tvm.IRModule,
     params: Mapping[str, tvm.nd.NDArray] | None = None,
     log: StageLog | None = None,
+    cluster: Cluster | None = None,
 ) -> Network:
     """Optimise a module without regard to any target, and cut it into tasks.
+
+    Parameters
+    ----------
+    params
+        Weights to bind; None: they are bound already.
+    cluster
+        Whose devices the annotations of `mod` name, if it has any.
 
     Raises
     ------
     UnsupportedRelayError
         The module has control flow or dynamic shapes.
+    LoweringError
+        Its annotations contradict each other, or name devices that the cluster does not have.
     """
     with (log or StageLog()).stage("prepare", "optimising the network") as figures:
-        network = cut_network(mod, params)
+        network = cut_network(mod, params, cluster=cluster)
         figures["tasks"] = len(network.graph.tasks)
     return network
 
@@ -232,7 +243,8 @@ def place(
     Parameters
     ----------
     mod
-        A Relay module that is not placed.
+        A Relay module that carries no plan. What it is annotated with (`on_device`,
+        `device_copy`) holds, as far as ops have annotations: only the order is solved for then.
     cluster
         Must have a host memory, from which every device can be reached.
     limits
@@ -247,7 +259,7 @@ def place(
     check_reachable(cluster)
     get_solver(options.solver)  # a wrong name is told before minutes of measuring
     model = choose_cost_model(options.costs, CostOptions(options.store, options.progress))
-    network = prepare(mod, options.params, log)
+    network = prepare(mod, options.params, log, cluster)
     network = network.with_graph(with_pins(network.graph, cluster, options.pin, options.exclude))
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log)
@@ -307,7 +319,7 @@ def build_module(mod: tvm.IRModule) -> Executable:
     InfeasibleError
         The compiled program does not fit in some memory.
     """
-    solution = read_solution(mod)
+    solution = solution_of_module(mod)
     if solution is None:
         raise LoweringError(
             "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first"

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
 
 
 def quantile(values: Sequence[float], part: float) -> float:
@@ -103,9 +106,9 @@ def interval_rank(num_samples: int, confidence: float) -> int:
 
 
 def line_fit(
-    xs: Sequence[float],
-    ys: Sequence[float],
-    weights: Sequence[float],
+    xs: Sequence[float] | FloatArray,
+    ys: Sequence[float] | FloatArray,
+    weights: Sequence[float] | FloatArray,
     intercept: float | None = None,
 ) -> tuple[float, float]:
     """Return (slope, intercept) of the line of least `sum(weight (slope x + intercept - y)^2)`.

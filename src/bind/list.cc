@@ -13,15 +13,13 @@
 #include "list/etf.h"
 #include "list/evaluate.h"
 #include "list/fastest_mapping.h"
-#include "list/greedy.h"
 #include "list/heft.h"
 #include "list/list_schedule.h"
-#include "list/m_etf.h"
 #include "list/m_sct.h"
 #include "list/m_topo.h"
 #include "list/mean_graph.h"
-#include "list/met.h"
 #include "list/order_place.h"
+#include "list/scheduler.h"
 #include "list/what_if.h"
 
 namespace nb = nanobind;
@@ -29,16 +27,6 @@ namespace nb = nanobind;
 namespace heteroplace::bind {
 
 namespace {
-
-/*! \brief List schedulers that need nothing but the problem: a new one is a line here. */
-constexpr struct {
-  const char* name;
-  model::NativePlan (*make_plan)(const model::Problem&);
-} kListSchedulers[] = {
-    {"greedy", &list::Greedy},
-    {"m_etf", &list::MEtf},
-    {"met", &list::Met},
-};
 
 void CheckAllowed(const model::Problem& problem) {
   for (int task = 0; task < problem.num_tasks; ++task) {
@@ -57,12 +45,8 @@ PlanTuple PlanBy(const model::Problem& problem, const MakePlan& make_plan) {
 }
 
 PlanTuple PlanByName(const model::Problem& problem, const std::string& scheduler) {
-  std::string names;
-  for (const auto& one : kListSchedulers) {
-    if (scheduler == one.name) return PlanBy(problem, [&] { return one.make_plan(problem); });
-    names += (names.empty() ? "" : ", ") + std::string(one.name);
-  }
-  throw Error(ErrorKind::kPlan, "no list scheduler '" + scheduler + "'; there are " + names);
+  const list::Scheduler& found = list::Scheduler::Find(scheduler);
+  return PlanBy(problem, [&] { return found(problem); });
 }
 
 PlanTuple PlanByHeft(const model::Problem& problem, const Ints& preferred) {

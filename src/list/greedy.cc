@@ -1,12 +1,20 @@
-#include "list/greedy.h"
-
 #include <algorithm>
 #include <tuple>
 
 #include "list/list_scheduler.h"
+#include "list/scheduler.h"
 
 namespace heteroplace::list {
 
+namespace {
+
+/*!
+ * \brief Greedy (the baseline of DiviML, section V, DOI 10.48550/arXiv.2308.00127): in topological
+ * order (by id) each task goes where the latency of all that is scheduled so far stays least.
+ *
+ * Ties, frequent since most tasks do not move the end: earlier finish, then fewer units, then the
+ * lower device id.
+ */
 model::NativePlan Greedy(const model::Problem& problem) {
   ListScheduler scheduler(problem);
   for (int task = 0; task < problem.num_tasks; ++task) {
@@ -18,5 +26,9 @@ model::NativePlan Greedy(const model::Problem& problem) {
   }
   return scheduler.Finish();
 }
+
+const Scheduler kGreedy{"greedy", Greedy};
+
+}  // namespace
 
 }  // namespace heteroplace::list

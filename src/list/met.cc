@@ -1,10 +1,9 @@
-#include "list/met.h"
-
 #include <tuple>
 #include <vector>
 
 #include "list/list_scheduler.h"
 #include "list/ranks.h"
+#include "list/scheduler.h"
 
 namespace heteroplace::list {
 
@@ -19,8 +18,13 @@ int64_t RunOfGroup(const model::Problem& problem, int task, int device) {
   return total;
 }
 
-}  // namespace
-
+/*!
+ * \brief MET (minimum execution time, Braun et al. 2001, section 2, DOI 10.1006/jpdc.2000.1714):
+ * each task on the device that runs it fastest, in order of upward rank, into the first gap.
+ *
+ * Unlike the paper: a device without room is passed over for the next fastest; a group counts as
+ * one task. Ties: earlier finish, then the lower device id.
+ */
 model::NativePlan Met(const model::Problem& problem) {
   ListScheduler scheduler(problem);
   for (int task : OrderByRank(UpwardRanks(problem))) {
@@ -31,5 +35,9 @@ model::NativePlan Met(const model::Problem& problem) {
   }
   return scheduler.Finish();
 }
+
+const Scheduler kMet{"met", Met};
+
+}  // namespace
 
 }  // namespace heteroplace::list

@@ -5,6 +5,14 @@
 
 namespace heteroplace::list {
 
+namespace {
+
+std::vector<uint8_t> AllDevices(const model::Problem& problem) {
+  return std::vector<uint8_t>(static_cast<size_t>(problem.num_devices), uint8_t{1});
+}
+
+}  // namespace
+
 model::Csr PreferredDevices(const model::Problem& problem, std::span<const uint8_t> preferred) {
   model::Csr lists;
   lists.values.reserve(problem.allowed.values.size());
@@ -65,6 +73,10 @@ std::vector<double> MeanTransfers(const model::Problem& problem,
   return mean;
 }
 
+std::vector<double> MeanTransfers(const model::Problem& problem) {
+  return MeanTransfers(problem, AllDevices(problem));
+}
+
 std::vector<double> UpwardRanks(const model::Problem& problem, std::span<const uint8_t> preferred) {
   std::vector<double> rank = MeanRuns(problem, PreferredDevices(problem, preferred));
   const std::vector<double> transfer = MeanTransfers(problem, preferred);
@@ -81,8 +93,7 @@ std::vector<double> UpwardRanks(const model::Problem& problem, std::span<const u
 }
 
 std::vector<double> UpwardRanks(const model::Problem& problem) {
-  return UpwardRanks(problem,
-                     std::vector<uint8_t>(static_cast<size_t>(problem.num_devices), uint8_t{1}));
+  return UpwardRanks(problem, AllDevices(problem));
 }
 
 std::vector<int> OrderByRank(std::span<const double> rank) {

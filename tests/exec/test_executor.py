@@ -451,9 +451,9 @@ def test_hop_needs_two_cpu_queues(library: str) -> None:
 
 @needs_two_cores
 def test_hop_is_measured_between_two_cpu_queues(library: str) -> None:
-    hop = make_executor(library, write_program(("cpu", "cpu"), [])).core_to_core_ns()
-    assert hop is not None
-    assert hop > 0
+    latency_ns = make_executor(library, write_program(("cpu", "cpu"), [])).core_to_core_ns()
+    assert latency_ns is not None
+    assert latency_ns > 0
 
 
 def test_getters_describe_the_program(library: str) -> None:

@@ -16,11 +16,14 @@ from relay_models import placed_randomly as placed
 from tvm import relay
 
 import heteroplace as hp
+from heteroplace.cli.main import main
 from heteroplace.codegen import artifact, library
-from heteroplace.codegen.artifact import FORMAT_VERSION, Manifest, load_manifest
+from heteroplace.codegen.artifact import load_manifest
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError
+from heteroplace.files.manifest import FORMAT_VERSION, Manifest
 from heteroplace.hetero_place import build
+from heteroplace.model.text import print_cluster, print_plan
 
 FOOTER = struct.Struct("<12sIQQ32s")
 
@@ -58,6 +61,16 @@ def manifest_of(good: Path) -> dict:
     data = good.read_bytes()
     _, _, manifest_bytes, library_bytes, _ = FOOTER.unpack(data[-FOOTER.size :])
     return json.loads(data[library_bytes : library_bytes + manifest_bytes])
+
+
+def test_show_prints_what_the_file_says(
+    good: Path, executable: Executable, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", str(good), "--program"]) == 0
+    text, solution = capsys.readouterr().out, executable.solution
+    assert text.startswith(print_cluster(solution.cluster))
+    assert print_plan(solution.graph, solution.cluster, solution.plan) in text
+    assert text.endswith(executable.manifest.program_text.rstrip() + "\n")
 
 
 def test_a_file_says_what_is_in_it(good: Path, executable: Executable) -> None:

@@ -15,15 +15,15 @@ from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
 from heteroplace.bench.peers.stock import StockExecutor, build_stock
-from heteroplace.bench.run.command import command as run_bench
+from heteroplace.bench.run import command as run_bench
 from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,
     STOCK_ONE,
-    Study,
-    StudyOptions,
+    Comparison,
+    ComparisonOptions,
+    compare_plans,
     plan_names,
-    study,
 )
 from heteroplace.errors import GraphError
 from heteroplace.machine.local import local_cluster
@@ -37,47 +37,47 @@ def tiny_model() -> Model:
 
 
 @pytest.fixture(scope="module")
-def tiny_study() -> Study:
-    options = StudyOptions(time_limit_s=1.0, num_rounds=2, turn_ns=1_000_000)
-    return study(tiny_model(), local_cluster(), options)
+def tiny_comparison() -> Comparison:
+    options = ComparisonOptions(time_limit_s=1.0, num_rounds=2, turn_ns=1_000_000)
+    return compare_plans(tiny_model(), local_cluster(), options)
 
 
-def test_every_plan_and_peer_gives_the_same_numbers(tiny_study: Study) -> None:
-    assert set(tiny_study.outputs) == {*tiny_study.executables, STOCK_ONE, STOCK_ALL}
-    for name in tiny_study.outputs:
-        difference = tiny_study.difference(name, STOCK_ONE)
+def test_every_plan_and_peer_gives_the_same_numbers(tiny_comparison: Comparison) -> None:
+    assert set(tiny_comparison.outputs) == {*tiny_comparison.executables, STOCK_ONE, STOCK_ALL}
+    for name in tiny_comparison.outputs:
+        difference = tiny_comparison.difference(name, STOCK_ONE)
         assert difference is not None and difference < 1e-5, name
 
 
-def test_study_has_a_plan_for_every_kind_of_device(tiny_study: Study) -> None:
+def test_comparison_has_a_plan_for_every_kind_of_device(tiny_comparison: Comparison) -> None:
     cluster = local_cluster()
     expected = set(plan_names(cluster))
-    assert set(tiny_study.executables) == expected
-    for name in tiny_study.single_names:
-        assert tiny_study.executables[name].solution.devices_used == (name,)
-    assert set(tiny_study.measured_single_ns()) == set(tiny_study.single_names)
+    assert set(tiny_comparison.executables) == expected
+    for name in tiny_comparison.single_names:
+        assert tiny_comparison.executables[name].solution.devices_used == (name,)
+    assert set(tiny_comparison.measured_single_ns()) == set(tiny_comparison.single_names)
 
 
-def test_plans_share_one_cost_table(tiny_study: Study) -> None:
-    prepared = tiny_study.prepared
-    for executable in tiny_study.executables.values():
+def test_plans_share_one_cost_table(tiny_comparison: Comparison) -> None:
+    costed = tiny_comparison.prepared.costed
+    for executable in tiny_comparison.executables.values():
         placement = executable.solution
         for column, device in enumerate(placement.cluster.devices):
-            whole = prepared.cluster.device_id(device.name)
+            whole = costed.cluster.device_id(device.name)
             assert [row[column] for row in placement.costs.rows] == [
-                row[whole] for row in prepared.costs.rows
+                row[whole] for row in costed.costs.rows
             ]
 
 
-def test_plan_without_the_device_of_all_cores_uses_only_parts(tiny_study: Study) -> None:
-    if CORES not in tiny_study.executables:
+def test_plan_without_the_device_of_all_cores_uses_only_parts(tiny_comparison: Comparison) -> None:
+    if CORES not in tiny_comparison.executables:
         pytest.skip("this process may run on one core only")
-    cluster = tiny_study.executables[CORES].solution.cluster
+    cluster = tiny_comparison.executables[CORES].solution.cluster
     assert "cpu.all" not in [device.name for device in cluster.devices]
 
 
-def test_rows_of_run_bench_become_a_table(tiny_study: Study) -> None:
-    row = run_bench.row_of(tiny_study)
+def test_rows_of_run_bench_become_a_table(tiny_comparison: Comparison) -> None:
+    row = run_bench.row_of(tiny_comparison)
     assert json.loads(json.dumps(row))["name"] == "tiny"
     assert row["onnxruntime_ms"] is None
     lines = run_bench.table([row]).splitlines()

@@ -126,7 +126,7 @@ def test_interference_is_measured_and_noted(
     assert "beside other devices: " in capsys.readouterr().out
     with CostStore("own.sqlite") as store:
         quantities = {note.quantity for note in store.notes("interference")}
-    assert quantities >= {"slowdown beside other devices", "slowest tenth", "hop", "fetch"}
+    assert quantities >= {"slowdown beside other devices", "slowest tenth", "core to core", "fetch"}
 
 
 def test_several_batch_sizes_are_in_one_table(files: Path) -> None:

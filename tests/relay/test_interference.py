@@ -52,7 +52,7 @@ def test_cores_of_one_memory_disturb_each_other(extraction: Extraction) -> None:
     singles = [i for i, device in enumerate(cluster.devices) if len(device.cores) == 1]
     assert (found.slowdown[:, singles] != 1).any()
     assert (found.copy_slowdown == 1).all()
-    assert found.hop_ns > 0
+    assert found.core_to_core_ns > 0
     assert found.fetch_ns_per_byte >= 0
 
 
@@ -61,7 +61,7 @@ def test_a_device_alone_is_not_disturbed(extraction: Extraction) -> None:
     cluster = replace(cluster, devices=cluster.devices[:1])
     found = measured(extraction, cluster)
     assert (found.slowdown == 1).all()
-    assert (found.hop_ns, found.fetch_ns_per_byte) == (0, 0)
+    assert (found.core_to_core_ns, found.fetch_ns_per_byte) == (0, 0)
 
 
 @two_cores

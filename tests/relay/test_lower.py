@@ -9,12 +9,13 @@ then carries the program out on symbols: every kernel must read exactly what the
 from __future__ import annotations
 
 from dataclasses import dataclass
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
-from tests.strategies import Instance, instances_with_plan, num_cases
+from hypothesis import given
+from tests.corpus import corpus
+from tests.strategies import Instance, num_cases, random_instance_with_plan
 
 from heteroplace.codegen.artifact import weights_blob
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
@@ -28,7 +29,7 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Plan, Run
 from heteroplace.simulate.simulator import simulate
 
-SIZES = st.sampled_from([0, 1, 100, 128, 129, 1000])
+SIZES = (0, 1, 100, 128, 129, 1000)
 
 
 @dataclass
@@ -218,8 +219,7 @@ def check_program(calls: KernelCalls, lowered: Lowered) -> Oracle:
     return oracle
 
 
-@st.composite
-def rows_of(draw: st.DrawFn, graph: TaskGraph) -> KernelCalls:
+def random_calls(random: Random, graph: TaskGraph) -> KernelCalls:
     """One or two kernels per task: some with weights, some values in another layout or an alias."""
     values: list[Value] = []
     calls: list[KernelCall] = []
@@ -230,20 +230,20 @@ def rows_of(draw: st.DrawFn, graph: TaskGraph) -> KernelCalls:
         return len(values) - 1
 
     for tensor in graph.inputs:
-        size = draw(SIZES)
+        size = random.choice(SIZES)
         value_of[tensor] = add((size,), "int8", input_name=graph.tensors[tensor].name)
     for task_id, task in enumerate(graph.tasks):
         reads = [value_of[tensor] for tensor in graph.task_inputs[task_id]]
-        if draw(st.booleans()):
-            size = draw(st.integers(1, 3))
+        if random.random() < 0.5:
+            size = random.randint(1, 3)
             reads.append(add((size,), "int8", constant=np.full(size, task_id % 3, "int8")))
-        if draw(st.booleans()):
-            between = add((draw(SIZES),), "int8")
+        if random.random() < 0.5:
+            between = add((random.choice(SIZES),), "int8")
             calls.append(KernelCall(f"{task.name}_first", 0, task.name, tuple(reads), (between,)))
             reads = [between, *reads[:1]]
-        if reads and values[reads[0]].bytes and draw(st.booleans()):
+        if reads and values[reads[0]].bytes and random.random() < 0.5:
             reads[0] = add((1, values[reads[0]].bytes), "int8", alias_of=reads[0])
-        writes = [add((draw(SIZES),), "int8") for _ in graph.task_outputs[task_id]]
+        writes = [add((random.choice(SIZES),), "int8") for _ in graph.task_outputs[task_id]]
         calls.append(KernelCall(f"{task.name}_last", 0, task.name, tuple(reads), tuple(writes)))
         value_of.update(zip(graph.task_outputs[task_id], writes, strict=True))
     outputs = tuple(value_of[tensor] for tensor in graph.outputs)
@@ -251,11 +251,12 @@ def rows_of(draw: st.DrawFn, graph: TaskGraph) -> KernelCalls:
     return KernelCalls(tuple(values), tuple(calls), outputs, kernels)  # type: ignore[arg-type]
 
 
-@st.composite
-def lowering_cases(draw: st.DrawFn) -> tuple[KernelCalls, Instance, Plan]:
-    instance, plan = draw(instances_with_plan(max_tasks=7))
-    assume(instance.cluster.host is not None)
-    return draw(rows_of(instance.graph)), instance, plan
+@corpus
+def lowering_cases(random: Random) -> tuple[KernelCalls, Instance, Plan]:
+    instance, plan = random_instance_with_plan(random)
+    while instance.cluster.host is None:
+        instance, plan = random_instance_with_plan(random)
+    return random_calls(random, instance.graph), instance, plan
 
 
 def lower_case(case: tuple[KernelCalls, Instance, Plan]) -> Lowered:
@@ -310,18 +311,18 @@ def test_every_kernel_runs_once_on_the_device_of_its_task(case) -> None:
     program = lower_case(case).program
     placement = plan.placement(len(instance.graph.tasks))
     tasks = {task.name: index for index, task in enumerate(instance.graph.tasks)}
-    calls = []
+    called = []
     for queue in program.queues:
         for instruction in queue.instructions:
             if instruction.kind == "call":
                 kernel = program.kernels[int(instruction.fields[0])]
                 task = tasks[kernel.rpartition("_")[0]]
                 device = instance.cluster.devices[placement[task]]
-                calls.append(kernel)
+                called.append(kernel)
                 assert plan.steps[instruction.step] == Run(task, placement[task])
                 assert int(instruction.fields[1]) == max(1, len(device.cores))
                 assert queue.core == (device.cores[0] if device.cores else None)
-    assert sorted(calls) == sorted(call.kernel for call in calls.calls)
+    assert sorted(called) == sorted(call.kernel for call in calls.calls)
 
 
 def chain_and_readers() -> tuple[TaskGraph, Cluster]:

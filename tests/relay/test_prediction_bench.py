@@ -6,7 +6,6 @@ import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -14,11 +13,11 @@ import pytest
 from heteroplace.bench.__main__ import main
 from heteroplace.bench.models.catalogue import Model
 from heteroplace.bench.models.networks import small_cnn
+from heteroplace.bench.prediction import command as prediction
+from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.bench.prediction.command import Row, predict_model, prediction_cluster
-from heteroplace.bench.prediction.command import command as prediction
-from heteroplace.bench.prediction.command import options as prediction_options
 from heteroplace.bench.prediction.options import PredictionOptions
-from heteroplace.bench.prediction.table import prediction_table, scatter_svg
+from heteroplace.bench.prediction.table import prediction_table, scatter_groups
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.machine.local import local_cluster
 
@@ -102,10 +101,10 @@ def test_table_warns_of_times_that_were_never_undisturbed(rows: list[Row]) -> No
     assert f"1 of {len(rows)} plans were only measured" in prediction_table(disturbed)
 
 
-def test_plot_has_a_point_for_every_plan_in_each_panel(rows: list[Row]) -> None:
-    root = ElementTree.fromstring(scatter_svg(rows))
-    group = root.find("{http://www.w3.org/2000/svg}g[@class='points']")
-    assert group is not None and len(list(group)) == 2 * len(rows)
+def test_plot_has_a_point_for_every_plan(rows: list[Row]) -> None:
+    (group,) = scatter_groups(rows)
+    assert group.name == "tiny" and f"{len(rows)} plans" in group.note
+    assert [x for x, _ in group.points] == [row["measured_ms"] for row in rows]
 
 
 def test_command_line_writes_json_and_plot(
@@ -122,7 +121,7 @@ def test_command_line_writes_json_and_plot(
     assert list(found) == ["rows"]
     assert {row["model"] for row in found["rows"]} == {"squeezenet"}
     assert found["rows"][0].keys() == rows[0].keys()
-    assert plot.read_text().startswith("<svg")
+    assert "<svg" in plot.read_text()
     assert "Spearman" in capsys.readouterr().out
 
 

@@ -19,7 +19,7 @@ from heteroplace.measure.link_report import LinkReport, with_measured_links
 from heteroplace.measure.links import (
     QUICK,
     LinkProbeOptions,
-    core_hops,
+    core_latencies,
     measure_links,
     ordinary_copies,
     trip_times,
@@ -260,12 +260,12 @@ def test_phases_do_not_overlap_and_links_have_bytes_of_their_own() -> None:
     assert places == {(0, 0), (0, 4096), (1, 0), (1, 4096)}
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="a hop needs two cores")
-def test_hops_between_cores() -> None:
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_core_to_core_latency() -> None:
     cores = sorted(os.sched_getaffinity(0))[:2]
-    ((one, other, hop_ns),) = core_hops(cores)
-    assert ([one, other], hop_ns > 0) == (cores, True)
-    assert core_hops(cores[:1]) == []
+    ((one, other, core_to_core_ns),) = core_latencies(cores)
+    assert ([one, other], core_to_core_ns > 0) == (cores, True)
+    assert core_latencies(cores[:1]) == []
 
 
 def test_the_command_measures_and_writes(

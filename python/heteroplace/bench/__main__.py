@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace import HeteroPlaceError
-from heteroplace.bench.exact.command import command as exact
-from heteroplace.bench.place.command import command as place
-from heteroplace.bench.prediction.command import options as prediction_options
+from heteroplace.bench.exact import command as exact
+from heteroplace.bench.place import command as place
+from heteroplace.bench.prediction import options as prediction_options
 from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2

@@ -29,6 +29,7 @@ from heteroplace.machine.local import local_cluster
 from heteroplace.measure.batches import BatchProgram, compile_batch, device_table
 from heteroplace.measure.rounds import Rounds, sample_in_turns
 from heteroplace.model.graph import TaskGraph
+from heteroplace.progress import prefixed
 from heteroplace.report.tables import format_table
 
 SMALL = (1, 2, 4)
@@ -52,7 +53,7 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     rows = []
     for name in filter(re.compile(only or DEFAULT).search, model_names()):
         with in_pass_context():
-            rows.append(row_of(load_model(name), lambda line, name=name: say(f"{name}: {line}")))
+            rows.append(row_of(load_model(name), prefixed(say, name)))
     return rows
 
 

@@ -9,17 +9,15 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json, load_cluster, ready_made_clusters
 from heteroplace.files.costs import costs_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
+from heteroplace.files.kinds import read_known_file
+from heteroplace.files.manifest import read_manifest
 from heteroplace.files.plan import plan_from_json
-from heteroplace.files.reader import read_json
+from heteroplace.files.solution import load_solution
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import format_bytes
 from heteroplace.report.tables import format_table
-
-# The key that only this kind of file has. Costs and plans mean something only together with a
-# graph and a cluster.
-_KINDS = {"devices": "cluster", "tasks": "graph", "costs": "costs", "steps": "plan"}
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,9 +25,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "check",
         help="check a file and name all its faults",
-        description="Check a cluster, graph, cost or plan file and name all its faults.",
+        description="Check a cluster, graph, cost or plan file or a compiled model and name its "
+        "faults.",
     )
-    parser.add_argument("file", metavar="FILE", help="what to check (JSON)")
+    parser.add_argument("file", metavar="FILE", help="what to check (JSON, or a compiled model)")
     parser.add_argument("--graph", metavar="FILE", help="graph that a cost or plan file is for")
     parser.add_argument("--cluster", metavar="FILE|NAME", help="cluster that it is for")
     parser.add_argument("--costs", metavar="FILE", help="costs for a plan, as in `place`")
@@ -43,23 +42,19 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run_check(arguments: argparse.Namespace) -> None:
     """Print one line about a good file; the faults of a bad one are raised."""
     path = arguments.file
-    value = read_json(path, HeteroPlaceError)
-    kinds = [kind for key, kind in _KINDS.items() if isinstance(value, dict) and key in value]
-    if len(kinds) != 1:
-        raise HeteroPlaceError(
-            f"{path}: cannot tell what it is; expected an object with one of the keys "
-            f"{', '.join(f'{key!r} ({kind})' for key, kind in _KINDS.items())}"
-        )
-    if kinds[0] == "cluster":
+    kind, value = read_known_file(path)
+    if kind == "cluster":
         print(f"{path}: {_describe_cluster(cluster_from_json(value, path))}: no faults")
-    elif kinds[0] == "graph":
+    elif kind == "graph":
         print(f"{path}: {_describe_graph(graph_from_json(value, path).graph)}: no faults")
+    elif kind in ("solution", "model"):
+        print(f"{path}: {_check_solution(kind, path)}: no faults")
     elif arguments.graph is None or arguments.cluster is None:
         raise HeteroPlaceError(
-            f"{path}: a {kinds[0]} file can be checked only with --graph and --cluster"
+            f"{path}: a {kind} file can be checked only with --graph and --cluster"
         )
     else:
-        print(f"{path}: {_check_for_graph(kinds[0], value, arguments)}: no faults")
+        print(f"{path}: {_check_for_graph(kind, value, arguments)}: no faults")
 
 
 def run_clusters(arguments: argparse.Namespace) -> None:
@@ -82,6 +77,12 @@ def _check_for_graph(kind: str, value: object, arguments: argparse.Namespace) ->
     plan = plan_from_json(value, read.graph, cluster, arguments.file)
     check_plan(read.graph, cluster, read_costs(arguments.costs, read, cluster), plan)
     return f"plan of {len(plan.steps)} steps for graph {read.graph.name!r}, by {plan.origin}"
+
+
+def _check_solution(kind: str, path: str) -> str:
+    solution = load_solution(path) if kind == "solution" else read_manifest(path).solution
+    check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
+    return f"{kind} of {_describe_graph(solution.graph)} on {_describe_cluster(solution.cluster)}"
 
 
 def _describe_cluster(cluster: Cluster) -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 from heteroplace.cli import costs_cross_validate
 from heteroplace.cli.shared import add_store, check_writable, count, plural, print_json
 from heteroplace.costs.device_figures import device_figures_table
-from heteroplace.costs.measurement import MODES
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.store_file import load_rows, rows_to_json
-from heteroplace.costs.store_values import Note, Row, StoreFilter, date_seconds, date_text
+from heteroplace.costs.store_values import Note, Row, StoreFilter
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.measurements import MODES, date_seconds, date_text
 from heteroplace.files.reader import write_json
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table

@@ -13,13 +13,13 @@ import traceback
 from collections.abc import Sequence
 
 import heteroplace
-from heteroplace.cli import check, costs, place, probe, profile
+from heteroplace.cli import check, costs, place, probe, profile, show
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
 
 WRONG_INPUT, INFEASIBLE, NO_PLAN, MISSING_PACKAGE, INTERRUPTED = 2, 3, 4, 5, 130
 # Every module adds its subcommands with `add_commands(subparsers)`; each sets `run`, which takes
 # the parsed arguments and returns nothing.
-_MODULES = (place, profile, check, probe, costs)
+_MODULES = (place, profile, check, show, probe, costs)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

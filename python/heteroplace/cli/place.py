@@ -7,7 +7,7 @@ import gc
 import sys
 import time
 
-from heteroplace.cli.progress import Interrupts, ProgressLine
+from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
 from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.cluster import load_cluster
@@ -19,6 +19,7 @@ from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.units import format_ns
 from heteroplace.options import add_arguments, by_attribute, read_arguments
+from heteroplace.progress import ProgressLine
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.tables import (
     Candidate,

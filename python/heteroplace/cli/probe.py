@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from heteroplace.cli.shared import check_writable, plural
-from heteroplace.costs.measurement import NEAR_HOP_NS
+from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
 from heteroplace.files.cluster import load_cluster, save_cluster
 from heteroplace.machine.cpu import CpuInfo, parse_list, read_cpus
@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace) -> None:
     print("\n" + _device_table(cluster))
     if measuring is not None:
         cores = _used_cores(cluster)[:_MAX_HOPS]
-        for one, other, hop_ns in measuring.core_hops(cores):
-            print(describe_hop(one, other, hop_ns))
+        for one, other, core_to_core_ns in measuring.core_latencies(cores):
+            print(describe_core_to_core(one, other, core_to_core_ns))
         report = measuring.measure_links(
             cluster, _say, measuring.QUICK if arguments.quick else measuring.LinkProbeOptions()
         )
@@ -132,14 +132,14 @@ def describe_gpu(gpu: GpuInfo) -> str:
     )
 
 
-def describe_hop(one: int, other: int, hop_ns: int) -> str:
+def describe_core_to_core(one: int, other: int, core_to_core_ns: int) -> str:
     """Return a line about how near two cores are at the moment."""
     verdict = (
         "near neighbours"
-        if hop_ns < NEAR_HOP_NS
+        if core_to_core_ns < NEAR_CORES_NS
         else "not near: on a shared machine this may pass; plans of many small copies are slower"
     )
-    return f"cores {one} and {other}: {hop_ns} ns for a cache line, {verdict}"
+    return f"cores {one} and {other}: {core_to_core_ns} ns for a cache line, {verdict}"
 
 
 def link_table(cluster: Cluster, report: LinkReport) -> str:

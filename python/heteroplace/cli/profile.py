@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from heteroplace.cli.progress import StatusLine
 from heteroplace.cli.shared import (
     add_cluster,
     add_output,
@@ -32,6 +31,7 @@ from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.progress import StatusLine
 from heteroplace.report.tables import format_table
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm
@@ -238,8 +238,8 @@ def _interference_text(found: Any, cluster: Cluster) -> str:
         for index, device in enumerate(cluster.devices)
     ]
     return (
-        f"beside other devices: {', '.join(parts)}; core to core {found.hop_ns} ns; what another "
-        f"core made costs {found.fetch_ns_per_byte:.3f} ns/B"
+        f"beside other devices: {', '.join(parts)}; core to core {found.core_to_core_ns} ns; "
+        f"what another core made costs {found.fetch_ns_per_byte:.3f} ns/B"
     )
 
 
@@ -267,22 +267,22 @@ def _summary(found: Any, cluster: Cluster, store: Path) -> str:
 
 def _conditions(measurements: Mapping[Any, Any]) -> dict[str, Any]:
     seen = [measurement.conditions for measurement in measurements.values()]
-    hops = sorted(each.hop_ns for each in seen if each.hop_ns is not None)
+    latencies = sorted(each.hop_ns for each in seen if each.hop_ns is not None)
     others = sorted(each.others_cores for each in seen)
     return {
         "first": min((each.measured_at for each in seen), default=None),
         "last": max((each.measured_at for each in seen), default=None),
         "tvm": sorted({each.tvm for each in seen}),
-        "median_hop_ns": hops[len(hops) // 2] if hops else None,
+        "median_core_to_core_ns": latencies[len(latencies) // 2] if latencies else None,
         "median_others_cores": others[len(others) // 2] if others else None,
     }
 
 
 def _conditions_text(measurements: Mapping[Any, Any]) -> str:
     found = _conditions(measurements)
-    hop = found["median_hop_ns"]
+    latency = found["median_core_to_core_ns"]
     parts = [f"measured {found['first']} to {found['last']}", f"TVM {', '.join(found['tvm'])}"]
-    parts.append("core to core unknown" if hop is None else f"core to core {hop} ns")
+    parts.append("core to core unknown" if latency is None else f"core to core {latency} ns")
     if found["median_others_cores"] is not None:
         parts.append(f"others used {found['median_others_cores']:.1f} cores")
     return ", ".join(parts)

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from heteroplace.costs.standard_evaluation import estimate_costs
-from heteroplace.costs.store_values import Note, date_text
+from heteroplace.costs.store_values import Note
 from heteroplace.errors import SolverError
+from heteroplace.files.measurements import date_text
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.batches import BatchMeasurement, measure_batches
 from heteroplace.measure.devices_under_test import find_devices_under_test
@@ -119,7 +120,7 @@ def interference_notes(
             for quantity, value in figures.items()
         ]
     for quantity, value, unit in (
-        ("hop", float(interference.hop_ns), "ns"),
+        ("core to core", float(interference.core_to_core_ns), "ns"),
         ("fetch", interference.fetch_ns_per_byte, "ns/B"),
     ):
         fingerprint = device_fingerprint(cluster.devices[0])

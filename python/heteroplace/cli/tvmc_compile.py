@@ -27,8 +27,8 @@ from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
-    placement_headline,
     placement_table,
+    solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
 
@@ -142,7 +142,7 @@ def summary(placement: Solution) -> str:
     tables = (
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
-        placement_headline(placement),
+        solution_headline(placement),
         cost_sources_line(costs),
     )
     return "\n\n".join(tables)

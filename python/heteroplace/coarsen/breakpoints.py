@@ -1,10 +1,10 @@
-"""Weights -> groups that are stretches of a topological order, with the least cut between them.
+"""Weights -> groups that are segments of a topological order, with the least cut between them.
 
-Celeritas, section 5.1, equations 4 to 6 and algorithm 1 (Kernighan's optimal sequential
-partition). Stretches of a topological order cannot make a cycle, whatever the graph. The dynamic
-programme is O(m + R n) in the core.
+Celeritas, section 5.1, equations 4 to 6 and algorithm 1, DOI 10.48550/arXiv.2208.00184 (Kernighan's
+optimal sequential partition). Segments of a topological order cannot make a cycle, whatever the
+graph. The dynamic programme is O(m + R n) in the core.
 
-Unlike Celeritas: a task larger than the limit of a group is a group of its own; a stretch ends
+Unlike Celeritas: a task larger than the limit of a group is a group of its own; a segment ends
 where no device is left that can run all of it, and where the `together` label changes, so that
 every group can be placed; R has a default that leaves about eight groups per device.
 """
@@ -38,7 +38,7 @@ class BreakpointOptions:
 
 
 @dataclass(frozen=True)
-class Stretches:
+class Segments:
     """An order of tasks cut into groups."""
 
     groups: tuple[tuple[int, ...], ...]
@@ -47,12 +47,12 @@ class Stretches:
     """Weight of the edges between groups; no other cuts within the limits have less."""
 
 
-def fuse_stretches(
+def fuse_segments(
     graph: TaskGraph,
     cluster: Cluster,
     costs: CostTable,
     options: BreakpointOptions | None = None,
-) -> Stretches:
+) -> Segments:
     """Return the groups of Optimal Operation Fusion; give them to `coarsen`.
 
     Raises
@@ -94,7 +94,7 @@ def fuse_stretches(
     return cut_order(weights, order_tasks(weights, options.order), rules)
 
 
-def cut_order(weights: LevelWeights, order: IntArray, rules: SegmentRules) -> Stretches:
+def cut_order(weights: LevelWeights, order: IntArray, rules: SegmentRules) -> Segments:
     """Cut any topological order; ties: the earlier preceding cut, so fewer and larger groups.
 
     Raises
@@ -105,7 +105,7 @@ def cut_order(weights: LevelWeights, order: IntArray, rules: SegmentRules) -> St
     starts, cut_ns = weights.dag.cut_into_segments(order, weights.edge_ns, rules)
     tasks = order.tolist()
     ends = [*starts, len(tasks)]
-    return Stretches(tuple(tuple(tasks[begin:end]) for begin, end in pairwise(ends)), cut_ns)
+    return Segments(tuple(tuple(tasks[begin:end]) for begin, end in pairwise(ends)), cut_ns)
 
 
 def default_max_tasks(num_tasks: int, num_devices: int) -> int:

@@ -1,6 +1,7 @@
 """TaskGraph + groups of its tasks -> a smaller TaskGraph, with the way back.
 
-Celeritas, section 5.1 (merging), and Moirai, section III-D. No op and no byte is lost: flops and
+Celeritas, section 5.1 (merging, DOI 10.48550/arXiv.2208.00184), and Moirai, section III-D
+(DOI 10.48550/arXiv.2312.04025). No op and no byte is lost: flops and
 weights are summed, a group's workspace is the largest of its members (they run one after another),
 a tensor that crosses groups stays one tensor, and the tensors that are read inside a group only
 become one tensor that nobody reads. So a placement of the groups needs exactly the memory that it
@@ -223,7 +224,7 @@ def _refuse_cycle(
             texts.append("{" + ", ".join(names[:4]) + more + "}")
         raise GraphError(
             f"the groups for graph {graph.name!r} make a cycle: {' -> '.join(texts)}; group "
-            f"stretches of a topological order, or only along edges without a second path"
+            f"segments of a topological order, or only along edges without a second path"
         )
 
 

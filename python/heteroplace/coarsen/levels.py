@@ -1,10 +1,11 @@
 """Weights of tasks and edges that stand for no device in particular, and the levels they give.
 
-Celeritas, section 4.1: t-level, b-level, critical path and CCR (equations 1 to 3). Unlike
-Celeritas, whose devices are all equal: the weight of a task is the mean over the devices able to
-run it, and that of an edge the mean over ordered pairs of different devices, as in HEFT (Topcuoglu
-et al. 2002). Transfers are linear in bytes, so the mean over pairs is linear too: it is one slope
-and one intercept for a cluster, rounded to whole nanoseconds once per tensor.
+Celeritas, section 4.1 (DOI 10.48550/arXiv.2208.00184): t-level, b-level, critical path and CCR
+(equations 1 to 3). Unlike Celeritas, whose devices are all equal: the weight of a task is the mean
+over the devices able to run it, and that of an edge the mean over ordered pairs of different
+devices, as in HEFT (Topcuoglu et al. 2002). Transfers are linear in bytes, so the mean over pairs
+is linear too: it is one slope and one intercept for a cluster, rounded to whole nanoseconds once
+per tensor.
 """
 
 from __future__ import annotations
@@ -42,12 +43,6 @@ class LevelWeights:
         is infinite, or 0 if there is no communication either.
         """
         return _ratio(int(self.edge_ns.sum()), int(self.task_ns.sum()))
-
-    @property
-    def mean_ccr(self) -> float:
-        """Communication to computation, mean of an edge / mean of a task."""
-        communication = int(self.edge_ns.sum()) * len(self.task_ns)
-        return _ratio(communication, int(self.task_ns.sum()) * max(1, len(self.edge_ns)))
 
 
 def level_weights(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> LevelWeights:

@@ -1,4 +1,6 @@
-"""Topological orders of tasks: M-TOPO, DFS-TOPO and CPD-TOPO (Celeritas, sections 4.2 and 5.1).
+"""Topological orders of tasks: M-TOPO, DFS-TOPO and CPD-TOPO (Celeritas).
+
+Sections 4.2 and 5.1, DOI 10.48550/arXiv.2208.00184.
 
 All three keep a list of tasks whose producers are out and take its head; freed tasks go to the
 tail (M), to the head (DFS), or to the head with the longest path first (CPD). Ties go to the lower
@@ -28,7 +30,7 @@ def dfs_topo(weights: LevelWeights) -> IntArray:
 def cpd_topo(weights: LevelWeights) -> IntArray:
     """Return the depth-first order that follows critical paths. O(n log n + m).
 
-    Tasks of one critical path become neighbours, so that fusing stretches of the order joins them.
+    Tasks of one critical path become neighbours, so that fusing segments of the order joins them.
     """
     return weights.dag.critical_path_order(weights.levels().through_ns)
 

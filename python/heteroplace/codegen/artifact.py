@@ -1,21 +1,13 @@
-"""The compiled file: one shared library with kernels, weights, program and solution.
+"""Link the compiled file: one shared library with kernels, weights, program and solution.
 
-    [ELF: kernels of all targets, weights in a section of their own, page aligned]
-    [manifest: JSON with format, versions, program text, solution]
-    [footer, 64 bytes: magic, manifest size, library size, SHA-256 of all before it]
-
-The loader of the operating system ignores what follows the ELF part; `load_manifest` checks it
-before anything is mapped, so a truncated or foreign file never reaches the loader.
+Kernels of all targets and the weights, in a section of their own and page aligned, make the ELF
+part; the manifest and the footer behind it are those of `heteroplace.files.manifest`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import struct
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +17,8 @@ from heteroplace.codegen.library import KernelLibrary, link
 from heteroplace.codegen.lower import Lowered
 from heteroplace.codegen.program import ALIGNMENT_BYTES
 from heteroplace.errors import ArtifactError
-from heteroplace.files.solution import solution_from_json, solution_to_json
-from heteroplace.model.memory import MemoryUse
-from heteroplace.model.solution import Solution
+from heteroplace.files.manifest import Manifest, append_manifest, read_manifest
 
-FORMAT_VERSION = 2
-"""Version of manifest and footer."""
-
-_MAGIC = b"HETEROPLACE\0"
-_FOOTER = struct.Struct("<12sIQQ32s")
 _PAGE_BYTES = 4096
 
 _SECTIONS = """
@@ -54,61 +39,6 @@ heteroplace_{name}_size:
 """
 """Bytes as a page-aligned symbol with their count beside it: "blob" holds the weights, "program"
 the program's text, so that a program without Python finds all it needs in the library."""
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """What a compiled file says about itself."""
-
-    tvm_version: str
-    program_text: str
-    solution: Solution
-    inputs: tuple[tuple[str, tuple[int, ...], str], ...]
-    """Name, shape and dtype of every input."""
-    outputs: tuple[tuple[str, tuple[int, ...], str], ...]
-    memory: tuple[MemoryUse, ...]
-    """For each memory of the solution's cluster what the program is predicted to hold in it."""
-
-    def to_json(self) -> bytes:
-        """Return the JSON bytes."""
-        value = {
-            "format": FORMAT_VERSION,
-            "tvm": self.tvm_version,
-            "program": self.program_text,
-            "placement": solution_to_json(self.solution),
-            "inputs": [[name, list(shape), dtype] for name, shape, dtype in self.inputs],
-            "outputs": [[name, list(shape), dtype] for name, shape, dtype in self.outputs],
-            "memory": [
-                [use.weights_bytes, use.values_bytes, use.workspace_bytes] for use in self.memory
-            ],
-        }
-        return json.dumps(value).encode()
-
-    @classmethod
-    def from_json(cls, data: bytes, source: str) -> Manifest:
-        """Read the JSON bytes.
-
-        Raises
-        ------
-        ArtifactError
-            Another format version, or a field is missing.
-        """
-        try:
-            value = json.loads(data)
-            if value["format"] != FORMAT_VERSION:
-                raise ArtifactError(
-                    f"{source}: format {value['format']}, this heteroplace reads "
-                    f"{FORMAT_VERSION}; compile the model again"
-                )
-            ports = [
-                tuple((str(name), tuple(shape), str(dtype)) for name, shape, dtype in value[key])
-                for key in ("inputs", "outputs")
-            ]
-            solution = solution_from_json(value["placement"], source)
-            memory = tuple(MemoryUse(*map(int, parts)) for parts in value["memory"])
-            return cls(value["tvm"], value["program"], solution, ports[0], ports[1], memory)
-        except (KeyError, TypeError, ValueError) as err:
-            raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
 
 
 def weights_blob(lowered: Lowered) -> np.ndarray:
@@ -140,7 +70,7 @@ def write_artifact(
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".heteroplace-") as name:
             folder = Path(name)
-            (folder / "blob.bin").write_bytes(memoryview(blob))
+            (folder / "blob.bin").write_bytes(blob.data)
             (folder / "program.bin").write_bytes(manifest.program_text.encode())
             source = folder / "sections.S"
             source.write_text(
@@ -157,23 +87,10 @@ def write_artifact(
             )
             part = folder / "model.so"
             link([*library.objects, source], part, folder)
-            _append_manifest(part, manifest.to_json())
+            append_manifest(part, manifest.to_json())
             part.replace(target)
     except OSError as err:
         raise ArtifactError(f"{target}: cannot write the compiled file: {err}") from err
-
-
-def _append_manifest(part: Path, manifest: bytes) -> None:
-    library_bytes = part.stat().st_size
-    with part.open("r+b") as file:
-        digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else None
-        if digest is None:
-            digest = hashlib.sha256(part.read_bytes())
-        digest.update(manifest)
-        file.seek(0, os.SEEK_END)
-        file.write(manifest)
-        footer = _FOOTER.pack(_MAGIC, FORMAT_VERSION, len(manifest), library_bytes, digest.digest())
-        file.write(footer)
 
 
 def load_manifest(path: str | os.PathLike[str]) -> Manifest:
@@ -182,41 +99,12 @@ def load_manifest(path: str | os.PathLike[str]) -> Manifest:
     Raises
     ------
     ArtifactError
-        The file is missing, truncated, damaged, not one of ours, or made by another TVM version.
+        As `read_manifest`, or the file was made by another TVM version.
     """
-    source = os.fspath(path)
-    try:
-        data = Path(source).read_bytes()
-    except OSError as err:
-        raise ArtifactError(f"{source}: cannot be read: {err.strerror}") from err
-    if not data.startswith(b"\x7fELF"):
-        raise ArtifactError(f"{source}: not a shared library (it does not start with ELF's magic)")
-    if len(data) < _FOOTER.size or data[-_FOOTER.size :][: len(_MAGIC)] != _MAGIC:
-        raise ArtifactError(
-            f"{source}: no heteroplace footer at its end: the file is truncated, or it is a "
-            f"library of another program; compile or copy it again"
-        )
-    _, version, manifest_bytes, library_bytes, digest = _FOOTER.unpack(data[-_FOOTER.size :])
-    if version != FORMAT_VERSION:
-        raise ArtifactError(
-            f"{source}: format {version}, this heteroplace reads {FORMAT_VERSION}; compile the "
-            f"model again"
-        )
-    expected = library_bytes + manifest_bytes + _FOOTER.size
-    if len(data) != expected:
-        raise ArtifactError(
-            f"{source}: {len(data)} bytes, its footer says {expected}; copy it again"
-        )
-    body = memoryview(data)[: -_FOOTER.size]
-    if hashlib.sha256(body).digest() != digest:
-        raise ArtifactError(
-            f"{source}: the SHA-256 of its content differs from the footer's; the "
-            f"file was changed or damaged, copy or compile it again"
-        )
-    manifest = Manifest.from_json(bytes(body[library_bytes:]), source)
+    manifest = read_manifest(path)
     if manifest.tvm_version != tvm.__version__:
         raise ArtifactError(
-            f"{source}: compiled by TVM {manifest.tvm_version}, this is TVM {tvm.__version__}; "
-            f"compile the model again"
+            f"{os.fspath(path)}: compiled by TVM {manifest.tvm_version}, this is TVM "
+            f"{tvm.__version__}; compile the model again"
         )
     return manifest

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import tvm
 
-from heteroplace.codegen.artifact import Manifest, weights_blob, write_artifact
+from heteroplace.codegen.artifact import weights_blob, write_artifact
 from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
+from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
@@ -21,8 +22,8 @@ from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
     memory_text,
-    placement_headline,
     placement_table,
+    solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
 
@@ -57,7 +58,7 @@ class Executable:
         timeline = simulate(graph, cluster, solution.costs, plan)
         return "\n\n".join(
             [
-                placement_headline(solution),
+                solution_headline(solution),
                 device_table(graph, cluster, plan, timeline),
                 memory_text(cluster, self.memory),
                 placement_table(graph, cluster, plan, timeline, max_rows),

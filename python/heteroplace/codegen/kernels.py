@@ -55,7 +55,7 @@ class Value:
     def digest(self) -> _Bytes:
         """What equal weights have in common. Kept: every plan of a network asks for it again."""
         assert self.constant is not None
-        return hashlib.blake2b(np.ascontiguousarray(self.constant), digest_size=16).digest()
+        return hashlib.blake2b(np.ascontiguousarray(self.constant).data, digest_size=16).digest()
 
 
 @dataclass(frozen=True)

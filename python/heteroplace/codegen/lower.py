@@ -78,7 +78,7 @@ def lower(
             f"plan of one item, or a model whose inputs hold {plan.items} (its batch dimension)"
         )
     instructions = order_instructions(calls, graph, cluster, plan, predicted)
-    lowered = _Lowering(calls, cluster, instructions, predicted is None).run()
+    lowered = _Lowering(calls, cluster, instructions, is_tight=predicted is None).run()
     if predicted is not None and _excess(lowered, cluster):
         lowered = _Lowering(calls, cluster, instructions, is_tight=True).run()
     excess = _excess(lowered, cluster)
@@ -253,7 +253,8 @@ class _Lowering:
             raise LoweringError("the plan runs nothing: the model has no computation in it")
         # A machine needs only the memories that the plan uses.
         constants = self._weights.constants
-        used = {part.space for part in (*self._queues, *constants, *self._tensor_list)}
+        used = {queue.space for queue in self._queues} | {part.space for part in constants}
+        used |= {tensor.space for tensor in self._tensor_list}
         memories = sorted(used - {NO_SPACE})
         uses = tuple(self._memory_use(m, m in used) for m in range(len(self._cluster.memories)))
         space_of = {memory: space for space, memory in enumerate(memories)} | {NO_SPACE: NO_SPACE}

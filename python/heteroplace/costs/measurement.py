@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MODES = ("hot", "cold", "in place")
-"""Alone, over and over, its data in the caches; alone, with the caches emptied before; as one call
-among the others of a network that runs on one device."""
-NEAR_HOP_NS = 100
+NEAR_CORES_NS = 100
 """A cache line goes from core to core in less than this where they share a cache."""
 
 
@@ -26,7 +23,7 @@ class KernelKey:
     batch: int
     """Items that the network's inputs hold."""
     mode: str
-    """One of MODES."""
+    """One of `heteroplace.files.measurements.MODES`."""
     network: str = ""
     """In place: digest of the network around it. Else ""."""
     site: int = -1
@@ -42,7 +39,7 @@ class Conditions:
     tvm: str
     """Version of TVM."""
     hop_ns: int | None = None
-    """Time of a cache line from one core to the other (`Executor.core_hop_ns`); None: unknown."""
+    """Time of a cache line from core to core (`Executor.core_to_core_ns`); None: unknown."""
     others_cores: float = 0.0
     """How many cores other programs used meanwhile."""
 

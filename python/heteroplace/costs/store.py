@@ -25,12 +25,12 @@ from heteroplace.costs.store_values import (
     Note,
     Row,
     StoreFilter,
-    a_date,
     note_values,
     row_of,
     row_values,
 )
 from heteroplace.errors import CostStoreError
+from heteroplace.files.measurements import a_date
 
 PATH_VARIABLE = "HETEROPLACE_COSTS"
 """Environment variable with the path of the store to use by default."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from typing import Any
+
+from msgspec import structs
 
 from heteroplace.costs.store_values import (
     NOTE_FIELDS,
-    OPTIONAL_FIELDS,
     ROW_FIELDS,
     Note,
     Row,
@@ -23,9 +23,13 @@ from heteroplace.costs.store_values import (
     row_values,
 )
 from heteroplace.errors import CostStoreError
-from heteroplace.files.reader import Faults, ObjectReader, read_json, schema_version
-
-SCHEMA_VERSION = 1
+from heteroplace.files.measurements import (
+    SCHEMA_VERSION,
+    MeasurementEntry,
+    MeasurementsFile,
+    defaults_of,
+)
+from heteroplace.files.reader import Faults, read_json, read_struct
 
 
 def rows_to_json(rows: Iterable[Row], notes: Iterable[Note] = ()) -> dict[str, object]:
@@ -52,41 +56,21 @@ def load_rows(path: str | os.PathLike[str]) -> tuple[list[Row], list[Note]]:
 def rows_from_json(value: object, source: str = "costs") -> tuple[list[Row], list[Note]]:
     """Return what a parsed JSON value holds; raises as `load_rows`."""
     faults = Faults(source, CostStoreError)
-    root = ObjectReader(value, "$", faults)
-    schema_version(root, SCHEMA_VERSION)
-    rows = [_read_row(reader) for reader in root.objects("measurements", is_required=True)]
-    notes = [_read_note(reader) for reader in root.objects("notes")]
-    root.finish()
+    file = read_struct(value, MeasurementsFile, faults)
+    for index, entry in enumerate(file.measurements):
+        # Of no text is a mode that is a fault already.
+        fault = place_fault(entry.mode, entry.network, entry.site) if entry.mode else None
+        if fault is not None:
+            got = f"{json.dumps(entry.network)} and {entry.site}"
+            faults.add(("measurements", index), f"{fault}, got {got}")
     faults.check()
-    return [row_of(row) for row in rows], [Note(*note) for note in notes]
+    rows = [row_of(structs.astuple(entry)) for entry in file.measurements]
+    return rows, [Note(*structs.astuple(entry)) for entry in file.notes]
 
 
 def _row_to_json(row: Row) -> dict[str, object]:
+    optional = defaults_of(MeasurementEntry)
     values = zip(ROW_FIELDS, row_values(*row), strict=True)
     return {
-        name: value
-        for name, value in values
-        if name not in OPTIONAL_FIELDS or value != OPTIONAL_FIELDS[name]
+        name: value for name, value in values if name not in optional or value != optional[name]
     }
-
-
-def _read_row(reader: ObjectReader) -> tuple[Any, ...]:
-    values: dict[str, Any] = {}
-    for name, convert in ROW_FIELDS.items():
-        if name in OPTIONAL_FIELDS:
-            values[name] = reader.optional(name, convert, OPTIONAL_FIELDS[name])
-        else:
-            values[name] = reader.required(name, convert, None)
-    reader.finish()
-    if values["mode"] is not None:  # Else that is a fault already.
-        network, site = values["network"], values["site"]
-        fault = place_fault(values["mode"], network, site)
-        if fault is not None:
-            reader.faults.add(reader.path, f"{fault}, got {json.dumps(network)} and {site}")
-    return tuple(values.values())
-
-
-def _read_note(reader: ObjectReader) -> tuple[Any, ...]:
-    values = [reader.required(name, convert, None) for name, convert in NOTE_FIELDS.items()]
-    reader.finish()
-    return tuple(values)

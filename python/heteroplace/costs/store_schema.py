@@ -17,8 +17,8 @@ from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from heteroplace.costs.measurement import MODES
 from heteroplace.errors import CostStoreError
+from heteroplace.files.measurements import MODES
 
 APPLICATION_ID = 0x48506373
 """In the header of every store ("HPcs"); it tells them from other SQLite files."""

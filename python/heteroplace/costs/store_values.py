@@ -1,27 +1,26 @@
 """What the store keeps: one row for each measured kernel, and notes on links and interference.
 
-The one table of fields here decides what the store and its files accept.
+What the fields accept is said once, in `heteroplace.files.measurements`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
-from datetime import datetime, timezone
 from typing import Any
 
-from heteroplace.costs.measurement import MODES, Conditions, KernelKey, Measurement
+from heteroplace.costs.measurement import Conditions, KernelKey, Measurement
 from heteroplace.errors import CostStoreError
-from heteroplace.files.reader import MAX_NUMBER, a_count
-
-MAX_INTEGER = 2**63 - 1
-"""Largest number that a column holds."""
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|\+00:00)")
-_DATE_CHARACTERS = 19  # without the zone, which is always UTC
+from heteroplace.files.measurements import (
+    KeyEntry,
+    MeasuredEntry,
+    MeasurementEntry,
+    NoteEntry,
+    readers_of,
+)
 
 Row = tuple[KernelKey, Measurement]
-Converter = Callable[[object], Any]
+Reader = Callable[[object], Any]
 
 
 @dataclass(frozen=True)
@@ -71,153 +70,18 @@ class StoreFilter:
         return all(value is None for value in astuple(self))
 
 
-def date_text(seconds: float) -> str:
-    """Return the date and time of a Unix time as measurements hold it.
-
-    >>> date_text(0)
-    '1970-01-01T00:00:00+00:00'
-    """
-    return datetime.fromtimestamp(int(seconds), timezone.utc).isoformat()
-
-
-def date_seconds(text: str) -> int:
-    """Return the Unix time of a date and time that the store holds.
-
-    >>> date_seconds("1970-01-01T00:01:00Z")
-    60
-    """
-    local = datetime.fromisoformat(text[:_DATE_CHARACTERS])
-    return int(local.replace(tzinfo=timezone.utc).timestamp())
-
-
-def a_label(value: object) -> str:
-    """Accept text of printable characters, also empty."""
-    if not isinstance(value, str) or not value.isprintable():
-        raise ValueError("text of printable characters")
-    return value
-
-
-def a_printable_name(value: object) -> str:
-    """Accept text of printable characters that is not empty."""
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise ValueError("text of printable characters that is not empty")
-    return value
-
-
-def a_size(value: object) -> int:
-    """Accept a whole number from 0 to MAX_INTEGER."""
-    number = a_count(value)
-    if number > MAX_INTEGER:
-        raise ValueError("a whole number >= 0 that 63 bits hold")
-    return number
-
-
-def a_positive(value: object) -> int:
-    """Accept a whole number from 1 to MAX_INTEGER."""
-    try:
-        number = a_size(value)
-    except ValueError:
-        number = 0
-    if number == 0:
-        raise ValueError("a whole number >= 1 that 63 bits hold")
-    return number
-
-
-def a_mode(value: object) -> str:
-    """Accept one of MODES."""
-    if value not in MODES:
-        raise ValueError(f"one of {', '.join(MODES)}")
-    return str(value)
-
-
-def a_date(value: object) -> str:
-    """Accept a date and time in UTC to the second, with the zone "Z" or "+00:00"."""
-    if isinstance(value, str) and _DATE.fullmatch(value) is not None:
-        try:
-            date_seconds(value)
-        except ValueError:
-            pass  # There is no such day; said below as for any other text.
-        else:
-            return value
-    raise ValueError('a date and time in UTC such as "2026-01-31T12:00:00+00:00"')
-
-
-def a_finite(value: object) -> float:
-    """Accept a finite number."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # "< MAX_NUMBER" is false of NaN and infinity, and holds integers that no float does.
-    if is_number and abs(value) < MAX_NUMBER:  # type: ignore[arg-type]
-        return float(value)  # type: ignore[arg-type]
-    raise ValueError("a finite number")
-
-
-def _a_site(value: object) -> int:
-    return -1 if value == -1 else a_size(value)
-
-
-def _a_size_or_none(value: object) -> int | None:
-    return None if value is None else a_size(value)
-
-
-def _a_number_of_cores(value: object) -> float:
-    try:
-        number = a_finite(value)
-    except ValueError:
-        number = -1.0
-    if number < 0:
-        raise ValueError("a number of cores >= 0")
-    return number
-
-
-KEY_FIELDS: dict[str, Converter] = {
-    "kernel": a_printable_name,
-    "target": a_printable_name,
-    "device": a_printable_name,
-    "threads": a_positive,
-    "batch": a_positive,
-    "mode": a_mode,
-    "network": a_label,
-    "site": _a_site,
-}
+KEY_FIELDS = readers_of(KeyEntry)
 """Fields of KernelKey, in its order, with what they accept."""
-MEASUREMENT_FIELDS: dict[str, Converter] = {
-    "wall_ns": a_size,
-    "spread_ns": a_size,
-    "cpu_ns": a_size,
-    "num_samples": a_positive,
-    "op": a_printable_name,
-    "shapes": a_label,
-    "flops": a_size,
-    "bytes": a_size,
-}
-"""Fields of Measurement but its conditions."""
-CONDITION_FIELDS: dict[str, Converter] = {
-    "measured_at": a_date,
-    "tvm": a_printable_name,
-    "hop_ns": _a_size_or_none,
-    "others_cores": _a_number_of_cores,
-}
-"""Fields of Conditions."""
-ROW_FIELDS = {**KEY_FIELDS, **MEASUREMENT_FIELDS, **CONDITION_FIELDS}
+_MEASURED = readers_of(MeasuredEntry)
+ROW_FIELDS = readers_of(MeasurementEntry)
 """Of a row; the order is that of the values of `row_values`."""
-NOTE_FIELDS: dict[str, Converter] = {
-    "kind": a_printable_name,
-    "subject": a_printable_name,
-    "device": a_printable_name,
-    "quantity": a_printable_name,
-    "value": a_finite,
-    "unit": a_label,
-    "measured_at": a_date,
-}
+MEASUREMENT_FIELDS = {name: _MEASURED[name] for name in _MEASURED if name not in KEY_FIELDS}
+"""Fields of Measurement but its conditions."""
+CONDITION_FIELDS = {name: ROW_FIELDS[name] for name in ROW_FIELDS if name not in _MEASURED}
+"""Fields of Conditions."""
+NOTE_FIELDS = readers_of(NoteEntry)
 """Fields of Note."""
-OPTIONAL_FIELDS: dict[str, object] = {
-    "network": "",
-    "site": -1,
-    "hop_ns": None,
-    "others_cores": 0.0,
-}
-"""Fields of a row that a file may leave out, with what they are then."""
-_NUM_KEY, _NUM_MEASURED = len(KEY_FIELDS), len(KEY_FIELDS) + len(MEASUREMENT_FIELDS)
+_NUM_KEY, _NUM_MEASURED = len(KEY_FIELDS), len(_MEASURED)
 
 
 def place_fault(mode: str, network: str, site: int) -> str | None:
@@ -265,7 +129,7 @@ def row_of(values: tuple[Any, ...]) -> Row:
     )
 
 
-def _converted(what: str, fields: dict[str, Converter], values: list[Any]) -> tuple[Any, ...]:
+def _converted(what: str, fields: dict[str, Reader], values: list[Any]) -> tuple[Any, ...]:
     checked, faults = [], []
     for (name, convert), value in zip(fields.items(), values, strict=True):
         try:

@@ -1,7 +1,9 @@
 """TaskGraph -> a path of modules with few edges between neighbours, for divide and conquer.
 
-DiviML, section IV-B: modules joined by one channel (bridges and articulation points) or by several
-(edge-connected components), and, where those do not form a path, cuts of a topological order.
+Ghannane and Abdelfattah, DiviML: A Module-based Heuristic for Mapping Neural Networks onto
+Heterogeneous Platforms, section IV-B, DOI 10.48550/arXiv.2308.00127: modules joined by one channel
+(bridges and articulation points) or by several (edge-connected components), and, where those do not
+form a path, cuts of a topological order.
 
 Unlike DiviML, which assumes one source and one sink: where a graph has several, virtual ones are
 added (as `None`); modules smaller than a limit are merged with their neighbours, since a module of
@@ -50,22 +52,11 @@ class ModulePath:
     """Task ids, ascending; together all tasks."""
     boundaries: tuple[Boundary, ...]
     """[len(modules) - 1]"""
-    source: End
-    """The task on which all others depend; None: it is virtual."""
-    sink: End
-    """The task that depends on all others; None: it is virtual."""
 
-    def inputs(self, module: int) -> tuple[End, ...]:
-        """Tasks where the channels from the module before end; the source for the first."""
-        if module == 0:
-            return (self.source,)
-        return _distinct(dst for _, dst in self.boundaries[module - 1].channels)
-
-    def outputs(self, module: int) -> tuple[End, ...]:
-        """Tasks where the channels to the next module begin; the sink for the last."""
-        if module == len(self.modules) - 1:
-            return (self.sink,)
-        return _distinct(src for src, _ in self.boundaries[module].channels)
+    @property
+    def num_channels(self) -> int:
+        """The most that join two modules; 0 for a single module."""
+        return max((len(boundary.channels) for boundary in self.boundaries), default=0)
 
 
 def single_channel_modules(graph: TaskGraph, min_tasks: int = 8, max_tasks: int = 40) -> ModulePath:
@@ -259,7 +250,7 @@ class _SingleEnded:
     ) -> ModulePath:
         """The modules, lists of nodes, as a path; `split_at` gives the split of each boundary."""
         if self._num_tasks == 0:
-            return ModulePath((), (), None, None)
+            return ModulePath((), ())
         module_of = np.empty(self.dag.num_nodes, dtype=np.int64)
         for module, nodes in enumerate(modules):
             module_of[list(nodes)] = module
@@ -280,8 +271,6 @@ class _SingleEnded:
         return ModulePath(
             tuple(tuple(task for task in ends if task is not None) for ends in tasks),
             tuple(boundaries),
-            self.end(0),
-            self.end(self.dag.num_nodes - 1),
         )
 
 
@@ -301,10 +290,6 @@ def _merged_starts(sizes: Sequence[int], min_tasks: int, max_tasks: int) -> list
 
 def _count(ids: IntArray) -> int:
     return int(ids.max(initial=-1)) + 1
-
-
-def _distinct(ends: Iterable[End]) -> tuple[End, ...]:
-    return tuple(dict.fromkeys(ends))
 
 
 def _check_positive(**values: int) -> None:

@@ -18,14 +18,13 @@ from heteroplace.bench.peers.stock import silence_tuning_hint
 from heteroplace.bench.run.comparison import (
     CHOSEN,
     CORES,
-    Study,
-    StudyOptions,
+    Comparison,
+    ComparisonOptions,
+    compare_plans,
     place_on,
     plan_names,
     prepare_model,
-    study,
 )
-from heteroplace.demo.console import Screen
 from heteroplace.demo.report import (
     plan_row,
     plan_text,
@@ -37,7 +36,8 @@ from heteroplace.demo.report import (
     write_timelines,
 )
 from heteroplace.machine.local import local_cluster
-from heteroplace.report.tables import placement_headline
+from heteroplace.progress import Screen
+from heteroplace.report.tables import solution_headline
 from heteroplace.simulate.simulator import simulate
 
 MODELS: tuple[tuple[str, str], ...] = (
@@ -74,11 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     silence_tuning_hint()
     measured = [(title, partial(load_model, name)) for name, title in MODELS]
     placed = [(CHAIN[1], partial(load_model, CHAIN[0]))] if options.chain else []
+    screen = Screen(sys.stdout)
     try:
-        run_demo(measured, placed, options.output, options.rounds, options.time_limit, Screen())
+        run_demo(measured, placed, options.output, options.rounds, options.time_limit, screen)
     except HeteroPlaceError as fault:
+        screen.close()
         print(f"error: {fault}", file=sys.stderr)
         return 1
+    finally:
+        screen.close()
     return 0
 
 
@@ -100,7 +104,7 @@ def run_demo(
     folder
         Where the files go.
     num_rounds, time_limit_s
-        See `StudyOptions`.
+        See `ComparisonOptions`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     cluster = local_cluster()
@@ -120,31 +124,31 @@ def run_demo(
         prepared = prepare_model(make(), cluster, screen.step)
         names_allowed = plan_names(cluster)[CHOSEN]
         screen.step(f"placing {len(prepared.graph.tasks)} tasks")
-        placement = place_on(prepared, names_allowed, time_limit_s).solution
-        screen.print(f"\n{placement_headline(placement)}")
-        placed_rows.append(plan_row(prepared.model.name, placement))
+        solution = place_on(prepared, names_allowed, time_limit_s).solution
+        screen.print(f"\n{solution_headline(solution)}")
+        placed_rows.append(plan_row(prepared.model.name, solution))
     write_summary(rows, placed_rows, folder / "summary.json")
     screen.print(f"\nall figures: {folder / 'summary.json'}")
 
 
 def measure_model(
     model: Model, cluster: Cluster, num_rounds: int, time_limit_s: float, screen: Screen
-) -> Study:
+) -> Comparison:
     """Place, build and measure one model, with a bar for the rounds of measurement."""
-    options = StudyOptions(
+    options = ComparisonOptions(
         time_limit_s=time_limit_s,
         num_rounds=num_rounds,
         say=screen.step,
-        on_round=lambda done: screen.bar(done, num_rounds),
+        on_round=lambda done: screen.done(done, num_rounds),
     )
-    return study(model, cluster, options)
+    return compare_plans(model, cluster, options)
 
 
-def show(result: Study, folder: Path, screen: Screen) -> None:
+def show(result: Comparison, folder: Path, screen: Screen) -> None:
     """Print the result of one model and write its files."""
     name = result.model.name
     executable = result.executables[CHOSEN]
-    placement = executable.solution
+    solution = executable.solution
     library, trace = folder / f"{name}.so", folder / f"{name}.trace.json"
     full = folder / f"{name}.placement.txt"
     screen.step(f"writing {library}")
@@ -152,14 +156,14 @@ def show(result: Study, folder: Path, screen: Screen) -> None:
     executor = load(library)
     executor.run(**result.model.inputs)
     measured = executor.timeline()
-    predicted = simulate(placement.graph, placement.cluster, placement.costs, placement.plan)
-    write_timelines(placement, measured, trace)
-    write_placement(placement, full)
-    screen.print(f"\n{placement_headline(placement)}")
+    predicted = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
+    write_timelines(solution, measured, trace)
+    write_placement(solution, full)
+    screen.print(f"\n{solution_headline(solution)}")
     if CORES in result.executables:
         cores = result.executables[CORES].solution
-        screen.print(f"without the device of all cores: {placement_headline(cores)}")
-    screen.print(f"\n{plan_text(placement, full)}")
+        screen.print(f"without the device of all cores: {solution_headline(cores)}")
+    screen.print(f"\n{plan_text(solution, full)}")
     screen.print(f"\n{times_text(result)}")
     screen.print(f"\n{verdict_text(result, predicted, measured)}")
     screen.print(f"\nfiles: {library}, {trace} (open it at https://ui.perfetto.dev), {full}")

@@ -1,4 +1,4 @@
-"""A finished study -> the demo's text, and the files that it leaves behind."""
+"""A finished comparison -> the demo's text, and the files that it leaves behind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from heteroplace import Timeline
-from heteroplace.bench.peers.timed_runs import Comparison
-from heteroplace.bench.run.comparison import CHOSEN, CORES, ONNXRUNTIME, STOCK_ALL, STOCK_ONE, Study
-from heteroplace.costs.measurement import NEAR_HOP_NS
+from heteroplace.bench.peers.timed_runs import TimedRuns
+from heteroplace.bench.run.comparison import (
+    CHOSEN,
+    CORES,
+    ONNXRUNTIME,
+    STOCK_ALL,
+    STOCK_ONE,
+    Comparison,
+)
+from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes, format_ns
@@ -21,8 +28,8 @@ from heteroplace.report.tables import (
     device_table,
     format_table,
     memory_text,
-    placement_headline,
     placement_table,
+    solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
 
@@ -30,16 +37,16 @@ _ROWS_SHOWN = 14
 _LINE_LENGTH = 130
 
 
-def plan_text(placement: Solution, all_in: Path) -> str:
-    """Return loads, the first rows of the placement, and what else was considered."""
-    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-    timeline = simulate(graph, cluster, placement.costs, plan)
+def plan_text(solution: Solution, all_in: Path) -> str:
+    """Return loads, the first rows of the solution, and what else was considered."""
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
     table = placement_table(graph, cluster, plan, timeline, max_rows=len(graph.tasks))
     lines = table.splitlines()
     shown = [_cut(line) for line in lines[: _ROWS_SHOWN + 1]]
     if len(lines) > len(shown):
         shown.append(f"... {len(lines) - len(shown)} more tasks, and whole reasons, in {all_in}")
-    tried = candidates_table([Candidate(name, ns) for name, ns in placement.candidates])
+    tried = candidates_table([Candidate(name, ns) for name, ns in solution.candidates])
     loads = device_table(graph, cluster, plan, timeline)
     return "\n\n".join([loads, "\n".join(shown), tried])
 
@@ -48,12 +55,12 @@ def _cut(line: str) -> str:
     return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 3] + "..."
 
 
-def write_placement(placement: Solution, path: Path) -> None:
+def write_placement(solution: Solution, path: Path) -> None:
     """Write where every task runs, and the whole reason for it."""
-    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-    timeline = simulate(graph, cluster, placement.costs, plan)
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    timeline = simulate(graph, cluster, solution.costs, plan)
     parts = [
-        placement_headline(placement),
+        solution_headline(solution),
         device_table(graph, cluster, plan, timeline),
         placement_table(graph, cluster, plan, timeline, max_rows=len(graph.tasks)),
         "Why:",
@@ -64,34 +71,34 @@ def write_placement(placement: Solution, path: Path) -> None:
     path.write_text("\n\n".join(parts) + "\n")
 
 
-def write_timelines(placement: Solution, measured: Timeline, path: Path) -> None:
+def write_timelines(solution: Solution, measured: Timeline, path: Path) -> None:
     """Write the predicted and the measured timeline as one Chrome trace."""
-    graph, cluster, plan = placement.graph, placement.cluster, placement.plan
-    predicted = simulate(graph, cluster, placement.costs, plan)
+    graph, cluster, plan = solution.graph, solution.cluster, solution.plan
+    predicted = simulate(graph, cluster, solution.costs, plan)
     runs = [TraceRun("predicted", plan, predicted), TraceRun("measured", plan, measured)]
     write_trace(path, graph, cluster, runs)
 
 
-def times_text(result: Study) -> str:
+def times_text(result: Comparison) -> str:
     """Return the table of everything that was timed, and what it says."""
-    comparison = result.comparison
-    fastest = min(comparison.turns, key=comparison.median_ns)
+    timed = result.timed
+    fastest = min(timed.turns, key=timed.median_ns)
     rows = []
-    for name in sorted(comparison.turns, key=comparison.median_ns):
+    for name in sorted(timed.turns, key=timed.median_ns):
         predicted, devices = "", ""
         if name in result.executables:
-            placement = result.executables[name].solution
-            predicted = format_ns(placement.expected_ns)
-            devices = "+".join(placement.devices_used)
-        rounds = comparison.rounds_ns(name)
+            solution = result.executables[name].solution
+            predicted = format_ns(solution.expected_ns)
+            devices = "+".join(solution.devices_used)
+        rounds = timed.rounds_ns(name)
         rows.append(
             [
                 _label(name),
                 devices,
                 predicted,
-                format_ns(comparison.median_ns(name)),
+                format_ns(timed.median_ns(name)),
                 f"{format_ns(min(rounds))} .. {format_ns(max(rounds))}",
-                f"{comparison.ratio(name, fastest):.2f}x",
+                f"{timed.ratio(name, fastest):.2f}x",
             ]
         )
     headers = ["what", "devices used", "predicted", "measured", "rounds", "of fastest"]
@@ -104,31 +111,31 @@ def _label(name: str) -> str:
     return labels.get(name, name if is_peer else f"all on {name}")
 
 
-def verdict_text(result: Study, predicted_of: Timeline, measured: Timeline) -> str:
-    """Return what the figures amount to: speed, prediction, bound, equality, memory, hop."""
-    comparison = result.comparison
-    placement = result.executables[CHOSEN].solution
-    chosen_ns = comparison.median_ns(CHOSEN)
+def verdict_text(result: Comparison, predicted_of: Timeline, measured: Timeline) -> str:
+    """Return what the figures amount to: speed, prediction, bound, equality, memory."""
+    timed = result.timed
+    solution = result.executables[CHOSEN].solution
+    chosen_ns = timed.median_ns(CHOSEN)
     single, single_ns = min(result.measured_single_ns().items(), key=lambda item: item[1])
-    matched = compare(placement.graph, placement.cluster, placement.plan, predicted_of, measured)
+    matched = compare(solution.graph, solution.cluster, solution.plan, predicted_of, measured)
     memory = result.executables[CHOSEN].lowered.memory_bytes
     one_memory = result.executables[single].lowered.memory_bytes
-    error = (placement.expected_ns - chosen_ns) / chosen_ns
+    error = (solution.expected_ns - chosen_ns) / chosen_ns
     lines = [
-        f"measured {format_ns(chosen_ns)}, predicted {format_ns(placement.expected_ns)} "
-        f"({error:+.1%}); simulated without interference {format_ns(placement.predicted_ns)}, "
-        f"lower bound of that {format_ns(placement.bound_ns)}",
+        f"measured {format_ns(chosen_ns)}, predicted {format_ns(solution.expected_ns)} "
+        f"({error:+.1%}); simulated without interference {format_ns(solution.predicted_ns)}, "
+        f"lower bound of that {format_ns(solution.bound_ns)}",
         f"best single device {single} {format_ns(single_ns)}: the plan takes "
-        f"{comparison.ratio(CHOSEN, single):.2f} of it",
-        f"copies between memories: {len(placement.plan.copies)}; memory "
+        f"{timed.ratio(CHOSEN, single):.2f} of it",
+        f"copies between memories: {len(solution.plan.copies)}; memory "
         f"{format_bytes(sum(memory))}, on {single} alone {format_bytes(sum(one_memory))}",
     ]
     executor = result.executors[CHOSEN]
-    lines.append(memory_text(placement.cluster, executor.predicted_memory, executor.memory()))
+    lines.append(memory_text(solution.cluster, executor.predicted_memory, executor.memory()))
     if CORES in result.executables:
         first = result.single_names[0]
         used = "+".join(result.executables[CORES].solution.devices_used)
-        times = comparison.ratio(first, CORES)
+        times = timed.ratio(first, CORES)
         lines.append(
             f"{used} without the device of all cores: {times:.2f} times as fast as {first}"
         )
@@ -147,19 +154,19 @@ def verdict_text(result: Study, predicted_of: Timeline, measured: Timeline) -> s
         f"import and compile: {result.compile_s:.1f} s of processor time, stock TVM "
         f"{result.stock_compile_s:.1f} s"
     )
-    lines += _disturbances(comparison)
+    lines += _disturbances(timed)
     return "\n".join(lines)
 
 
-def _disturbances(comparison: Comparison) -> list[str]:
+def _disturbances(timed: TimedRuns) -> list[str]:
     """What of the machine's state the figures depend on."""
     lines = []
-    hop, others = comparison.median_hop_ns, comparison.median_others_cores
-    if hop is not None:
+    latency, others = timed.median_core_to_core_ns, timed.median_others_cores
+    if latency is not None:
         note = ""
-        if hop >= NEAR_HOP_NS:
+        if latency >= NEAR_CORES_NS:
             note = "; they are far apart now, so what runs on both is slower than predicted"
-        lines.append(f"a cache line takes {hop} ns from core to core{note}")
+        lines.append(f"a cache line takes {latency} ns from core to core{note}")
     if others > QUIET_CORES:
         lines.append(
             f"other programs used {others:.1f} cores meanwhile: these are not the times of a quiet "
@@ -168,38 +175,38 @@ def _disturbances(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _largest(result: Study, name: str) -> float:
+def _largest(result: Comparison, name: str) -> float:
     return max(float(abs(array).max()) for array in result.outputs[name])
 
 
-def summary_row(result: Study) -> dict[str, object]:
+def summary_row(result: Comparison) -> dict[str, object]:
     """Return the figures of one model for `summary.json`; all times in ms."""
-    comparison = result.comparison
+    timed = result.timed
     chosen = result.executables[CHOSEN]
-    placement = chosen.solution
+    solution = chosen.solution
     singles = result.measured_single_ns()
-    most = max(placement.cluster.devices, key=lambda device: len(device.cores)).name
+    most = max(solution.cluster.devices, key=lambda device: len(device.cores)).name
     row: dict[str, object] = {
         "name": result.model.name,
-        "tasks": len(placement.graph.tasks),
-        "devices_used": list(placement.devices_used),
-        "copies": len(placement.plan.copies),
-        "bound_ms": _ms(placement.bound_ns),
-        "simulated_ms": _ms(placement.predicted_ns),
-        "predicted_ms": _ms(placement.expected_ns),
-        "measured_ms": _ms(comparison.median_ns(CHOSEN)),
+        "tasks": len(solution.graph.tasks),
+        "devices_used": list(solution.devices_used),
+        "copies": len(solution.plan.copies),
+        "bound_ms": _ms(solution.bound_ns),
+        "simulated_ms": _ms(solution.predicted_ns),
+        "predicted_ms": _ms(solution.expected_ns),
+        "measured_ms": _ms(timed.median_ns(CHOSEN)),
         "single_device_ms": {name: _ms(ns) for name, ns in singles.items()},
         "all_cores_ms": _ms(singles[most]),
-        "stock_all_threads_ms": _ms(comparison.median_ns(STOCK_ALL)),
-        "core_hop_ns": comparison.median_hop_ns,
-        "stock_tvm_ms": _ms(comparison.median_ns(STOCK_ONE)),
+        "stock_all_threads_ms": _ms(timed.median_ns(STOCK_ALL)),
+        "core_to_core_ns": timed.median_core_to_core_ns,
+        "stock_tvm_ms": _ms(timed.median_ns(STOCK_ONE)),
         "onnxruntime_ms": _median_ms(result, ONNXRUNTIME),
         "max_abs_diff_tvm": result.difference(CHOSEN, STOCK_ONE),
         "max_abs_diff_onnxruntime": result.difference(CHOSEN, ONNXRUNTIME),
         "compile_s": round(result.compile_s, 2),
         "stock_compile_s": round(result.stock_compile_s, 2),
-        "speedup": min(singles.values()) / comparison.median_ns(CHOSEN),
-        "simulated_single_device_ms": {name: _ms(ns) for name, ns in placement.singles},
+        "speedup": min(singles.values()) / timed.median_ns(CHOSEN),
+        "simulated_single_device_ms": {name: _ms(ns) for name, ns in solution.singles},
         "cores_measured_ms": _median_ms(result, CORES),
         "cores_predicted_ms": (
             _ms(result.executables[CORES].solution.expected_ns)
@@ -214,28 +221,28 @@ def summary_row(result: Study) -> dict[str, object]:
             name: [
                 {
                     "ms": _ms(turn.median_ns),
-                    "hop_ns": turn.hop_ns,
+                    "core_to_core_ns": turn.core_to_core_ns,
                     "others_cores": round(turn.others_cores, 3),
-                    "counted": index in comparison.counted(name),
+                    "counted": index in timed.counted(name),
                 }
                 for index, turn in enumerate(turns)
             ]
-            for name, turns in comparison.turns.items()
+            for name, turns in timed.turns.items()
         },
     }
     return row
 
 
-def plan_row(name: str, placement: Solution) -> dict[str, object]:
+def plan_row(name: str, solution: Solution) -> dict[str, object]:
     """Return the figures of a model that was only placed."""
-    singles = dict(placement.singles)
+    singles = dict(solution.singles)
     return {
         "name": name,
-        "tasks": len(placement.graph.tasks),
-        "devices_used": list(placement.devices_used),
-        "bound_ms": _ms(placement.bound_ns),
-        "simulated_ms": _ms(placement.predicted_ns),
-        "predicted_ms": _ms(placement.expected_ns),
+        "tasks": len(solution.graph.tasks),
+        "devices_used": list(solution.devices_used),
+        "bound_ms": _ms(solution.bound_ns),
+        "simulated_ms": _ms(solution.predicted_ns),
+        "predicted_ms": _ms(solution.expected_ns),
         "simulated_single_device_ms": {device: _ms(ns) for device, ns in singles.items()},
     }
 
@@ -248,10 +255,10 @@ def write_summary(
     path.write_text(json.dumps(value, indent=1) + "\n")
 
 
-def _median_ms(result: Study, name: str) -> float | None:
-    if name not in result.comparison.turns:
+def _median_ms(result: Comparison, name: str) -> float | None:
+    if name not in result.timed.turns:
         return None
-    return _ms(result.comparison.median_ns(name))
+    return _ms(result.timed.median_ns(name))
 
 
 def _ms(ns: int) -> float:

@@ -1,6 +1,7 @@
-"""Read and write cluster.json, the description of a machine. The format is in model/README.md.
+"""Read and write cluster.json, the description of a machine. `cluster_fields` says what it holds.
 
-The reader collects every fault of a file, each with its JSON path, before it raises.
+What spans records (names that exist, a host that reaches all devices) is looked for after the
+fields have been read; all faults are raised at once.
 """
 
 from __future__ import annotations
@@ -10,38 +11,20 @@ from pathlib import Path
 
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster_fields import (
-    a_congestion_mode,
-    a_kind_and_index,
-    a_list_of_devices,
-    a_memory_name,
-    a_number_of_copy_engines,
-    a_size_or_name,
-    a_target,
-    batch_sizes,
-    core_numbers,
-    measured_transfers,
-    positive,
+    SCHEMA_VERSION,
+    ClusterFile,
+    DeviceEntry,
+    LinkEntry,
 )
 from heteroplace.files.reader import (
     Faults,
-    ObjectReader,
-    a_boolean,
-    a_name,
-    a_text,
+    JsonPath,
     did_you_mean,
     read_json,
-    schema_version,
+    read_struct,
     write_json,
 )
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.units import (
-    parse_bandwidth,
-    parse_bytes,
-    parse_duration,
-    parse_flops_per_second,
-)
-
-SCHEMA_VERSION = 1
 
 
 def load_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
@@ -105,24 +88,16 @@ def cluster_from_json(value: object, source: str = "cluster") -> Cluster:
         All faults at once, with their JSON paths.
     """
     faults = Faults(source, ClusterError)
-    root = ObjectReader(value, "$", faults)
-    schema_version(root, SCHEMA_VERSION)
-    name = root.required("name", a_name, "")
-    root.optional("description", a_text, "")
-    reserve = _read_reserve(root)
-    memories = _Memories(faults, reserve)
-    for reader in root.objects("memories"):
-        memories.read(reader)
-    root.required("devices", a_list_of_devices, None)
-    devices = [_read_device(reader, memories) for reader in root.objects("devices")]
+    file = read_struct(value, ClusterFile, faults)
+    memories = _Memories(faults, int(file.defaults.memory_reserve))
+    for i, memory in enumerate(file.memories):
+        memories.add(memory.name, memory.size, ("memories", i, "size"))
+    devices = tuple(_device(entry, i, memories) for i, entry in enumerate(file.devices))
     _check_cores(devices, faults)
-    links = _read_links(root, memories, devices)
-    host_name = root.optional("host", a_name, "")
-    host = memories.find(host_name, "$.host") if host_name else None
-    congestion = root.optional("congestion", a_congestion_mode, "channel")
-    root.finish()
+    links = _links(file, memories, devices)
+    host = memories.find(file.host, ("host",)) if file.host is not None else None
     faults.check()
-    cluster = Cluster(name, tuple(memories.found), tuple(devices), tuple(links), host, congestion)
+    cluster = Cluster(file.name, tuple(memories.found), devices, links, host, file.congestion)
     _check_host_reaches_all(cluster, faults)
     faults.check()
     return cluster
@@ -146,89 +121,64 @@ class _Memories:
 
     def __init__(self, faults: Faults, reserve_bytes: int) -> None:
         self.found: list[Memory] = []
-        self._faults = faults
+        self.faults = faults
         self._reserve_bytes = reserve_bytes
 
-    def read(self, reader: ObjectReader) -> None:
-        name = reader.required("name", a_memory_name, "")
-        size = reader.required("size", positive(parse_bytes), None)
-        reader.finish()
-        self.add(name, size, f"{reader.path}.size")
-
-    def add(self, name: str, size: int | None, path: str) -> int:
-        """Add a memory less the reserve and return its id; a size of None was faulty."""
-        left = 1 if size is None else size - self._reserve_bytes
+    def add(self, name: str, size: int, path: JsonPath) -> int:
+        """Add a memory less the reserve and return its id; a size of 0 was faulty."""
+        left = size - self._reserve_bytes if size else 1
         if left <= 0:
-            self._faults.add(
+            self.faults.add(
                 path,
                 f"memory {name!r} has {size} bytes, and $.defaults.memory_reserve takes "
                 f"{self._reserve_bytes} of them; expected some to be left",
             )
         if name and any(memory.name == name for memory in self.found):
-            self._faults.add(path, f"a memory called {name!r} exists already")
+            self.faults.add(path, f"a memory called {name!r} exists already")
         self.found.append(Memory(name, left))
         return len(self.found) - 1
 
-    def find(self, name: str, path: str, hint: str = "") -> int:
+    def find(self, name: str, path: JsonPath, hint: str = "") -> int:
         """Return the id of the memory called `name`, or note a fault that ends with `hint`."""
         names = [memory.name for memory in self.found]
         if name in names:
             return names.index(name)
-        nearest = did_you_mean(name, names)
-        self._faults.add(path, f"no memory is called {name!r}{nearest or hint}")
+        if name:
+            nearest = did_you_mean(name, names)
+            self.faults.add(path, f"no memory is called {name!r}{nearest or hint}")
         return 0
 
 
-def _read_reserve(root: ObjectReader) -> int:
-    if not root.has("defaults"):
-        return 0
-    defaults = root.entry("defaults")
-    reserve = defaults.optional("memory_reserve", parse_bytes, 0)
-    defaults.finish()
-    return reserve
-
-
-def _read_device(reader: ObjectReader, memories: _Memories) -> Device:
-    name = reader.required("name", a_name, "")
-    target = reader.required("target", a_target, "")
-    kind, index = reader.required("device", a_kind_and_index, ("", 0))
-    memory = _read_device_memory(reader, name, memories)
-    cores = reader.optional("cores", core_numbers, ())
-    device = Device(
-        name=name,
-        kind=kind,
-        target=target,
-        index=index,
-        memory=memory,
-        cores=cores,
-        host=reader.optional("host", a_text, ""),
-        flops_per_second=reader.optional(
-            "flops_per_second", positive(parse_flops_per_second), None
-        ),
-        memory_bytes_per_second=reader.optional(
-            "memory_bandwidth", positive(parse_bandwidth), None
-        ),
-        copy_engines=reader.optional("copy_engines", a_number_of_copy_engines, None),
-        batch_sizes=reader.optional("batch_sizes", batch_sizes, (1,)),
-        launch_ns=reader.optional("launch", parse_duration, 0),
-        model=reader.optional("model", a_text, ""),
+def _device(entry: DeviceEntry, index: int, memories: _Memories) -> Device:
+    device_kind, number = entry.device
+    if entry.cores and device_kind not in ("", "cpu"):
+        memories.faults.add(
+            ("devices", index, "cores"), f"only cpu devices have cores, not {device_kind!r}"
+        )
+    path = ("devices", index, "memory")
+    if isinstance(entry.memory, str) and entry.memory:
+        memory = memories.find(entry.memory, path, ', and a size looks like "16 GiB"')
+    else:
+        # One of its own, called like the device.
+        memory = memories.add(entry.name, int(entry.memory or 0), path)
+    return Device(
+        entry.name,
+        device_kind,
+        entry.target,
+        number,
+        memory,
+        cores=entry.cores,
+        host=entry.host,
+        flops_per_second=entry.flops_per_second,
+        memory_bytes_per_second=entry.memory_bytes_per_second,
+        copy_engines=entry.copy_engines,
+        batch_sizes=entry.batch_sizes,
+        launch_ns=entry.launch_ns,
+        model=entry.model,
     )
-    if cores and kind not in ("", "cpu"):
-        reader.faults.add(f"{reader.path}.cores", f"only cpu devices have cores, not {kind!r}")
-    reader.finish()
-    return device
 
 
-def _read_device_memory(reader: ObjectReader, name: str, memories: _Memories) -> int:
-    """The id of the device's memory: a named one, or one of its own, called like the device."""
-    memory = reader.required("memory", a_size_or_name, None)
-    path = f"{reader.path}.memory"
-    if isinstance(memory, str):
-        return memories.find(memory, path, ', and a size looks like "16 GiB"')
-    return memories.add(name, memory, path)
-
-
-def _check_cores(devices: list[Device], faults: Faults) -> None:
+def _check_cores(devices: tuple[Device, ...], faults: Faults) -> None:
     """A CPU device without cores would be free to run beside one that has them all."""
     for host in dict.fromkeys(device.host for device in devices):
         cpus = [
@@ -240,55 +190,58 @@ def _check_cores(devices: list[Device], faults: Faults) -> None:
             for index, has_cores in cpus:
                 if not has_cores:
                     faults.add(
-                        f"$.devices[{index}]",
+                        ("devices", index),
                         'the key "cores" is missing, which other cpu devices of this host have',
                     )
 
 
-def _read_links(root: ObjectReader, memories: _Memories, devices: list[Device]) -> list[Link]:
+def _links(file: ClusterFile, memories: _Memories, devices: tuple[Device, ...]) -> tuple[Link, ...]:
     """All links; one with `bidirectional` makes two."""
     # A memory's own name wins over a device of that name.
     memory_of = {device.name: device.memory for device in devices}
     memory_of.update({memory.name: index for index, memory in enumerate(memories.found)})
     links: list[Link] = []
-    for reader in root.objects("links"):
-        links.extend(_read_link(reader, memory_of))
+    for i, entry in enumerate(file.links):
+        links += _both_ways(entry, ("links", i), memory_of, memories.faults)
     names = [link.name for link in links]
     for name in dict.fromkeys(names):
         if names.count(name) > 1:
-            root.faults.add(
-                "$.links", f"{names.count(name)} links are called {name!r}; give them a 'name' each"
+            memories.faults.add(
+                ("links",),
+                f"{names.count(name)} links are called {name!r}; give them a 'name' each",
             )
-    return links
+    return tuple(links)
 
 
-def _read_link(reader: ObjectReader, memory_of: dict[str, int]) -> list[Link]:
-    ends: list[int] = []
-    names: list[str] = []
-    for key in ("src", "dst"):
-        name = reader.required(key, a_name, "")
-        names.append(name)
-        path = f"{reader.path}.{key}"
-        ends.append(reader.faults.find(path, "memory or device", name, memory_of) if name else -1)
-    src, dst = ends
-    if src == dst and names[0] in memory_of and names[1] in memory_of:
-        reader.faults.add(
-            reader.path,
-            f"{names[0]!r} and {names[1]!r} are one memory; a link needs two different ones",
+def _both_ways(
+    entry: LinkEntry, path: JsonPath, memory_of: dict[str, int], faults: Faults
+) -> list[Link]:
+    """The link of an entry, and the one back if it has one.
+
+    Parameters
+    ----------
+    entry
+        As it is in the file.
+    path
+        Of the entry.
+    memory_of
+        Id of the memory by its name and by those of devices that use it.
+    faults
+        Takes what is wrong with the ends.
+    """
+    src = faults.find((*path, "src"), "memory or device", entry.src, memory_of)
+    dst = faults.find((*path, "dst"), "memory or device", entry.dst, memory_of)
+    if src == dst and entry.src in memory_of and entry.dst in memory_of:
+        faults.add(
+            path, f"{entry.src!r} and {entry.dst!r} are one memory; a link needs two different ones"
         )
-    bandwidth = reader.required("bandwidth", positive(parse_bandwidth), None) or 0
-    latency = reader.required("latency", parse_duration, 0)
-    name = reader.optional("name", a_name, f"{names[0]}->{names[1]}")
-    channel = reader.optional("channel", a_name, name)
-    both_ways = reader.optional("bidirectional", a_boolean, False)
-    measured = reader.optional("measured", measured_transfers, ())
-    links = [Link(name, src, dst, bandwidth, latency, channel, measured)]
-    if both_ways:
-        back = f"{name}.reverse" if reader.has("name") else f"{names[1]}->{names[0]}"
+    name = entry.name or f"{entry.src}->{entry.dst}"
+    figures = (entry.bytes_per_second, entry.latency_ns)
+    links = [Link(name, src, dst, *figures, entry.channel or name, entry.measured)]
+    if entry.bidirectional:
+        back = f"{name}.reverse" if entry.name is not None else f"{entry.dst}->{entry.src}"
         # A channel that is named is one for both directions (half duplex).
-        back_channel = channel if reader.has("channel") else back
-        links.append(Link(back, dst, src, bandwidth, latency, back_channel, measured))
-    reader.finish()
+        links.append(Link(back, dst, src, *figures, entry.channel or back, entry.measured))
     return links
 
 
@@ -298,7 +251,7 @@ def _check_host_reaches_all(cluster: Cluster, faults: Faults) -> None:
         return
     host = cluster.memories[cluster.host].name
     for index, device in enumerate(cluster.devices):
-        path = f"$.devices[{index}]"
+        path = ("devices", index)
         if not cluster.is_reachable(cluster.host, device.memory):
             faults.add(
                 path,

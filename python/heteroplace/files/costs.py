@@ -1,4 +1,4 @@
-"""Read and write cost tables as JSON, and turn run times that came with a graph into a table.
+"""Cost tables as JSON, and run times that came with a graph -> a table.
 
 A file names tasks and devices, and holds the digests of the graph and the cluster it was made for.
 Costs of larger batches stand in the optional field `batch_costs`, by the number of items. Version 1
@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from typing import cast
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeVar, cast
+
+from msgspec import Meta, Struct, field
 
 from heteroplace.errors import CostMismatchError, MissingCostError
+from heteroplace.files.fields import Count, Json, Number, SchemaLink, Text, about, version
 from heteroplace.files.graph import Times
-from heteroplace.files.reader import (
-    Faults,
-    ObjectReader,
-    a_count,
-    a_number,
-    a_text,
-    read_json,
-    schema_version,
-    write_json,
-)
+from heteroplace.files.reader import Faults, JsonPath, read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import (
     SOURCES_WITH_TIME,
@@ -47,6 +41,52 @@ _SOURCES = {
     2: (*SOURCES_WITH_TIME, *SOURCES_WITHOUT_TIME),
 }
 """What `source` may be, by version of the file."""
+_TIMED: Json = {"properties": {"source": {"enum": list(SOURCES_WITH_TIME)}}}
+_NS_IF_TIMED: Json = {
+    "if": _TIMED,
+    "then": {"required": ["ns"]},
+    "else": {"not": {"required": ["ns"]}},
+}
+_BATCH = "^([2-9]|[1-9][0-9]{1,8})$"
+
+
+class CostEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The cost of a task on a device."""
+
+    source: Annotated[Text, Meta(extra_json_schema={"enum": list(_SOURCES[2])})]
+    ns: Annotated[Count, about("Run time; present unless unsupported or unknown.")] | None = None
+    spread_ns: Annotated[Count, about("Half of the interquartile range.")] = 0
+    reason: Text = ""
+    error: (
+        Annotated[
+            Number, about("Relative error to expect; that of a measured time is spread over time.")
+        ]
+        | None
+    ) = None
+
+
+Entries = dict[str, dict[str, Annotated[CostEntry, Meta(extra_json_schema=_NS_IF_TIMED)]]]
+"""By task name and device name."""
+
+
+class CostsFile(Struct, forbid_unknown_fields=True, kw_only=True):
+    """The cost of every task on every device."""
+
+    schema: SchemaLink = field(default="", name="$schema")
+    schema_version: Annotated[Literal[1, 2], version(SCHEMA_VERSION, OLDEST_VERSION)]
+    graph: Annotated[Text, about("Name of the graph; for people.")] = ""
+    cluster: Annotated[Text, about("Name of the cluster; for people.")] = ""
+    graph_digest: Text
+    cluster_digest: Text
+    costs: Annotated[Entries, about("Of one item; by task name and device name.")]
+    batch_costs: Annotated[
+        dict[str, Entries],
+        about("Of several items run together; by their number, which is above 1."),
+        Meta(extra_json_schema={"propertyNames": {"pattern": _BATCH}}),
+    ] = {}
+
+
+T = TypeVar("T")
 _MAX_LISTED = 10
 _SAID_IMPOSSIBLE = Cost.unsupported("the given times say so")
 
@@ -163,54 +203,114 @@ def costs_to_json(table: CostTable, graph: TaskGraph, cluster: Cluster) -> dict[
 def costs_from_json(
     value: object, graph: TaskGraph, cluster: Cluster, source: str = "costs"
 ) -> CostTable:
-    """Return the table that a parsed JSON value describes; raises as `load_costs`."""
+    """Return the table that a parsed JSON value describes.
+
+    Parameters
+    ----------
+    value
+        What `json.load` returned.
+    graph, cluster
+        What the costs must be for.
+    source
+        What to call the value in messages.
+
+    Raises
+    ------
+    CostMismatchError
+        As `load_costs`.
+    """
     faults = Faults(source, CostMismatchError)
-    root = ObjectReader(value, "$", faults)
-    version = schema_version(root, SCHEMA_VERSION, OLDEST_VERSION)
-    root.optional("graph", a_text, "")
-    root.optional("cluster", a_text, "")
-    graph_digest = root.required("graph_digest", a_text, "")
-    cluster_digest = root.required("cluster_digest", a_text, "")
-    rows = root.entry("costs")
-    larger = _batch_entries(root)
-    root.finish()
+    file = read_struct(value, CostsFile, faults)
+    if not (file.graph_digest and file.cluster_digest):
+        faults.check()
+    # Before the names are read: those of another graph would only give a heap of unknown ones.
+    check_digests(graph, cluster, file.graph_digest, file.cluster_digest)
+    tables: dict[int, Rows] = {}
+    devices = {device.name: index for index, device in enumerate(cluster.devices)}
+    tasks = {task.name: index for index, task in enumerate(graph.tasks)}
+    for batch, path, entries in _batches(file, faults):
+        _note_names(faults, path, entries, tasks)
+        rows = []
+        for task in graph.tasks:
+            row = entries.get(task.name, {})
+            if task.name in entries:
+                _note_names(faults, (*path, task.name), row, devices)
+            costs = (
+                _cost(row[name], (*path, task.name, name), file, faults)
+                if name in row
+                else Cost.unknown()
+                for name in devices
+            )
+            rows.append(tuple(costs))
+        tables[batch] = tuple(rows)
     faults.check()
-    # Before the rows are read: those of another graph would only give a heap of unknown names.
-    check_digests(graph, cluster, graph_digest, cluster_digest)
-    sources = _SOURCES[version]
-    table = _read_rows(rows, graph, cluster, sources)
-    batch_tables = {
-        batch: _read_rows(larger[batch], graph, cluster, sources) for batch in sorted(larger)
-    }
-    faults.check()
-    return table_from_rows(graph_digest, cluster, table, batch_tables)
+    return table_from_rows(file.graph_digest, cluster, tables.pop(1), tables)
 
 
-def _batch_entries(root: ObjectReader) -> dict[int, ObjectReader]:
-    """The readers of `batch_costs` by batch size; the keys of a JSON object are text."""
-    if not root.has("batch_costs"):
-        return {}
-    entries: dict[int, ObjectReader] = {}
-    for key, path, value in root.entry("batch_costs").entries():
-        if re.fullmatch("[1-9][0-9]{0,8}", key) and key != "1":
-            entries[int(key)] = ObjectReader(value, path, root.faults)
+def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCost]:
+    """Return all cells of a cost file, for printing: the graph and the cluster are not needed.
+
+    Raises
+    ------
+    CostMismatchError
+        The file has faults: all are named, with their JSON paths.
+    """
+    faults = Faults(source, CostMismatchError)
+    file = read_struct(value, CostsFile, faults)
+    cells = [
+        NamedCost(task, device, batch, _cost(entry, (*path, task, device), file, faults))
+        for batch, path, entries in _batches(file, faults)
+        for task, row in entries.items()
+        for device, entry in row.items()
+    ]
+    faults.check()
+    return cells
+
+
+@dataclass(frozen=True)
+class NamedCost:
+    """One cell of a cost file."""
+
+    task: str
+    device: str
+    batch: int
+    cost: Cost
+
+
+def _batches(file: CostsFile, faults: Faults) -> list[tuple[int, JsonPath, Entries]]:
+    """The entries of each number of items, ascending; the first is 1."""
+    found: list[tuple[int, JsonPath, Entries]] = [(1, ("costs",), file.costs)]
+    for key, entries in file.batch_costs.items():
+        path = ("batch_costs", key)
+        if re.fullmatch(_BATCH, key):
+            found.append((int(key), path, entries))
         else:
-            root.faults.add(path, "expected a number of items above 1 as the key")
-    return entries
+            faults.add(path, "expected a number of items above 1 as the key")
+    return sorted(found, key=lambda batch: batch[0])
 
 
-def _read_rows(
-    rows: ObjectReader, graph: TaskGraph, cluster: Cluster, sources: tuple[str, ...]
-) -> Rows:
-    table = []
-    for task in graph.tasks:
-        row = rows.entry(task.name)
-        table.append(
-            tuple(_read_cost(row.entry(device.name), sources) for device in cluster.devices)
-        )
-        row.finish()
-    rows.finish()
-    return tuple(table)
+def _note_names(
+    faults: Faults, path: JsonPath, entries: dict[str, T], names: dict[str, int]
+) -> None:
+    """Note names that have no entry, and entries of no name.
+
+    Parameters
+    ----------
+    faults
+        Takes them.
+    path
+        Of the object whose keys are the names.
+    entries
+        That object.
+    names
+        Those that it should have, with their ids.
+    """
+    if entries.keys() == names.keys():
+        return
+    for name in names:
+        if name not in entries:
+            faults.missing(path, name)
+    faults.unknown(path, entries, names)
 
 
 def _rows_to_json(rows: Rows, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
@@ -237,25 +337,33 @@ def _cost_to_json(cost: Cost) -> dict[str, object]:
     return value
 
 
-def _read_cost(reader: ObjectReader, sources: tuple[str, ...]) -> Cost:
-    source = reader.required("source", _one_of(sources), "unknown")
-    has_time = source not in SOURCES_WITHOUT_TIME
-    ns = (reader.required if has_time else reader.optional)("ns", a_count, None)
-    if not has_time and ns is not None:
-        reader.faults.add(f"{reader.path}.ns", f"a cost that is {source} has no time")
-    spread_ns = reader.optional("spread_ns", a_count, 0)
-    reason = reader.optional("reason", a_text, "")
-    error = reader.optional("error", a_number, None)
-    reader.finish()
-    if source == "measured" and ns is not None:
-        error = spread_error(ns, spread_ns)
-    return Cost(ns, "roofline" if source == "estimated" else source, spread_ns, reason, error)
+def _cost(entry: CostEntry, path: JsonPath, file: CostsFile, faults: Faults) -> Cost:
+    """The cost of an entry.
 
-
-def _one_of(sources: tuple[str, ...]) -> Callable[[object], str]:
-    def convert(value: object) -> str:
-        if value not in sources:
-            raise ValueError(f"one of {', '.join(sources)}")
-        return str(value)
-
-    return convert
+    Parameters
+    ----------
+    entry
+        As it is in the file.
+    path
+        Of the entry.
+    file
+        Of which version decides what sources there are.
+    faults
+        Takes what is wrong; the cost is a stand-in then.
+    """
+    sources = _SOURCES[file.schema_version]
+    if not entry.source:  # Missing, or no text; said already.
+        return Cost.unknown()
+    if entry.source not in sources:
+        faults.expected((*path, "source"), f"one of {', '.join(sources)}", entry.source)
+        return Cost.unknown()
+    has_time = entry.source not in SOURCES_WITHOUT_TIME
+    if has_time and entry.ns is None:
+        faults.missing(path, "ns")
+    if not has_time and entry.ns is not None:
+        faults.add((*path, "ns"), f"a cost that is {entry.source} has no time")
+    error = entry.error
+    if entry.source == "measured" and entry.ns is not None:
+        error = spread_error(entry.ns, entry.spread_ns)
+    source = "roofline" if entry.source == "estimated" else entry.source
+    return Cost(entry.ns, source, entry.spread_ns, entry.reason, error)

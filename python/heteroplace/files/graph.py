@@ -1,7 +1,9 @@
-"""Read and write task graphs as JSON, so that graphs from elsewhere can be placed without Relay.
+"""Task graphs as JSON, so that graphs from elsewhere can be placed without Relay.
 
-The format is in model/README.md. A tensor is what one task makes and any number of tasks read; a
-graph whose edges all carry data of their own has one tensor per edge.
+A tensor is what one task makes and any number of tasks read; a graph whose edges all carry data of
+their own has one tensor per edge. `graph_fields` describes the file. If it has no faults and its
+tasks are in topological order, it is decoded and made a graph at once; any other is walked for all
+its faults, and the builder sorts the tasks.
 """
 
 from __future__ import annotations
@@ -11,24 +13,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import UNSET, UnsetType
+
 from heteroplace.errors import GraphError
-from heteroplace.files.graph_fast import read_plain_graph
-from heteroplace.files.reader import (
-    Faults,
-    ObjectReader,
-    a_count,
-    a_name,
-    a_number,
-    a_text,
-    list_of,
-    read_json,
-    schema_version,
-    write_json,
+from heteroplace.files.fields import MAX_NUMBER
+from heteroplace.files.graph_fields import (
+    SCHEMA_VERSION,
+    GraphDescription,
+    TaskEntry,
+    TensorEntry,
 )
-from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, tensor_bytes
+from heteroplace.files.reader import Faults, decode_plain, read_json, read_struct, write_json
+from heteroplace.model.collector import paused_collector
+from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, Tensor, tensor_bytes
 from heteroplace.model.units import parse_bytes
 
-SCHEMA_VERSION = 1
 Times = Mapping[str, Mapping[str, int | None]]
 """Run time in ns by task name and device name; None: the device cannot run the task."""
 
@@ -40,6 +39,10 @@ class GraphFile:
     graph: TaskGraph
     times: Times | None
     """None: the file gives no times."""
+
+
+class NotPlainError(Exception):
+    """The file has faults, or an order that only the builder can sort."""
 
 
 def load_graph(path: str | os.PathLike[str]) -> GraphFile:
@@ -55,9 +58,19 @@ def load_graph(path: str | os.PathLike[str]) -> GraphFile:
         plain = read_plain_graph(Path(path).read_bytes())
     except OSError as fault:
         raise GraphError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
-    if plain is not None:
-        return GraphFile(plain[0], plain[1] or None)
-    return graph_from_json(read_json(path, GraphError), source=os.fspath(path))
+    return plain or graph_from_json(read_json(path, GraphError), source=os.fspath(path))
+
+
+def read_plain_graph(data: bytes) -> GraphFile | None:
+    """Return what is in a file's bytes; None: they are not plain, `graph_from_json` must decide."""
+    with paused_collector():
+        file = decode_plain(data, GraphDescription)
+        if file is None:
+            return None
+        try:
+            return _plain(file)
+        except (NotPlainError, KeyError, ValueError):
+            return None  # KeyError: a name that does not exist; ValueError: a size's text.
 
 
 def save_graph(graph: TaskGraph, path: str | os.PathLike[str], times: Times | None = None) -> None:
@@ -90,26 +103,11 @@ def graph_from_json(value: object, source: str = "graph") -> GraphFile:
         All faults at once, with their JSON paths.
     """
     faults = Faults(source, GraphError)
-    root = ObjectReader(value, "$", faults)
-    schema_version(root, SCHEMA_VERSION)
-    name = root.required("name", a_name, "")
-    root.optional("description", a_text, "")
-    tasks: list[Task] = []
-    times: dict[str, Mapping[str, int | None]] = {}
-    task_ids: dict[str, int] = {}
-    for reader in root.objects("tasks", is_required=True):
-        task = _read_task(reader)
-        _note_repeat(reader, "task", task.name, task_ids)
-        tasks.append(task)
-        given = _read_times(reader)
-        if given is not None:
-            times[task.name] = given
-        reader.finish()
-    tensors = _read_tensors(root, task_ids)
-    outputs = _read_outputs(root, {tensor.name: index for index, tensor in enumerate(tensors)})
-    root.finish()
+    file = read_struct(value, GraphDescription, faults)
+    _check_names(file, faults)
     faults.check()
-    return GraphFile(_build(name, tasks, tensors, outputs, source), times or None)
+    times = {entry.name: _times(entry) for entry in file.tasks if _has_times(entry)}
+    return GraphFile(_build(file, source), times or None)
 
 
 def graph_to_json(graph: TaskGraph, times: Times | None = None) -> dict[str, object]:
@@ -117,9 +115,9 @@ def graph_to_json(graph: TaskGraph, times: Times | None = None) -> dict[str, obj
     tasks = []
     for task in graph.tasks:
         row: dict[str, object] = {"name": task.name, "op": task.op}
-        for field in ("flops", "weight_bytes", "workspace_bytes"):
-            if getattr(task, field):
-                row[field] = getattr(task, field)
+        for key in ("flops", "weight_bytes", "workspace_bytes"):
+            if getattr(task, key):
+                row[key] = getattr(task, key)
         if task.members:
             row["members"] = list(task.members)
         if task.devices is not None:
@@ -148,125 +146,165 @@ def graph_to_json(graph: TaskGraph, times: Times | None = None) -> dict[str, obj
     }
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """A tensor as the file has it, with names in place of ids."""
-
-    name: str
-    producer: str | None
-    consumers: tuple[str, ...]
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
-
-
-def _read_task(reader: ObjectReader) -> Task:
-    name = reader.required("name", a_name, "")
-    names = list_of(a_name, "a list of names")
-    return Task(
-        name=name,
-        op=reader.optional("op", a_text, name),
-        members=reader.optional("members", list_of(a_text, "a list of texts"), ()),
-        flops=reader.optional("flops", a_count, 0),
-        weight_bytes=reader.optional("weight_bytes", parse_bytes, 0),
-        workspace_bytes=reader.optional("workspace_bytes", parse_bytes, 0),
-        devices=reader.optional("devices", names, None),
-        together=reader.optional("together", a_name, None),
-    )
+def _check_names(file: GraphDescription, faults: Faults) -> None:
+    """Note names that repeat or do not exist, and what one record says twice or not at all."""
+    tasks: dict[str, int] = {}
+    for i, task in enumerate(file.tasks):
+        _note_repeat(faults, ("tasks", i), task.name, tasks)
+        if task.times_ns is not UNSET and task.times_ms is not UNSET:
+            faults.add(("tasks", i), 'has both "times_ns" and "times_ms"; expected one of them')
+    tensors: dict[str, int] = {}
+    for (i, tensor), name in zip(enumerate(file.tensors), _tensor_names(file), strict=True):
+        path = ("tensors", i)
+        if tensor.producer is not UNSET:
+            faults.find((*path, "producer"), "task", tensor.producer, tasks)
+        elif tensor.name is UNSET:
+            faults.missing(path, "name")
+        for k, consumer in enumerate(tensor.consumers or ()):
+            faults.find((*path, "consumers", k), "task", consumer, tasks)
+        if tensor.bytes is UNSET and (tensor.shape is UNSET or not tensor.dtype):
+            faults.add(path, 'expected "bytes", or both "shape" and "dtype"')
+        _note_repeat(faults, path, name, tensors)
+    for i, name in enumerate(file.outputs):
+        faults.find(("outputs", i), "tensor", name, tensors)
 
 
-def _read_times(reader: ObjectReader) -> Mapping[str, int | None] | None:
-    """The task's run times; milliseconds are rounded to whole nanoseconds."""
-    keys = [key for key in ("times_ns", "times_ms") if reader.has(key)]
-    if len(keys) == 2:
-        reader.faults.add(reader.path, 'has both "times_ns" and "times_ms"; expected one of them')
-    times: dict[str, int | None] = {}
-    for key in keys:
-        entries = reader.entry(key)
-        for device, path, value in entries.entries():
-            try:
-                times[device] = _time_ns(value, key)
-            except ValueError as fault:
-                reader.faults.expected(path, str(fault), value)
-    return times if keys else None
-
-
-def _time_ns(value: object, key: str) -> int | None:
-    if value is None:
-        return None
-    try:
-        return a_count(value) if key == "times_ns" else round(a_number(value) * 1_000_000)
-    except ValueError as fault:
-        raise ValueError(f"{fault}, or null where the device cannot run the task") from None
-
-
-def _read_tensors(root: ObjectReader, task_ids: dict[str, int]) -> list[_Tensor]:
-    tensors: list[_Tensor] = []
-    seen: dict[str, int] = {}
-    num_outputs: dict[str, int] = {}
-    for reader in root.objects("tensors", is_required=True):
-        tensor = _read_tensor(reader, task_ids, num_outputs)
-        _note_repeat(reader, "tensor", tensor.name, seen)
-        tensors.append(tensor)
-    return tensors
-
-
-def _read_tensor(
-    reader: ObjectReader, task_ids: dict[str, int], num_outputs: dict[str, int]
-) -> _Tensor:
-    """One tensor. `num_outputs` counts the tensors of each producer, for default names."""
-    faults, path = reader.faults, reader.path
-    producer = reader.optional("producer", a_name, None)
-    default_name = ""
-    if producer is not None:
-        faults.find(f"{path}.producer", "task", producer, task_ids)
-        index = num_outputs.get(producer, 0)
-        num_outputs[producer] = index + 1
-        default_name = f"{producer}.{index}"
-    read_name = reader.optional if reader.has("producer") else reader.required
-    name = read_name("name", a_name, default_name)
-    consumers = reader.optional("consumers", list_of(a_name, "a list of task names"), ())
-    for index, consumer in enumerate(consumers):
-        faults.find(f"{path}.consumers[{index}]", "task", consumer, task_ids)
-    shape = reader.optional("shape", list_of(a_count, "a list of whole numbers >= 0"), ())
-    dtype = reader.optional("dtype", a_text, "")
-    if not reader.has("bytes") and not (reader.has("shape") and dtype):
-        faults.add(path, 'expected "bytes", or both "shape" and "dtype"')
-    num_bytes = reader.optional("bytes", parse_bytes, tensor_bytes(shape, dtype))
-    reader.finish()
-    return _Tensor(name, producer, consumers, shape, dtype, num_bytes)
-
-
-def _read_outputs(root: ObjectReader, tensor_ids: dict[str, int]) -> tuple[str, ...]:
-    outputs = root.required("outputs", list_of(a_name, "a list of tensor names"), ())
-    for index, name in enumerate(outputs):
-        root.faults.find(f"$.outputs[{index}]", "tensor", name, tensor_ids)
-    return outputs
-
-
-def _note_repeat(reader: ObjectReader, kind: str, name: str, seen: dict[str, int]) -> None:
+def _note_repeat(faults: Faults, path: tuple[str, int], name: str, seen: dict[str, int]) -> None:
     if name and name in seen:
-        reader.faults.add(reader.path, f"an earlier {kind} is called {name!r} too")
+        faults.add(path, f"an earlier {path[0][:-1]} is called {name!r} too")
     seen.setdefault(name, len(seen))
 
 
-def _build(
-    name: str, tasks: list[Task], tensors: list[_Tensor], outputs: tuple[str, ...], source: str
-) -> TaskGraph:
-    builder = TaskGraphBuilder(name)
-    reads: dict[str, list[str]] = {task.name: [] for task in tasks}
-    for tensor in tensors:
-        if tensor.producer is None:
-            builder.add_input(tensor.name, tensor.shape, tensor.dtype, tensor.bytes)
+def _tensor_names(file: GraphDescription) -> list[str]:
+    """The tensors' names; by default that of the producer and the number among its tensors."""
+    num_outputs: dict[str, int] = {}
+    names = []
+    for tensor in file.tensors:
+        name = tensor.name or ""
+        if tensor.producer:
+            index = num_outputs.get(tensor.producer, 0)
+            num_outputs[tensor.producer] = index + 1
+            name = name or f"{tensor.producer}.{index}"
+        names.append(name)
+    return names
+
+
+def _build(file: GraphDescription, source: str) -> TaskGraph:
+    """Make the graph of a file whose tasks may be in any order."""
+    builder = TaskGraphBuilder(file.name)
+    reads: dict[str, list[str]] = {task.name: [] for task in file.tasks}
+    for tensor, name in zip(file.tensors, _tensor_names(file), strict=True):
+        shape, dtype, num_bytes = _form(tensor)
+        if tensor.producer is UNSET:
+            builder.add_input(name, shape, dtype, num_bytes)
         else:
-            builder.add_tensor(
-                tensor.producer, tensor.shape, tensor.dtype, tensor.bytes, tensor.name
-            )
-        for consumer in tensor.consumers:
-            reads[consumer].append(tensor.name)
-    for task in tasks:
-        builder.add_task(task, reads[task.name])
+            builder.add_tensor(tensor.producer, shape, dtype, num_bytes, name)
+        for consumer in tensor.consumers or ():
+            reads[consumer].append(name)
+    for task in file.tasks:
+        builder.add_task(_task(task), reads[task.name])
     try:
-        return builder.finalize(list(outputs))
+        return builder.finalize(list(file.outputs))
     except GraphError as fault:
         raise GraphError(f"{source}: {fault}") from fault
+
+
+def _plain(file: GraphDescription) -> GraphFile:
+    """Make the graph of a file whose tasks are in topological order."""
+    task_ids = _ids([entry.name for entry in file.tasks])
+    tasks = tuple(_task(entry) for entry in file.tasks)
+    tensors = _tensors(file.tensors, task_ids)
+    tensor_ids = _ids([tensor.name for tensor in tensors])
+    outputs = tuple(tensor_ids[name] for name in file.outputs)
+    times = {entry.name: _times(entry) for entry in file.tasks if _has_times(entry)}
+    inputs = tuple(i for i, tensor in enumerate(tensors) if tensor.producer is None)
+    return GraphFile(TaskGraph(file.name, tasks, tensors, inputs, outputs), times or None)
+
+
+def _ids(names: list[str]) -> dict[str, int]:
+    ids = {name: index for index, name in enumerate(names)}
+    if len(ids) < len(names):
+        raise NotPlainError
+    return ids
+
+
+def _task(entry: TaskEntry) -> Task:
+    return Task(
+        entry.name,
+        entry.name if entry.op is UNSET else entry.op,
+        () if entry.members is UNSET else entry.members,
+        0 if entry.flops is UNSET else entry.flops,
+        _size(entry.weight_bytes),
+        _size(entry.workspace_bytes),
+        None if entry.devices is UNSET else entry.devices,
+        None if entry.together is UNSET else entry.together,
+    )
+
+
+def _size(value: int | str | UnsetType) -> int:
+    if value is UNSET:
+        return 0
+    return value if isinstance(value, int) else parse_bytes(value)
+
+
+def _form(entry: TensorEntry) -> tuple[tuple[int, ...], str, int]:
+    """Shape, dtype and bytes."""
+    shape = () if entry.shape is UNSET else entry.shape
+    dtype = "" if entry.dtype is UNSET else entry.dtype
+    if entry.bytes is not UNSET:
+        return shape, dtype, _size(entry.bytes)
+    if entry.shape is UNSET or not dtype:
+        raise NotPlainError
+    return shape, dtype, tensor_bytes(shape, dtype)
+
+
+def _tensors(entries: tuple[TensorEntry, ...], task_ids: dict[str, int]) -> tuple[Tensor, ...]:
+    num_outputs = [0] * len(task_ids)
+    num_inputs = 0
+    tensors = []
+    for entry in entries:
+        readers = _readers(entry, task_ids)
+        name = entry.name
+        if entry.producer is UNSET:
+            producer = None
+            index = num_inputs
+            num_inputs += 1
+        else:
+            producer = task_ids[entry.producer]
+            index = num_outputs[producer]
+            num_outputs[producer] += 1
+            if name is UNSET:
+                name = f"{entry.producer}.{index}"
+            if readers and readers[0] <= producer:
+                raise NotPlainError  # Another order than that of the file, or a cycle.
+        if name is UNSET:
+            raise NotPlainError
+        tensors.append(Tensor(name, producer, index, *_form(entry), readers))
+    return tuple(tensors)
+
+
+def _readers(entry: TensorEntry, task_ids: dict[str, int]) -> tuple[int, ...]:
+    """Ids of the tasks that read it, ascending, each once."""
+    if entry.consumers is UNSET:
+        return ()
+    if len(entry.consumers) == 1:
+        return (task_ids[entry.consumers[0]],)
+    return tuple(sorted({task_ids[name] for name in entry.consumers}))
+
+
+def _has_times(entry: TaskEntry) -> bool:
+    return entry.times_ns is not UNSET or entry.times_ms is not UNSET
+
+
+def _times(entry: TaskEntry) -> Mapping[str, int | None]:
+    """The task's run times; milliseconds are rounded to whole nanoseconds."""
+    if entry.times_ns is not UNSET:
+        if entry.times_ms is not UNSET:
+            raise NotPlainError
+        return entry.times_ns
+    times: dict[str, int | None] = {}
+    for device, value in ({} if entry.times_ms is UNSET else entry.times_ms).items():
+        if value is not None and not 0 <= value < MAX_NUMBER:
+            raise NotPlainError
+        times[device] = None if value is None else round(value * 1_000_000)
+    return times

@@ -1,4 +1,4 @@
-"""Read and write plans as JSON. Steps name tasks, devices, tensors, memories and links.
+"""Plans as JSON. Steps name tasks, devices, tensors, memories and links.
 
 Whether a plan is valid is not asked here (that is `check_plan`), only whether its names exist.
 """
@@ -6,25 +6,90 @@ Whether a plan is valid is not asked here (that is `check_plan`), only whether i
 from __future__ import annotations
 
 import os
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
 
 from heteroplace.errors import PlanError
-from heteroplace.files.reader import (
-    Faults,
-    ObjectReader,
+from heteroplace.files.fields import (
+    Count,
+    Name,
+    SchemaLink,
+    Text,
+    Texts,
     a_count,
     a_name,
-    a_text,
+    about,
+    kind,
     list_of,
-    read_json,
-    schema_version,
-    write_json,
+    version,
 )
+from heteroplace.files.reader import Faults, read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 
 SCHEMA_VERSION = 1
+Items = Annotated[
+    tuple[Count, ...] | None,
+    kind(
+        list_of(a_count, "a list of item numbers"),
+        (),
+        schema={"type": "array", "items": {"type": "integer", "minimum": 0}},
+    ),
+    about("Items of this step; absent only in a plan of one item."),
+]
+
+
+class RunStep(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A task runs on a device."""
+
+    items: Items = None
+    run: Annotated[Name, about("Task.")]
+    on: Annotated[Name, about("Device.")]
+
+
+class CopyStep(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A tensor is copied from memory to memory."""
+
+    items: Items = None
+    copy: Annotated[Name, about("Tensor.")]
+    src: Annotated[Name, about("Memory.")] = field(name="from")
+    dst: Annotated[Name, about("Memory.")] = field(name="to")
+    via: Annotated[
+        tuple[Name, ...],
+        kind(list_of(a_name, "a list of link names"), ()),
+        Meta(min_length=1, description="Links, in order."),
+    ]
+
+
+StepEntry = Annotated[
+    Any,
+    Meta(
+        extra={"choices": {"copy": CopyStep, "run": RunStep}},
+        extra_json_schema={"oneOf": [{"$ref": "#/$defs/RunStep"}, {"$ref": "#/$defs/CopyStep"}]},
+    ),
+]
+
+
+class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):
+    """An ordered program of run and copy steps."""
+
+    schema: SchemaLink = field(default="", name="$schema")
+    schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
+    graph: Annotated[Text, about("Name of the graph; for people.")] = ""
+    cluster: Annotated[Text, about("Name of the cluster; for people.")] = ""
+    graph_digest: Text
+    cluster_digest: Text
+    origin: Annotated[Text, about("What made it.")]
+    reasons: Annotated[
+        Texts, about("For each task, in order of the graph, why it is where it is.")
+    ] = ()
+    items: Annotated[
+        Count, about("Number of model inputs that it serves, called item 0, 1, ...")
+    ] = 1
+    steps: tuple[StepEntry, ...]
 
 
 def save_plan(plan: Plan, graph: TaskGraph, cluster: Cluster, path: str | os.PathLike[str]) -> None:
@@ -70,37 +135,46 @@ def plan_to_json(plan: Plan, graph: TaskGraph, cluster: Cluster) -> dict[str, ob
 
 
 def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: str = "plan") -> Plan:
-    """Return the plan that a parsed JSON value describes; raises as `load_plan`."""
+    """Return the plan that a parsed JSON value describes.
+
+    Parameters
+    ----------
+    value
+        What `json.load` returned.
+    graph, cluster
+        What the plan must be for.
+    source
+        What to call the value in messages.
+
+    Raises
+    ------
+    PlanError
+        As `load_plan`.
+    """
     faults = Faults(source, PlanError)
-    root = ObjectReader(value, "$", faults)
-    schema_version(root, SCHEMA_VERSION)
-    root.optional("graph", a_text, "")
-    root.optional("cluster", a_text, "")
-    graph_digest = root.required("graph_digest", a_text, "")
-    cluster_digest = root.required("cluster_digest", a_text, "")
-    origin = root.required("origin", a_text, "")
-    reasons = root.optional("reasons", list_of(a_text, "a list of texts"), ())
-    items = root.optional("items", a_count, 1)
-    readers = root.objects("steps", is_required=True)
-    root.finish()
-    faults.check()
-    # Before the steps are read: those of another graph would only give a heap of unknown names.
-    _check_digests(graph_digest, cluster_digest, graph, cluster, source)
-    if reasons and len(reasons) != len(graph.tasks):
+    file = read_struct(value, PlanFile, faults)
+    if not (file.graph_digest and file.cluster_digest):
+        faults.check()
+    # Before the names are read: those of another graph would only give a heap of unknown ones.
+    _check_digests(file.graph_digest, file.cluster_digest, graph, cluster, source)
+    if file.reasons and len(file.reasons) != len(graph.tasks):
         faults.add(
-            "$.reasons", f"has {len(reasons)} texts; expected one per task: {len(graph.tasks)}"
+            ("reasons",),
+            f"has {len(file.reasons)} texts; expected one per task: {len(graph.tasks)}",
         )
-    names = _Names(graph, cluster, items)
-    steps = tuple(names.read_step(reader) for reader in readers)
+    names = _Names(graph, cluster, file.items, faults)
+    steps = tuple(names.step(entry, index) for index, entry in enumerate(file.steps))
     faults.check()
-    return Plan(graph_digest, cluster_digest, steps, origin, reasons, items)
+    digests = file.graph_digest, file.cluster_digest
+    return Plan(*digests, steps, file.origin, file.reasons, file.items)
 
 
 class _Names:
     """Ids of everything that a step may name."""
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster, num_items: int) -> None:
+    def __init__(self, graph: TaskGraph, cluster: Cluster, num_items: int, faults: Faults) -> None:
         self._num_items = num_items
+        self._faults = faults
         self._ids = {
             "task": {task.name: index for index, task in enumerate(graph.tasks)},
             "tensor": {tensor.name: index for index, tensor in enumerate(graph.tensors)},
@@ -109,33 +183,26 @@ class _Names:
             "link": {link.name: index for index, link in enumerate(cluster.links)},
         }
 
-    def read_step(self, reader: ObjectReader) -> Step:
-        step: Step
-        # Steps of one item need not say so; among several it would be a guess.
-        read = reader.optional if self._num_items == 1 else reader.required
-        items = read("items", list_of(a_count, "a list of item numbers"), (0,))
-        if reader.has("copy"):
-            tensor = self._find(reader, "copy", "tensor")
-            src = self._find(reader, "from", "memory")
-            dst = self._find(reader, "to", "memory")
-            via = reader.required("via", list_of(a_name, "a list of link names"), ())
-            path = f"{reader.path}.via"
-            links = [
-                reader.faults.find(f"{path}[{index}]", "link", name, self._ids["link"])
-                for index, name in enumerate(via)
-            ]
-            step = Copy(tensor, src, dst, tuple(links), items)
-        else:
-            task, device = self._find(reader, "run", "task"), self._find(reader, "on", "device")
-            step = Run(task, device, items)
-        reader.finish()
-        return step
+    def step(self, entry: object, index: int) -> Step:
+        """The step of an entry, the names in it made ids."""
 
-    def _find(self, reader: ObjectReader, key: str, kind: str) -> int:
-        name = reader.required(key, a_name, None)
-        if name is None:
-            return 0
-        return reader.faults.find(f"{reader.path}.{key}", kind, name, self._ids[kind])
+        def find(what: str, name: str, *key: str | int) -> int:
+            ids = self._ids[what]
+            if name in ids:
+                return ids[name]
+            return self._faults.find(("steps", index, *key), what, name, ids)
+
+        assert isinstance(entry, (RunStep, CopyStep))
+        items = (0,) if entry.items is None else entry.items
+        # Steps of one item need not say so; among several it would be a guess.
+        if entry.items is None and self._num_items != 1:
+            self._faults.missing(("steps", index), "items")
+        if isinstance(entry, RunStep):
+            return Run(find("task", entry.run, "run"), find("device", entry.on, "on"), items)
+        tensor = find("tensor", entry.copy, "copy")
+        src, dst = find("memory", entry.src, "from"), find("memory", entry.dst, "to")
+        route = tuple(find("link", name, "via", i) for i, name in enumerate(entry.via))
+        return Copy(tensor, src, dst, route, items)
 
 
 def _step_to_json(

@@ -1,7 +1,9 @@
-"""Read values out of parsed JSON and collect all faults, each with its JSON path.
+"""JSON -> the msgspec struct that describes a file, or all its faults, each with its JSON path.
 
-A reader never stops at the first fault: it notes it, goes on with a stand-in, and the caller calls
-`Faults.check()` at the end. So a stand-in never reaches the user.
+`decode_plain` is the fast way for text without faults. `read_struct` walks any value along the
+struct's fields: it never stops at a fault, but notes it and goes on with a stand-in, and the caller
+calls `Faults.check()` when it has looked for faults of meaning too. A stand-in never reaches the
+user.
 """
 
 from __future__ import annotations
@@ -11,53 +13,83 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct, inspect
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.model.units import is_integer
+from heteroplace.files.fields import FaultError, a_boolean, a_text, an_integer
 
-T = TypeVar("T")
-D = TypeVar("D")
-MAX_NUMBER = 1e300
-"""Numbers that are not whole are below this."""
+S = TypeVar("S", bound=Struct)
+JsonPath = tuple[str | int, ...]
 _MAX_SHOWN = 60
 _MAX_FAULTS = 50
 # Finding the nearest of many names is slow, and nobody needs it for every fault.
 _MAX_SUGGESTIONS = 10
+_UNKNOWN = ""
+"""Stands for all keys that no struct has in the place of a fault."""
 
 
 class Faults:
-    """What is wrong with one file or value: (JSON path, text) in the order found."""
+    """What is wrong with one file or value, told in the order in which its fields are described."""
 
     def __init__(self, source: str, error: type[HeteroPlaceError]) -> None:
         self._source = source
         self._error = error
-        self._found: list[tuple[str, str]] = []
+        self._found: list[tuple[JsonPath, str, JsonPath]] = []
+        self._root: _Node = _Leaf(a_text, "")
 
-    def add(self, path: str, text: str) -> None:
-        """Note a fault at `path`."""
-        self._found.append((path, text))
+    def describe(self, root: _Node) -> None:
+        """Order the faults as `root` orders the fields."""
+        self._root = root
 
-    def expected(self, path: str, expected: str, value: object) -> None:
+    def add(self, path: JsonPath, text: str, place: JsonPath | None = None) -> None:
+        """Note a fault at `path`; it is listed at `place` (default: there)."""
+        self._found.append((path, text, path if place is None else place))
+
+    def expected(self, path: JsonPath, expected: str, value: object) -> None:
         """Note that the value at `path` is not what was expected."""
         self.add(path, f"expected {expected}, got {show(value)}")
 
-    def find(self, path: str, kind: str, name: str, ids: Mapping[str, int]) -> int:
-        """Return the id of the name at `path`; if unknown note a fault, with the nearest name."""
-        if name in ids:
-            return ids[name]
-        nearest = did_you_mean(name, ids) if len(self._found) < _MAX_SUGGESTIONS else ""
-        self.add(path, f"no {kind} is called {show(name)}{nearest}")
-        return 0
+    def missing(self, path: JsonPath, key: str) -> None:
+        """Note that the object at `path` lacks a key."""
+        self.add(path, f"the key {json.dumps(key)} is missing", (*path, key))
 
-    def __bool__(self) -> bool:
-        return bool(self._found)
+    def unknown(self, path: JsonPath, value: Mapping[str, object], known: Iterable[str]) -> None:
+        """Note every key of `value` that is not known, with the nearest one that it lacks."""
+        names = dict.fromkeys(known)
+        for key in value:
+            if key not in names:
+                unused = [name for name in names if name not in value]
+                hint = did_you_mean(key, unused) or f"; known keys: {', '.join(names)}"
+                self.add(path, f"unknown key {show(key)}{hint}", (*path, _UNKNOWN))
+
+    def find(self, path: JsonPath, what: str, name: str, ids: Mapping[str, int]) -> int:
+        """Return the id of the name at `path`; if unknown note a fault, with the nearest name.
+
+        Parameters
+        ----------
+        path
+            Where the name stands.
+        what
+            What it names, for the message.
+        name
+            "" stands in for one that was faulty, and is not told again.
+        ids
+            By name.
+        """
+        if name and name not in ids:
+            nearest = did_you_mean(name, ids) if len(self._found) < _MAX_SUGGESTIONS else ""
+            self.add(path, f"no {what} is called {show(name)}{nearest}")
+        return ids.get(name, 0)
 
     def check(self) -> None:
         """Raise the error type given to the constructor if any fault was noted."""
         if not self._found:
             return
-        lines = [f"{path}: {text}" for path, text in self._found]
+        found = sorted(self._found, key=lambda fault: self._root.position(fault[2]))
+        lines = [f"{path_text(path)}: {text}" for path, text, _ in found]
         if len(lines) == 1:
             raise self._error(f"{self._source}: {lines[0]}")
         listing = "".join(f"\n  {line}" for line in lines[:_MAX_FAULTS])
@@ -66,72 +98,187 @@ class Faults:
         raise self._error(f"{self._source}: {len(lines)} faults{listing}")
 
 
-class ObjectReader:
-    """One JSON object. Every key must be read, or `finish()` reports it as unknown."""
+def read_struct(value: object, file: type[S], faults: Faults) -> S:
+    """Return the struct that a parsed JSON value describes, with stand-ins where it is faulty."""
+    root = _node(inspect.type_info(file))
+    faults.describe(root)
+    return cast("S", root.read(value, (), faults))
 
-    def __init__(self, value: object, path: str, faults: Faults) -> None:
-        self.path = path
-        self.faults = faults
-        self._keys: dict[str, None] = {}
-        self._values: dict[str, object] = {}
-        if isinstance(value, dict):
-            self._values = value
-        else:
-            faults.expected(path, "an object", value)
-        self._is_object = isinstance(value, dict)
 
-    def has(self, key: str) -> bool:
-        """Say whether the object has `key`; asking makes it a known key."""
-        self._keys[key] = None
-        return key in self._values
+def decode_plain(data: bytes, file: type[S]) -> S | None:
+    """Return the struct in a file's bytes; None: `read_struct` must say what is wrong, or nothing.
 
-    def optional(self, key: str, convert: Callable[[object], T], default: D) -> T | D:
-        """Return the value of `key`, or `default` where it is absent or faulty.
+    Only for structs whose values are the JSON ones. A whole number written as 1.0 is left to the
+    walk, too.
+    """
+    try:
+        found = msgspec.json.decode(data, type=file)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return None if _may_repeat_keys(data, found) else found
 
-        `convert` raises ValueError with a description of what it expects.
-        """
-        self._keys[key] = None
-        if key not in self._values:
-            return default
+
+def _may_repeat_keys(data: bytes, found: Struct) -> bool:
+    """Tell whether an object may have a key twice, of which the decoder keeps the last.
+
+    What was decoded has every key once. If that written again has as many colons as the file, the
+    file had no more keys; an escaped colon in a text would spoil the count.
+    """
+    if b"\\" in data and b"\\u003" in data:
+        return True
+    return data.count(b":") != msgspec.json.encode(found).count(b":")
+
+
+class _Leaf:
+    """A value that one function reads."""
+
+    def __init__(self, read: Callable[[object], object], stand_in: object) -> None:
+        self._read = read
+        self.stand_in = stand_in
+
+    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
         try:
-            return convert(self._values[key])
+            return self._read(value)
+        except FaultError as fault:
+            faults.add(path, str(fault))
         except ValueError as fault:
-            self.faults.expected(f"{self.path}.{key}", str(fault), self._values[key])
-            return default
+            faults.expected(path, str(fault), value)
+        return self.stand_in
 
-    def required(self, key: str, convert: Callable[[object], T], stand_in: D) -> T | D:
-        """Return the value of `key`; note a fault and return `stand_in` if that fails."""
-        if key not in self._values and self._is_object:
-            self.faults.add(self.path, f"the key {json.dumps(key)} is missing")
-        return self.optional(key, convert, stand_in)
+    def position(self, path: JsonPath) -> tuple[int, ...]:
+        """Where a fault at `path`, which starts here, is listed; ascending."""
+        return tuple(step if isinstance(step, int) else 0 for step in path)
 
-    def objects(self, key: str, *, is_required: bool = False) -> list[ObjectReader]:
-        """Return readers of the objects in the list at `key`; [] where it is absent or faulty."""
-        read = self.required if is_required else self.optional
-        values = read(key, a_list, ())
-        return [
-            ObjectReader(value, f"{self.path}.{key}[{index}]", self.faults)
-            for index, value in enumerate(values)
+
+class _List:
+    """A list of nodes of one kind."""
+
+    def __init__(self, item: _Node, shortest: int, expected: str) -> None:
+        self._item = item
+        self._shortest = shortest
+        self._expected = expected
+        self.stand_in: object = ()
+
+    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
+        if not isinstance(value, list) or len(value) < self._shortest:
+            faults.expected(path, self._expected, value)
+            return self.stand_in
+        return tuple(self._item.read(item, (*path, i), faults) for i, item in enumerate(value))
+
+    def position(self, path: JsonPath) -> tuple[int, ...]:
+        return (cast("int", path[0]), *self._item.position(path[1:])) if path else ()
+
+
+class _Table:
+    """An object whose keys are names."""
+
+    def __init__(self, item: _Node) -> None:
+        self._item = item
+        self.stand_in: object = {}
+
+    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
+        if not isinstance(value, dict):
+            faults.expected(path, "an object", value)
+            return self.stand_in
+        return {key: self._item.read(item, (*path, key), faults) for key, item in value.items()}
+
+    def position(self, path: JsonPath) -> tuple[int, ...]:
+        return (0, *self._item.position(path[1:])) if path else ()
+
+
+class _Object:
+    """A struct. `also` are keys that tell it from others, known in messages."""
+
+    def __init__(self, info: inspect.StructType, also: Iterable[str] = ()) -> None:
+        self._struct = info.cls
+        self._is_closed = info.forbid_unknown_fields
+        self._fields = [
+            (field.encode_name, field.name, _node(field.type), field.required)
+            for field in info.fields
         ]
+        self._nodes = {key: node for key, _, node, _ in self._fields}
+        self._places = {key: index for index, key in enumerate(self._nodes)}
+        self._known: list[str] = []
+        for key in self._nodes:
+            self._known += also if key in also else [key]
 
-    def entry(self, key: str) -> ObjectReader:
-        """Return a reader of the object at `key`, which must be there."""
-        present = self.required(key, lambda value: value, None)
-        missing = key not in self._values
-        return ObjectReader({} if missing else present, key_path(self.path, key), self.faults)
+    @property
+    def stand_in(self) -> object:
+        return self._struct(
+            **{name: node.stand_in for _, name, node, required in self._fields if required}
+        )
 
-    def entries(self) -> list[tuple[str, str, object]]:
-        """Return (key, path, value) of every key, for an object whose keys are names."""
-        self._keys.update(dict.fromkeys(self._values))
-        return [(key, key_path(self.path, key), value) for key, value in self._values.items()]
+    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
+        if not isinstance(value, dict):
+            faults.expected(path, "an object", value)
+            return self.stand_in
+        found = {}
+        for key, name, node, is_required in self._fields:
+            if key in value:
+                found[name] = node.read(value[key], (*path, key), faults)
+            elif is_required:
+                faults.missing(path, key)
+                found[name] = node.stand_in
+        if self._is_closed:
+            faults.unknown(path, value, self._known)
+        return self._struct(**found)
 
-    def finish(self) -> None:
-        """Note every key that nobody has asked for, and suggest the nearest one that exists."""
-        for key in self._values:
-            if key not in self._keys:
-                unused = [known for known in self._keys if known not in self._values]
-                hint = did_you_mean(key, unused) or f"; known keys: {', '.join(self._keys)}"
-                self.faults.add(self.path, f"unknown key {show(key)}{hint}")
+    def position(self, path: JsonPath) -> tuple[int, ...]:
+        if not path:
+            return ()
+        key = cast("str", path[0])
+        if key not in self._nodes:
+            return (len(self._nodes),)
+        return (self._places[key], *self._nodes[key].position(path[1:]))
+
+
+class _Choice:
+    """One of several structs; the first whose key the object has, or the last."""
+
+    def __init__(self, choices: Mapping[str, type[Struct]]) -> None:
+        self._choices = {
+            key: _Object(cast("inspect.StructType", inspect.type_info(struct)), choices)
+            for key, struct in choices.items()
+        }
+        self._last = list(self._choices.values())[-1]
+        self.stand_in = self._last.stand_in
+
+    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
+        keys = value if isinstance(value, dict) else {}
+        chosen = (choice for key, choice in self._choices.items() if key in keys)
+        return next(chosen, self._last).read(value, path, faults)
+
+    def position(self, path: JsonPath) -> tuple[int, ...]:
+        return min(choice.position(path) for choice in self._choices.values())
+
+
+_Node = _Leaf | _List | _Table | _Object | _Choice
+
+
+def _node(info: inspect.Type) -> _Node:
+    """Return what walks values of a type as msgspec describes it."""
+    extra: dict[str, Any] = {}
+    if isinstance(info, inspect.Metadata):
+        extra, info = info.extra or {}, info.type
+    if isinstance(info, inspect.UnionType) and "read" not in extra:
+        # X | None is X, and None where it is absent.
+        return _node(next(t for t in info.types if not isinstance(t, inspect.NoneType)))
+    if "read" in extra:
+        return _Leaf(extra["read"], extra["stand_in"])
+    if "choices" in extra:
+        return _Choice(extra["choices"])
+    if isinstance(info, inspect.StructType):
+        return _Object(info)
+    if isinstance(info, inspect.VarTupleType):
+        return _List(_node(info.item_type), info.min_length or 0, extra.get("expected", "a list"))
+    if isinstance(info, inspect.DictType):
+        return _Table(_node(info.value_type))
+    plain: dict[type, _Node] = {
+        inspect.StrType: _Leaf(a_text, ""),
+        inspect.IntType: _Leaf(an_integer, 0),
+        inspect.BoolType: _Leaf(a_boolean, False),
+    }
+    return plain[type(info)]
 
 
 def read_json(path: str | os.PathLike[str], error: type[HeteroPlaceError]) -> object:
@@ -176,90 +323,6 @@ def write_text(text: str, path: str | os.PathLike[str]) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def schema_version(reader: ObjectReader, newest: int, oldest: int | None = None) -> int:
-    """Read the keys that every file has: `schema_version` and `$schema` (for editors).
-
-    Returns the version; one outside `oldest` (by default `newest`) to `newest` is a fault, and then
-    `newest` is returned.
-    """
-    reader.optional("$schema", a_text, "")
-    version = reader.required("schema_version", an_integer, newest)
-    oldest = newest if oldest is None else oldest
-    if oldest <= version <= newest:
-        return version
-    known = f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
-    reader.faults.add(
-        f"{reader.path}.schema_version",
-        f"this file is of version {version}, and heteroplace reads {known}",
-    )
-    return newest
-
-
-def a_text(value: object) -> str:
-    """Accept any text."""
-    if not isinstance(value, str):
-        raise ValueError("text")
-    return value
-
-
-def a_name(value: object) -> str:
-    """Accept text that is not empty."""
-    if not isinstance(value, str) or not value:
-        raise ValueError("a name (text that is not empty)")
-    return value
-
-
-def a_list(value: object) -> list[object]:
-    """Accept a list."""
-    if not isinstance(value, list):
-        raise ValueError("a list")
-    return value
-
-
-def a_boolean(value: object) -> bool:
-    """Accept true and false."""
-    if not isinstance(value, bool):
-        raise ValueError("true or false")
-    return value
-
-
-def an_integer(value: object) -> int:
-    """Accept a whole number."""
-    if not is_integer(value):
-        raise ValueError("a whole number")
-    return int(value)  # type: ignore[call-overload, no-any-return]
-
-
-def a_number(value: object) -> float:
-    """Accept a finite number >= 0."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not 0 <= value < MAX_NUMBER
-    ):
-        raise ValueError("a number >= 0")
-    return value
-
-
-def a_count(value: object) -> int:
-    """Accept a whole number >= 0."""
-    if not is_integer(value) or value < 0:  # type: ignore[operator]
-        raise ValueError("a whole number >= 0")
-    return int(value)  # type: ignore[call-overload, no-any-return]
-
-
-def list_of(convert: Callable[[object], T], expected: str) -> Callable[[object], tuple[T, ...]]:
-    """Return a converter of lists whose elements `convert` accepts; `expected` describes them."""
-
-    def convert_all(value: object) -> tuple[T, ...]:
-        try:
-            return tuple(convert(element) for element in a_list(value))
-        except ValueError as fault:
-            raise ValueError(expected) from fault
-
-    return convert_all
-
-
 def show(value: object) -> str:
     """Return a JSON value as short text for a message."""
     text = json.dumps(value, ensure_ascii=False)
@@ -272,9 +335,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {show(nearest[0])}?" if nearest else ""
 
 
-def key_path(path: str, key: str) -> str:
-    """Return the JSON path of `key` in the object at `path`."""
-    return f"{path}.{key}" if key.isidentifier() else f"{path}[{json.dumps(key)}]"
+def path_text(path: JsonPath) -> str:
+    """Return a JSON path as messages have it.
+
+    >>> path_text(("tasks", 1, "times_ns", "cpu.0"))
+    '$.tasks[1].times_ns["cpu.0"]'
+    """
+    text = "$"
+    for step in path:
+        is_plain = isinstance(step, str) and step.isidentifier()
+        text += f".{step}" if is_plain else f"[{json.dumps(step)}]"
+    return text
 
 
 def _layout(value: Mapping[str, object]) -> str:

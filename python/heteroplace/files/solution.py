@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import astuple
+from pathlib import Path
 
 from heteroplace.errors import PlanError
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json
@@ -32,6 +34,14 @@ def solution_to_json(solution: Solution) -> str:
             "expected_ns": None if solution.expected is None else list(astuple(solution.expected)),
         }
     )
+
+
+def load_solution(path: str | os.PathLike[str]) -> Solution:
+    """Return the solution in a file; raises as `solution_from_json`, or if it cannot be read."""
+    try:
+        return solution_from_json(Path(path).read_text(encoding="utf-8"), os.fspath(path))
+    except OSError as fault:
+        raise PlanError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
 
 
 def solution_from_json(text: str, source: str = "placement") -> Solution:

@@ -47,7 +47,7 @@ def measure_interference(
     cluster: Cluster,
     progress: Callable[[str], None] | None = None,
 ) -> Interference:
-    """Measure slowdown, scatter and the hop between cores for a network.
+    """Measure slowdown, scatter and the core-to-core latency for a network.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def measure_interference(
         scatter=tuple(
             quiet.scatter[index] if at is None else at.scatter for index, at in enumerate(of_device)
         ),
-        hop_ns=max(at.hop_ns for at in found.values()),
+        core_to_core_ns=max(at.core_to_core_ns for at in found.values()),
         fetch_ns_per_byte=max(at.fetch_ns_per_byte for at in found.values()),
     )
 
@@ -107,7 +107,7 @@ class _Found:
     scatter: FloatArray
     """[num_runs, num_tasks]"""
     fetch_ns_per_byte: float
-    hop_ns: int
+    core_to_core_ns: int
 
 
 class _Measuring:
@@ -156,32 +156,33 @@ class _Measuring:
             _median_ratio([found.copy_slowdown for found in counted]),
             np.concatenate([found.scatter for found in counted]),
             max(0.0, float(np.median([found.fetch_ns_per_byte for found in counted]))),
-            int(np.median([found.hop_ns for found in counted])),
+            int(np.median([found.core_to_core_ns for found in counted])),
         )
 
     def _round(self) -> _Found:
         alone = self._own.task_runs(self._num_runs)
         middle = np.maximum(np.median(alone, axis=0), 1.0)
         quiet = np.ones(len(middle))
-        fetch, hop_ns = 0.0, 0
+        fetch, core_to_core_ns = 0.0, 0
         if self._in_turns is not None:
             turns = np.median(self._in_turns.task_runs(self._num_runs), axis=0)
             fetch = fetch_ns_per_byte(self._fetched, turns - middle)
-            hop_ns = self._in_turns.executor.core_to_core_ns() or 0
+            core_to_core_ns = self._in_turns.executor.core_to_core_ns() or 0
         return _Found(
             middle,
             self._beside(self._others) / middle if self._others else quiet,
             self._beside(self._copies) / middle if self._copies else quiet,
             alone / middle,
             fetch,
-            hop_ns,
+            core_to_core_ns,
         )
 
     def _beside(self, company: list[NativeExecutor]) -> FloatArray:
         """Median time of each task while `company` runs."""
         with _Company(company):
             beside = self._own.task_runs(self._num_runs)
-        return np.maximum(np.median(beside, axis=0), 1.0)
+        times: FloatArray = np.maximum(np.median(beside, axis=0), 1.0)
+        return times
 
 
 def _median_ratio(rounds: list[FloatArray]) -> FloatArray:

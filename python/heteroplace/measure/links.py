@@ -127,7 +127,7 @@ def measure_links(
     return LinkReport(links, _time_contention(cluster, links, options))
 
 
-def core_hops(cores: Sequence[int]) -> list[tuple[int, int, int]]:
+def core_latencies(cores: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return (first core, other core, ns) of a cache line that goes from one to the other.
 
     Below 100 ns two cores are near neighbours at the moment. The first of `cores` is paired with
@@ -138,12 +138,12 @@ def core_hops(cores: Sequence[int]) -> list[tuple[int, int, int]]:
     ExecutionError
         This process may not run on a core.
     """
-    hops = []
+    latencies = []
     for other in cores[1:]:
-        hop_ns = load_program(two_cores((cores[0], other))).core_to_core_ns()
-        assert hop_ns is not None  # the program has two workers
-        hops.append((cores[0], other, hop_ns))
-    return hops
+        core_to_core_ns = load_program(two_cores((cores[0], other))).core_to_core_ns()
+        assert core_to_core_ns is not None  # the program has two workers
+        latencies.append((cores[0], other, core_to_core_ns))
+    return latencies
 
 
 def ordinary_copies(

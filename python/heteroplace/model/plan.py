@@ -41,6 +41,9 @@ class Copy:
 
 Step = Run | Copy
 
+MOVED_BY_HAND = "; moved by hand: "
+"""In the origin of a plan, before the tasks that were moved after a solver had made it."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -67,6 +70,11 @@ class Plan:
             if isinstance(step, Run):
                 devices[step.task] = step.device
         return tuple(devices)
+
+    @property
+    def moved_by_hand(self) -> str:
+        """What was moved, e.g. "conv2d.3 cpu.0 -> cpu.1"; "": nothing."""
+        return self.origin.partition(MOVED_BY_HAND)[2]
 
     @property
     def copies(self) -> tuple[Copy, ...]:

@@ -21,7 +21,7 @@ from heteroplace.report.tables import format_table
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """One run of a task in both timelines."""
 
     step: int
@@ -40,9 +40,9 @@ class Parting:
         return sum(side[1] - side[0] for side in (self.work_ns, self.pause_ns))
 
 
-def partings(
+def divergences(
     graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline, measured: Timeline
-) -> tuple[Parting, ...]:
+) -> tuple[Divergence, ...]:
     """Return the runs that both timelines of `plan` have, by device and in predicted order.
 
     The lags of a device sum up to the difference between the finishes of its last run.
@@ -62,37 +62,37 @@ def partings(
             work = spans[0][1] - spans[0][0], spans[1][1] - spans[1][0]
             pause = spans[0][0] - last[0], spans[1][0] - last[1]
             name = step_name(plan.steps[index], graph, cluster)
-            found.append(Parting(index, name, device, work, pause))
+            found.append(Divergence(index, name, device, work, pause))
             last = spans[0][1], spans[1][1]
     return tuple(found)
 
 
-def partings_table(cluster: Cluster, found: Sequence[Parting], max_rows: int = 8) -> str:
+def divergence_table(cluster: Cluster, found: Sequence[Divergence], max_rows: int = 8) -> str:
     """Return work and pauses of each device in both timelines, and the steps with most lag."""
     rows = []
     for index, device in enumerate(cluster.devices):
-        own = [parting for parting in found if parting.device == index]
+        own = [one for one in found if one.device == index]
         if own:
             rows.append(
                 [
                     device.name,
-                    *(format_ns(sum(parting.work_ns[side] for parting in own)) for side in (0, 1)),
-                    *(format_ns(sum(parting.pause_ns[side] for parting in own)) for side in (0, 1)),
-                    _signed(sum(parting.lag_ns for parting in own)),
+                    *(format_ns(sum(one.work_ns[side] for one in own)) for side in (0, 1)),
+                    *(format_ns(sum(one.pause_ns[side] for one in own)) for side in (0, 1)),
+                    _signed(sum(one.lag_ns for one in own)),
                 ]
             )
     headers = ["on", "work predicted", "measured", "pauses predicted", "measured", "lag"]
     devices = format_table(headers, rows, "<>>>>>")
-    worst = sorted(found, key=lambda parting: (-abs(parting.lag_ns), parting.step))[:max_rows]
+    worst = sorted(found, key=lambda one: (-abs(one.lag_ns), one.step))[:max_rows]
     steps = [
         [
-            parting.name,
-            cluster.devices[parting.device].name,
-            *(format_ns(value) for value in parting.work_ns),
-            *(format_ns(value) for value in parting.pause_ns),
-            _signed(parting.lag_ns),
+            one.name,
+            cluster.devices[one.device].name,
+            *(format_ns(value) for value in one.work_ns),
+            *(format_ns(value) for value in one.pause_ns),
+            _signed(one.lag_ns),
         ]
-        for parting in worst
+        for one in worst
     ]
     return f"{devices}\n\n{format_table(['step', *headers], steps, '<<>>>>>')}"
 

@@ -200,7 +200,7 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
     return format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
 
 
-def placement_headline(placement: Solution) -> str:
+def solution_headline(placement: Solution) -> str:
     """Return the `headline` of a placement: what its run is expected to take comes first."""
     return headline(
         placement.cluster,
@@ -240,8 +240,11 @@ def headline(
     notes = []
     if expected_ns not in (None, makespan_ns):
         notes.append(f"simulated without interference {format_ns(makespan_ns)}")
+    if plan.moved_by_hand:
+        notes.append(f"moved by hand: {plan.moved_by_hand}")
     if len(names) == 1:
-        text = f"one device is best: everything on {names[0]}, predicted {predicted}"
+        claim = "" if plan.moved_by_hand else "one device is best: "
+        text = f"{claim}everything on {names[0]}, predicted {predicted}"
     else:
         text = f"predicted {predicted} on {'+'.join(names) or 'nothing'}"
         if best_single is None:

@@ -154,8 +154,8 @@ class Executor:
         """
         return self._native.memory_bytes()
 
-    def core_hop_ns(self) -> int | None:
-        """Return the time of one cache-line hop between two workers, in ns; None: one worker.
+    def core_to_core_ns(self) -> int | None:
+        """Return the time of a cache line between two workers, in ns; None: one worker.
 
         Below 100 ns the cores are near neighbours; a shared machine's are not always.
         """
@@ -248,7 +248,8 @@ def _load_library(path: Path) -> NativeExecutor:
 def _as_numpy(name: str, array: np.ndarray | tvm.nd.NDArray) -> np.ndarray:
     """The array as the core takes it: in C order, of a type that has bits in memory."""
     if isinstance(array, tvm.nd.NDArray):
-        return array.numpy()
+        taken: np.ndarray = array.numpy()
+        return taken
     found = np.asarray(array, order="C")
     if found.dtype.name == "bfloat16":
         return found.view(np.uint16)

@@ -21,8 +21,8 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.simulate.interference import FloatArray, Interference
-from heteroplace.simulate.metrics import occupied
 from heteroplace.simulate.simulator import simulate
+from heteroplace.simulate.throughput import occupied
 
 NUM_DRAWS = 101
 _MAX_ROUNDS = 20

@@ -23,7 +23,7 @@ from heteroplace.model.graph import TaskGraph
 
 FloatArray = npt.NDArray[np.float64]
 
-HOPS_PER_WAIT = 2
+TRANSFERS_PER_WAIT = 2
 """A waiter fetches the line that says "done", then the first line of what was made."""
 
 
@@ -47,7 +47,7 @@ class Interference:
     scatter: tuple[FloatArray, ...]
     """For each device [num_runs, num_tasks]: time of a task in one run over its median. A row is
     one run, since the times of one run rise and fall together."""
-    hop_ns: int
+    core_to_core_ns: int
     """Time of a cache line from one core to another; 0: there is one CPU device."""
     fetch_ns_per_byte: float = 0.0
     """What a task takes longer for each byte that it reads first on its device and that another
@@ -56,7 +56,7 @@ class Interference:
     @property
     def wait_ns(self) -> int:
         """From the end of a step to the start of one that waits for it on another device."""
-        return HOPS_PER_WAIT * self.hop_ns
+        return TRANSFERS_PER_WAIT * self.core_to_core_ns
 
     def pace(self, costs: CostTable) -> FloatArray:
         """Return for each device time of now over cost, of the tasks that have both; else 1."""

@@ -1,17 +1,21 @@
-"""Plan -> time per item in a steady state without batches.
+"""Plan -> time per item in a steady state without batches; the plan repeated in order of service.
 
 With many items under way at once, each resource serves the steps of one item after those of
 another, in whatever order keeps it busy; so the time per item is the largest sum of durations of
-the steps of one item on any resource: a unit of a device, or what copies occupy.
+the steps of one item on any resource: a unit of a device, or what copies occupy. It is reached if
+each step occupies at most one resource (modulo scheduling). Repetitions in plan order may stay far
+behind it: a device that is first and last in the plan waits for everything between.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
-from heteroplace.simulate.metrics import busy_ns
 
 
 def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> int:
@@ -34,3 +38,41 @@ def throughput_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Pl
         return transfers_ns[key]
 
     return max(busy_ns(cluster, plan.steps, map(duration_ns, plan.steps)))
+
+
+def busy_ns(cluster: Cluster, steps: Iterable[Step], durations_ns: Iterable[int]) -> list[int]:
+    """Return how long steps of the given durations keep each of `cluster.resources` busy, in ns."""
+    busy = [0] * len(cluster.resources)
+    # Many copies have the same route.
+    of_route: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for step, duration_ns in zip(steps, durations_ns, strict=True):
+        if isinstance(step, Run):
+            resources = occupied(cluster, step)
+        elif step.route in of_route:
+            resources = of_route[step.route]
+        else:
+            resources = of_route[step.route] = occupied(cluster, step)
+        for resource in resources:
+            busy[resource] += duration_ns
+    return busy
+
+
+def occupied(cluster: Cluster, step: Step) -> tuple[int, ...]:
+    """Return the ids in `cluster.resources` of what `step` occupies, each once."""
+    if isinstance(step, Run):
+        return cluster.unit_ids[step.device]
+    return cluster.route_resources(step.route)
+
+
+def repeat_plan(plan: Plan, count: int) -> Plan:
+    """Return the plan that runs `plan` `count` times, each after the other in order of service.
+
+    Nothing waits for the end of a repetition: a resource starts the next one when it is free.
+    """
+    steps = (shifted(plan, step, number) for number in range(count) for step in plan.steps)
+    return replace(plan, steps=tuple(steps), items=plan.items * count)
+
+
+def shifted(plan: Plan, step: Step, number: int) -> Step:
+    """Return the step for the items of repetition `number`."""
+    return replace(step, items=tuple(item + number * plan.items for item in step.items))

@@ -119,20 +119,20 @@ def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleE
 
 def _lacks(problem: Problem) -> str:
     """What the memories lack for the plan that minds them least: HEFT's, unmended."""
-    native_plan = heft(problem.native, range(len(problem.cluster.devices)))
+    plan = heft(problem.native, range(len(problem.cluster.devices)))
     lacks = [
         f"{name!r} lacks {format_bytes(excess)}"
-        for name, excess in excess_bytes(problem, native_plan).items()
+        for name, excess in excess_bytes(problem, plan).items()
     ]
     return f" For HEFT's placement {', '.join(lacks)}." if lacks else ""
 
 
-def excess_bytes(problem: Problem, native_plan: NativePlan) -> dict[str, int]:
+def excess_bytes(problem: Problem, plan: NativePlan) -> dict[str, int]:
     """Return for each memory that a plan overcommits, by name, the bytes that it lacks."""
     graph, cluster = problem.graph, problem.cluster
-    copies = native_plan.rows[native_plan.rows[:, 0] == COPY]
+    copies = plan.rows[plan.rows[:, 0] == COPY]
     pairs = ((tensor, memory) for tensor, memory in copies[:, 1:3].tolist())
-    used = memory_use(graph, cluster, native_plan.devices(len(graph.tasks)).tolist(), pairs)
+    used = memory_use(graph, cluster, plan.devices(len(graph.tasks)).tolist(), pairs)
     return {
         memory.name: need - memory.bytes
         for memory, need in zip(cluster.memories, used, strict=True)
@@ -140,12 +140,12 @@ def excess_bytes(problem: Problem, native_plan: NativePlan) -> dict[str, int]:
     }
 
 
-def overcommitted_error(problem: Problem, solver: str, native_plan: NativePlan) -> InfeasibleError:
+def overcommitted_error(problem: Problem, solver: str, plan: NativePlan) -> InfeasibleError:
     """Return the error for a plan that no machine can run."""
     sizes = {memory.name: memory.bytes for memory in problem.cluster.memories}
     short = [
         f"memory {name!r} has {format_bytes(sizes[name])} and lacks {format_bytes(excess)}"
-        for name, excess in excess_bytes(problem, native_plan).items()
+        for name, excess in excess_bytes(problem, plan).items()
     ]
     faults = "; ".join(short) or "a tensor cannot reach a memory where it is read"
     return InfeasibleError(
@@ -159,7 +159,7 @@ def nearest_allowed(problem: Problem) -> IntArray:
     """Return the device that stands in for each device, [num_tasks, num_devices].
 
     The device itself where the task can be there, else the fastest one where it can: for tasks of
-    one `together` label the one with the least sum of run times. Ties: the lower device id. Every
+    one colocation group the one with the least sum of run times. Ties: the lower device id. Every
     task needs an allowed device (see `heft.check_possible`).
     """
     run_ns = problem.native.run_ns

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
@@ -26,8 +27,6 @@ from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of, simulate_plan
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve.bounds.module_path import find_modules
-from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS
 from heteroplace.solve.explain import explain
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.list.single import single_makespans, single_plan
@@ -47,7 +46,6 @@ from heteroplace.solve.search.solver import (
     begin_solve,
     run_search,
 )
-from heteroplace.solve.split.module_chain import find_chain
 
 _CPSAT = "heteroplace.solve.exact.cpsat"
 _SPLIT = "heteroplace.solve.split.solver"
@@ -174,40 +172,39 @@ class Route:
 def choose_route(problem: Problem) -> Route:
     """Return the route for a problem. O(n log n + m)."""
     count = len(problem.graph.tasks)
-    if count <= MAX_SOLVED_TASKS:
+    if count <= MAX_MODULE_TASKS:
         return Route("cpsat", 0.3, f"{count} tasks: one exact model")
     if count <= _MAX_SPLIT_TASKS:
-        stages = find_chain(problem)
-        largest = max(len(stage.tasks) for stage in stages)
-        if len(stages) > 1 and largest <= MAX_CPSAT_TASKS:
-            reason = f"a chain of {len(stages)} modules of up to {largest} tasks: each exactly"
+        chain = problem.modules.chain
+        largest = max(len(module.tasks) for module in chain)
+        if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
+            reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
             return Route("split", 0.1, reason)
-        path = find_modules(problem.graph)
+        path = problem.modules.path
         if path is not None and len(path.modules) > 1:
-            channels = max(len(boundary.channels) for boundary in path.boundaries)
-            reason = f"{len(path.modules)} modules, up to {channels} channels between them"
+            reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
             return Route("split", 0.4, reason)
     if count <= MAX_CPSAT_TASKS:
         return Route("cpsat", 0.6, f"{count} tasks without narrow cuts: one exact model")
-    return Route("lns", 0.8, f"{count} tasks: search, then segments of its plan exactly")
+    return Route("lns", 0.8, f"{count} tasks: search, then neighbourhoods of its plan exactly")
 
 
 @dataclass(frozen=True)
 class _Candidate:
     name: str
-    native_plan: NativePlan
+    plan: NativePlan
     makespan_ns: int
 
     @cached_property
     def num_devices(self) -> int:
         """How many devices run a task."""
-        runs = self.native_plan.rows[self.native_plan.rows[:, 0] == RUN]
+        runs = self.plan.rows[self.plan.rows[:, 0] == RUN]
         return len(set(runs[:, 2].tolist()))
 
     @property
     def rank(self) -> tuple[int, int, int]:
         """Shorter first; ties: fewer devices, then fewer steps."""
-        return (self.makespan_ns, self.num_devices, len(self.native_plan.rows))
+        return (self.makespan_ns, self.num_devices, len(self.plan.rows))
 
 
 class AutoSolver:
@@ -239,14 +236,14 @@ class _Auto:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         initial, self._bound_ns = begin_solve(problem, options, self._begin)
-        native_plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
-        self._note_singles({name for name, _ in native_plans})
-        for name, native_plan in native_plans:
-            self._add(name, native_plan)
+        plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
+        self._note_singles({name for name, _ in plans})
+        for name, plan in plans:
+            self._add(name, plan)
         if not self._is_proven():
             route = choose_route(problem)
             self._tried.append((f"route: {route.refinement}", None, route.reason))
-            self._search([native_plan for _, native_plan in native_plans], route.search_share)
+            self._search([plan for _, plan in plans], route.search_share)
             if not self._is_proven() and not self._was_interrupted:
                 self._refine(route.refinement)
         if not self._candidates:
@@ -255,9 +252,7 @@ class _Auto:
         self._tried.append((f"chosen: {chosen.name}", chosen.makespan_ns, note))
         return make_result(
             problem,
-            problem.native.plan(
-                chosen.native_plan.steps, f"auto ({chosen.name} seed {options.seed})"
-            ),
+            problem.native.plan(chosen.plan.steps, f"auto ({chosen.name} seed {options.seed})"),
             self._bound_ns,
             AutoSolver.name,
             time.perf_counter() - self._begin,
@@ -276,12 +271,12 @@ class _Auto:
                 note = str(single_plan(self._problem, device_id))
             self._tried.append((name, None, note))
 
-    def _add(self, name: str, native_plan: NativePlan, note: str = "") -> None:
-        if native_plan.violation:
+    def _add(self, name: str, plan: NativePlan, note: str = "") -> None:
+        if plan.violation:
             self._tried.append((name, None, "does not fit"))
             return
-        makespan = simulate_plan(self._problem.native, native_plan).makespan_ns
-        self._candidates.append(_Candidate(name, native_plan, makespan))
+        makespan = simulate_plan(self._problem.native, plan).makespan_ns
+        self._candidates.append(_Candidate(name, plan, makespan))
         self._tried.append((name, makespan, note))
         best = min(self._candidates, key=lambda candidate: candidate.rank)
         report(
@@ -290,7 +285,7 @@ class _Auto:
             self._begin,
             best.makespan_ns,
             self._bound_ns,
-            lambda: self._problem.native.plan(best.native_plan.steps, best.name),
+            lambda: self._problem.native.plan(best.plan.steps, best.name),
         )
 
     def _left_s(self) -> float:
@@ -337,7 +332,7 @@ class _Auto:
             return
         end = importlib.import_module(_CPSAT).run_cpsat(
             problem,
-            None if best is None else best.native_plan.steps,
+            None if best is None else best.plan.steps,
             self._options,
             limit,
             self._bound_ns,
@@ -349,7 +344,7 @@ class _Auto:
 
     def _split(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_SPLIT).run_split(
-            self._problem, best.native_plan.steps, self._options, limit, self._bound_ns
+            self._problem, best.plan.steps, self._options, limit, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -360,7 +355,7 @@ class _Auto:
 
     def _improve_segments(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_LNS).run_lns(
-            self._problem, best.native_plan, self._options, limit, self._bound_ns, self._prices
+            self._problem, best.plan, self._options, limit, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:

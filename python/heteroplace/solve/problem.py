@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from heteroplace.decompose.decomposition import Decomposition
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
@@ -70,6 +71,11 @@ class Problem:
     def native(self) -> NativeProblem:
         """The same as flat arrays, made on first use."""
         return NativeProblem(self.graph, self.cluster, self.costs)
+
+    @cached_property
+    def modules(self) -> Decomposition:
+        """The modules of the graph at narrow cuts, found once for all that asks."""
+        return Decomposition(self.graph, has_host=self.cluster.host is not None)
 
 
 @dataclass(frozen=True)
@@ -186,7 +192,7 @@ def make_result(
 ) -> SolveResult:
     """Simulate `plan` and wrap it; the status follows from objective and bound.
 
-    `native_plan` is what the plan's steps are made of, if there is one: the simulator then reads
+    `native_plan` is what the steps of `plan` are made of, if there is one: the simulator then reads
     its rows and the steps are not turned back into numbers.
     """
     native = problem.native

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from heteroplace.bench.__main__ import USAGE, main
+from heteroplace.bench.exact import command as exact
+from heteroplace.bench.exact import paper as exact_paper
 from heteroplace.bench.exact.cases import COARSE, LATENCY, PUBLISHED, SPLIT, TABLES, Case, all_cases
 from heteroplace.bench.exact.command import ExactOptions, exact_rows, select_cases
-from heteroplace.bench.exact.command import command as exact
-from heteroplace.bench.exact.command import paper as exact_paper
 from heteroplace.bench.exact.table import paper_text, tables
-from heteroplace.bench.place.command import command as place
-from heteroplace.bench.place.command import worker as place_worker
+from heteroplace.bench.place import command as place
+from heteroplace.bench.place import worker as place_worker
 from heteroplace.bench.suites.catalogue import GRAPHS_VARIABLE, get_instance
 from heteroplace.bench.suites.clusters import LAUNCH_NS, divi_nodes
 from heteroplace.bench.suites.coarse import coarse_problem

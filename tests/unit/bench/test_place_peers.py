@@ -7,8 +7,8 @@ import argparse
 import pytest
 
 from heteroplace.bench.peers.plain_baechi import plain_favourites, plain_m_etf, plain_m_sct
-from heteroplace.bench.place.command import command as place
-from heteroplace.bench.place.command import peers as place_peers
+from heteroplace.bench.place import command as place
+from heteroplace.bench.place import peers as place_peers
 from heteroplace.bench.place.peers import peer_rows, peer_table
 from heteroplace.bench.suites.catalogue import get_instance, layered, transformer
 from heteroplace.bench.suites.layered import Layered

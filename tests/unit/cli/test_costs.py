@@ -12,7 +12,7 @@ from tests.measurements import NOON, XEON, note, row
 
 from heteroplace.cli.main import main
 from heteroplace.costs.store import CostStore
-from heteroplace.costs.store_values import date_text
+from heteroplace.files.measurements import date_text
 
 DAY_S = 86400
 _NOW = time.time()

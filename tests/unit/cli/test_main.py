@@ -235,7 +235,10 @@ def test_check_names_all_faults(files, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[]", "cannot tell what it is; expected an object with one of the keys 'devices'"),
+        (
+            "[]",
+            "cannot tell what it is; expected a compiled model, or an object with one of",
+        ),
         ('{"tasks": [], "devices": []}', "cannot tell what it is"),
         ('{"steps": []}', "a plan file can be checked only with --graph and --cluster"),
         ("{", "not valid JSON"),

@@ -12,7 +12,7 @@ from tests.unit.costs.machines import A100, DESKTOP, SERVER, write_machine
 from tests.unit.test_import_without_tvm import HIDE_TVM
 
 from heteroplace.cli.main import MISSING_PACKAGE, WRONG_INPUT, main
-from heteroplace.cli.probe import describe_cpu, describe_gpu, describe_hop
+from heteroplace.cli.probe import describe_core_to_core, describe_cpu, describe_gpu
 from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.cpu import read_cpus
 from heteroplace.machine.probe import machine_cluster
@@ -104,5 +104,7 @@ def test_a_gpu_and_hops() -> None:
     assert describe_gpu(A100).startswith(
         "cuda:0: NVIDIA A100-SXM4-40GB, 40.0 GiB, PCI Express 4 x16, 12 NVLinks to cuda:1\n"
     )
-    assert describe_hop(0, 1, 60) == "cores 0 and 1: 60 ns for a cache line, near neighbours"
-    assert "not near" in describe_hop(0, 1, 180)
+    assert (
+        describe_core_to_core(0, 1, 60) == "cores 0 and 1: 60 ns for a cache line, near neighbours"
+    )
+    assert "not near" in describe_core_to_core(0, 1, 180)

@@ -56,6 +56,9 @@ class Terminal(io.StringIO):
 def test_on_a_terminal_one_line_is_written_over_and_wiped() -> None:
     stream = Terminal()
     line = StepLine(stream)
-    line.say("importing")
+    line.say("importing [a] model")
+    line.say("measuring")
     line.close()
-    assert stream.getvalue() == "\r\x1b[Kimporting\r\x1b[K"
+    shown = stream.getvalue()
+    assert shown.index("importing [a] model") < shown.index("\x1b[2K") < shown.index("measuring")
+    assert shown.endswith("\x1b[2K")

@@ -1,4 +1,4 @@
-"""Optimal Operation Fusion: stretches of an order with the least cut."""
+"""Optimal Operation Fusion: segments of an order with the least cut."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from heteroplace.coarsen.breakpoints import (
     BreakpointOptions,
-    Stretches,
+    Segments,
     cut_order,
     default_max_bytes,
     default_max_tasks,
-    fuse_stretches,
+    fuse_segments,
     task_bytes,
 )
 from heteroplace.coarsen.coarse import coarsen
@@ -68,7 +68,7 @@ def test_worked_example_with_memory_limits() -> None:
 
 def test_fusion_of_the_worked_example_lowers_its_ccr_to_11_sixteenths() -> None:
     graph, costs = example_graph(), example_costs()
-    found = fuse_stretches(graph, PAIR, costs, BreakpointOptions(max_tasks=4))
+    found = fuse_segments(graph, PAIR, costs, BreakpointOptions(max_tasks=4))
     coarse = coarsen(graph, found.groups)
     weights = level_weights(coarse.graph, PAIR, coarse.project_costs(costs, PAIR))
     assert [task.name for task in coarse.graph.tasks] == ["a..g", "c..f"]
@@ -123,7 +123,7 @@ def test_groups_can_be_coarsened_and_placed(graph: TaskGraph, max_tasks: int, or
     costs = build_table(graph, cluster, lambda task, device: Cost.given(1))
     assume(not _has_label_without_device(graph))
     options = BreakpointOptions(max_tasks=max_tasks, order=order)
-    found = fuse_stretches(graph, cluster, costs, options)
+    found = fuse_segments(graph, cluster, costs, options)
     coarse = coarsen(graph, found.groups)
     coarse.project_costs(costs, cluster)
     assert max(len(group) for group in found.groups) <= max_tasks
@@ -157,13 +157,13 @@ def test_more_than_62_devices_are_told_apart() -> None:
     graph = chain_of(*tasks)
     costs = build_table(graph, cluster, lambda task, device: Cost.given(1))
     options = BreakpointOptions(max_tasks=3)
-    assert fuse_stretches(graph, cluster, costs, options).groups == ((0, 1), (2,))
+    assert fuse_segments(graph, cluster, costs, options).groups == ((0, 1), (2,))
 
 
 def test_task_larger_than_the_limit_is_alone() -> None:
     case = WeightedDag((1,) * 5, {(task, task + 1): 9 for task in range(4)})
     found = cut_order(case.weights(), np.arange(5), rules(5, 3, [0, 1, 4, 0, 1]))
-    assert found == Stretches(((0, 1), (2,), (3, 4)), 18)
+    assert found == Segments(((0, 1), (2,), (3, 4)), 18)
 
 
 def test_ties_go_to_fewer_and_larger_groups() -> None:
@@ -185,7 +185,7 @@ def test_order_that_is_not_topological_is_refused() -> None:
 def test_options_out_of_range_are_refused() -> None:
     for options in (BreakpointOptions(max_tasks=0), BreakpointOptions(max_bytes=-1)):
         with pytest.raises(SolverError, match="expected max_tasks >= 1 and max_bytes >= 0"):
-            fuse_stretches(example_graph(), PAIR, example_costs(), options)
+            fuse_segments(example_graph(), PAIR, example_costs(), options)
 
 
 def test_defaults() -> None:
@@ -202,13 +202,13 @@ def test_bytes_of_a_task_are_weights_workspace_and_what_it_makes() -> None:
     assert task_bytes(graph).tolist() == [115]
 
 
-def _fuse_chain(tasks: list[Task]) -> Stretches:
+def _fuse_chain(tasks: list[Task]) -> Segments:
     graph = chain_of(*tasks)
     costs = build_table(graph, PAIR, lambda task, device: Cost.given(1))
-    return fuse_stretches(graph, PAIR, costs, BreakpointOptions(max_tasks=9))
+    return fuse_segments(graph, PAIR, costs, BreakpointOptions(max_tasks=9))
 
 
-def _cut_weight(case: WeightedDag, found: Stretches) -> int:
+def _cut_weight(case: WeightedDag, found: Segments) -> int:
     group_of = {task: index for index, group in enumerate(found.groups) for task in group}
     return sum(ns for (src, dst), ns in case.edges.items() if group_of[src] != group_of[dst])
 

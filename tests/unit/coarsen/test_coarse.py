@@ -16,6 +16,7 @@ from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.native.list import heft
 from heteroplace.native.problem import NativeProblem
 from heteroplace.simulate.simulator import simulate
 from tests.dags import (
@@ -36,7 +37,7 @@ HOSTED = gpus({(0, 1): 1, (1, 0): 2}, 2, host=0)
 
 @st.composite
 def coarsenings(draw: st.DrawFn) -> Coarsening:
-    """A graph of free tasks, cut into random stretches of a random topological order."""
+    """A graph of free tasks, cut into random segments of a random topological order."""
     random = Random(draw(st.integers(0, 2**32)))
     graph = random_task_graph(random, draw(st.integers(1, 9)))
     order = _random_order(graph, random)
@@ -122,7 +123,7 @@ def test_expanded_plan_is_valid_needs_the_same_memory_and_is_not_slower(
     costs = _random_costs(coarse.fine, seed)
     sums = coarse.project_costs(costs, HOSTED)
     problem = NativeProblem(coarse.graph, HOSTED, sums)
-    plan = problem.plan(problem.heft([0, 1]).steps, "heft")
+    plan = problem.plan(heft(problem, [0, 1]).steps, "heft")
     fine_plan = coarse.expand_plan(plan)
     check_plan(coarse.graph, HOSTED, sums, plan)
     check_plan(coarse.fine, HOSTED, costs, fine_plan)

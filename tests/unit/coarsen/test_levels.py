@@ -33,13 +33,11 @@ def test_levels_of_the_worked_example() -> None:
 
 def test_ccr_of_the_worked_example_is_21_sixteenths() -> None:
     assert example_weights().ccr == 1.3125
-    assert example_weights().mean_ccr == (21 / 7) / (16 / 7)
 
 
 def test_ccr_without_run_times() -> None:
     assert WeightedDag((0, 0), {(0, 1): 3}).weights().ccr == math.inf
     assert WeightedDag((0, 0), {}).weights().ccr == 0
-    assert WeightedDag((), {}).weights().mean_ccr == 0
 
 
 @given(weighted_dags())

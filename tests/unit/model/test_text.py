@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.errors import GraphError, PlanError
+from heteroplace.errors import ClusterError, GraphError, PlanError
+from heteroplace.files.cluster import load_cluster, ready_made_clusters
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run
-from heteroplace.model.text import parse_graph, parse_plan, print_graph, print_plan
-from tests.strategies import Instance, graphs, instances_with_plan, num_cases
+from heteroplace.model.text import (
+    parse_cluster,
+    parse_graph,
+    parse_plan,
+    print_cluster,
+    print_graph,
+    print_plan,
+    quote_step,
+)
+from tests.strategies import (
+    Instance,
+    described_clusters,
+    graphs,
+    instances_with_plan,
+    num_cases,
+)
 
+Golden = Callable[..., None]
 AWKWARD = st.text(max_size=6)
 
 
@@ -47,45 +65,84 @@ def test_graph_with_awkward_names_survives(names: list[str], label: str) -> None
     assert parse_graph(print_graph(graph)) == graph
 
 
-def test_golden_text_of_the_diamond(diamond: Instance) -> None:
+def test_golden_text_of_the_diamond(diamond: Instance, golden: Golden) -> None:
     steps = (Run(0, 0), Copy(0, 0, 1, diamond.cluster.route(0, 1)), Run(2, 1))
-    plan = Plan("0f", "1e", steps, "by hand")
-    assert print_graph(diamond.graph) == (
-        "graph worked\n"
-        "task a op reads ()\n"
-        'tensor a.0 = a 0 "" [] 10\n'
-        "task b op reads a.0\n"
-        'tensor b.0 = b 0 "" [] 10\n'
-        "task c op reads a.0\n"
-        'tensor c.0 = c 0 "" [] 10\n'
-        "task d op reads b.0,c.0\n"
-        'tensor d.0 = d 0 "" [] 10\n'
-        "outputs d.0\n"
-    )
-    assert print_plan(diamond.graph, diamond.cluster, plan) == (
-        "plan worked on gpus\n"
-        "digests 0f 1e\n"
-        'origin "by hand"\n'
-        "run a @ gpu0\n"
-        "copy a.0 m0 => m1 via 0-1\n"
-        "run c @ gpu1\n"
-    )
+    plan = Plan("0f", "1e", steps, "by hand", ("first", 'the "widest" memory'))
+    golden("diamond/graph.txt", print_graph(diamond.graph))
+    golden("diamond/cluster.txt", print_cluster(diamond.cluster))
+    golden("diamond/plan.txt", print_plan(diamond.graph, diamond.cluster, plan))
 
 
-def test_golden_text_of_two_items(diamond: Instance) -> None:
+def test_golden_text_of_two_items(diamond: Instance, golden: Golden) -> None:
     steps = (Run(0, 0, (0, 1)), Copy(0, 0, 1, (0,), (1,)), Run(2, 1, (1,)), Run(2, 0))
     plan = Plan("0f", "1e", steps, "by hand", items=2)
-    text = (
-        "plan worked on gpus items 2\n"
-        "digests 0f 1e\n"
-        'origin "by hand"\n'
-        "run a @ gpu0 items 0,1\n"
-        "copy a.0 m0 => m1 via 0-1 items 1\n"
-        "run c @ gpu1 items 1\n"
-        "run c @ gpu0 items 0\n"
-    )
-    assert print_plan(diamond.graph, diamond.cluster, plan) == text
+    text = print_plan(diamond.graph, diamond.cluster, plan)
+    golden("diamond/plan_of_two_items.txt", text)
     assert parse_plan(text, diamond.graph, diamond.cluster) == plan
+
+
+def test_golden_text_of_a_cluster_with_everything(golden: Golden) -> None:
+    cpu = Device("cpu.all", "cpu", "llvm -mcpu=native", 0, 0, (0, 1), launch_ns=1500)
+    gpu = Device(
+        "gpu0",
+        "cuda",
+        "cuda -arch=sm_80",
+        1,
+        1,
+        host="box 2",
+        flops_per_second=19_500 * 10**9,
+        memory_bytes_per_second=1_555 * 10**9,
+        copy_engines=2,
+        batch_sizes=(1, 4),
+        launch_ns=5000,
+        model="NVIDIA A100",
+    )
+    memories = (Memory("ram", 64 * 2**30), Memory("gram", 40 * 2**30 - 1))
+    measured = ((1024, 300), (2**20, 95_000))
+    links = (
+        Link("up", 0, 1, 12 * 10**9, 10_000, "pcie", measured),
+        Link("down", 1, 0, 5_532_500_000, 0, "pcie"),
+    )
+    cluster = Cluster("the box", memories, (cpu, gpu), links, 0, "port")
+    golden("box/cluster.txt", print_cluster(cluster))
+    assert parse_cluster(print_cluster(cluster)) == cluster
+
+
+@pytest.mark.parametrize("name", ready_made_clusters())
+def test_ready_made_cluster_survives_print_and_parse(name: str) -> None:
+    cluster = load_cluster(name)
+    assert parse_cluster(print_cluster(cluster)) == cluster
+
+
+@given(described_clusters())
+@num_cases(200)
+def test_cluster_survives_print_and_parse(cluster: Cluster) -> None:
+    assert parse_cluster(print_cluster(cluster)) == cluster
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("memory m2 16 GB", "line 2: expected a line 'memory ...'"),
+        ("device d cpu:0 memory ram target llvm cores", "line 2: expected a line 'device ...'"),
+        ("device d cpu:0 memory ram target llvm", "no memory is called 'ram'"),
+        ("link l a => b 1 GB/s", "line 2: expected a line 'link ...'"),
+        ("disk d 1 GiB", "line 2: expected the end"),
+        ("memory m2 0 B", "memory 'm2': bytes must be > 0"),
+    ],
+)
+def test_wrong_cluster_line_is_named(line: str, message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        parse_cluster(f"cluster box\n{line}\n")
+
+
+def test_a_quoted_step_is_its_line_with_its_number(diamond: Instance) -> None:
+    steps = (Run(0, 0), Copy(0, 0, 1, diamond.cluster.route(0, 1)), Copy(9, 7, 1, (5,)))
+    plan = Plan("0f", "1e", steps, "by hand")
+    lines = print_plan(diamond.graph, diamond.cluster, replace(plan, steps=steps[:2])).splitlines()
+    quoted = [quote_step(plan, index, diamond.graph, diamond.cluster) for index in range(3)]
+    assert quoted[:2] == [f"step 0: {lines[-2]}", f"step 1: {lines[-1]}"]
+    assert quoted[2] == "step 2: copy ?9 ?7 => m1 via ?5"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
-"""Where timelines part: lags of work and of pauses."""
+"""Where timelines diverge: lags of work and of pauses."""
 
 from dataclasses import replace
 
 from heteroplace.model.plan import Run
 from heteroplace.model.timeline import Span, Timeline
-from heteroplace.report.divergence import partings, partings_table
+from heteroplace.report.divergence import divergence_table, divergences
 
 
 def test_lag_is_of_work_or_of_the_pause_before(graph, cluster, plan, predicted, measured):
-    found = partings(graph, cluster, plan, predicted, measured)
+    found = divergences(graph, cluster, plan, predicted, measured)
     assert [(p.name, p.device, p.work_ns, p.pause_ns, p.lag_ns) for p in found] == [
         ("a", 0, (1000, 1200), (0, 10), 210),
         ("c", 0, (2000, 3790), (0, 0), 1790),
@@ -19,7 +19,7 @@ def test_lag_is_of_work_or_of_the_pause_before(graph, cluster, plan, predicted, 
 def test_lags_of_a_device_sum_up_to_the_difference_of_its_last_finish(
     graph, cluster, plan, predicted, measured
 ):
-    found = partings(graph, cluster, plan, predicted, measured)
+    found = divergences(graph, cluster, plan, predicted, measured)
     assert sum(p.lag_ns for p in found if p.device == 0) == 5000 - 3000
     assert sum(p.lag_ns for p in found if p.device == 1) == 4000 - 3600
 
@@ -29,12 +29,14 @@ def test_step_that_was_not_measured_leaves_a_pause(graph, cluster, predicted, pl
     short = replace(plan, steps=steps, reasons=())
     simulated = Timeline((Span(0, "cpu", 0, 10), Span(1, "cpu", 10, 30)), "simulated")
     measured = Timeline((Span(1, "cpu", 12, 30),), "measured")
-    (only,) = partings(graph, cluster, short, simulated, measured)
+    (only,) = divergences(graph, cluster, short, simulated, measured)
     assert (only.name, only.work_ns, only.pause_ns) == ("c", (20, 18), (10, 12))
 
 
 def test_table_has_devices_and_the_largest_lags_first(graph, cluster, plan, predicted, measured):
-    text = partings_table(cluster, partings(graph, cluster, plan, predicted, measured), max_rows=2)
+    text = divergence_table(
+        cluster, divergences(graph, cluster, plan, predicted, measured), max_rows=2
+    )
     assert [" ".join(line.split()) for line in text.splitlines() if line] == [
         "on work predicted measured pauses predicted measured lag",
         "cpu 3.00 us 4.99 us 0 ns 10 ns +2.00 us",

@@ -75,7 +75,7 @@ def test_more_interference_never_shortens_a_plan(case: tuple[Instance, Plan]) ->
     instance, plan = case
     graph, cluster, costs = instance.graph, instance.cluster, instance.costs
     quiet = no_interference(graph, cluster)
-    waits = replace(quiet, hop_ns=50)
+    waits = replace(quiet, core_to_core_ns=50)
     times = [
         expect(graph, cluster, costs, plan, level, num_draws=1).makespan_ns
         for level in (quiet, waits)
@@ -118,7 +118,7 @@ def test_tasks_of_one_device_do_not_slow_each_other() -> None:
 
 def test_a_wait_is_paid_between_devices_only() -> None:
     graph, costs = chain_or_set([1000, 1000, 1000], is_chain=True)
-    level = replace(no_interference(graph, CORES), hop_ns=40)
+    level = replace(no_interference(graph, CORES), core_to_core_ns=40)
     there_and_back = plan_of(graph, CORES, Run(0, 0), Run(1, 1), Run(2, 0))
     assert expect(graph, CORES, costs, there_and_back, level).makespan_ns == 3000 + 2 * 80
     at_home = plan_of(graph, CORES, Run(0, 0), Run(1, 0), Run(2, 0))

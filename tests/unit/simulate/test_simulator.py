@@ -21,8 +21,8 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.native.list import evaluate_order
 from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.simulate.metrics import occupied
 from heteroplace.simulate.simulator import simulate
+from heteroplace.simulate.throughput import occupied
 from tests.reference.live_memory import reference_peaks
 from tests.reference.simulator import reference_times
 from tests.strategies import Instance, instances_with_plan, num_cases

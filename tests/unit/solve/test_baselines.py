@@ -13,15 +13,23 @@ from heteroplace.model.cluster import Cluster, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy
-from heteroplace.native.list import adjusting_placement as native_adjusting_placement
-from heteroplace.native.list import critical_path_order, etf, m_sct, m_topo, mean_graph, plan_by
-from heteroplace.native.list import order_place as native_order_place
+from heteroplace.native.list import (
+    adjusting_placement,
+    critical_path_order,
+    etf,
+    m_sct,
+    m_topo,
+    mean_graph,
+    order_place,
+    plan_by,
+)
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.list.adjusting_placement import adjusting_placement
+from heteroplace.solve.feasibility import excess_bytes
+from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
 from heteroplace.solve.list.m_topo import MTopoSolver
-from heteroplace.solve.list.order_place import order_place
+from heteroplace.solve.list.order_place import OrderPlaceSolver
 from tests.instances import diamond, gpus, instance, problem_of
 from tests.reference.list_schedulers import upward_ranks
 from tests.strategies import AMPLE
@@ -30,6 +38,8 @@ LIST_SOLVERS = [
     "met",
     "greedy",
     "heft",
+    "cpop",
+    "peft",
     "etf",
     "m-topo",
     "m-topo-uniform",
@@ -73,15 +83,15 @@ def weighted(
     return Problem(graph, cluster, costs)
 
 
-def makespan(problem: Problem, native_plan: NativePlan) -> int:
+def makespan(problem: Problem, plan: NativePlan) -> int:
     """Simulated, after a check of the plan."""
-    plan = problem.native.plan(native_plan.steps, "test")
-    check_plan(problem.graph, problem.cluster, problem.costs, plan)
-    return simulate_steps(problem.native, native_plan.steps).makespan_ns
+    checked = problem.native.plan(plan.steps, "test")
+    check_plan(problem.graph, problem.cluster, problem.costs, checked)
+    return simulate_steps(problem.native, plan.steps).makespan_ns
 
 
-def named(problem: Problem, native_plan: NativePlan) -> dict[str, int]:
-    placement = problem.native.placement(native_plan.steps)
+def named(problem: Problem, plan: NativePlan) -> dict[str, int]:
+    placement = problem.native.placement(plan.steps)
     return {task.name: placement[i] for i, task in enumerate(problem.graph.tasks)}
 
 
@@ -137,17 +147,17 @@ def chains(capacity: int, num_bytes: int = 1) -> Problem:
     return weighted(run_ns, transfers, two_devices((capacity, capacity)))
 
 
-def num_copies(native_plan: NativePlan) -> int:
-    return sum(isinstance(step, Copy) for step in native_plan.steps)
+def num_copies(plan: NativePlan) -> int:
+    return sum(isinstance(step, Copy) for step in plan.steps)
 
 
 def test_breadth_first_filling_cuts_every_chain_and_depth_first_filling_none() -> None:
     problem = chains(4 * NODE_BYTES + 100)
     for is_uniform in (False, True):
-        native_plan = m_topo(problem.native, is_uniform=is_uniform)
-        assert native_plan.violation == 0
-        assert num_copies(native_plan) == 4
-    assert num_copies(order_place(problem)) == 0
+        plan = m_topo(problem.native, is_uniform=is_uniform)
+        assert plan.violation == 0
+        assert num_copies(plan) == 4
+    assert num_copies(OrderPlaceSolver().native_plan(problem)) == 0
 
 
 def test_uniform_cap_is_the_mean_load_plus_the_largest_task() -> None:
@@ -167,21 +177,21 @@ def test_adjusting_placement_leaves_where_it_pays(
     problem = joined((tasks[0] * NODE_BYTES + 100, tasks[1] * NODE_BYTES + 100))
     order = critical_path_order(problem.native)
     assert [problem.graph.tasks[task].name for task in order] == ["s", "a", "c", "b", "t"]
-    found = adjusting_placement(problem)
-    assert not found.is_overcommitted
-    assert named(problem, found.native_plan) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 1}
-    assert makespan(problem, found.native_plan) == adjusted
-    assert makespan(problem, order_place(problem)) == ordered
+    found = AdjustingPlacementSolver().native_plan(problem)
+    assert not found.violation
+    assert named(problem, found) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 1}
+    assert makespan(problem, found) == adjusted
+    assert makespan(problem, OrderPlaceSolver().native_plan(problem)) == ordered
 
 
 def test_adjusting_placement_overcommits_the_emptier_memory_when_all_are_full() -> None:
     problem = joined((2 * NODE_BYTES + 100, 2 * NODE_BYTES + 100))
-    found = adjusting_placement(problem)
-    assert found.is_overcommitted
-    assert named(problem, found.native_plan) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 0}
+    found = AdjustingPlacementSolver().native_plan(problem)
+    assert found.violation
+    assert named(problem, found) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 0}
     # Three tasks, their tensors (4 + 1 bytes) and two copies (1 + 2), less what there is.
-    assert found.excess_bytes == {"m0": 3 * NODE_BYTES + 8 - (2 * NODE_BYTES + 100)}
-    assert simulate_steps(problem.native, found.native_plan.steps).makespan_ns == 14
+    assert excess_bytes(problem, found) == {"m0": 3 * NODE_BYTES + 8 - (2 * NODE_BYTES + 100)}
+    assert simulate_steps(problem.native, found.steps).makespan_ns == 14
     with pytest.raises(InfeasibleError, match=r"memory 'm0' has 2\.1 KiB and lacks 908 B"):
         get_solver("adjusting-placement").solve(problem, SolveOptions())
 
@@ -193,8 +203,8 @@ def test_adjusting_placement_can_be_worse_than_order_place() -> None:
         two_devices((AMPLE, AMPLE)),
     )
     assert critical_path_order(problem.native).tolist() == [1, 0, 2, 3]
-    assert makespan(problem, order_place(problem)) == 7
-    assert makespan(problem, adjusting_placement(problem).native_plan) == 8
+    assert makespan(problem, OrderPlaceSolver().native_plan(problem)) == 7
+    assert makespan(problem, AdjustingPlacementSolver().native_plan(problem)) == 8
 
 
 def test_etf_by_finish_keeps_off_a_slow_device_that_m_etf_takes() -> None:
@@ -292,7 +302,7 @@ def test_a_task_that_does_not_fit_closes_the_memory_of_m_topo_but_not_of_order_p
     cluster = gpus({}, 2, 125)
     problem = Problem(graph, cluster, build_table(graph, cluster, lambda *_: Cost.given(5)))
     assert MTopoSolver().native_plan(problem).violation == 55
-    ordered = order_place(problem)
+    ordered = OrderPlaceSolver().native_plan(problem)
     assert ordered.violation == 0
     assert named(problem, ordered) == {"a": 0, "b": 1, "c": 1, "d": 0}
 
@@ -300,9 +310,9 @@ def test_a_task_that_does_not_fit_closes_the_memory_of_m_topo_but_not_of_order_p
 def test_orders_and_devices_are_checked() -> None:
     problem = problem_of(diamond())
     with pytest.raises(GraphError, match="not a topological order"):
-        native_order_place(problem.native, np.array([1, 0, 2, 3]))
+        order_place(problem.native, np.array([1, 0, 2, 3]))
     with pytest.raises(GraphError, match="not a topological order"):
-        native_adjusting_placement(problem.native, np.array([0, 1, 2]))
+        adjusting_placement(problem.native, np.array([0, 1, 2]))
     with pytest.raises(GraphError, match="a task has no device"):
         etf(problem.native, [[0], [], [0], [0]])
     with pytest.raises(GraphError, match="do not match the tasks"):

@@ -19,7 +19,7 @@ from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import cpu, gpus, instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances, num_cases
 from tests.unit.solve.test_worked import disconnected, empty_graph, many_outputs, zero_sizes
 
 NAMES = ("bmet", "bgreedy", "bheft")
@@ -199,19 +199,16 @@ def test_simulated_makespan_is_never_later_than_scheduled(case: Instance) -> Non
     problem = Problem(case.graph, case.cluster, case.costs)
     for rule in ("fastest", "latency", "finish"):
         try:
-            native_plan = schedule_batches(problem.native, 3, rule)
+            found = schedule_batches(problem.native, 3, rule)
         except InfeasibleError:
             continue
-        if native_plan.violation == 0:
+        if found.violation == 0:
             solve(case, {"fastest": "bmet", "latency": "bgreedy", "finish": "bheft"}[rule], 3)
-            assert (
-                simulate_steps(problem.native, native_plan.steps, 3).makespan_ns
-                <= native_plan.makespan_ns
-            )
+            assert simulate_steps(problem.native, found.steps, 3).makespan_ns <= found.makespan_ns
 
 
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))
-@num_cases(60)
+@exact_cases(60)
 def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
     cluster = replace(case.cluster, congestion="none")
     costs = replace(case.costs, cluster_digest=cluster.digest())

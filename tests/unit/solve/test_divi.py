@@ -24,7 +24,7 @@ from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import gpus, instance
 from tests.interrupts import ctrl_c_after
 from tests.reference.batch_brute_force import optimal_batch_makespan
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 from tests.unit.solve.test_batched import batched, chain, one_op
 from tests.unit.solve.test_worked import empty_graph
 
@@ -150,7 +150,7 @@ def test_blocks_of_items_give_a_plan_of_all_items() -> None:
 
 
 @given(instances(max_tasks=3, is_memory_tight=True))
-@num_cases(30)
+@exact_cases(30)
 def test_blocks_keep_the_memory(case: Instance) -> None:
     """All devices take two items only: one block of two is as two items."""
     devices = tuple(replace(device, batch_sizes=(2,)) for device in case.cluster.devices)
@@ -179,7 +179,7 @@ def test_empty_graph_takes_no_time() -> None:
 
 
 @given(instances(max_tasks=3, max_batch=3, is_memory_tight=True), st.integers(1, 2))
-@num_cases(60)
+@exact_cases(60)
 def test_programme_equals_exhaustive_search(case: Instance, items: int) -> None:
     problem = free(case)
     optimum = brute_force(problem, items)
@@ -192,7 +192,7 @@ def test_programme_equals_exhaustive_search(case: Instance, items: int) -> None:
 
 
 @given(instances(max_tasks=3, max_batch=2), st.integers(1, 2))
-@num_cases(60)
+@exact_cases(60)
 def test_published_form_equals_exhaustive_search_with_barriers(case: Instance, items: int) -> None:
     problem = free(case)
     optimum = brute_force(problem, items, is_barrier=True)
@@ -210,7 +210,7 @@ def milp_or_none(problem: Problem, items: int, rules: BatchRules) -> MilpEnd | N
 
 
 @given(instances(max_tasks=5, max_batch=2, has_modes=True), st.integers(1, 2))
-@num_cases(40)
+@exact_cases(40)
 def test_bound_holds_in_every_congestion_mode(case: Instance, items: int) -> None:
     problem = Problem(case.graph, case.cluster, case.costs)
     try:
@@ -269,7 +269,7 @@ def test_symmetry_keeps_the_optimum(symmetry: str, times: tuple[int, ...]) -> No
 
 
 @given(instances(max_tasks=4, max_batch=2), st.integers(1, 2))
-@num_cases(40)
+@exact_cases(40)
 def test_pairs_that_edges_order_need_no_rows(case: Instance, items: int) -> None:
     problem = free(case)
     assume((problem.native.batch_run_ns >= 0).any(axis=(0, 2)).all())

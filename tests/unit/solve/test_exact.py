@@ -10,7 +10,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, lower_bound
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 
 SMALL = SolveOptions(iterations=3000, threads=1, time_limit_s=20, min_gain_ratio=0)
 
@@ -47,12 +47,12 @@ def check_all_solvers(instance: Instance) -> None:
 
 
 @given(instances(max_tasks=5))
-@num_cases(60)
+@exact_cases(60)
 def test_solvers_against_brute_force(instance: Instance) -> None:
     check_all_solvers(instance)
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))
-@num_cases(60)
+@exact_cases(60)
 def test_solvers_against_brute_force_with_tight_memory(instance: Instance) -> None:
     check_all_solvers(instance)

@@ -11,12 +11,12 @@ from heteroplace.solve.exact.schedule import schedule_of_steps
 from tests.exact_engines import Engine, every_engine, optimum
 from tests.instances import problem_of
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 
 
 @every_engine
 @given(case=instances(max_tasks=5, has_modes=True))
-@num_cases(40)
+@exact_cases(40)
 def test_engine_equals_brute_force_in_every_mode(engine: Engine, case: Instance) -> None:
     expected = optimal_makespan(case.graph, case.cluster, case.costs)
     assert optimum(problem_of(case), engine) == expected
@@ -24,7 +24,7 @@ def test_engine_equals_brute_force_in_every_mode(engine: Engine, case: Instance)
 
 @every_engine
 @given(case=instances(max_tasks=4, is_memory_tight=True, has_modes=True))
-@num_cases(40)
+@exact_cases(40)
 def test_engine_equals_brute_force_with_tight_memory(engine: Engine, case: Instance) -> None:
     expected = optimal_makespan(case.graph, case.cluster, case.costs)
     assert optimum(problem_of(case), engine) == expected
@@ -32,7 +32,7 @@ def test_engine_equals_brute_force_with_tight_memory(engine: Engine, case: Insta
 
 @every_engine
 @given(case=instances(max_tasks=7, has_modes=True))
-@num_cases(30)
+@exact_cases(30)
 def test_a_known_plan_is_improved_or_proven(engine: Engine, case: Instance) -> None:
     problem = problem_of(case)
     try:

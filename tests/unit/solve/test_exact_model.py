@@ -31,7 +31,7 @@ from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
 from tests.reference.per_edge import split_tensors
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances, num_cases
 
 
 def heft_schedule(case: Instance, dedup: bool) -> tuple[MipRows, Schedule, int] | None:
@@ -79,7 +79,7 @@ def test_a_plan_has_its_simulated_times_as_a_schedule(case: Instance) -> None:
 
 
 @given(instances(max_tasks=4, has_modes=True))
-@num_cases(40)
+@exact_cases(40)
 def test_transfers_per_edge_equal_brute_force_on_split_tensors(case: Instance) -> None:
     split = split_tensors(case)
     expected = optimal_makespan(split.graph, split.cluster, split.costs)
@@ -92,10 +92,10 @@ def test_choices_and_transfers_of_the_diamond() -> None:
     # a, b, c go to either memory, all on either device; k = l is no channel.
     runs = formulation.choices[: 2 * 4]
     channels = formulation.choices[2 * 4 :]
-    assert [(run.activity, run.place) for run in runs] == [
+    assert [(run.activity, run.where) for run in runs] == [
         (task, device) for task in range(4) for device in range(2)
     ]
-    assert [(way.src, way.place, way.duration_ns) for way in channels] == [
+    assert [(way.src, way.where, way.duration_ns) for way in channels] == [
         (1, 0, 2),
         (0, 1, 1),
     ] * 3
@@ -132,7 +132,7 @@ def num_pairs(end: EngineEnd) -> int:
 
 @every_engine
 @given(case=instances(max_tasks=4, has_modes=True), factor=st.sampled_from([2, 10, 1000]))
-@num_cases(15)
+@exact_cases(15)
 def test_times_and_optimum_scale_together(engine: Engine, case: Instance, factor: int) -> None:
     before = optimum(problem_of(scaled(case, 1)), engine)
     after = optimum(problem_of(scaled(case, factor)), engine)
@@ -156,7 +156,7 @@ def scaled(case: Instance, factor: int) -> Instance:
 
 @every_engine
 @given(case=instances(max_tasks=4, has_modes=True), data=st.data())
-@num_cases(15)
+@exact_cases(15)
 def test_names_of_devices_and_tasks_do_not_matter(
     engine: Engine, case: Instance, data: st.DataObject
 ) -> None:
@@ -205,7 +205,7 @@ def reordered(case: Instance, data: st.DataObject) -> tuple[TaskGraph, list[int]
 
 
 @given(instances(max_tasks=5, has_modes=True))
-@num_cases(20)
+@exact_cases(20)
 def test_more_congestion_is_never_shorter(case: Instance) -> None:
     found = []
     for mode in CONGESTION_MODES:
@@ -292,7 +292,7 @@ def test_moirai_refuses_large_graphs() -> None:
 
 @every_engine
 @given(case=instances(max_tasks=4, is_memory_tight=True, has_modes=True), data=st.data())
-@num_cases(15)
+@exact_cases(15)
 def test_less_memory_or_bandwidth_is_never_shorter(
     engine: Engine, case: Instance, data: st.DataObject
 ) -> None:

@@ -220,7 +220,7 @@ def sample() -> Formulation:
         ends = (graph.tasks[transfer.producer].name, graph.tasks[transfer.readers[0]].name)
         for index in formulation.of_activity[activity]:
             way = choices[index]
-            pair = way.src + way.place - 1
+            pair = way.src + way.where - 1
             choices[index] = replace(way, duration_ns=SAMPLE_TRANSFERS[ends][pair])
     return replace(formulation, choices=tuple(choices))
 

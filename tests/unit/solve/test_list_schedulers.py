@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from heteroplace.model.check import check_plan
@@ -21,21 +21,26 @@ from heteroplace.solve.baselines.getf import GetfSolver
 from heteroplace.solve.baselines.m_sct import THRESHOLD, MSctSolver
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
+from heteroplace.solve.list.cpop import CpopSolver
 from heteroplace.solve.list.etf import EtfSolver
 from heteroplace.solve.list.greedy import GreedySolver
 from heteroplace.solve.list.m_etf import MEtfSolver
 from heteroplace.solve.list.m_topo import MTopoSolver, UniformMTopoSolver
 from heteroplace.solve.list.met import MetSolver
 from heteroplace.solve.list.order_place import OrderPlaceSolver
-from tests.instances import gpus
+from heteroplace.solve.list.peft import PeftSolver
+from tests.corpus import corpus
+from tests.instances import gpus, problem_of
 from tests.reference import list_schedulers as reference
-from tests.reference.list_schedulers import Scheduler
-from tests.strategies import instances, num_cases
+from tests.reference.list_engine import Scheduler
+from tests.strategies import Instance, num_cases, random_instance
 from tests.unit.solve.test_baselines import LIST_SOLVERS
 
-NATIVE_PLANS: dict[str, Callable[[Problem], NativePlan]] = {
+PLANS: dict[str, Callable[[Problem], NativePlan]] = {
     "met": MetSolver().native_plan,
     "greedy": GreedySolver().native_plan,
+    "cpop": CpopSolver().native_plan,
+    "peft": PeftSolver().native_plan,
     "heft": lambda problem: heft(problem.native, range(len(problem.cluster.devices))),
     "etf": EtfSolver().native_plan,
     "m-topo": MTopoSolver().native_plan,
@@ -48,50 +53,67 @@ NATIVE_PLANS: dict[str, Callable[[Problem], NativePlan]] = {
 }
 
 
-def assert_equal(problem: Problem, native_plan: NativePlan, expected: Scheduler) -> None:
+def assert_equal(problem: Problem, found: NativePlan, expected: Scheduler) -> None:
     placement = tuple(expected.device[task] for task in range(len(problem.graph.tasks)))
-    assert problem.native.placement(native_plan.steps) == placement
-    assert native_plan.makespan_ns == expected.makespan
-    assert native_plan.violation == expected.violation
+    assert problem.native.placement(found.steps) == placement
+    assert found.makespan_ns == expected.makespan
+    assert found.violation == expected.violation
 
 
-@st.composite
-def problems(draw: st.DrawFn, is_memory_tight: bool | None = None) -> Problem:
-    """Random problems in which every task has a device; None: of ample or tight memory."""
-    is_tight = draw(st.booleans()) if is_memory_tight is None else is_memory_tight
-    case = draw(instances(8, is_memory_tight=is_tight))
-    problem = Problem(case.graph, case.cluster, case.costs)
-    assume((problem.native.run_ns >= 0).any(axis=1).all())
-    return problem
+@corpus
+def placeable_instances(random: Random, is_memory_tight: bool | None = None) -> Instance:
+    """Instances in which every task has a device; None: of ample or tight memory."""
+    is_tight = random.random() < 0.5 if is_memory_tight is None else is_memory_tight
+    while True:
+        case = random_instance(random, 8, is_memory_tight=is_tight)
+        if (problem_of(case).native.run_ns >= 0).any(axis=1).all():
+            return case
+
+
+def problems(is_memory_tight: bool | None = None) -> st.SearchStrategy[Problem]:
+    """The same as solvers take them."""
+    return placeable_instances(is_memory_tight).map(problem_of)
 
 
 @given(problems())
 @num_cases(200)
 def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> None:
     bound = lower_bound(problem).ns
-    for name, native_plan_of in NATIVE_PLANS.items():
-        native_plan = native_plan_of(problem)
-        assert native_plan.steps == native_plan_of(problem).steps, name
-        if native_plan.violation:
+    for name, plan_of in PLANS.items():
+        found = plan_of(problem)
+        assert found.steps == plan_of(problem).steps, name
+        if found.violation:
             continue
-        plan = problem.native.plan(native_plan.steps, name)
+        plan = problem.native.plan(found.steps, name)
         # Memory included.
         check_plan(problem.graph, problem.cluster, problem.costs, plan)
-        makespan = simulate_steps(problem.native, native_plan.steps).makespan_ns
-        assert bound <= makespan <= native_plan.makespan_ns, name
+        makespan = simulate_steps(problem.native, found.steps).makespan_ns
+        assert bound <= makespan <= found.makespan_ns, name
 
 
 @given(problems(is_memory_tight=False))
 @num_cases(200)
 def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
-    for name, native_plan_of in NATIVE_PLANS.items():
-        assert native_plan_of(problem).violation == 0, name
+    for name, plan_of in PLANS.items():
+        assert plan_of(problem).violation == 0, name
 
 
 @given(problems())
 @num_cases(200)
 def test_heft_is_that_of_plain_loops(problem: Problem) -> None:
-    assert_equal(problem, NATIVE_PLANS["heft"](problem), reference.heft(problem))
+    assert_equal(problem, PLANS["heft"](problem), reference.heft(problem))
+
+
+@given(problems())
+@num_cases(200)
+def test_cpop_is_that_of_plain_loops(problem: Problem) -> None:
+    assert_equal(problem, PLANS["cpop"](problem), reference.cpop(problem))
+
+
+@given(problems())
+@num_cases(200)
+def test_peft_is_that_of_plain_loops(problem: Problem) -> None:
+    assert_equal(problem, PLANS["peft"](problem), reference.peft(problem))
 
 
 @given(problems())
@@ -113,30 +135,30 @@ def test_earliest_pair_is_found_without_looking_at_all(problem: Problem) -> None
 def test_awake_devices_and_urgent_tasks_are_those_of_plain_loops(
     problem: Problem, seed: int
 ) -> None:
-    draw = random.Random(seed)
+    draw = Random(seed)
     favourite = [-1] * len(problem.graph.tasks)
     for task, after in enumerate(problem.graph.successors):
         children = [child for child in after if child not in favourite]
         if children and draw.random() < 0.7:
             favourite[task] = draw.choice(children)
-    native_plan = m_sct(problem.native, np.array(favourite, dtype=np.int64))
+    found = m_sct(problem.native, np.array(favourite, dtype=np.int64))
     expected = reference.earliest(problem, lambda trial: trial.start, favourite)
     # Plain loops may go back to a gap that was left while a device was awake.
     if not expected.went_back:
-        assert_equal(problem, native_plan, expected)
+        assert_equal(problem, found, expected)
 
 
 @pytest.mark.parametrize("name", LIST_SOLVERS)
 def test_a_solver_is_its_native_plan_with_a_bound(name: str) -> None:
     problem = many_gaps(60, 2)
     result = get_solver(name).solve(problem, SolveOptions())
-    assert result.plan.steps == NATIVE_PLANS[name](problem).steps
+    assert result.plan.steps == PLANS[name](problem).steps
     assert result.bound_ns == lower_bound(problem).ns
 
 
 def many_gaps(num_tasks: int, seed: int) -> Problem:
     """A wide random graph on devices of equal speed: thousands of gaps of every width."""
-    draw = random.Random(seed)
+    draw = Random(seed)
     builder = TaskGraphBuilder("gaps")
     made: list[str] = []
     for index in range(num_tasks):
@@ -161,7 +183,7 @@ def test_the_solver_m_sct_keeps_the_better_of_waiting_and_not(
     awake, eager = m_sct(problem.native, favourite), plan_by(problem.native, "m_etf")
     assert (awake.makespan_ns < eager.makespan_ns) == is_worth_waiting
     better = awake if is_worth_waiting else eager
-    assert NATIVE_PLANS["m-sct"](problem).steps == better.steps
+    assert PLANS["m-sct"](problem).steps == better.steps
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -179,5 +201,5 @@ def test_equal_pairs_go_by_task_then_device() -> None:
     graph = builder.finalize([f"t{index}.0" for index in range(6)])
     cluster = gpus({}, 3)
     problem = Problem(graph, cluster, build_table(graph, cluster, lambda *_: Cost.given(1)))
-    for native_plan in (etf(problem.native), plan_by(problem.native, "m_etf")):
-        assert problem.native.placement(native_plan.steps) == (0, 1, 2, 0, 1, 2)
+    for found in (etf(problem.native), plan_by(problem.native, "m_etf")):
+        assert problem.native.placement(found.steps) == (0, 1, 2, 0, 1, 2)

@@ -1,4 +1,4 @@
-"""Large neighbourhood search: exact on stretches, never worse than its start, reproducible."""
+"""Large neighbourhood search: exact on neighbourhoods, never worse than its start, reproducible."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from heteroplace.native.list import evaluate_order
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
-from heteroplace.solve.lns.apply import DeviceClass, growth_bytes, merged, task_classes
+from heteroplace.solve.lns.apply import EqualNeighbourhoods, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
-from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
-from heteroplace.solve.lns.window import Cut, Stretch, cut_out
+from heteroplace.solve.lns.neighbourhood import Cut, Neighbourhood, cut_out
+from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
 from tests.instances import gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import AMPLE, Instance, instances_with_plan, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances_with_plan, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
 
@@ -34,19 +34,19 @@ SHORT = SolveOptions(iterations=4000, time_limit_s=60, threads=1)
 
 def start_of(problem: Problem, plan: Plan) -> NativePlan | None:
     """The runs of a plan in their order, with copies from home; None if that does not fit."""
-    facts = Facts(problem)
+    lists = ProblemLists(problem)
     rows = [(RUN, step.task, step.device, -1) for step in plan.steps if isinstance(step, Run)]
-    native_plan = repaired(facts, rows)
+    native_plan = repaired(lists, rows)
     if native_plan.violation:
         return None
     used = simulate_plan(problem.native, native_plan).used_bytes
-    fits = all(num <= limit for num, limit in zip(used, facts.limits, strict=True))
+    fits = all(num <= limit for num, limit in zip(used, lists.limits, strict=True))
     return native_plan if fits else None
 
 
-def solve_cut(facts: Facts, cut: Cut, least_gain_ns: int = 0) -> SubSolution | None:
-    """The best schedule of a stretch."""
-    model = SubModel(facts, cut.problem, least_gain_ns)
+def solve_cut(lists: ProblemLists, cut: Cut, least_gain_ns: int = 0) -> SubSolution | None:
+    """The best schedule of a neighbourhood."""
+    model = SubModel(lists, cut.problem, least_gain_ns)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     status = solver.solve(model.model)
@@ -66,17 +66,17 @@ def improved(problem: Problem, native_plan: NativePlan, options: SolveOptions = 
     return end
 
 
-def pieces(count: int, capacity: int = AMPLE) -> Instance:
+def forks(count: int, capacity: int = AMPLE) -> Instance:
     """Equal forks and joins one behind the other; the left branch is faster on gpu1."""
     run_ns: dict[str, tuple[int | None, ...]] = {"in": (1, 1)}
     edges = []
     last = "in"
-    for piece in range(count):
-        join = f"join{piece}"
+    for fork in range(count):
+        join = f"join{fork}"
         for side, times in (("l", (40, 10)), ("r", (10, 40))):
             before = last
             for step in range(3):
-                name = f"{side}{piece}_{step}"
+                name = f"{side}{fork}_{step}"
                 run_ns[name] = times
                 edges.append((before, name))
                 before = name
@@ -93,30 +93,30 @@ def on_first(problem: Problem) -> NativePlan:
 
 
 @st.composite
-def stretches(draw: st.DrawFn) -> tuple[Problem, Schedule, Stretch]:
-    """A plan that fits and any stretch of it."""
+def neighbourhoods(draw: st.DrawFn) -> tuple[Problem, Schedule, Neighbourhood]:
+    """A plan that fits and any neighbourhood of it."""
     case, plan = draw(instances_with_plan(has_modes=True))
     problem = problem_of(case)
     native_plan = start_of(problem, plan)
     assume(native_plan is not None and len(native_plan.rows) > 0)
     assert native_plan is not None
-    schedule = Schedule(Facts(problem), native_plan)
+    schedule = Schedule(ProblemLists(problem), native_plan)
     first = draw(st.integers(0, len(schedule) - 1))
     last = draw(st.integers(first + 1, len(schedule)))
-    devices = draw(st.sets(st.sampled_from(range(schedule.facts.num_devices)), min_size=1))
+    devices = draw(st.sets(st.sampled_from(range(schedule.lists.num_devices)), min_size=1))
     is_greedy = draw(st.booleans())
-    return problem, schedule, Stretch(first, last, tuple(sorted(devices)), is_greedy)
+    return problem, schedule, Neighbourhood(first, last, tuple(sorted(devices)), is_greedy)
 
 
-@given(stretches())
-@num_cases(150)
-def test_solution_of_any_stretch_keeps_what_the_model_promises(
-    drawn: tuple[Problem, Schedule, Stretch],
+@given(neighbourhoods())
+@exact_cases(150)
+def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
+    drawn: tuple[Problem, Schedule, Neighbourhood],
 ) -> None:
-    problem, schedule, stretch = drawn
-    facts = schedule.facts
-    cut = cut_out(schedule, stretch)
-    solution = solve_cut(facts, cut)
+    problem, schedule, neighbourhood = drawn
+    lists = schedule.lists
+    cut = cut_out(schedule, neighbourhood)
+    solution = solve_cut(lists, cut)
     assert solution is not None  # The schedule as it is gains nothing and is a solution.
     found = merged(schedule, [(cut, solution)], 2**62)
     assert found is not None  # It fits the memories.
@@ -124,22 +124,22 @@ def test_solution_of_any_stretch_keeps_what_the_model_promises(
     plan = problem.native.plan(found.native_plan.steps, "test")
     check_plan(problem.graph, problem.cluster, problem.costs, plan)
     if all(not task.workspace_bytes for task in problem.graph.tasks):
-        growth = growth_bytes(facts, cut, solution)
+        growth = growth_bytes(lists, cut, solution)
         grown = tuple(used + more for used, more in zip(schedule.used_bytes, growth, strict=True))
         assert found.used_bytes == grown
 
 
-@given(stretches(), st.data())
-@num_cases(100)
+@given(neighbourhoods(), st.data())
+@exact_cases(100)
 def test_time_is_lost_only_for_memory_that_is_worth_it(
-    drawn: tuple[Problem, Schedule, Stretch], data: st.DataObject
+    drawn: tuple[Problem, Schedule, Neighbourhood], data: st.DataObject
 ) -> None:
-    _, schedule, stretch = drawn
-    facts = schedule.facts
+    _, schedule, neighbourhood = drawn
+    lists = schedule.lists
     price = st.sampled_from([0, FS_PER_NS // 10, FS_PER_NS])
-    prices = tuple(data.draw(price) for _ in facts.limits)
-    cut = cut_out(schedule, replace(stretch, prices_fs=prices))
-    solution = solve_cut(facts, cut)
+    prices = tuple(data.draw(price) for _ in lists.limits)
+    cut = cut_out(schedule, replace(neighbourhood, prices_fs=prices))
+    solution = solve_cut(lists, cut)
     assert solution is not None
     found = merged(schedule, [(cut, solution)], 2**62)
     if found is None:  # It need not fit.
@@ -152,9 +152,11 @@ def test_time_is_lost_only_for_memory_that_is_worth_it(
     assert FS_PER_NS * solution.gain_ns + saved >= 0
 
 
-@given(stretches())
+@given(neighbourhoods())
 @num_cases(80)
-def test_tails_lead_from_each_step_to_the_end(drawn: tuple[Problem, Schedule, Stretch]) -> None:
+def test_tails_lead_from_each_step_to_the_end(
+    drawn: tuple[Problem, Schedule, Neighbourhood],
+) -> None:
     _, schedule, _ = drawn
     ends = [start + tail for start, tail in zip(schedule.start_ns, schedule.tail_ns, strict=True)]
     assert max(ends) == schedule.makespan_ns
@@ -162,7 +164,7 @@ def test_tails_lead_from_each_step_to_the_end(drawn: tuple[Problem, Schedule, St
 
 
 @given(instances_with_plan(max_tasks=5, has_modes=True))
-@num_cases(60)
+@exact_cases(60)
 def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) -> None:
     built, plan = case
     problem = problem_of(built)
@@ -179,7 +181,7 @@ def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) 
 
 
 @given(chains(max_tasks=5))
-@num_cases(40)
+@exact_cases(40)
 def test_solver_is_never_worse_than_the_search_inside_it(case: Instance) -> None:
     optimum = optimum_of(case)
     problem = problem_of(case) if optimum is not None else None
@@ -195,24 +197,24 @@ def test_solver_is_never_worse_than_the_search_inside_it(case: Instance) -> None
     assert result.bound_ns <= optimum <= result.objective_ns <= searched
 
 
-def test_stretches_of_a_long_chain_end_near_its_optimum() -> None:
-    problem = problem_of(pieces(12))
+def test_neighbourhoods_of_a_long_chain_end_near_its_optimum() -> None:
+    problem = problem_of(forks(12))
     end = improved(problem, on_first(problem), SolveOptions(iterations=8000, time_limit_s=60))
-    # One piece alone: both branches in 30, a copy each way of 1, the join 5.
+    # One fork alone: both branches in 30, a copy each way of 1, the join 5.
     assert end.makespan_ns <= 1.05 * 12 * (30 + 2 + 5)
     assert end.note.startswith("lns: ")
     assert "shorter than its start" in end.note
 
 
-def test_improvement_of_one_piece_is_found_in_all_equal_ones() -> None:
-    problem = problem_of(pieces(30))
-    schedule = Schedule(Facts(problem), on_first(problem))
-    device_class = DeviceClass(schedule, task_classes(schedule.facts))
-    # A piece has 7 tasks; the first one begins behind the input.
-    cut = cut_out(schedule, Stretch(8, 15, (0, 1), is_greedy=False))
-    others = device_class.others(cut, [cut.stretch])
+def test_improvement_of_one_fork_is_found_in_all_equal_ones() -> None:
+    problem = problem_of(forks(30))
+    schedule = Schedule(ProblemLists(problem), on_first(problem))
+    equals = EqualNeighbourhoods(schedule, task_classes(schedule.lists))
+    # A fork has 7 tasks; the first one begins behind the input.
+    cut = cut_out(schedule, Neighbourhood(8, 15, (0, 1), is_greedy=False))
+    others = equals.others(cut, [cut.neighbourhood])
     assert len(others) >= 27
-    solution = solve_cut(schedule.facts, cut, 1)
+    solution = solve_cut(schedule.lists, cut, 1)
     assert solution is not None
     alone = merged(schedule, [(cut, solution)], schedule.makespan_ns)
     everywhere = merged(
@@ -226,7 +228,7 @@ def test_improvement_of_one_piece_is_found_in_all_equal_ones() -> None:
 
 def test_full_memories_are_kept() -> None:
     # 141 tensors of 10 bytes lie on gpu0; hardly anything else fits beside them.
-    problem = problem_of(pieces(20, capacity=1450))
+    problem = problem_of(forks(20, capacity=1450))
     end = improved(problem, on_first(problem))
     assert end.makespan_ns < end.start_ns
 
@@ -237,7 +239,7 @@ def test_budget_in_iterations_gives_one_plan_for_any_number_of_threads() -> None
     for threads in (1, 2, 3):
         options = SolveOptions(iterations=3000, seed=4, threads=threads, time_limit_s=120)
         end = improved(problem, on_first(problem), options)
-        found.add((end.native_plan.steps, end.num_windows))
+        found.add((end.native_plan.steps, end.num_neighbourhoods))
     assert len(found) == 1
 
 
@@ -259,10 +261,10 @@ def test_solver_says_what_lns_achieved() -> None:
 
 
 def test_solver_says_that_it_could_not_improve() -> None:
-    problem = problem_of(pieces(2))
+    problem = problem_of(forks(2))
     first = improved(problem, on_first(problem))
     end = improved(problem, first.native_plan)
-    assert end.note == "lns: no shorter plan in 1 window: proven optimal"
+    assert end.note == "lns: no shorter plan in 1 neighbourhood: proven optimal"
 
 
 def test_no_time_leaves_the_start_as_it_is() -> None:
@@ -270,8 +272,8 @@ def test_no_time_leaves_the_start_as_it_is() -> None:
     start = on_first(problem)
     end = run_lns(problem, start, SolveOptions(), 1e-9)
     assert end.makespan_ns == end.start_ns
-    assert end.num_windows == 0
-    assert end.note == "lns: no shorter plan in 0 windows"
+    assert end.num_neighbourhoods == 0
+    assert end.note == "lns: no shorter plan in 0 neighbourhoods"
 
 
 def test_ctrl_c_during_a_round_ends_with_a_plan() -> None:

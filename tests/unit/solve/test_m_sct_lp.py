@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from scipy.optimize import linprog
 from heteroplace.native.list import MeanGraph
 from heteroplace.solve.baselines import m_sct_lp
 from heteroplace.solve.baselines.m_sct_lp import favourite_children, solve_favourites
+from tests.corpus import corpus
 from tests.strategies import num_cases
 
 SCALE = 1000
@@ -92,15 +95,16 @@ def test_diamond_has_a_favourite_path() -> None:
     assert (favourite[0], favourite[1]) == (1, 3)
 
 
-@st.composite
-def mean_graphs(draw: st.DrawFn) -> MeanGraph:
+@corpus
+def mean_graphs(random: Random) -> MeanGraph:
     """Random graphs, made longer than they are wide so that there are places to cut."""
-    count = draw(st.integers(1, 14))
+    count = random.randint(1, 14)
     edges = {}
     for dst in range(1, count):
-        for src in draw(st.lists(st.integers(max(0, dst - 3), dst - 1), max_size=3, unique=True)):
-            edges[src, dst] = draw(st.integers(0, 9))
-    return graph_of(draw(st.lists(st.integers(0, 9), min_size=count, max_size=count)), edges)
+        near = range(max(0, dst - 3), dst)
+        for src in random.sample(near, random.randint(0, len(near))):
+            edges[src, dst] = random.randint(0, 9)
+    return graph_of([random.randint(0, 9) for _ in range(count)], edges)
 
 
 @given(mean_graphs())

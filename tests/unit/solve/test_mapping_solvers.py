@@ -33,12 +33,12 @@ from heteroplace.solve import (
     lower_bound,
 )
 from heteroplace.solve.baselines.cross_entropy import MAX_GROUPS, task_groups
-from heteroplace.solve.baselines.mapping_walk import start_mapping
+from heteroplace.solve.baselines.mapping_walk import initial_mapping
 from heteroplace.solve.feasibility import check_possible, nearest_allowed
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances, num_cases
 from tests.unit.solve.test_determinism import layered
 from tests.unit.solve.test_worked import (
     disconnected,
@@ -122,7 +122,7 @@ def not_possible(case: Instance) -> bool:
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))
-@num_cases(40)
+@exact_cases(40)
 def test_no_plan_is_below_brute_force_with_tight_memory(case: Instance) -> None:
     optimum = optimal_makespan(case.graph, case.cluster, case.costs)
     for name in NAMES:
@@ -143,14 +143,14 @@ def test_walks_find_the_best_mapping_of_a_few_tasks(case: Instance) -> None:
     native = problem.native
     order = breadth_first_order(native)
     values = [
-        (native_plan.violation, native_plan.makespan_ns)
+        (found.violation, found.makespan_ns)
         for mapping in mappings_of(problem)
-        for native_plan in [evaluate_order(native, mapping, order)]
+        for found in [evaluate_order(native, mapping, order)]
     ]
     for rule in ("annealing", "evolution"):
         report = search_mapping(
             native,
-            start_mapping(problem, order),
+            initial_mapping(problem, order),
             order,
             rule=rule,
             max_evaluations=3000,
@@ -212,9 +212,9 @@ def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> 
     mappings = list(itertools.islice(mappings_of(problem), 8))
     values = evaluate_mappings(problem.native, np.array(mappings), order)
     for index, mapping in enumerate(mappings):
-        native_plan = evaluate_order(problem.native, mapping, order)
-        assert values.makespan_ns[index] == native_plan.makespan_ns
-        assert values.violation[index] == native_plan.violation
+        found = evaluate_order(problem.native, mapping, order)
+        assert values.makespan_ns[index] == found.makespan_ns
+        assert values.violation[index] == found.violation
 
 
 @given(instances(max_tasks=8))

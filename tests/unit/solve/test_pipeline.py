@@ -12,8 +12,8 @@ from hypothesis import given
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.native.throughput import placement_loads
-from heteroplace.simulate.pipeline import pipeline_plan, repeat_plan
 from heteroplace.simulate.simulator import simulate
+from heteroplace.simulate.throughput import repeat_plan
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.throughput.assignment import solve_assignment
 from heteroplace.solve.throughput.pipeline import stage_order
@@ -21,8 +21,9 @@ from heteroplace.solve.throughput.stage_splits import stage_splits
 from tests.instances import gpus, instance, problem_of
 from tests.reference.graphs import closure
 from tests.reference.placements import fits, is_allowed
+from tests.reference.software_pipeline import pipeline_plan
 from tests.reference.throughput import busy_times
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances, num_cases
 
 OPTIONS = SolveOptions(objective="throughput", iterations=4000, time_limit_s=60)
 
@@ -92,7 +93,7 @@ def test_convex_parts_that_wait_for_each_other_are_no_stages() -> None:
 
 
 @given(instances(max_tasks=5, is_memory_tight=True, has_modes=True))
-@num_cases(60)
+@exact_cases(60)
 def test_stages_equal_exhaustive_search(case: Instance) -> None:
     optimum = least_staged_ns(case)
     try:
@@ -106,7 +107,7 @@ def test_stages_equal_exhaustive_search(case: Instance) -> None:
 
 
 @given(instances(max_tasks=6))
-@num_cases(40)
+@exact_cases(40)
 def test_the_programme_is_exact_without_the_search(case: Instance) -> None:
     problem = problem_of(case)
     if not (problem.native.run_ns >= 0).any(axis=1).all():

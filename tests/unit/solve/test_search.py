@@ -18,7 +18,7 @@ from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
 from tests.programs import environment
-from tests.strategies import Instance, num_cases
+from tests.strategies import Instance, exact_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
 
@@ -35,7 +35,7 @@ def solve(problem: Problem, options: SolveOptions = SMALL) -> SolveResult:
 
 
 def large(seed: int = 0) -> Problem:
-    """A graph without cuts, to be searched stretch by stretch; its optimum is out of reach."""
+    """A graph without cuts, to be searched segment by segment; its optimum is out of reach."""
     return catalogue.layered(Layered(600, seed=seed))
 
 
@@ -44,7 +44,7 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
     ratios: list[float] = []
 
     @given(chains(max_tasks=4, is_memory_ample=True))
-    @num_cases(150)
+    @exact_cases(150)
     def check(case: Instance) -> None:
         optimum = optimum_of(case)
         if optimum is not None:
@@ -58,7 +58,7 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(150)
+@exact_cases(150)
 def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
     optimum = optimum_of(case)
     problem = problem_of(case)
@@ -80,7 +80,7 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(100)
+@exact_cases(100)
 def test_plan_is_no_longer_than_the_best_single_device(case: Instance) -> None:
     problem = problem_of(case)
     if optimum_of(case) is None:
@@ -93,7 +93,7 @@ def test_plan_is_no_longer_than_the_best_single_device(case: Instance) -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(40)
+@exact_cases(40)
 def test_tiny_plans_do_not_depend_on_the_number_of_threads(case: Instance) -> None:
     if optimum_of(case) is None:
         return
@@ -138,7 +138,7 @@ def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads(
 
 @pytest.mark.parametrize("iterations", [1, 599, 3001])
 def test_large_piece_is_searched_with_any_budget(iterations: int) -> None:
-    # Fewer moves than tasks, or than stretches: some stretches get none.
+    # Fewer moves than tasks, or than segments: some segments get none.
     problem = large(seed=1)
     options = SolveOptions(iterations=iterations, time_limit_s=120)
     assert solve(problem, options).plan.steps == solve(problem, options).plan.steps

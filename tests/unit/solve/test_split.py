@@ -11,7 +11,8 @@ from hypothesis import given
 
 from heteroplace.bench.suites.catalogue import get_instance, rwnn
 from heteroplace.bench.suites.rwnn import RwnnStack
-from heteroplace.decompose.narrow_cuts import Boundary, ModulePath
+from heteroplace.decompose.narrow_cuts import Boundary, ModulePath, single_channel_modules
+from heteroplace.decompose.serial_modules import ChainModule, module_chain
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Memory
@@ -19,15 +20,14 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.problem import ProgressReport
+from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
-from heteroplace.solve.split.module_chain import find_chain
+from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModuleProblem, split_steps
 from heteroplace.solve.split.pool import Budget, Pool
-from heteroplace.solve.split.programme import end_prices, shortest_path, value
-from heteroplace.solve.split.stage import NO_END, Place, StageProblem, split_steps
 from tests.instances import given_costs, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
-from tests.strategies import Instance, num_cases
+from tests.strategies import Instance, exact_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_modules import two_channels, two_diamonds
 
@@ -47,10 +47,16 @@ def pool(threads: int = 1, deterministic_s: float | None = 5.0) -> Pool:
     return Pool(Budget(time.perf_counter() + 20, deterministic_s, 0, threads))
 
 
+def chain_of(problem: Problem, min_tasks: int) -> tuple[ChainModule, ...]:
+    """The modules of at least so many tasks."""
+    path = single_channel_modules(problem.graph, min_tasks)
+    return module_chain(problem.graph, has_host=problem.cluster.host is not None, path=path)
+
+
 def split_chain(problem: Problem, min_tasks: int = 1, threads: int = 1) -> ChainSplit:
-    """A chain of the smallest stages, solved until nothing is left."""
+    """A chain of the smallest modules, solved until nothing is left."""
     start = get_solver("heft").solve(problem, QUICK).plan.steps
-    split = ChainSplit(problem, find_chain(problem, min_tasks), pool(threads))
+    split = ChainSplit(problem, chain_of(problem, min_tasks), pool(threads))
     split.start(start)
     while split.improve():
         pass
@@ -60,7 +66,7 @@ def split_chain(problem: Problem, min_tasks: int = 1, threads: int = 1) -> Chain
 def test_two_diamonds_take_17_the_sum_over_a_shared_end() -> None:
     problem = problem_of(two_diamonds())
     split = split_chain(problem, min_tasks=4)
-    assert [place.stage.tasks for place in split.places] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert [module.extent.tasks for module in split.modules] == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert split.best_ns() == split.bound_ns() == 17
     assert solve(problem).objective_ns == 17
 
@@ -107,8 +113,8 @@ def test_prices_of_ends_sum_to_the_shortest_path() -> None:
     times.append({(0, NO_END): 2, (1, NO_END): 8})
     prices = end_prices(times)
     total = sum(
-        min(before[a] + ns - after[b] for (a, b), ns in stage.items())
-        for stage, (before, after) in zip(times, pairwise(prices), strict=True)
+        min(before[a] + ns - after[b] for (a, b), ns in module.items())
+        for module, (before, after) in zip(times, pairwise(prices), strict=True)
     )
     assert total + prices[-1][NO_END] - prices[0][NO_END] == value(times) == 12
 
@@ -132,7 +138,7 @@ def test_chain_that_does_not_fit_one_device_takes_7() -> None:
 
 def test_two_channels_take_14_behind_a_barrier_and_10_without() -> None:
     problem = problem_of(two_channels())
-    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),), 0, 5)
+    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),))
     split = ChannelSplit(problem, path, pool())
     # Each module as short as it can be, and its channels on the same devices on both sides.
     for devices in ((0, 0, 1), (1, 1, 0)):
@@ -149,10 +155,10 @@ def test_two_channels_take_14_behind_a_barrier_and_10_without() -> None:
 
 
 @given(chains(max_tasks=6, is_memory_ample=True))
-@num_cases(40)
-def test_chain_of_stages_is_solved_to_the_optimum(case: Instance) -> None:
+@exact_cases(40)
+def test_chain_of_modules_is_solved_to_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
-    if len(find_chain(problem, 1)) < 2:
+    if len(chain_of(problem, 1)) < 2:
         return
     split = split_chain(problem)
     optimum = optimum_of(case)
@@ -160,7 +166,7 @@ def test_chain_of_stages_is_solved_to_the_optimum(case: Instance) -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(40)
+@exact_cases(40)
 def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
     problem = problem_of(case)
     optimum = optimum_of(case)
@@ -172,7 +178,7 @@ def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
     assert result.bound_ns <= optimum == result.objective_ns
 
 
-def test_memory_that_joins_stages_is_kept_and_proven() -> None:
+def test_memory_that_joins_modules_is_kept_and_proven() -> None:
     problem = rwnn(RwnnStack("er", 6, 4))
     free = solve(problem, replace(QUICK, iterations=200_000))
     used = simulate_steps(problem.native, free.plan.steps).used_bytes
@@ -189,10 +195,10 @@ def test_memory_that_joins_stages_is_kept_and_proven() -> None:
     assert free.status == "optimal"
     assert free.objective_ns <= result.bound_ns <= result.objective_ns
     assert result.objective_ns <= solve(tight, QUICK, "search").objective_ns
-    assert any(name == "lean stages" for name, _, _ in result.candidates)
+    assert any(name == "memory-constrained modules" for name, _, _ in result.candidates)
 
 
-def test_equal_stages_are_solved_once() -> None:
+def test_equal_modules_are_solved_once() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {}
     edges = []
     for index in range(6):
@@ -203,29 +209,29 @@ def test_equal_stages_are_solved_once() -> None:
             edges.append((f"d{index - 1}", names[0]))
     problem = problem_of(instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 5}, 2)))
     split = split_chain(problem, min_tasks=4)
-    assert len(split.places) == 6
+    assert len(split.modules) == 6
     # The first has no entry and the last no exit; the four between are one.
     assert len(split.classes) == 3
     assert split.bound_ns() == split.best_ns() == 60
-    assert sum(facts.num_solves for facts in split.classes) <= 2 * len(split.classes)
+    assert sum(plans.num_solves for plans in split.classes) <= 2 * len(split.classes)
 
 
-def test_stage_plans_are_translated_there_and_back() -> None:
+def test_module_plans_are_translated_there_and_back() -> None:
     problem = get_instance("rwnn/er10x5").build()
     steps = get_solver("heft").solve(problem, QUICK).plan.steps
     found = []
-    stages = find_chain(problem)
-    for stage, share in zip(stages, split_steps(problem, stages, steps), strict=True):
-        place = Place(problem, stage)
-        local = place.local_steps(share)
-        found.extend(place.steps(local))
-        entry, exit_ = dict.fromkeys(place.entries, 3), dict.fromkeys(place.exits, 5)
-        part = StageProblem(place, entry, exit_)
+    chain = problem.modules.chain
+    for extent, share in zip(chain, split_steps(problem, chain, steps), strict=True):
+        module = LocalModule(problem, extent)
+        local = module.local_steps(share)
+        found.extend(module.steps(local))
+        entry, exit_ = dict.fromkeys(module.entries, 3), dict.fromkeys(module.exits, 5)
+        priced = ModuleProblem(module, entry, exit_)
         pair = (
-            place.entries[0],
-            part.without_ends(part.with_ends((place.entries[0], 0), local))[0][1],
+            module.entries[0],
+            priced.without_ends(priced.with_ends((module.entries[0], 0), local))[0][1],
         )
-        assert part.without_ends(part.with_ends(pair, local)) == (pair, local)
+        assert priced.without_ends(priced.with_ends(pair, local)) == (pair, local)
     assert sorted(map(repr, found)) == sorted(map(repr, steps))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
@@ -23,24 +24,25 @@ from heteroplace.native.throughput import (
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.throughput.assignment import solve_assignment
-from heteroplace.solve.throughput.convex_combination import mixed_placements
+from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.prices import price_bound
+from tests.corpus import corpus
 from tests.instances import cpu, gpus, instance, problem_of
 from tests.reference.placements import fits, is_allowed, used_bytes
 from tests.reference.throughput import busy_times, least_item_ns
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, num_cases, random_instance
 
 SMALL = SolveOptions(objective="throughput", iterations=400, time_limit_s=60)
 
 
-@st.composite
-def cases(draw: st.DrawFn, max_tasks: int = 5, is_memory_tight: bool = False) -> Instance:
+@corpus
+def cases(random: Random, max_tasks: int = 5, is_memory_tight: bool = False) -> Instance:
     """Instances with any congestion mode and number of copy engines."""
-    case = draw(instances(max_tasks, is_memory_tight))
-    engines = draw(st.sampled_from(COPY_ENGINES))
+    case = random_instance(random, max_tasks, is_memory_tight)
+    engines = random.choice(COPY_ENGINES)
     cluster = replace(
         case.cluster,
-        congestion=draw(st.sampled_from(CONGESTION_MODES)),
+        congestion=random.choice(CONGESTION_MODES),
         devices=tuple(replace(device, copy_engines=engines) for device in case.cluster.devices),
     )
     return rebuilt(case, cluster)
@@ -79,7 +81,7 @@ def test_loads_equal_the_reference(case: Instance, data: st.DataObject) -> None:
         assert loads.busy_ns == tuple(busy.get(r, 0) for r in range(len(loads.busy_ns)))
 
 
-@num_cases(200)
+@exact_cases(200)
 @given(case=cases(max_tasks=5), data=st.data())
 def test_relaxation_is_the_least_priced_cost(case: Instance, data: st.DataObject) -> None:
     """On graphs so small nothing is split: the value is exact for whatever prices."""
@@ -119,7 +121,7 @@ def native_base_bytes(case: Instance) -> np.ndarray:
     return base
 
 
-@num_cases(200)
+@exact_cases(200)
 @given(case=cases(max_tasks=4, is_memory_tight=True), data=st.data())
 def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
     case: Instance, data: st.DataObject
@@ -151,20 +153,20 @@ def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
         assert max(busy.values(), default=0) == end.item_ns
 
 
-@num_cases(100)
+@exact_cases(100)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_price_bound_is_at_most_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
     assume(not (problem.native.run_ns == IMPOSSIBLE).all(axis=1).any())
     best = least_item_ns(case.graph, case.cluster, case.costs)
     found = price_bound(problem, 20, 40, 60.0)
-    for placement in mixed_placements(problem, found.mixture):
+    for placement in combined_placements(problem, found.combination):
         assert is_allowed(case.graph, case.cluster, case.costs, placement.tolist())
     if best is not None:
         assert found.bound_ns <= best
 
 
-@num_cases(100)
+@exact_cases(100)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_assignment_programme_finds_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
@@ -178,7 +180,7 @@ def test_assignment_programme_finds_the_optimum(case: Instance) -> None:
         assert found.bound_ns <= best
 
 
-@num_cases(100)
+@exact_cases(100)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_solver_finds_a_valid_plan_with_the_optimum(case: Instance) -> None:
     best = least_item_ns(case.graph, case.cluster, case.costs)

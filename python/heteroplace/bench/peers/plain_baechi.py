@@ -1,6 +1,6 @@
 """m-ETF and m-SCT in plain Python, as one writes them down from Baechi's description.
 
-The yardstick of `place_peers`: dicts, lists and a heap, the whole graph in one linear programme.
+The yardstick of `place_peers`: dicts, lists and a heap, the whole graph in one linear program.
 Source: Jeon et al., "Baechi", SoCC 2020, section 3. Times are those of this package's model: a
 tensor is copied once to a memory, one after the other on what its route occupies; a device runs one
 task after the other, without insertion into gaps; memory by the static rule. Clusters must have one
@@ -17,7 +17,8 @@ import numpy as np
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.list import MeanGraph
-from heteroplace.solve.lp.linear_program import LinearProgram
+from heteroplace.solve.lp.linear import optimal_values
+from heteroplace.solve.lp.program import MixedProgram
 from heteroplace.solve.problem import Problem
 
 Key = tuple[int, int, int, int, int]
@@ -198,25 +199,26 @@ def _routes(cluster: Cluster) -> dict[tuple[int, int], tuple[tuple[int, ...], tu
 
 
 def plain_favourites(mean: MeanGraph, threshold: float) -> dict[int, int]:
-    """Return the favourite child of each task that has one: one programme for the whole graph."""
+    """Return the favourite child of each task that has one: one program for the whole graph."""
     run, paid = mean.run_ns.astype(float), mean.transfer_ns.astype(float)
     src, dst, count, num_edges = mean.src, mean.dst, len(mean.run_ns), len(mean.src)
     unit = max(1.0, float(run.max()), float(paid.max(initial=0)))
     edge, ones = np.arange(num_edges), np.ones(num_edges)
-    programme = LinearProgram(count + num_edges + 1)
-    programme.cost[-1] = 1.0
-    programme.upper[count:-1] = 1.0
+    program = MixedProgram()
+    program.add_columns(count)
+    program.add_columns(num_edges, upper=1.0)
+    program.add_column(0.0, np.inf, cost=1.0)
     starts = (edge, src, ones), (edge, dst, -ones), (edge, count + edge, paid / unit)
-    programme.add_rows(-run[src] / unit, *starts)
+    program.add_rows(-run[src] / unit, *starts)
     for node in (src, dst):
         degree = np.bincount(node, minlength=count)
         # A task without edges is a row 0 <= 0.
-        programme.add_rows(np.minimum(0.0, 1.0 - degree), (node, count + edge, -ones))
+        program.add_rows(np.minimum(0.0, 1.0 - degree), (node, count + edge, -ones))
     task, last = np.arange(count), np.full(count, count + num_edges)
-    programme.add_rows(-run / unit, (task, task, np.ones(count)), (task, last, -np.ones(count)))
-    values = programme.solve("plain m-SCT")
+    program.add_rows(-run / unit, (task, task, np.ones(count)), (task, last, -np.ones(count)))
+    values = optimal_values(program, "plain m-SCT")
     if values is None:
-        raise SolverError("the linear programme of m-SCT in plain Python has no solution")
+        raise SolverError("the linear program of m-SCT in plain Python has no solution")
     child: dict[int, int] = {}
     parent: dict[int, int] = {}
     for index in np.flatnonzero(values[count:-1] <= threshold).tolist():

@@ -1,4 +1,4 @@
-"""What a user would run instead: stock TVM's graph executor, and onnxruntime.
+"""What a user would run instead: stock TVM's graph executor.
 
 Each peer owns one thread. TVM keeps a pool of workers for each calling thread, so that two
 configurations (one core, all cores) live in one process only if each is called from its own; and
@@ -32,7 +32,7 @@ _ONE_CORE_PER_THREAD = -2
 Result = TypeVar("Result")
 
 
-class _BoundThread:
+class BoundThread:
     """A thread that is allowed on some cores only, and runs what it is given there."""
 
     def __init__(self, name: str, cores: Sequence[int]) -> None:
@@ -44,6 +44,7 @@ class _BoundThread:
         return self._pool.submit(function, *args).result()
 
     def close(self) -> None:
+        """End the thread."""
         self._pool.shutdown()
 
 
@@ -65,7 +66,7 @@ class StockExecutor:
     def __init__(
         self, library: Any, inputs: Mapping[str, np.ndarray], cores: Sequence[int]
     ) -> None:
-        self._thread = _BoundThread("stock-tvm", cores)
+        self._thread = BoundThread("stock-tvm", cores)
         self._module = self._thread.call(self._make, library, inputs, cores)
 
     @staticmethod
@@ -90,50 +91,15 @@ class StockExecutor:
 
     def benchmark(self, num_runs: int) -> list[int]:
         """Run `num_runs` times; return the wall time of each in ns."""
-        return self._thread.call(_time_runs, self._module.module["run"], num_runs)
+        return self._thread.call(time_runs, self._module.module["run"], num_runs)
 
     def close(self) -> None:
         """End the thread."""
         self._thread.close()
 
 
-class OnnxExecutor:
-    """A model in onnxruntime, on one core. Not thread-safe."""
-
-    def __init__(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], core: int) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        # It warns of initialisers that nothing reads; they are the networks' own.
-        options.log_severity_level = 3
-        self._inputs = dict(inputs)
-        self._thread = _BoundThread("onnxruntime", [core])
-        self._session = self._thread.call(
-            onnxruntime.InferenceSession,
-            model.SerializeToString(),
-            options,
-            ["CPUExecutionProvider"],
-        )
-
-    def run(self) -> list[np.ndarray]:
-        """Run once and return the outputs."""
-        return self._thread.call(self._session.run, None, self._inputs)
-
-    def benchmark(self, num_runs: int) -> list[int]:
-        """Run `num_runs` times; return the wall time of each in ns."""
-
-        def run() -> None:
-            self._session.run(None, self._inputs)
-
-        return self._thread.call(_time_runs, run, num_runs)
-
-    def close(self) -> None:
-        """End the thread."""
-        self._thread.close()
-
-
-def _time_runs(run: Callable[[], object], num_runs: int) -> list[int]:
+def time_runs(run: Callable[[], object], num_runs: int) -> list[int]:
+    """Run `num_runs` times; return the wall time of each in ns."""
     times = []
     for _ in range(num_runs):
         start = time.perf_counter_ns()

@@ -11,13 +11,13 @@ state of the machine, never by what they gave.
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heteroplace.costs.measurement import NEAR_HOP_NS
+from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.machine.usage import QUIET_CORES, Usage
+from heteroplace.stats import median
 
 Timer = Callable[[int], Sequence[int]]
 """Runs something so many times and returns the wall time of each run in ns."""
@@ -37,25 +37,25 @@ class Turn:
     """What one turn of one timer gave, and how the machine was meanwhile."""
 
     median_ns: int
-    hop_ns: int | None = None
-    """The longer of the hops before and after it; None: unknown."""
+    core_to_core_ns: int | None = None
+    """The longer core-to-core latency before and after it; None: unknown."""
     others_cores: float = 0.0
     """How many cores other programs used."""
 
     @property
     def is_undisturbed(self) -> bool:
         """Whether the cores were near and left alone."""
-        is_near = self.hop_ns is None or self.hop_ns < NEAR_HOP_NS
+        is_near = self.core_to_core_ns is None or self.core_to_core_ns < NEAR_CORES_NS
         return is_near and self.others_cores <= QUIET_CORES
 
     @property
     def disturbance(self) -> tuple[bool, float, int]:
         """Orders turns: the least disturbed first."""
-        return not self.is_undisturbed, self.others_cores, self.hop_ns or 0
+        return not self.is_undisturbed, self.others_cores, self.core_to_core_ns or 0
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TimedRuns:
     """What the rounds gave: for each name one turn per round."""
 
     turns: Mapping[str, tuple[Turn, ...]]
@@ -73,7 +73,7 @@ class Comparison:
 
     def median_ns(self, name: str) -> int:
         """Return the median over the turns that count."""
-        return int(statistics.median(turn.median_ns for turn in self.counted_turns(name)))
+        return int(median([turn.median_ns for turn in self.counted_turns(name)]))
 
     def rounds_ns(self, name: str) -> tuple[int, ...]:
         """Return the time of every round, counted or not."""
@@ -86,54 +86,58 @@ class Comparison:
         """
         left, right = self.rounds_ns(name), self.rounds_ns(other)
         both = sorted(set(self.counted(name)) & set(self.counted(other))) or range(len(left))
-        return statistics.median(left[index] / right[index] for index in both)
+        return median([left[index] / right[index] for index in both])
 
     @property
     def median_others_cores(self) -> float:
         """How many cores others used in the turns that count."""
-        return statistics.median(turn.others_cores for turn in self._all_counted())
+        return median([turn.others_cores for turn in self._all_counted()])
 
     @property
-    def median_hop_ns(self) -> int | None:
-        """The median hop in the turns that count; None: unknown."""
-        hops = [turn.hop_ns for turn in self._all_counted() if turn.hop_ns is not None]
-        return int(statistics.median(hops)) if hops else None
+    def median_core_to_core_ns(self) -> int | None:
+        """The median core-to-core latency in the turns that count; None: unknown."""
+        latencies = [
+            turn.core_to_core_ns for turn in self._all_counted() if turn.core_to_core_ns is not None
+        ]
+        return int(median(latencies)) if latencies else None
 
     def _all_counted(self) -> list[Turn]:
         return [turn for name in self.turns for turn in self.counted_turns(name)]
 
 
-def balanced_rounds(comparison: Comparison) -> dict[str, tuple[float, ...]]:
+def balanced_rounds(timed: TimedRuns) -> dict[str, tuple[float, ...]]:
     """Return for each name the ns of its rounds that count, without what was done to all alike.
 
     A round's factor is the median, over the names, of the time in it over the name's median; each
     time is divided by the factor of its round.
     """
-    medians = {name: comparison.median_ns(name) for name in comparison.turns}
-    counted = {name: comparison.counted(name) for name in comparison.turns}
+    medians = {name: timed.median_ns(name) for name in timed.turns}
+    counted = {name: timed.counted(name) for name in timed.turns}
     factors = {
-        index: statistics.median(
-            comparison.turns[name][index].median_ns / medians[name]
-            for name in comparison.turns
-            if index in counted[name]
+        index: median(
+            [
+                turns[index].median_ns / medians[name]
+                for name, turns in timed.turns.items()
+                if index in counted[name]
+            ]
         )
         for index in set().union(*counted.values())
     }
     return {
         name: tuple(turns[index].median_ns / factors[index] for index in counted[name])
-        for name, turns in comparison.turns.items()
+        for name, turns in timed.turns.items()
     }
 
 
-def compare_timers(
+def time_in_turns(
     timers: Mapping[str, Timer],
     *,
     num_rounds: int = 15,
     turn_ns: int = 40_000_000,
     min_runs: int = MIN_RUNS,
-    hop_ns: Callable[[], int | None] | None = None,
+    core_to_core_ns: Callable[[], int | None] | None = None,
     on_round: Callable[[int], None] | None = None,
-) -> Comparison:
+) -> TimedRuns:
     """Time several things in turns.
 
     Parameters
@@ -147,8 +151,8 @@ def compare_timers(
         warms up and is not counted, unless it takes as long as `LONG_RUN_NS`.
     min_runs
         At least 1.
-    hop_ns
-        Measures a hop between two cores; None from it: there is only one.
+    core_to_core_ns
+        Measures the core-to-core latency; None from it: there is only one.
     on_round
         Called with the number of rounds done, after each.
     """
@@ -164,24 +168,26 @@ def compare_timers(
     for done in range(num_rounds):
         first = done % len(names)
         for name in names[first:] + names[:first]:
-            turns[name].append(_take_turn(timers[name], num_runs[name], num_warm[name], hop_ns))
+            turns[name].append(
+                _take_turn(timers[name], num_runs[name], num_warm[name], core_to_core_ns)
+            )
         if on_round is not None:
             on_round(done + 1)
-    return Comparison({name: tuple(values) for name, values in turns.items()})
+    return TimedRuns({name: tuple(values) for name, values in turns.items()})
 
 
 def _take_turn(
-    timer: Timer, num_runs: int, num_warm: int, hop_ns: Callable[[], int | None] | None
+    timer: Timer, num_runs: int, num_warm: int, core_to_core_ns: Callable[[], int | None] | None
 ) -> Turn:
     wait_until_quiet()
-    hops = [None if hop_ns is None else hop_ns()]
+    latencies = [None if core_to_core_ns is None else core_to_core_ns()]
     before = Usage.now()
     times = timer(num_warm + num_runs)[num_warm:]
     others = Usage.now().others_since(before)
     wait_until_quiet()
-    hops.append(None if hop_ns is None else hop_ns())
-    known = [hop for hop in hops if hop is not None]
-    return Turn(int(statistics.median(times)), max(known, default=None), others)
+    latencies.append(None if core_to_core_ns is None else core_to_core_ns())
+    known = [latency for latency in latencies if latency is not None]
+    return Turn(int(median(times)), max(known, default=None), others)
 
 
 def wait_until_quiet(limit_s: float = 1.0) -> bool:

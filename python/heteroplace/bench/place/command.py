@@ -29,10 +29,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from heteroplace.bench.place.growth import growth_rows, growth_table, write_growth_plot
+from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
 from heteroplace.bench.place.peers import peer_rows, peer_table
 from heteroplace.bench.place.table import comparison, place_table
+from heteroplace.bench.plots import check_can_plot, plot_growth
 from heteroplace.bench.suites.catalogue import QUICK, Instance, select
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.solve import SOLVERS, get_solver
@@ -124,12 +126,7 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         A solver's name is unknown, or the budget or the seed is out of range.
     """
     if arguments.growth:
-        rows = growth_rows(say)
-        if arguments.json is not None:
-            plot = arguments.json.with_suffix(".svg")
-            write_growth_plot(rows, plot)
-            say(f"plot: {plot}")
-        return rows
+        return _growth(arguments.json, say)
     if arguments.peers:
         return peer_rows(say)
     options = PlaceOptions(
@@ -141,6 +138,17 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         items=arguments.items,
     )
     return place_rows(options, say)
+
+
+def _growth(json_path: Path | None, say: Say) -> list[Row]:
+    if json_path is None:
+        return growth_rows(say)
+    plot = json_path.with_suffix(".svg")
+    check_can_plot(plot)
+    rows = growth_rows(say)
+    plot_growth(plot, growth_series(rows), "processor time (s)")
+    say(f"plot: {plot}")
+    return rows
 
 
 def table(rows: list[Row]) -> str:

@@ -10,12 +10,10 @@ steps. "search" is one evaluation of a local change, the mean over a second of s
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from heteroplace.bench.line_plot import Series, log_log_svg
+from heteroplace.bench.plots import Series
 from heteroplace.bench.suites.catalogue import layered, transformer
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.bench.suites.transformer import Transformer
@@ -24,6 +22,7 @@ from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.report.tables import format_table
 from heteroplace.solve.problem import Problem
+from heteroplace.stats import half_spread, median
 
 SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)
 FAMILIES = ("layered", "transformer")
@@ -95,8 +94,8 @@ def growth_table(rows: list[Row]) -> str:
     return format_table(headers, cells, "<<>>>>>>")
 
 
-def write_growth_plot(rows: list[Row], path: Path) -> None:
-    """Write the times over the sizes as a self-contained SVG, both axes logarithmic.
+def growth_series(rows: list[Row]) -> list[Series]:
+    """Return (tasks, seconds) of each part of the core and family, for a plot.
 
     Evaluations of the search are left out: they do not take the time of a plan.
     """
@@ -105,14 +104,7 @@ def write_growth_plot(rows: list[Row], path: Path) -> None:
         if row["what"] != SEARCH:
             point = (float(str(row["tasks"])), float(str(row["cpu_seconds"])))
             series.setdefault(f"{row['what']}, {row['family']}", []).append(point)
-    path.write_text(
-        log_log_svg(
-            [Series(key, tuple(points), key.split(",")[0]) for key, points in series.items()],
-            title="Processor time against the size of the graph",
-            x_label="tasks",
-            y_label="seconds",
-        )
-    )
+    return [Series(name, tuple(points)) for name, points in series.items()]
 
 
 def _problem(family: str, size: int) -> Problem:
@@ -177,14 +169,13 @@ def _evaluation_s(problem: Problem, search_s: float) -> float | None:
 
 
 def _row(what: str, times: Sequence[float], tasks: int) -> Row:
-    median = statistics.median(times)
-    quartiles = statistics.quantiles(times, n=4) if len(times) > 1 else [median] * 3
+    middle = median(times)
     return {
         "what": what,
-        "cpu_seconds": float(f"{median:.4g}"),
-        "spread_seconds": float(f"{(quartiles[2] - quartiles[0]) / 2:.4g}"),
+        "cpu_seconds": float(f"{middle:.4g}"),
+        "spread_seconds": float(f"{half_spread(times):.4g}"),
         "runs": len(times),
-        "ns_per_task": round(median / tasks * 1e9),
+        "ns_per_task": round(middle / tasks * 1e9),
     }
 
 

@@ -12,7 +12,6 @@ other machines, other graphs of about the same size.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from heteroplace.solve import SOLVERS
 from heteroplace.solve.baselines.m_sct import THRESHOLD
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.problem import Problem, SolveOptions
+from heteroplace.stats import median
 
 SMALL, LARGE = "moirai/af2-87m/inter", "moirai/af2-3.2b/inter"
 """5,136 and 50,560 tasks."""
@@ -141,7 +141,7 @@ def _measure(peer: _Peer, problem: Problem) -> Row:
         begin = time.process_time()
         makespan = peer.run(problem)
         times.append(time.process_time() - begin)
-    seconds = round(statistics.median(times), 4)
+    seconds = round(median(times), 4)
     return {"peer": peer.name, "cpu_seconds": seconds, "runs": peer.runs, "makespan": makespan}
 
 

@@ -24,8 +24,7 @@ from heteroplace.errors import HeteroPlaceError, PlanError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
 from heteroplace.native.simulate import simulate_steps
-from heteroplace.simulate.pipeline import repeat_plan
-from heteroplace.simulate.throughput import throughput_ns
+from heteroplace.simulate.throughput import repeat_plan, throughput_ns
 from heteroplace.solve import get_solver, lower_bound
 from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.list.single import single_plan

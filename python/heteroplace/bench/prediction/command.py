@@ -14,16 +14,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from heteroplace import Executor
 from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.peers.stock import in_pass_context, silence_tuning_hint
-from heteroplace.bench.peers.timed_runs import Comparison, balanced_rounds, compare_timers
+from heteroplace.bench.peers.timed_runs import TimedRuns, balanced_rounds, time_in_turns
 from heteroplace.bench.place.command import PlaceOptions, default_solvers
+from heteroplace.bench.plots import check_can_plot, plot_predictions
 from heteroplace.bench.prediction.options import DEFAULT_MODELS, PredictionOptions
 from heteroplace.bench.prediction.random_plans import random_plans
 from heteroplace.bench.prediction.rows import PlannedRun, Row, RowMaker
-from heteroplace.bench.prediction.table import prediction_table, scatter_svg
-from heteroplace.bench.run.comparison import Prepared, hop_probe, prepare_model
+from heteroplace.bench.prediction.table import prediction_table, scatter_groups
+from heteroplace.bench.run.comparison import Prepared, core_to_core_probe, prepare_model
 from heteroplace.codegen.executable import write_programs
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.machine.local import local_cluster
@@ -32,15 +32,17 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
+from heteroplace.progress import prefixed
 from heteroplace.report.accuracy import error_ratios
-from heteroplace.report.divergence import partings, partings_table
+from heteroplace.report.divergence import divergence_table, divergences
+from heteroplace.run.executor import Executor
 from heteroplace.simulate.expect import Expectation, expect
 from heteroplace.simulate.interference import Interference
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.registry import get_solver
-from heteroplace.stats import quantile
+from heteroplace.stats import median
 
 Say = Callable[[str], None]
 
@@ -62,21 +64,16 @@ def run(options: PredictionOptions, say: Say) -> list[Row]:
         A network cannot be compiled or run, or the plot cannot be written.
     """
     if options.plot is not None:
-        try:  # now, and not after an hour of measuring
-            options.plot.touch()
-        except OSError as err:
-            raise HeteroPlaceError(f"--plot {options.plot}: {err.strerror}") from err
+        check_can_plot(options.plot)
     silence_tuning_hint()
     names = filter(re.compile(options.only).search, model_names())
     cluster = prediction_cluster(local_cluster(), options.all_devices)
     rows: list[Row] = []
     for name in names if options.only else DEFAULT_MODELS:
         model = load_model(name, options.seed)
-        rows += predict_model(
-            model, cluster, options, lambda line, name=name: say(f"{name}: {line}")
-        )
+        rows += predict_model(model, cluster, options, prefixed(say, name))
     if options.plot is not None and rows:
-        options.plot.write_text(scatter_svg(rows))
+        plot_predictions(options.plot, scatter_groups(rows), "ms")
         say(f"plot: {options.plot}")
     return rows
 
@@ -106,34 +103,34 @@ def predict_model(
     runs = load_plans(prepared, collect_plans(problem, options, say), say)
     differences = _output_differences(runs, model)
     say(f"measuring {len(runs)} plans in {options.rounds} rounds")
-    comparison = compare_timers(
+    timed = time_in_turns(
         {item.name: item.executor.benchmark for item in runs},
         num_rounds=options.rounds,
         turn_ns=options.turn_ns,
         min_runs=_MIN_RUNS,
-        hop_ns=hop_probe({item.name: item.executor for item in runs}),
+        core_to_core_ns=core_to_core_probe({item.name: item.executor for item in runs}),
         on_round=_remaining_time(options.rounds, say),
     )
     say("running every plan with clocks")
-    timelines = {item.name: _timeline(item, comparison) for item in runs}
-    runs = predict_by_state(prepared, runs, comparison, say)
-    rounds_ns = balanced_rounds(comparison)
-    measured_ns = {name: round(quantile(values, 0.5)) for name, values in rounds_ns.items()}
+    timelines = {item.name: _timeline(item, timed) for item in runs}
+    runs = predict_by_state(prepared, runs, timed, say)
+    rounds_ns = balanced_rounds(timed)
+    measured_ns = {name: round(median(values)) for name, values in rounds_ns.items()}
     pace = pace_of(runs, measured_ns)
     if options.explain:
         print(_explanation(model.name, runs, measured_ns, timelines))
-    of_runs = RowMaker(model.name, comparison, rounds_ns, pace)
+    of_runs = RowMaker(model.name, timed, rounds_ns, pace)
     return [of_runs.row(item, timelines[item.name], differences[item.name]) for item in runs]
 
 
 def predict_by_state(
-    prepared: Prepared, runs: Sequence[PlannedRun], comparison: Comparison, say: Say
+    prepared: Prepared, runs: Sequence[PlannedRun], timed: TimedRuns, say: Say
 ) -> list[PlannedRun]:
     """Return the runs, each with the prediction for the distance that the cores had in its turns.
 
     Cores of a shared machine can move apart while plans take their turns. So interference is
-    measured once more after them, and a plan is predicted by the measurement whose hop between
-    cores was the more like that of its turns.
+    measured once more after them, and a plan is predicted by the measurement whose core-to-core
+    latency was the more like that of its turns.
     """
     costed = prepared.costed
     before = interference_of(prepared)
@@ -141,9 +138,10 @@ def predict_by_state(
         after = measure_interference(costed.compiled, costed.cluster, say)
     found = []
     for item in runs:
-        hops = [turn.hop_ns for turn in comparison.counted_turns(item.name) if turn.hop_ns]
-        hop_ns = quantile(hops, 0.5) if hops else before.hop_ns
-        nearest = min((before, after), key=lambda at: abs(at.hop_ns - hop_ns))
+        found_ns = [turn.core_to_core_ns for turn in timed.counted_turns(item.name)]
+        latencies = [ns for ns in found_ns if ns]
+        core_to_core_ns = median(latencies) if latencies else before.core_to_core_ns
+        nearest = min((before, after), key=lambda at: abs(at.core_to_core_ns - core_to_core_ns))
         plan = item.executable.solution.plan
         again = item.predicted if nearest is before else prediction(prepared, plan, nearest)
         found.append(replace(item, predicted=again))
@@ -161,7 +159,7 @@ def pace_of(runs: Sequence[PlannedRun], measured_ns: Mapping[str, int]) -> float
         for item in runs
         if item.kind == "single"
     ]
-    return quantile(ratios, 0.5) if ratios else 1.0
+    return median(ratios) if ratios else 1.0
 
 
 def collect_plans(problem: Problem, options: PredictionOptions, say: Say) -> list[tuple[str, Plan]]:
@@ -212,12 +210,12 @@ def load_plans(
     with in_pass_context():
         kernels = costed.compiled.kernels(cluster, [0] * len(graph.tasks))
     simulated = [simulate(graph, cluster, costs, plan) for _, plan in plans]
-    placements = [
+    solutions = [
         Solution(graph, cluster, costs, plan, timeline.makespan_ns, 0)
         for (_, plan), timeline in zip(plans, simulated, strict=True)
     ]
     runs = []
-    executables = write_programs(kernels, placements, simulated)
+    executables = write_programs(kernels, solutions, simulated)
     for (kind, plan), executable in zip(plans, executables, strict=True):
         executor = Executor(executable)
         for name, array in prepared.model.inputs.items():
@@ -260,8 +258,8 @@ def _remaining_time(num_rounds: int, say: Say) -> Callable[[int], None]:
     return on_round
 
 
-def _timeline(item: PlannedRun, comparison: Comparison) -> Timeline:
-    num_runs = _TIMELINE_NS // comparison.median_ns(item.name)
+def _timeline(item: PlannedRun, timed: TimedRuns) -> Timeline:
+    num_runs = _TIMELINE_NS // timed.median_ns(item.name)
     return item.executor.timeline(min(_MAX_TIMELINES, max(_MIN_TIMELINES, num_runs)))
 
 
@@ -280,16 +278,16 @@ def _explanation(
     parts = []
     for index in worst:
         item = runs[index]
-        placement = item.executable.solution
+        solution = item.executable.solution
         parts.append(
             f"{model}, {item.name}: error {100 * errors[index]:+.1f} % of "
             f"{measured_ns[item.name] / 1e6:.3f} ms; in one run with clocks\n"
-            + partings_table(
-                placement.cluster,
-                partings(
-                    placement.graph,
-                    placement.cluster,
-                    placement.plan,
+            + divergence_table(
+                solution.cluster,
+                divergences(
+                    solution.graph,
+                    solution.cluster,
+                    solution.plan,
                     item.predicted.timeline,
                     timelines[item.name],
                 ),

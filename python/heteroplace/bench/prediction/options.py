@@ -26,7 +26,7 @@ class PredictionOptions:
     rounds: int = 21
     """Each plan has so many turns."""
     turn_ns: int = 40_000_000
-    """See `compare_timers`."""
+    """See `time_in_turns`."""
     explain: bool = False
     """Say of the worst plans where prediction and run part."""
     plot: Path | None = None
@@ -79,7 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--explain", action="store_true", help="where the worst plans part from their predictions"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="write a scatter plot (SVG)")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="write a scatter plot (.svg, .png or .pdf)"
+    )
     parser.epilog = f"Without --only: {', '.join(DEFAULT_MODELS)}."
 
 

@@ -102,7 +102,7 @@ class _Maker:
         return evaluate_order(native, self._uniform(), self._order)
 
     def _uniform(self) -> list[int]:
-        return self._together([self._random.choice(ids) for ids in self._allowed])
+        return self._colocated([self._random.choice(ids) for ids in self._allowed])
 
     def _biased(self) -> list[int]:
         main = self._random.randrange(len(self._problem.cluster.devices))
@@ -111,7 +111,7 @@ class _Maker:
         for ids in self._allowed:
             is_away = main not in ids or self._random.random() < part
             placement.append(self._random.choice(ids) if is_away else main)
-        return self._together(placement)
+        return self._colocated(placement)
 
     def _heft_native_plan(self) -> NativePlan:
         """HEFT's plan; made on first use."""
@@ -125,7 +125,7 @@ class _Maker:
     def _moved(self, heft: NativePlan) -> list[int]:
         part = self._random.random()
         kept = heft.devices(len(self._allowed)).tolist()
-        return self._together(
+        return self._colocated(
             [
                 self._random.choice(ids) if self._random.random() < part else device
                 for ids, device in zip(self._allowed, kept, strict=True)
@@ -141,10 +141,10 @@ class _Maker:
             if device not in ids or self._random.random() < switch:
                 device = self._random.choice(ids)
             placement[task] = device
-        return self._together(placement)
+        return self._colocated(placement)
 
-    def _together(self, placement: list[int]) -> list[int]:
-        """Tasks of one `together` label where the first of them is."""
+    def _colocated(self, placement: list[int]) -> list[int]:
+        """Tasks of one colocation group where the first of them is."""
         first: dict[int, int] = {}
         return [
             first.setdefault(group, device) if group >= 0 else device

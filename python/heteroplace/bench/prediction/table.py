@@ -1,10 +1,10 @@
-"""Rows of `bench prediction` -> tables and the scatter plot."""
+"""Rows of `bench prediction` -> tables and the groups of the scatter plot."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from heteroplace.bench.scatter_plot import PointGroup, scatter_plot
+from heteroplace.bench.plots import Series
 from heteroplace.report.accuracy import (
     error_ratios,
     error_summary,
@@ -12,7 +12,7 @@ from heteroplace.report.accuracy import (
     top_k_regret,
 )
 from heteroplace.report.tables import format_table
-from heteroplace.stats import quantile, spearman
+from heteroplace.stats import median, spearman
 
 Row = dict[str, object]
 
@@ -51,7 +51,7 @@ def prediction_table(rows: Sequence[Row]) -> str:
                 cells.append([model, group, *_cells(chosen)])
     headers = ["model", "plans", "number", "median |error|", "90th", "bias", "Spearman", "halves"]
     headers += [f"regret@{k}" for k in _TOP_K] + [f"recall@{_RECALL_K}"]
-    headers += ["tasks", "memory", "worst memory", "pace", "hop ns", "others' cores"]
+    headers += ["tasks", "memory", "worst memory", "pace", "core to core ns", "others' cores"]
     ours = format_table(headers, cells, "<<" + ">" * (len(headers) - 2))
     theirs = format_table(
         ["model", "number", "Spearman"],
@@ -85,7 +85,7 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         _numbers(rows, "predicted_peak_bytes"), _numbers(rows, "measured_peak_bytes")
     )
     tasks = _numbers(rows, "task_error")
-    hops = _numbers(rows, "hop_ns")
+    latencies = _numbers(rows, "core_to_core_ns")
     return [
         str(times.count),
         *map(_percent, (times.median_ratio, times.p90_ratio)),
@@ -93,12 +93,12 @@ def _cells(rows: Sequence[Row]) -> list[str]:
         *("-" if value is None else f"{value:.3f}" for value in (rank, _repeatability(rows))),
         *(_percent(top_k_regret(promised, real, k)) for k in _TOP_K),
         f"{top_k_recall(promised, real, _RECALL_K):.2f}",
-        _percent(quantile(tasks, 0.5)) if tasks else "-",
-        f"{100 * quantile(peaks, 0.5):+.1f}",
+        _percent(median(tasks)) if tasks else "-",
+        f"{100 * median(peaks):+.1f}",
         f"{100 * max(peaks, key=abs):+.1f}",
-        f"{quantile(_numbers(rows, 'pace'), 0.5):.2f}",
-        f"{quantile(hops, 0.5):.0f}" if hops else "-",
-        f"{quantile(_numbers(rows, 'others_cores'), 0.5):.2f}",
+        f"{median(_numbers(rows, 'pace')):.2f}",
+        f"{median(latencies):.0f}" if latencies else "-",
+        f"{median(_numbers(rows, 'others_cores')):.2f}",
     ]
 
 
@@ -107,7 +107,7 @@ def _repeatability(rows: Sequence[Row]) -> float | None:
     rounds = [[float(str(value)) for value in _list(row["rounds_ms"])] for row in rows]
     if min(map(len, rounds)) < 2:
         return None
-    even, odd = ([quantile(times[half::2], 0.5) for times in rounds] for half in (0, 1))
+    even, odd = ([median(times[half::2]) for times in rounds] for half in (0, 1))
     return spearman(even, odd)
 
 
@@ -116,16 +116,16 @@ def _list(value: object) -> list[object]:
     return value
 
 
-def scatter_svg(rows: Sequence[Row]) -> str:
-    """Return the plot of all plans, a group for each model."""
+def scatter_groups(rows: Sequence[Row]) -> list[Series]:
+    """Return (measured, predicted) in ms of all plans, a group for each model."""
     groups = []
     for model in dict.fromkeys(str(row["model"]) for row in rows):
         chosen = [row for row in rows if row["model"] == model]
         measured, predicted = _numbers(chosen, "measured_ms"), _numbers(chosen, "predicted_ms")
         errors = error_summary(predicted, measured)
         note = f"{errors.count} plans, median {_percent(errors.median_ratio)} % off"
-        groups.append(PointGroup(model, tuple(zip(measured, predicted, strict=True)), note))
-    return scatter_plot(groups, "Makespan of plans: predicted against measured", "ms")
+        groups.append(Series(model, tuple(zip(measured, predicted, strict=True)), note))
+    return groups
 
 
 def _numbers(rows: Sequence[Row], key: str) -> list[float]:

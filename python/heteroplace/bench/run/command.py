@@ -16,11 +16,12 @@ from heteroplace.bench.run.comparison import (
     ONNXRUNTIME,
     STOCK_ALL,
     STOCK_ONE,
-    Study,
-    StudyOptions,
-    study,
+    Comparison,
+    ComparisonOptions,
+    compare_plans,
 )
 from heteroplace.machine.local import local_cluster
+from heteroplace.progress import prefixed
 from heteroplace.report.tables import format_table
 
 
@@ -30,39 +31,39 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     cluster = local_cluster()
     rows = []
     for name in filter(re.compile(only).search, model_names()):
-        options = StudyOptions(say=lambda line, name=name: say(f"{name}: {line}"))
-        rows.append(row_of(study(load_model(name), cluster, options, with_cores=False)))
+        options = ComparisonOptions(say=prefixed(say, name))
+        rows.append(row_of(compare_plans(load_model(name), cluster, options, with_cores=False)))
     return rows
 
 
-def row_of(result: Study) -> dict[str, object]:
+def row_of(result: Comparison) -> dict[str, object]:
     """Return the figures of one network; times in ms."""
-    comparison = result.comparison
-    placement = result.executables[CHOSEN].solution
+    timed = result.timed
+    solution = result.executables[CHOSEN].solution
     # The first device has the fewest cores, the last one all of them.
     first, last = result.single_names[0], result.single_names[-1]
     row: dict[str, object] = {
         "name": result.model.name,
-        "tasks": len(placement.graph.tasks),
-        "devices_used": list(placement.devices_used),
-        "chosen_ms": _ms(comparison.median_ns(CHOSEN)),
-        "predicted_ms": _ms(placement.expected_ns),
-        "simulated_ms": _ms(placement.predicted_ns),
-        "bound_ms": _ms(placement.bound_ns),
-        "one_device_ms": _ms(comparison.median_ns(first)),
-        "all_cores_ms": _ms(comparison.median_ns(last)),
-        "stock_tvm_ms": _ms(comparison.median_ns(STOCK_ONE)),
-        "stock_all_threads_ms": _ms(comparison.median_ns(STOCK_ALL)),
-        "one_device_to_stock": round(comparison.ratio(first, STOCK_ONE), 3),
-        "all_cores_to_stock": round(comparison.ratio(last, STOCK_ALL), 3),
-        "chosen_to_stock": round(comparison.ratio(CHOSEN, STOCK_ALL), 3),
+        "tasks": len(solution.graph.tasks),
+        "devices_used": list(solution.devices_used),
+        "chosen_ms": _ms(timed.median_ns(CHOSEN)),
+        "predicted_ms": _ms(solution.expected_ns),
+        "simulated_ms": _ms(solution.predicted_ns),
+        "bound_ms": _ms(solution.bound_ns),
+        "one_device_ms": _ms(timed.median_ns(first)),
+        "all_cores_ms": _ms(timed.median_ns(last)),
+        "stock_tvm_ms": _ms(timed.median_ns(STOCK_ONE)),
+        "stock_all_threads_ms": _ms(timed.median_ns(STOCK_ALL)),
+        "one_device_to_stock": round(timed.ratio(first, STOCK_ONE), 3),
+        "all_cores_to_stock": round(timed.ratio(last, STOCK_ALL), 3),
+        "chosen_to_stock": round(timed.ratio(CHOSEN, STOCK_ALL), 3),
         "max_abs_diff_tvm": result.difference(CHOSEN, STOCK_ONE),
         "max_abs_diff_onnxruntime": result.difference(CHOSEN, ONNXRUNTIME),
-        "core_hop_ns": comparison.median_hop_ns,
+        "core_to_core_ns": timed.median_core_to_core_ns,
         "onnxruntime_ms": None,
     }
-    if ONNXRUNTIME in comparison.turns:
-        row["onnxruntime_ms"] = _ms(comparison.median_ns(ONNXRUNTIME))
+    if ONNXRUNTIME in timed.turns:
+        row["onnxruntime_ms"] = _ms(timed.median_ns(ONNXRUNTIME))
     return row
 
 
@@ -82,7 +83,7 @@ def table(rows: list[dict[str, object]]) -> str:
         "onnxruntime_ms": "onnxrt",
         "max_abs_diff_tvm": "diff TVM",
         "max_abs_diff_onnxruntime": "diff ort",
-        "core_hop_ns": "hop ns",
+        "core_to_core_ns": "core to core ns",
     }
     cells = []
     for row in rows:

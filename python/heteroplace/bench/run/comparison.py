@@ -11,22 +11,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from heteroplace import Executable, Executor, pipeline
+from heteroplace import pipeline
 from heteroplace.bench.models.catalogue import Model
+from heteroplace.bench.peers.onnx_runtime import OnnxExecutor
 from heteroplace.bench.peers.stock import (
-    OnnxExecutor,
     StockExecutor,
     build_stock,
     cpu_seconds,
     in_pass_context,
 )
-from heteroplace.bench.peers.timed_runs import Comparison, compare_timers
+from heteroplace.bench.peers.timed_runs import TimedRuns, time_in_turns
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.executable import Executable
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.measure.devices_under_test import DeviceClass, device_class
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.pipeline import CostedNetwork, StageLog
+from heteroplace.run.executor import Executor
 from heteroplace.solve import SolveOptions
 
 Say = Callable[[str], None]
@@ -57,21 +59,21 @@ class Prepared:
 
 
 @dataclass(frozen=True)
-class StudyOptions:
+class ComparisonOptions:
     """How much time to spend."""
 
     time_limit_s: float = 5.0
     """Of the solver, for each plan."""
     num_rounds: int = 21
     turn_ns: int = 40_000_000
-    """See `compare_timers`."""
+    """See `time_in_turns`."""
     say: Say = lambda line: None
     on_round: Callable[[int], None] = lambda done: None
     """Called with the number of rounds done: 0, 1, ..., `num_rounds`."""
 
 
 @dataclass(frozen=True)
-class Study:
+class Comparison:
     """One network: its plans, and what was measured."""
 
     model: Model
@@ -80,10 +82,10 @@ class Study:
     """By name of the plan: CHOSEN, CORES if there are several parts, and single devices."""
     executors: Mapping[str, Executor]
     """As `executables`."""
-    comparison: Comparison
+    timed: TimedRuns
     """Times of all plans and peers."""
     outputs: Mapping[str, list[np.ndarray]] = field(repr=False)
-    """As `comparison`."""
+    """As `timed`."""
     stock_compile_s: float
     """Processor seconds of stock TVM: import and build."""
 
@@ -99,7 +101,7 @@ class Study:
 
     def measured_single_ns(self) -> dict[str, int]:
         """Return the measured time of each plan of a single device."""
-        return {name: self.comparison.median_ns(name) for name in self.single_names}
+        return {name: self.timed.median_ns(name) for name in self.single_names}
 
     def difference(self, name: str, other: str) -> float | None:
         """Return the largest difference of two sets of outputs; None: one does not exist."""
@@ -154,7 +156,9 @@ def plan_names(cluster: Cluster) -> dict[str, tuple[str, ...]]:
     return plans | {name: (name,) for name in first_of.values()}
 
 
-def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: bool = True) -> Study:
+def compare_plans(
+    model: Model, cluster: Cluster, options: ComparisonOptions, with_cores: bool = True
+) -> Comparison:
     """Place, build and measure `model` on a cluster of CPU devices, beside the peers.
 
     Parameters
@@ -182,16 +186,16 @@ def study(model: Model, cluster: Cluster, options: StudyOptions, with_cores: boo
     outputs.update({name: peer.run() for name, peer in peers.items()})
     say(f"measuring {len(executors)} plans and {len(peers)} peers in {options.num_rounds} rounds")
     options.on_round(0)
-    comparison = compare_timers(
+    timed = time_in_turns(
         {name: runner.benchmark for name, runner in {**executors, **peers}.items()},
         num_rounds=options.num_rounds,
         turn_ns=options.turn_ns,
-        hop_ns=hop_probe(executors),
+        core_to_core_ns=core_to_core_probe(executors),
         on_round=options.on_round,
     )
     for peer in peers.values():
         peer.close()
-    return Study(model, prepared, executables, executors, comparison, outputs, stock_compile_s)
+    return Comparison(model, prepared, executables, executors, timed, outputs, stock_compile_s)
 
 
 def _peers(
@@ -208,9 +212,9 @@ def _peers(
     return peers
 
 
-def hop_probe(executors: Mapping[str, Executor]) -> Callable[[], int | None] | None:
+def core_to_core_probe(executors: Mapping[str, Executor]) -> Callable[[], int | None] | None:
     """Return the probe of the first plan that has two workers; None: no plan has."""
     for executor in executors.values():
-        if executor.core_hop_ns() is not None:
-            return executor.core_hop_ns
+        if executor.core_to_core_ns() is not None:
+            return executor.core_to_core_ns
     return None

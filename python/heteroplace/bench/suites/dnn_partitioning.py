@@ -30,18 +30,22 @@ import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Struct, field
 
 from heteroplace.bench.suites.imported import (
     NS_PER_MS,
     TENSOR_SHARE,
     Imported,
+    TaskId,
+    check_ends,
+    check_ids,
     power_of_ten,
-    read_edges,
     read_import,
-    read_tasks,
 )
 from heteroplace.errors import GraphError
-from heteroplace.files.reader import ObjectReader, a_count, a_name, a_number, an_integer
+from heteroplace.files.fields import Count, Integer, Name, Number, a_count, kind
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
@@ -50,14 +54,36 @@ _HOST_BYTES = 2**50
 _MAX_QUANTUM_NS = 10**8
 
 
-@dataclass(frozen=True)
-class _Node:
-    name: str
-    cpu_ms: float
-    accelerator_ms: float
-    size: float
-    color: int | None
-    is_supported: bool
+def _flag(value: object) -> bool:
+    if value not in (0, 1):
+        raise ValueError("true, false, 1 or 0")
+    return bool(value)
+
+
+class _Node(Struct, kw_only=True):
+    id: TaskId
+    name: Name
+    cpu_ms: Number = field(name="cpuLatency")
+    accelerator_ms: Number = field(name="fpgaLatency")
+    size: Number
+    color: Integer | None = field(default=None, name="colorClass")
+    is_supported: Annotated[bool, kind(_flag, True)] = field(name="supportedOnFpga")
+
+
+class _Edge(Struct, kw_only=True):
+    src: TaskId = field(name="sourceId")
+    dst: TaskId = field(name="destId")
+    cost: Number
+
+
+class _Format(Struct, kw_only=True):
+    """The file."""
+
+    accelerator_bytes: Number = field(name="maxSizePerFPGA")
+    num_accelerators: Count = field(name="maxFPGAs")
+    num_cpus: Annotated[int, kind(a_count, 1)] = field(name="maxCPUs")
+    nodes: tuple[_Node, ...]
+    edges: tuple[_Edge, ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +109,7 @@ def import_dnn_partitioning(path: str | os.PathLike[str], *, is_steady: bool = F
         The file cannot be read, is malformed (all faults, each with its JSON path), has a cycle, or
         its times are too long for its memory to be told apart in bytes.
     """
-    file = read_import(path, _read)
+    file = _read(path)
     costs = {(src, cost) for src, _, cost in file.edges}
     total_ns = sum(cost for _, cost in sorted(costs)) * NS_PER_MS
     quantum_ns = power_of_ten(total_ns / max(1e-9, TENSOR_SHARE * file.accelerator_bytes))
@@ -100,46 +126,28 @@ def import_dnn_partitioning(path: str | os.PathLike[str], *, is_steady: bool = F
     return Imported(graph, cluster, table, round(error))
 
 
-def _read(reader: ObjectReader) -> _File:
-    faults = reader.faults
-    accelerator_bytes = reader.required("maxSizePerFPGA", a_number, 1.0)
-    num_accelerators = reader.required("maxFPGAs", a_count, 0)
-    num_cpus = reader.required("maxCPUs", a_count, 1)
-    if num_accelerators + num_cpus == 0:
-        faults.add("$", "there is neither an accelerator nor a CPU")
-    nodes = {node: _node(value) for node, value in read_tasks(reader, "nodes")}
-    if any(not node.is_supported for node in nodes.values()) and not num_cpus:
-        faults.add("$.maxCPUs", "there is no CPU for the nodes that accelerators do not support")
+def _read(path: str | os.PathLike[str]) -> _File:
+    file, faults = read_import(path, _Format)
+    if file.num_accelerators + file.num_cpus == 0:
+        faults.add((), "there is neither an accelerator nor a CPU")
+    check_ids(file.nodes, "nodes", faults)
+    nodes = {node.id: node for node in file.nodes}
+    if not all(node.is_supported for node in file.nodes) and not file.num_cpus:
+        faults.add(("maxCPUs",), "there is no CPU for the nodes that accelerators do not support")
+    check_ends(file.edges, ("sourceId", "destId"), nodes, faults)
     edges: dict[tuple[int, int], float] = {}
-    for edge in read_edges(reader, "sourceId", "destId", set(nodes)):
-        ends = (edge.src, edge.dst)
-        if ends in edges:
-            faults.add(edge.reader.path, f"the edge from {edge.src} to {edge.dst} occurs twice")
-        edges[ends] = edge.reader.required("cost", a_number, 0.0)
+    for index, edge in enumerate(file.edges):
+        if (edge.src, edge.dst) in edges:
+            faults.add(("edges", index), f"the edge from {edge.src} to {edge.dst} occurs twice")
+        edges[edge.src, edge.dst] = edge.cost
+    faults.check()
     return _File(
-        accelerator_bytes,
-        num_accelerators,
-        num_cpus,
+        file.accelerator_bytes,
+        file.num_accelerators,
+        file.num_cpus,
         nodes,
         [(src, dst, cost) for (src, dst), cost in edges.items()],
     )
-
-
-def _node(reader: ObjectReader) -> _Node:
-    return _Node(
-        reader.required("name", a_name, "?"),
-        reader.required("cpuLatency", a_number, 0.0),
-        reader.required("fpgaLatency", a_number, 0.0),
-        reader.required("size", a_number, 0.0),
-        reader.optional("colorClass", an_integer, None),
-        reader.required("supportedOnFpga", _a_flag, True),
-    )
-
-
-def _a_flag(value: object) -> bool:
-    if value not in (0, 1):
-        raise ValueError("true, false, 1 or 0")
-    return bool(value)
 
 
 def _cluster(file: _File, quantum_ns: int, is_steady: bool) -> Cluster:

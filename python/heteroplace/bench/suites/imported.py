@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, Protocol, TypeVar
+
+from msgspec import Struct
 
 from heteroplace.errors import GraphError
-from heteroplace.files.reader import Faults, ObjectReader, a_count, read_json
+from heteroplace.files.fields import a_count, kind
+from heteroplace.files.reader import Faults, read_json, read_struct
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 
-T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 
+NO_TASK = -1
+"""Stands in for an id that is faulty."""
+TaskId = Annotated[int, kind(a_count, NO_TASK)]
 NS_PER_MS = 1_000_000
 TENSOR_SHARE = 0.001
 """Tensors must not use more than this part of a memory: the published files charge none."""
@@ -31,55 +37,61 @@ class Imported:
     """Largest difference between a transfer time here and in the file, in ns."""
 
 
-@dataclass(frozen=True)
-class Edge:
+class TaskEntry(Protocol):
+    """A task as a file has it."""
+
+    id: int
+
+
+class EdgeEntry(Protocol):
     """An edge as a file has it."""
 
     src: int
-    """The `id` in the file of the task that it leaves."""
+    """The `id` of the task that it leaves."""
     dst: int
-    reader: ObjectReader
-    """What else the file says of it."""
 
 
-def read_import(path: str | os.PathLike[str], read: Callable[[ObjectReader], T]) -> T:
-    """Return what `read` makes of the JSON object in a file.
+def read_import(path: str | os.PathLike[str], file: type[S]) -> tuple[S, Faults]:
+    """Return what is in a file, and its faults so far; the caller adds those of meaning.
 
     Raises
     ------
     GraphError
-        The file cannot be read, or `read` noted faults: all are named, with their JSON paths.
+        The file cannot be read.
     """
     faults = Faults(os.fspath(path), GraphError)
-    value = read(ObjectReader(read_json(path, GraphError), "$", faults))
-    faults.check()
-    return value
+    return read_struct(read_json(path, GraphError), file, faults), faults
 
 
-def read_tasks(reader: ObjectReader, key: str) -> list[tuple[int, ObjectReader]]:
-    """Return (`id`, reader) of each object in the list at `key`; note ids that occur twice."""
-    tasks: list[tuple[int, ObjectReader]] = []
+def check_ids(tasks: Sequence[TaskEntry], key: str, faults: Faults) -> None:
+    """Note ids that occur twice in the list at `key`."""
     seen: set[int] = set()
-    for task in reader.objects(key, is_required=True):
-        task_id = task.required("id", a_count, 0)
-        if task_id in seen:
-            task.faults.add(f"{task.path}.id", f"id {task_id} is used twice")
-        seen.add(task_id)
-        tasks.append((task_id, task))
-    return tasks
+    for index, task in enumerate(tasks):
+        if task.id in seen and task.id != NO_TASK:
+            faults.add((key, index, "id"), f"id {task.id} is used twice")
+        seen.add(task.id)
 
 
-def read_edges(reader: ObjectReader, src_key: str, dst_key: str, known: set[int]) -> list[Edge]:
-    """Return the objects in the list "edges"; note ends that are not the id of a `known` task."""
+def check_ends(
+    edges: Sequence[EdgeEntry], keys: tuple[str, str], known: Collection[int], faults: Faults
+) -> None:
+    """Note ends of edges that are not the id of a task.
 
-    def end(edge: ObjectReader, key: str) -> int:
-        task = edge.required(key, a_count, 0)
-        if task not in known and edge.has(key):
-            edge.faults.add(f"{edge.path}.{key}", f"there is no task with id {task}")
-        return task
-
-    readers = reader.objects("edges", is_required=True)
-    return [Edge(end(edge, src_key), end(edge, dst_key), edge) for edge in readers]
+    Parameters
+    ----------
+    edges
+        All in the list "edges".
+    keys
+        Of both ends in the file.
+    known
+        Ids of the tasks.
+    faults
+        Takes them.
+    """
+    for index, edge in enumerate(edges):
+        for key, task in zip(keys, (edge.src, edge.dst), strict=True):
+            if task not in known and task != NO_TASK:
+                faults.add(("edges", index, key), f"there is no task with id {task}")
 
 
 def power_of_ten(at_least: float) -> int:

@@ -20,20 +20,24 @@ are at most 0.1 % of the smallest memory, and every memory is enlarged by that m
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated
+
+from msgspec import Struct
 
 from heteroplace.bench.suites.imported import (
     NS_PER_MS,
     TENSOR_SHARE,
     Imported,
+    TaskId,
+    check_ends,
+    check_ids,
     power_of_ten,
-    read_edges,
     read_import,
-    read_tasks,
 )
-from heteroplace.files.reader import ObjectReader, a_count, a_name, a_number, list_of
+from heteroplace.files.fields import Count, Name, Number, a_number, kind, list_of
+from heteroplace.files.reader import JsonPath
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
@@ -43,8 +47,35 @@ _ROUNDING_NS = 10.0
 _FREE_BYTES_PER_SECOND = 10**15
 """Bandwidth of a pair whose transfers all take no time."""
 
-T = TypeVar("T")
 _Matrix = tuple[tuple[float, ...], ...]
+
+
+_read_numbers = list_of(a_number, "a list of numbers >= 0, one per device")
+_read_matrix = list_of(_read_numbers, "a matrix of numbers >= 0, [from][to]")
+# None stands in for a faulty one.
+_Numbers = Annotated[tuple[float, ...] | None, kind(_read_numbers, None)]
+
+
+class _TaskEntry(Struct, kw_only=True):
+    id: TaskId
+    time_ms: _Numbers
+    memory: Number
+
+
+class _EdgeEntry(Struct, kw_only=True):
+    src: TaskId
+    dst: TaskId
+    transfer_ms: Annotated[_Matrix | None, kind(_read_matrix, None)]
+
+
+class _Format(Struct, kw_only=True):
+    """The file."""
+
+    name: Name
+    devices: Count
+    device_memory: _Numbers
+    tasks: tuple[_TaskEntry, ...]
+    edges: tuple[_EdgeEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -82,7 +113,7 @@ def import_moirai(path: str | os.PathLike[str]) -> Imported:
     GraphError
         The file cannot be read, is malformed (all faults, each with its JSON path), or has a cycle.
     """
-    file = read_import(path, _read)
+    file = _read(path)
     wires = _products(file)
     if wires.error_ns > _ROUNDING_NS:
         wires = _measured(file)
@@ -98,49 +129,37 @@ def import_moirai(path: str | os.PathLike[str]) -> Imported:
     return Imported(graph, cluster, table, round(wires.error_ns))
 
 
-def _read(reader: ObjectReader) -> _File:
-    name = reader.required("name", a_name, "?")
-    count = reader.required("devices", a_count, 0)
+def _read(path: str | os.PathLike[str]) -> _File:
+    file, faults = read_import(path, _Format)
+    count = file.devices
     if count == 0:
-        reader.faults.add("$.devices", "at least one device is needed")
-    memories = reader.required("device_memory", _numbers(count), (1.0,) * max(1, count))
-    times, task_memory = {}, {}
-    for task, value in read_tasks(reader, "tasks"):
-        milliseconds = value.required("time_ms", _numbers(count), (0.0,) * count)
-        times[task] = tuple(ms * NS_PER_MS for ms in milliseconds)
-        task_memory[task] = value.required("memory", a_number, 0.0)
+        faults.add(("devices",), "at least one device is needed")
+
+    def check(place: JsonPath, found: tuple[float, ...] | None) -> None:
+        if found is not None and len(found) != count:
+            expected = f"a list of {count} numbers >= 0, one per device"
+            faults.expected(place, expected, list(found))
+
+    check(("device_memory",), file.device_memory)
+    check_ids(file.tasks, "tasks", faults)
+    for index, task in enumerate(file.tasks):
+        check(("tasks", index, "time_ms"), task.time_ms)
+    times = {task.id: tuple(ms * NS_PER_MS for ms in task.time_ms or ()) for task in file.tasks}
+    check_ends(file.edges, ("src", "dst"), times, faults)
     edges = []
-    for edge in read_edges(reader, "src", "dst", set(times)):
-        matrix = edge.reader.required("transfer_ms", _matrix(count), ((0.0,) * count,) * count)
+    for index, edge in enumerate(file.edges):
+        matrix = edge.transfer_ms or ()
+        if edge.transfer_ms is not None and {len(matrix), *map(len, matrix)} - {count}:
+            faults.expected(
+                ("edges", index, "transfer_ms"),
+                f"a matrix of {count} x {count} numbers >= 0, [from][to]",
+                matrix,
+            )
         transfer_ns = tuple(tuple(ms * NS_PER_MS for ms in row) for row in matrix)
         edges.append(_Edge(edge.src, edge.dst, transfer_ns))
-    return _File(name, memories, times, task_memory, edges)
-
-
-def _numbers(count: int) -> Callable[[object], tuple[float, ...]]:
-    """A converter of lists of `count` numbers."""
-    return _exactly(count, a_number, f"a list of {count} numbers >= 0, one per device")
-
-
-def _matrix(count: int) -> Callable[[object], _Matrix]:
-    """A converter of square matrices of numbers."""
-    expected = f"a matrix of {count} x {count} numbers >= 0, [from][to]"
-    return _exactly(count, _numbers(count), expected)
-
-
-def _exactly(
-    count: int, convert: Callable[[object], T], expected: str
-) -> Callable[[object], tuple[T, ...]]:
-    """A converter of lists of `count` elements that `convert` accepts."""
-    convert_all = list_of(convert, expected)
-
-    def convert_exactly(value: object) -> tuple[T, ...]:
-        found = convert_all(value)
-        if len(found) != count:
-            raise ValueError(expected)
-        return found
-
-    return convert_exactly
+    faults.check()
+    task_memory = {task.id: task.memory for task in file.tasks}
+    return _File(file.name, file.device_memory or (), times, task_memory, edges)
 
 
 def _products(file: _File) -> _Wires:

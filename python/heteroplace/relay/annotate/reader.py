@@ -1,41 +1,16 @@
-"""Annotated Relay -> what it says: the plan that travels along, the ops, and the device of each op.
-
-Devices are read by the rule of TVM's PlanDevices, from `on_device`, `device_copy` and the virtual
-devices of `main`. (PlanDevices itself is not run: it aborts the process on some graphs, and an
-annotation that was moved by hand leaves copies around it that it refuses.) In the order of weight:
-
-1. An op inside `on_device` is on that device.
-2. Any other op shares the device of the ops that it exchanges tensors with directly.
-3. Failing these, it is where `device_copy` or `on_device` bring what it reads, or take its result.
-4. Failing that, it is where other ops read the same inputs of the model; else on the home device.
-"""
+"""Annotated Relay -> what it carries: the solution that was attached, and the ops themselves."""
 
 from __future__ import annotations
-
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
 
 import tvm
 from tvm import relay
 
-from heteroplace.errors import LoweringError, UnsupportedRelayError
+from heteroplace.errors import UnsupportedRelayError
 from heteroplace.files.solution import solution_from_json
-from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
-from heteroplace.relay.annotate.writer import PLAN_ATTRIBUTE, home_device, tvm_devices
-from heteroplace.relay.expressions import (
-    SharedFields,
-    is_op_call,
-    post_order,
-    rebuild,
-    task_of_span,
-)
-
-_MAX_NAMED = 8
-"""So many ops are named in a message."""
-
-DeviceKey = tuple[int, int]
-"""DLPack device type and index."""
+from heteroplace.relay.annotate.devices import device_key, is_barrier
+from heteroplace.relay.annotate.writer import PLAN_ATTRIBUTE
+from heteroplace.relay.expressions import SharedFields, post_order, rebuild
 
 
 def read_solution(mod: tvm.IRModule) -> Solution | None:
@@ -60,9 +35,9 @@ def read_solution(mod: tvm.IRModule) -> Solution | None:
 def is_annotated(mod: tvm.IRModule) -> bool:
     """Say whether anything in `main` names a device."""
     main = mod["main"]
-    if any(_key(value.virtual_device_) is not None for value in (main, *main.params)):
+    if any(device_key(value.virtual_device_) is not None for value in (main, *main.params)):
         return True
-    return any(_is_barrier(node) for node in post_order(main.body))
+    return any(is_barrier(node) for node in post_order(main.body))
 
 
 def strip_annotations(mod: tvm.IRModule) -> tvm.IRModule:
@@ -77,212 +52,8 @@ def strip_annotations(mod: tvm.IRModule) -> tvm.IRModule:
     shared = SharedFields()
 
     def drop(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        return new.args[0] if _is_barrier(old) else shared(old, new)
+        return new.args[0] if is_barrier(old) else shared(old, new)
 
     rebuild(post_order(main.body), mapped, drop)
     function = relay.Function(params, mapped[main.body], None, [])
     return relay.transform.InferType()(tvm.IRModule.from_expr(function))
-
-
-def device_keys(cluster: Cluster) -> tuple[DeviceKey, ...]:
-    """Return for each device of the cluster how Relay names it; see `tvm_devices`."""
-    return tuple((int(d.device_type), int(d.device_id)) for d in tvm_devices(cluster))
-
-
-def read_devices(mod: tvm.IRModule, cluster: Cluster) -> dict[relay.Call, int]:
-    """Return for each op of `main` its device in the cluster.
-
-    Where Relay has one name for several devices, it is the first of them.
-
-    Raises
-    ------
-    LoweringError
-        A device that the cluster does not have; an op that is annotated with several devices, or
-        with none and stands between several.
-    """
-    return _Reader(mod["main"], cluster).run()
-
-
-def op_name(call: relay.Call) -> str:
-    """Name an op for a message: its kind, and its task or its layer of the imported model."""
-    kind = getattr(call.op, "name", "a function")
-    task = task_of_span(call)
-    if task is not None:
-        return f"{kind} of task {task!r}"
-    return f"{kind} ({call.span.source_name.name})" if isinstance(call.span, relay.Span) else kind
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return distinct names for a message, the first few of them."""
-    distinct = list(dict.fromkeys(names))
-    more = len(distinct) - _MAX_NAMED
-    return ", ".join(distinct[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _is_barrier(node: relay.Expr) -> bool:
-    """Whether the two sides of a node may be on different devices."""
-    return is_op_call(node, "on_device") or is_op_call(node, "device_copy")
-
-
-def _key(virtual_device: tvm.target.VirtualDevice | None) -> DeviceKey | None:
-    """What a virtual device names; None: nothing."""
-    if virtual_device is None or virtual_device.device_type_int <= 0:
-        return None
-    return virtual_device.device_type_int, max(0, virtual_device.virtual_device_id)
-
-
-def _sides(barrier: relay.Call) -> tuple[DeviceKey | None, DeviceKey | None]:
-    """The devices that a barrier asks for: of what it is given, and of what it makes of it."""
-    attrs = barrier.attrs
-    if barrier.op.name == "device_copy":
-        return _key(attrs.src_virtual_device), _key(attrs.dst_virtual_device)
-    key = _key(attrs.virtual_device)
-    return key if attrs.constrain_body else None, key if attrs.constrain_result else None
-
-
-def _operands(node: relay.Expr) -> Iterator[relay.Expr]:
-    """What a node reads, without constants, which are wherever they are needed."""
-    if isinstance(node, relay.Call):
-        found = node.args
-    elif isinstance(node, relay.Tuple):
-        found = node.fields
-    else:
-        found = [node.tuple_value] if isinstance(node, relay.TupleGetItem) else []
-    return (operand for operand in found if not isinstance(operand, relay.Constant))
-
-
-def _ops_in(value: relay.Expr) -> list[relay.Call]:
-    """The ops that make a value, through tuples."""
-    if isinstance(value, relay.Call):
-        return [] if _is_barrier(value) else [value]
-    if isinstance(value, relay.TupleGetItem) and isinstance(value.tuple_value, relay.Tuple):
-        return _ops_in(value.tuple_value.fields[value.index])
-    return [op for operand in _operands(value) for op in _ops_in(operand)]
-
-
-class _Reader:
-    """Finds the groups of values that share a device, and what is said of each."""
-
-    def __init__(self, main: relay.Function, cluster: Cluster) -> None:
-        self._main = main
-        self._cluster = cluster
-        self._keys = device_keys(cluster)
-        self._nodes = post_order(main.body)
-        self._pin: dict[relay.Expr, DeviceKey] = {}
-        self._group: dict[relay.Expr, relay.Expr] = {}
-        """Union-find over values without a pin of their own: towards the root of the group."""
-
-    def run(self) -> dict[relay.Call, int]:
-        ops = [n for n in self._nodes if isinstance(n, relay.Call) and not _is_barrier(n)]
-        self._read_pins()
-        strong, weak = self._evidence()
-        groups: dict[relay.Expr, list[relay.Call]] = defaultdict(list)
-        for op in ops:
-            if op not in self._pin:
-                groups[self._root(op)].append(op)
-        found: dict[relay.Expr, DeviceKey] = {}
-        for group, members in groups.items():
-            said = list(dict.fromkeys(strong[group] or weak[group]))
-            if len(said) > 1:
-                raise LoweringError(
-                    f"{listed(map(op_name, members))}: no device is named, and what is read and "
-                    f"made there is on {self._text(said)}; wrap these ops in on_device"
-                )
-            if said:
-                found[group] = said[0]
-        self._spread_by_inputs(groups, found)
-        keys = {op: self._pin[op] if op in self._pin else found[self._root(op)] for op in ops}
-        return self._ids(keys)
-
-    def _read_pins(self) -> None:
-        for node in self._nodes:
-            if not is_op_call(node, "on_device"):
-                continue
-            key = _sides(node)[0]
-            for op in [] if key is None else _ops_in(node.args[0]):
-                if self._pin.setdefault(op, key) != key:
-                    raise LoweringError(
-                        f"{op_name(op)} is torn between {self._text([self._pin[op], key])}: an op "
-                        f"runs on one device; make its on_device annotations agree"
-                    )
-
-    def _evidence(
-        self,
-    ) -> tuple[dict[relay.Expr, list[DeviceKey]], dict[relay.Expr, list[DeviceKey]]]:
-        """Join values into groups; return what ops with a pin and what barriers say of each."""
-        edges = []
-        weak_of = [(self._main.body, _key(self._main.virtual_device_))]
-        for node in self._nodes:
-            for operand in _operands(node):
-                if _is_barrier(node):
-                    weak_of.append((operand, _sides(node)[0]))
-                elif _is_barrier(operand):
-                    weak_of.append((node, _sides(operand)[1]))
-                else:
-                    edges.append((node, operand))
-        for node, operand in edges:
-            ends = self._root(node), self._root(operand)
-            is_free = node not in self._pin and operand not in self._pin
-            if is_free and ends[0] != ends[1] and not isinstance(operand, relay.Var):
-                self._group[ends[0]] = ends[1]
-        strong: dict[relay.Expr, list[DeviceKey]] = defaultdict(list)
-        weak: dict[relay.Expr, list[DeviceKey]] = defaultdict(list)
-        for node, operand in edges:
-            for value, other in ((node, operand), (operand, node)):
-                if other in self._pin:
-                    strong[self._root(value)].append(self._pin[other])
-        for value, key in weak_of:
-            if key is not None:
-                weak[self._root(value)].append(key)
-        return strong, weak
-
-    def _spread_by_inputs(
-        self, groups: dict[relay.Expr, list[relay.Call]], found: dict[relay.Expr, DeviceKey]
-    ) -> None:
-        """Give the groups of which nothing is said the device of the readers of their inputs."""
-        home = self._keys[home_device(self._cluster)]
-        known = {**found, **self._pin}
-        readers: dict[relay.Expr, list[relay.Expr]] = defaultdict(list)
-        inputs: dict[relay.Expr, list[relay.Expr]] = defaultdict(list)
-        for node in self._nodes:
-            for operand in () if _is_barrier(node) else _operands(node):
-                if isinstance(operand, relay.Var):
-                    readers[operand].append(node)
-                    inputs[self._root(node)].append(operand)
-        for group in groups:
-            if group not in found:
-                near = [known.get(self._root(n)) for value in inputs[group] for n in readers[value]]
-                near += [_key(value.virtual_device_) for value in inputs[group]]
-                keys = set(near) - {None}
-                found[group] = keys.pop() if len(keys) == 1 else home
-
-    def _root(self, value: relay.Expr) -> relay.Expr:
-        while (above := self._group.get(value, value)) is not value:
-            self._group[value] = self._group.get(above, above)
-            value = above
-        return value
-
-    def _ids(self, keys: dict[relay.Call, DeviceKey]) -> dict[relay.Call, int]:
-        unknown: dict[DeviceKey, list[str]] = defaultdict(list)
-        for op, key in keys.items():
-            if key not in self._keys:
-                unknown[key].append(op_name(op))
-        if unknown:
-            places = "; ".join(
-                f"{listed(names)} on {_device_text(key)}" for key, names in unknown.items()
-            )
-            pairs = zip(self._keys, self._cluster.devices, strict=True)
-            known = ", ".join(f"{_device_text(key)} ({device.name})" for key, device in pairs)
-            raise LoweringError(
-                f"the module places {places}, which cluster {self._cluster.name!r} does not have; "
-                f"it has {known}. Mend the annotations, or build for a cluster with such a device"
-            )
-        return {op: self._keys.index(key) for op, key in keys.items()}
-
-    def _text(self, keys: Iterable[DeviceKey]) -> str:
-        return " and ".join(sorted(map(_device_text, keys)))
-
-
-def _device_text(key: DeviceKey) -> str:
-    """E.g. "cpu:1"."""
-    return f"{tvm.runtime.Device.MASK2STR.get(key[0], key[0])}:{key[1]}"

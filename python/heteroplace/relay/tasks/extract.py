@@ -88,13 +88,13 @@ class _Extractor:
         for node in post_order(self._main.body):
             self._visit(node)
         outputs = []
-        for index, tensor in enumerate(self._tensors[self._main.body]):
-            if tensor is None:
+        for index, output in enumerate(self._tensors[self._main.body]):
+            if output is None:
                 raise UnsupportedRelayError(
                     f"output {index} of the model is a constant; no task makes it. Remove it from "
                     f"the model's outputs"
                 )
-            outputs.append(tensor)
+            outputs.append(output)
         if not self._calls:
             raise UnsupportedRelayError(
                 "the model computes nothing: it only hands its inputs on, and there is no task to "

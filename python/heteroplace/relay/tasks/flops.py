@@ -82,9 +82,9 @@ def has_plain_weights(call: relay.Call) -> bool:
         return True
     layout = getattr(call.attrs, "kernel_layout", None)
     if layout is None or "winograd" in call.op.name:
-        return layout is None
+        return bool(layout is None)
     letters = sum(letter.isalpha() for letter in layout)
-    return letters == len(static_shape(call.args[1].checked_type))
+    return bool(letters == len(static_shape(call.args[1].checked_type)))
 
 
 def _columns(call: relay.Call) -> int:

@@ -9,7 +9,11 @@ from functools import cached_property
 import tvm
 from tvm import relay
 
+from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.annotate.foreign import extract_annotated
+from heteroplace.relay.annotate.reader import is_annotated
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
 
@@ -36,7 +40,10 @@ class Network:
 
 
 def cut_network(
-    mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray] | None = None, name: str = "model"
+    mod: tvm.IRModule,
+    params: Mapping[str, tvm.nd.NDArray] | None = None,
+    name: str = "model",
+    cluster: Cluster | None = None,
 ) -> Network:
     """Bind the weights, optimise the module and cut it into tasks.
 
@@ -50,16 +57,25 @@ def cut_network(
         Weights to bind first, by the name of the parameter; None: they are bound already.
     name
         Name of the task graph.
+    cluster
+        Whose devices a module names that somebody has annotated; its tasks may then be nowhere
+        else. None: it is not annotated.
 
     Raises
     ------
     UnsupportedRelayError
         The module has control flow or dynamic shapes.
+    LoweringError
+        Its annotations contradict each other, or name devices that the cluster does not have.
     """
     if params:
         main = relay.build_module.bind_params_by_name(mod["main"], dict(params))
         mod = tvm.IRModule({**dict(mod.functions.items()), mod.get_global_var("main"): main})
-    return network_of(extract(prepare(mod), name))
+    if not is_annotated(mod):
+        return network_of(extract(prepare(mod), name))
+    if cluster is None:
+        raise LoweringError("the module is annotated with devices; say of which cluster they are")
+    return network_of(extract_annotated(mod, cluster, name))
 
 
 def network_of(extraction: Extraction) -> Network:

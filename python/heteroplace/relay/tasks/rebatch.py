@@ -179,16 +179,17 @@ class _Rebatch:
     def _with_shapes(self, call: relay.Call, arguments: list[relay.Expr], axes: Axes) -> relay.Call:
         """The call with the shapes that its attributes hold changed to those of the batch."""
         name = call.op.name
-        new = None
-        if name == "reshape":
-            new = relay.reshape(arguments[0], self._reshaped(call, axes[0]))
-        elif name == "broadcast_to":
+        axis = axes[0] if axes else None
+        # An op of one argument is changed only if that holds items.
+        if name == "reshape" and axis is not None:
+            new = relay.reshape(arguments[0], self._reshaped(call, axis))
+        elif name == "broadcast_to" and axis is not None:
             shape = list(static_shape(call.checked_type))
-            axis = axes[0] + len(shape) - len(call.args[0].checked_type.shape)
+            axis += len(shape) - len(call.args[0].checked_type.shape)
             shape[axis] *= self._batch
             new = relay.broadcast_to(arguments[0], shape)
-        elif name == "strided_slice":
-            new = self._sliced(call, arguments[0], axes[0])
+        elif name == "strided_slice" and axis is not None:
+            new = self._sliced(call, arguments[0], axis)
         elif name == "concatenate":
             fields = self._repeated(call, arguments[0], axes)
             new = relay.Call(call.op, [fields], call.attrs)

@@ -2,10 +2,11 @@
 
 Hierarchical placement (Mirhoseini et al. 2018) learns to put ops into at most 64 groups and groups
 on devices, with the reward -sqrt(time) and a penalty alone for running out of memory. Unlike it:
-the groups are fixed, stretches of a depth-first topological order of equal run time, and each
-group has its own distribution over devices, fitted by the cross-entropy method (Rubinstein 1999)
-instead of policy gradients; both learn from nothing but sampled rewards. Samples are run by the
-list scheduler of the core, in the order of upward ranks, not on the machine.
+the groups are fixed, segments of a depth-first topological order of equal run time, and each
+group has its own distribution over devices, fitted by the cross-entropy method (Rubinstein
+1999, 10.1023/A:1010091220143) instead of policy gradients; both learn from nothing but sampled
+rewards. Samples are run by the list scheduler of the core, in the order of upward ranks, not on
+the machine. C++: src/list/evaluate.cc (list::Evaluator).
 """
 
 from __future__ import annotations
@@ -57,15 +58,15 @@ class CrossEntropySolver:
         search.run()
         if search.best is None:
             raise no_placement_error(problem)
-        native_plan = evaluate_order(problem.native, search.best.tolist(), search.order)
+        plan = evaluate_order(problem.native, search.best.tolist(), search.order)
         return make_result(
             problem,
-            problem.native.plan(native_plan.steps, f"{self.name} seed {options.seed}"),
+            problem.native.plan(plan.steps, f"{self.name} seed {options.seed}"),
             bound,
             self.name,
             time.perf_counter() - begin,
             was_interrupted=search.was_interrupted,
-            candidates=((self.name, native_plan.makespan_ns, f"{search.num_samples} samples"),),
+            candidates=((self.name, plan.makespan_ns, f"{search.num_samples} samples"),),
         )
 
 
@@ -153,8 +154,8 @@ class _Search:
 def task_groups(problem: Problem, order: Sequence[int]) -> IntArray:
     """Return the group of each task, [num_tasks], numbered from 0, at most MAX_GROUPS.
 
-    Groups are stretches of `order`, a topological order, of about equal mean run time. Tasks of
-    one `together` label are in the group of the first of them.
+    Groups are segments of `order`, a topological order, of about equal mean run time. Tasks of
+    one colocation group are in the group of the first of them.
     """
     run_ns = problem.native.run_ns
     is_allowed = run_ns != IMPOSSIBLE
@@ -171,10 +172,10 @@ def task_groups(problem: Problem, order: Sequence[int]) -> IntArray:
     ends = np.cumsum(weight[leaders])
     total = float(ends[-1]) if len(ends) else 1.0
     middle = (ends - weight[leaders] / 2) / total
-    piece = np.minimum((middle * MAX_GROUPS).astype(np.int64), MAX_GROUPS - 1)
-    _, piece = np.unique(piece, return_inverse=True)
+    segment = np.minimum((middle * MAX_GROUPS).astype(np.int64), MAX_GROUPS - 1)
+    _, segment = np.unique(segment, return_inverse=True)
     group = np.zeros(len(order), dtype=np.int64)
-    group[leaders] = piece
+    group[leaders] = segment
     return group[leader]
 
 

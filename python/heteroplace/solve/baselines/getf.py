@@ -1,6 +1,8 @@
-"""GETF (Su, Ren, Vanderbei, Wierman 2020, "Communication-aware scheduling of precedence-constrained
-tasks on related machines"): a programme without transfers chooses a group of equally fast devices
-for each task, then ETF inside the groups with the real transfers.
+"""GETF: a linear programme chooses a group of equally fast devices, ETF the device in it.
+
+C++: src/list/etf.cc (list::Etf), with the real transfers, which the programme leaves out. Su, Ren,
+Vanderbei, Wierman, "Communication-Aware Scheduling of Precedence-Constrained Tasks on Related
+Machines", 2020 (arXiv 2004.14639).
 
 The programme is `getf_lp.py`. Unlike the paper, the machines are not related: groups are devices
 with equal run times for all tasks; memory bounds the groups. Copies need room that the programme
@@ -27,7 +29,7 @@ class GetfSolver(ListSolver):
     def native_plan(self, problem: Problem) -> NativePlan:
         """See `ListSolver.native_plan`; of plans that all overflow, the one that does least."""
         groups = speed_groups(problem)
-        native_plans: list[NativePlan] = []
+        plans: list[NativePlan] = []
         for share in _MEMORY_SHARES:
             chosen = assign_groups(problem, groups, share)
             if chosen is None:
@@ -37,9 +39,9 @@ class GetfSolver(ListSolver):
                 [device for device in groups[group] if is_allowed[task, device]]
                 for task, group in enumerate(chosen)
             ]
-            native_plans.append(etf(problem.native, devices))
-            if native_plans[-1].violation == 0:
-                return native_plans[-1]
-        if not native_plans:
+            plans.append(etf(problem.native, devices))
+            if plans[-1].violation == 0:
+                return plans[-1]
+        if not plans:
             return etf(problem.native)
-        return min(native_plans, key=lambda native_plan: native_plan.violation)
+        return min(plans, key=lambda plan: plan.violation)

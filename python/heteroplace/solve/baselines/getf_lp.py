@@ -1,4 +1,4 @@
-"""Tasks, groups of equal devices -> a group for each task: the linear programme of GETF.
+"""Tasks, groups of equal devices -> a group for each task: the linear program of GETF.
 
 Minimise T over the part x[i, g] of task i on group g: the load of a group is at most T times its
 devices, every path takes at most T, the bytes of a group fit into its memories; transfers do not
@@ -6,7 +6,7 @@ count. Up to `_MAX_TASKS` tasks this is solved as it stands. Above, tasks with n
 times and bytes share their parts and paths are left out: there loads bind long before paths do.
 
 Rounding: each task takes the group that it lacks most so far, so that the parts of tasks alike are
-met as a whole; a task alone takes its largest part. Tasks of a `together` label count as one.
+met as a whole; a task alone takes its largest part. Tasks of a colocation group count as one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import mean_graph
-from heteroplace.solve.lp.linear_program import FloatArray, LinearProgram
+from heteroplace.solve.lp.linear import optimal_values
+from heteroplace.solve.lp.program import FloatArray, MixedProgram
 from heteroplace.solve.problem import Problem
 
 _MAX_TASKS = 1_000
-"""Tasks up to which paths are part of the programme."""
+"""Tasks up to which paths are part of the program."""
 _STEP_RATIO = 1.1
 """Run times and bytes of tasks that count as alike differ by less."""
 
@@ -72,7 +73,7 @@ def assign_groups(
 
 
 class _Units:
-    """What is placed as one: a task, or all tasks of a `together` label."""
+    """What is placed as one: a task, or all tasks of a colocation group."""
 
     def __init__(self, problem: Problem, groups: list[list[int]]) -> None:
         native, graph = problem.native, problem.graph
@@ -133,34 +134,35 @@ def _solve(
     has_paths = num_kinds == len(units.members)
     num_ends = len(problem.graph.tasks) if has_paths else 0
     # Columns: parts, ends of tasks, T.
-    programme = LinearProgram(num_parts + num_ends + 1)
-    programme.cost[-1] = 1.0
+    program = MixedProgram()
     forbidden = np.zeros((num_kinds, num_groups), dtype=bool)
     np.logical_or.at(forbidden, kind_of, units.run_ns == IMPOSSIBLE)
-    programme.upper[:num_parts] = np.where(forbidden.ravel(), 0.0, 1.0)
+    program.add_columns(num_parts, upper=np.where(forbidden.ravel(), 0.0, 1.0))
+    program.add_columns(num_ends)
+    program.add_column(0.0, math.inf, cost=1.0)
     part = np.arange(num_parts)
     group = np.arange(num_groups)
     widths = np.array([float(len(devices)) for devices in groups])
-    programme.add_rows(
+    program.add_rows(
         np.ones(num_kinds), (part // num_groups, part, np.ones(num_parts)), is_equal=True
     )
-    programme.add_rows(
+    program.add_rows(
         np.zeros(num_groups),
         (part % num_groups, part, run.ravel() / unit),
         (group, np.full(num_groups, num_parts + num_ends), -widths),
     )
-    programme.add_rows(
+    program.add_rows(
         capacity / total_bytes,
         (part % num_groups, part, np.repeat(num_bytes, num_groups) / total_bytes),
     )
     if has_paths:
-        _add_paths(programme, problem, units, groups, unit)
-    values = programme.solve("getf")
+        _add_paths(program, problem, units, groups, unit)
+    values = optimal_values(program, "getf")
     return None if values is None else values[:num_parts].reshape(num_kinds, num_groups)
 
 
 def _add_paths(
-    programme: LinearProgram,
+    program: MixedProgram,
     problem: Problem,
     units: _Units,
     groups: list[list[int]],
@@ -179,13 +181,13 @@ def _add_paths(
     head = np.concatenate([graph.dst, tasks])
     row = np.arange(num_edges + num_tasks)
     parts = units.of_task[head][:, None] * num_groups + np.arange(num_groups)
-    programme.add_rows(
+    program.add_rows(
         np.zeros(len(row)),
         (edges, ends[graph.src], np.ones(num_edges)),
         (row, ends[head], -np.ones(len(row))),
         (np.repeat(row, num_groups), parts.ravel(), run[head].ravel()),
     )
-    programme.add_rows(
+    program.add_rows(
         np.zeros(num_tasks),
         (tasks, ends, np.ones(num_tasks)),
         (tasks, np.full(num_tasks, num_parts + num_tasks), -np.ones(num_tasks)),

@@ -1,4 +1,7 @@
-"""m-SCT (Jeon et al., "Baechi", SoCC 2020, section 3). See `src/list/m_sct.h`.
+"""m-SCT: m-ETF with devices that wait for favourite children.
+
+C++: src/list/m_sct.cc (list::MSct). Jeon et al., "Baechi: Fast Device Placement of Machine Learning
+Graphs", SoCC 2020, section 3 (10.1145/3419111.3421302).
 
 A linear programme, `m_sct_lp.py`, chooses for each task a favourite child, which should follow it
 on its device; the scheduler then is m-ETF with devices that wait for favourite children.
@@ -6,14 +9,15 @@ on its device; the scheduler then is m-ETF with devices that wait for favourite 
 `MSctSolver` does more than that: it also schedules without any favourites, which is m-ETF, and
 keeps the shorter of the two. Where memories are nearly full, one favourite in 2,000 more or less
 can move the makespan by 10 %, as it decides whose tensors fill the fast devices.
-`baselines.m_sct` is the algorithm as published.
+`heteroplace.native.list.m_sct` is the algorithm as published.
 """
 
 from __future__ import annotations
 
-from heteroplace.native.list import m_sct, mean_graph, plan_by
+from heteroplace.native.list import m_sct, mean_graph
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
+from heteroplace.solve.list.m_etf import MEtfSolver
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -30,7 +34,5 @@ class MSctSolver(ListSolver):
         """See `ListSolver.native_plan`."""
         graph = mean_graph(problem.native)
         awake = m_sct(problem.native, favourite_children(graph, THRESHOLD))
-        eager = plan_by(problem.native, "m_etf")
-        return min(
-            awake, eager, key=lambda native_plan: (native_plan.violation, native_plan.makespan_ns)
-        )
+        eager = MEtfSolver().native_plan(problem)
+        return min(awake, eager, key=lambda plan: (plan.violation, plan.makespan_ns))

@@ -1,11 +1,11 @@
-"""Task graph with mean times -> favourite child of each task: the linear programme of m-SCT.
+"""Task graph with mean times -> favourite child of each task: the linear program of m-SCT.
 
 Source: Hanen and Munier 1995, as used by Jeon et al., "Baechi", SoCC 2020, section 3.1.2. On
 infinitely many devices, with f_ij = 0 where j is the favourite child of i: minimise T so that
 s_j >= s_i + p_i + c_ij f_ij; at most one child of a task, and one parent, has f = 0, as sums; and
 T >= s_i + p_i. Favourites are the edges with f <= threshold.
 
-Unlike Baechi, which hands the whole graph to a solver, the programme is taken apart without a loss:
+Unlike Baechi, which hands the whole graph to a solver, the program is taken apart without a loss:
 no constraint joins the two sides of a task that no edge passes by (in a topological order), and
 parts that are equal, as the layers of a transformer, are solved once. Sinks inside a part may reach
 into what follows as far as that takes without transfers; sources likewise. A part of more than
@@ -24,7 +24,8 @@ from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IntArray
 from heteroplace.native.graph import Dag
 from heteroplace.native.list import MeanGraph
-from heteroplace.solve.lp.linear_program import FloatArray, LinearProgram
+from heteroplace.solve.lp.linear import optimal_values
+from heteroplace.solve.lp.program import FloatArray, MixedProgram
 
 _MIN_PART = 64
 """Tasks; smaller parts are solved together with the next ones."""
@@ -38,17 +39,17 @@ _BATCH = 2_000
 
 @dataclass(frozen=True)
 class FavouriteEdges:
-    """A solution of the programme."""
+    """A solution of the program."""
 
     is_paid: FloatArray
     """[num_edges], f of each edge: the part of the transfer that is paid."""
     is_least: bool
-    """The programme was solved to the optimum; else some part was sliced."""
+    """The program was solved to the optimum; else some part was sliced."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A programme of its own. Nodes are numbered from 0."""
+    """A program of its own. Nodes are numbered from 0."""
 
     edges: IntArray
     """Ids in the whole graph; not part of the key."""
@@ -206,7 +207,7 @@ def _solve_batch(batch: list[list[_Part]], is_paid: FloatArray) -> None:
 
 
 def _solve(parts: list[_Part]) -> FloatArray:
-    """Return f of the edges of all parts, one after the other: one programme, sum of the T."""
+    """Return f of the edges of all parts, one after the other: one program, sum of the T."""
     sizes = np.array([len(part.run_ns) for part in parts])
     shift = np.concatenate([[0], np.cumsum(sizes)])
     src = np.concatenate([part.src + shift[i] for i, part in enumerate(parts)])
@@ -222,13 +223,13 @@ def _solve(parts: list[_Part]) -> FloatArray:
     in_degree = np.bincount(dst, minlength=num_nodes)
     # Columns: s of nodes, f of edges, T of parts.
     ends = num_nodes + num_edges + np.repeat(np.arange(len(parts)), sizes)
-    programme = LinearProgram(num_nodes + num_edges + len(parts))
-    programme.cost[num_nodes + num_edges :] = 1.0
-    programme.lower[:num_nodes] = head / unit
+    program = MixedProgram()
+    program.add_columns(num_nodes, lower=head / unit)
     # The only edge of its task and of its reader is free: f = 0 costs no other edge anything.
     is_shared = (out_degree[src] > 1) | (in_degree[dst] > 1)
-    programme.upper[num_nodes : num_nodes + num_edges] = is_shared
-    programme.add_rows(
+    program.add_columns(num_edges, upper=is_shared)
+    program.add_columns(len(parts), cost=1.0)
+    program.add_rows(
         -run[src] / unit,
         (edge, src, np.ones(num_edges)),
         (edge, dst, -np.ones(num_edges)),
@@ -239,19 +240,19 @@ def _solve(parts: list[_Part]) -> FloatArray:
         row = np.full(num_nodes, -1)
         row[shared] = np.arange(len(shared))
         chosen = edge[row[node] >= 0]
-        programme.add_rows(
+        program.add_rows(
             (1.0 - degree[shared]).astype(np.float64),
             (row[node[chosen]], num_nodes + chosen, -np.ones(len(chosen))),
         )
     # A part ends after its sinks; where paths go on behind a slice, after every task.
     last = np.flatnonzero((out_degree == 0) | (tail > 0))
     row = np.arange(len(last))
-    programme.add_rows(
+    program.add_rows(
         -(run + tail)[last] / unit,
         (row, last, np.ones(len(last))),
         (row, ends[last], -np.ones(len(last))),
     )
-    values = programme.solve("m-sct")
+    values = optimal_values(program, "m-sct")
     if values is None:
-        raise SolverError("the linear programme of 'm-sct' has no solution: a bug of m_sct_lp.py")
+        raise SolverError("the linear program of 'm-sct' has no solution: a bug of m_sct_lp.py")
     return values[num_nodes : num_nodes + num_edges]

@@ -1,4 +1,7 @@
-"""Placement by graph partitioning (METIS, Karypis and Kumar 1998), as learned placers compare to.
+"""Placement by graph partitioning, as learned placers compare to.
+
+METIS: Karypis and Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular
+Graphs", 1998 (10.1137/S1064827595287997). C++: src/list/list_schedule.cc.
 
 Vertices are tasks, weighted by their mean run time; edges are weighted by their mean transfer time;
 as many parts as devices, none above 1.03 of the mean weight, of least cut. The parts go to the
@@ -63,16 +66,16 @@ class MetisSolver:
         best: tuple[int, int, IntArray] | None = None
         for weight in (graph.run_ns, graph.both):
             part = graph.partition(pymetis, weight, options.seed)
-            found = _best_mapping(problem, part)
-            if best is None or found[:2] < best[:2]:
-                best = found
+            trial = _best_mapping(problem, part)
+            if best is None or trial[:2] < best[:2]:
+                best = trial
             if best[0] == 0:
                 break
         assert best is not None
-        native_plan = list_schedule(native, best[2].tolist(), upward_ranks(native).tolist())
-        if native_plan.violation:
+        found = list_schedule(native, best[2].tolist(), upward_ranks(native).tolist())
+        if found.violation:
             raise no_placement_error(problem)
-        plan = native.plan(native_plan.steps, f"metis seed {options.seed}")
+        plan = native.plan(found.steps, f"metis seed {options.seed}")
         wall = time.perf_counter() - begin
         return make_result(problem, plan, lower_bound(problem).ns, self.name, wall)
 

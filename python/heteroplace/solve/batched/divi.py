@@ -1,7 +1,7 @@
 """DiviML's batched programme as a solver: exact for small graphs and few items, with a bound.
 
 Several items are served together, each op of all of them in one batch per device at most (DiviML,
-section III; `heteroplace.solve.divi`). The best plan of bMET, bGreedy and bHEFT gives the horizon
+section III, arXiv 2308.00127). The best plan of bMET, bGreedy and bHEFT gives the horizon
 and is kept outside HiGHS, which takes no start. Exact where copies do not wait for each other
 (congestion "none", no copy engines): elsewhere the bound still holds, and the plan is what our
 simulator makes of the batches and their order.
@@ -16,7 +16,7 @@ from functools import partial
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
-from heteroplace.native.list import BatchRule, batch_compositions, schedule_batches
+from heteroplace.native.list import batch_compositions, schedule_batches
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.batch_plan import best_steps
 from heteroplace.solve.batched.divi_milp import MilpEnd, solve_batched_milp
@@ -28,7 +28,13 @@ from heteroplace.solve.batched.divi_rules import (
     batch_times,
     common_block,
 )
-from heteroplace.solve.batched.list_solver import batch_bound, check_compositions
+from heteroplace.solve.batched.list_solver import (
+    BatchedGreedySolver,
+    BatchedHeftSolver,
+    BatchedMetSolver,
+    batch_bound,
+    check_compositions,
+)
 from heteroplace.solve.bounds.batched import batched_lower_bound
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
@@ -41,18 +47,14 @@ _BLOCK_SHARE = 0.5
 """Part of the time for the programme of blocks, which finds plans, at most."""
 _MILP_SHARE = 0.8
 """Part of the time for the programme, at most; the rest is for bounds of modules."""
-_HEURISTICS: tuple[tuple[str, BatchRule], ...] = (
-    ("bheft", "finish"),
-    ("bgreedy", "latency"),
-    ("bmet", "fastest"),
-)
+_HEURISTICS = (BatchedHeftSolver, BatchedGreedySolver, BatchedMetSolver)
 
 
 class DiviSolver:
     """The best plan for `SolveOptions.items` items, by DiviML's programme.
 
     The makespan T of all L items is minimised. Their throughput in DiviML's sense, where a queue of
-    items is served before the next one comes, is L / T; `throughput_upper_bound` is its bound.
+    items is served before the next one comes, is L / T, at most L over the bound.
     """
 
     name = "divi"
@@ -123,14 +125,14 @@ class _Run:
             return
         if not all(batch_compositions(native, task, items) for task in tasks):
             return
-        for name, rule in _HEURISTICS:
-            native_plan = schedule_batches(native, items, rule)
-            if native_plan.violation:
-                self.candidates.append((name, None, "overflows a memory or lacks a link"))
+        for solver in _HEURISTICS:
+            plan = schedule_batches(native, items, solver.rule)
+            if plan.violation:
+                self.candidates.append((solver.name, None, "overflows a memory or lacks a link"))
                 continue
-            makespan = simulate_steps(native, native_plan.steps, items).makespan_ns
-            self.candidates.append((name, makespan, ""))
-            self._offer(native_plan.steps, makespan)
+            makespan = simulate_steps(native, plan.steps, items).makespan_ns
+            self.candidates.append((solver.name, makespan, ""))
+            self._offer(plan.steps, makespan)
 
     def _offer(self, steps: tuple[Step, ...], makespan_ns: int) -> None:
         if self.best_ns is None or makespan_ns < self.best_ns:
@@ -186,10 +188,10 @@ class _Run:
         origin = f"{DiviSolver.name} items {items} condition 3 {self.rules.condition3}"
         return Plan(native.graph_digest, native.cluster_digest, steps, origin, (), items)
 
-    def _report(self, stage: str) -> None:
+    def _report(self, phase: str) -> None:
         best = self.best
         plan = None if best is None else partial(self._plan, best)
-        report(self.options, stage, self.begin, self.best_ns, self.bound_ns, plan)
+        report(self.options, phase, self.begin, self.best_ns, self.bound_ns, plan)
 
     def _nothing(self) -> InfeasibleError:
         """The error where there is no plan; SolverLimitError unless that is proven."""

@@ -80,7 +80,7 @@ def solve_batched_milp(
     begin = time.perf_counter()
     model = build_model(problem, items, rules, horizon_ns=horizon_ns, bound_ns=bound_ns)
     left = time_limit_s - (time.perf_counter() - begin)
-    model.program.goal = model.end
+    model.program.cost[model.end] = 1.0
     failure = ""
     try:
         end = HighsEngine().solve(model.program, MipLimits(left, 0.0, node_limit))

@@ -24,8 +24,7 @@ from heteroplace.solve.batched.divi_rules import (
     serial_horizon_ns,
     transfer_ns,
 )
-from heteroplace.solve.lp.linear_program import FloatArray
-from heteroplace.solve.lp.program import MixedProgram, Terms
+from heteroplace.solve.lp.program import FloatArray, MixedProgram, Terms
 from heteroplace.solve.problem import Problem
 
 _LARGEST_HORIZON = 1000

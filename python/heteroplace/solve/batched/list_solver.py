@@ -1,13 +1,16 @@
-"""What `bmet`, `bgreedy` and `bheft` have in common: several items -> plan of batches (DiviML, II).
+"""The list schedulers of several items: bMET, bGreedy and bHEFT (arXiv 2308.00127).
 
-All items of an op are split over devices, one batch on each device at most: a composition. For each
-op the compositions with one, two and three parts are tried, of all batch sizes that its devices
-run; the paper does not say which are. What is minimised is the makespan of all items.
+C++: src/list/batch_schedule.cc (list::ScheduleBatches). "DiviML: A Module-based Heuristic for
+Mapping Neural Networks onto Heterogeneous Platforms", sections II and V: all items of an op are
+split over devices, one batch on each device at most: a composition. For each op the compositions
+with one, two and three parts are tried, of all batch sizes that its devices run; the paper does not
+say which are. What is minimised is the makespan of all items.
 """
 
 from __future__ import annotations
 
 import time
+from typing import ClassVar
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.plan import Plan
@@ -21,41 +24,75 @@ _MAX_NAMED = 5
 """Tasks that an error message names."""
 
 
-def solve_batched(
-    problem: Problem, options: SolveOptions, name: str, rule: BatchRule
-) -> SolveResult:
-    """Schedule `options.items` items by `rule`; `name` is the solver's.
+class BatchedListSolver:
+    """A rule by which the composition of each op is chosen. The plan serves `options.items`."""
 
-    Raises
-    ------
-    InfeasibleError
-        The batch sizes of a task's devices do not add up to the items, or the plan overflows a
-        memory, or a tensor has no way to a memory where it is read.
+    name: ClassVar[str]
+    rule: ClassVar[BatchRule]
+    takes_items = True
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `Solver.solve`.
+
+        Raises
+        ------
+        InfeasibleError
+            The batch sizes of a task's devices do not add up to the items, or the plan overflows a
+            memory, or a tensor has no way to a memory where it is read.
+        """
+        begin = time.perf_counter()
+        native, items = problem.native, options.items
+        check_compositions(problem, items)
+        found = schedule_batches(native, items, self.rule)
+        if found.violation:
+            capacities = ", ".join(
+                f"{memory.name} has {format_bytes(memory.bytes)}"
+                for memory in problem.cluster.memories
+            )
+            raise InfeasibleError(
+                f"{self.name} found no plan for {items} items of graph {problem.graph.name!r} on "
+                f"cluster {problem.cluster.name!r} that fits in memory and over its links (weights "
+                f"count once for each device that runs the task, tensors once for each item); "
+                f"{capacities}. Serve fewer items at once, or give more memory or links."
+            )
+        origin = f"{self.name} items {items}"
+        digests = native.graph_digest, native.cluster_digest
+        plan = Plan(*digests, found.steps, origin, (), items)
+        bound = batch_bound(problem, items)
+        return make_result(problem, plan, bound, self.name, time.perf_counter() - begin)
+
+
+class BatchedMetSolver(BatchedListSolver):
+    """bMET: each op in the batch and on the device of least run time per item.
+
+    If that batch does not hold all items, the rest go to the next best pair of those with which the
+    sizes add up, and so on; ties: fewer batches. Memory goes first: a composition that overflows is
+    passed over. The batches are list-scheduled by upward rank.
     """
-    begin = time.perf_counter()
-    native, items = problem.native, options.items
-    check_compositions(problem, items)
-    native_plan = schedule_batches(native, items, rule)
-    if native_plan.violation:
-        capacities = ", ".join(
-            f"{memory.name} has {format_bytes(memory.bytes)}" for memory in problem.cluster.memories
-        )
-        raise InfeasibleError(
-            f"{name} found no plan for {items} items of graph {problem.graph.name!r} on cluster "
-            f"{problem.cluster.name!r} that fits in memory and over its links (weights count once "
-            f"for each device that runs the task, tensors once for each item); {capacities}. "
-            f"Serve fewer items at once, or give more memory or links."
-        )
-    plan = Plan(
-        native.graph_digest,
-        native.cluster_digest,
-        native_plan.steps,
-        f"{name} items {items}",
-        (),
-        items,
-    )
-    bound = batch_bound(problem, items)
-    return make_result(problem, plan, bound, name, time.perf_counter() - begin)
+
+    name = "bmet"
+    rule = "fastest"
+
+
+class BatchedGreedySolver(BatchedListSolver):
+    """bGreedy: in topological order, the composition that keeps the latency so far least.
+
+    Ties, which are many, by the finish of the op, then by the sum of the finishes of its batches.
+    """
+
+    name = "bgreedy"
+    rule = "latency"
+
+
+class BatchedHeftSolver(BatchedListSolver):
+    """bHEFT: by upward rank, the composition whose last batch finishes first.
+
+    Ranks use the mean over devices of the time of all items at the best batch size, and mean
+    transfers of all items.
+    """
+
+    name = "bheft"
+    rule = "finish"
 
 
 def check_compositions(problem: Problem, items: int) -> None:

@@ -4,75 +4,62 @@
     x >= 0
 
 A memory is charged for weights and for tensors that are made there; copies and workspaces, which
-depend on more than one task, are left out. Solved by HiGHS (in SciPy). What counts is the bound
-that its dual prices prove, computed again from them: the tolerance of the solver does not matter.
+depend on more than one task, are left out. What counts is the bound that its Lagrange multipliers
+prove, computed again from them: the tolerance of the solver does not matter.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.problem import NativeProblem
 from heteroplace.solve.bounds.bound import rounded_bound
-
-FloatArray = npt.NDArray[np.float64]
+from heteroplace.solve.lp.linear import LinearFailure, linear_optimum
+from heteroplace.solve.lp.program import FloatArray, MixedProgram
 
 MAX_ASSIGNMENT_TASKS = 5000
-"""Above this the programme takes too long; the Lagrangian bound covers what it proves."""
+"""Above this the program takes too long; the Lagrangian bound covers what it proves."""
 
 
 def assignment_bound(native: NativeProblem, time_limit_s: float) -> int:
     """Return the bound in ns; 0 if the solver has no duals in time. Every task needs a device."""
-    from scipy.optimize import linprog
-    from scipy.sparse import coo_matrix
-
     num_devices = len(native.cluster.devices)
     tasks, devices = np.nonzero(native.run_ns != IMPOSSIBLE)
     columns = np.arange(len(tasks))
     run = native.run_ns[tasks, devices].astype(np.float64)
     bytes_in, room = _memory_rows(native)
-    memory_of = np.array([device.memory for device in native.cluster.devices])
-    num_units, num_memories = len(native.cluster.units), len(room)
+    memory_of = np.array([device.memory for device in native.cluster.devices])[devices]
+    num_units = len(native.cluster.units)
     uses = np.zeros((num_units, num_devices))
     for device, ids in enumerate(native.cluster.unit_ids):
         uses[list(ids), device] = 1.0
     # Scaled so that entries are near 1: HiGHS' tolerances are absolute.
     time_scale = max(1.0, run.max(initial=0.0))
-    unit_rows, at = np.nonzero(uses[:, devices])
-    rows = [unit_rows, np.arange(num_units), num_units + memory_of[devices]]
-    places = [columns[at], np.full(num_units, len(tasks)), columns]
     byte_scale = np.maximum(1.0, room)
-    charged = bytes_in[tasks, memory_of[devices]] / byte_scale[memory_of[devices]]
-    values = [run[at] / time_scale, np.full(num_units, -1.0), charged]
-    upper = coo_matrix(
-        (np.concatenate(values), (np.concatenate(rows), np.concatenate(places))),
-        shape=(num_units + num_memories, len(tasks) + 1),
-    ).tocsr()
-    limits = np.concatenate([np.zeros(num_units), room / byte_scale])
-    equal = coo_matrix(
-        (np.ones(len(tasks)), (tasks, columns)), shape=(len(native.run_ns), len(tasks) + 1)
-    ).tocsr()
-    goal = np.zeros(len(tasks) + 1)
-    goal[-1] = 1.0
-    found = linprog(
-        goal,
-        A_ub=upper,
-        b_ub=limits,
-        A_eq=equal,
-        b_eq=np.ones(len(native.run_ns)),
-        method="highs",
-        options={"time_limit": time_limit_s},
+    program = MixedProgram()
+    program.add_columns(len(tasks))
+    longest = program.add_column(0.0, np.inf, cost=1.0)
+    units, at = np.nonzero(uses[:, devices])
+    program.add_rows(
+        np.zeros(num_units),
+        (units, columns[at], run[at] / time_scale),
+        (np.arange(num_units), np.full(num_units, longest), np.full(num_units, -1.0)),
     )
-    if found.status != 0:
+    charged = bytes_in[tasks, memory_of] / byte_scale[memory_of]
+    program.add_rows(room / byte_scale, (memory_of, columns, charged))
+    program.add_rows(
+        np.ones(len(native.run_ns)), (tasks, columns, np.ones(len(tasks))), is_equal=True
+    )
+    found = linear_optimum(program, time_limit_s=time_limit_s)
+    if isinstance(found, LinearFailure):
         return 0
-    duals = np.maximum(0.0, -np.asarray(found.ineqlin.marginals))
-    return proven_by(native, duals[:num_units], duals[num_units:] / byte_scale * time_scale)
+    weights = np.maximum(0.0, found.multipliers)
+    return proven_by(native, weights[:num_units], weights[num_units:] / byte_scale * time_scale)
 
 
 def proven_by(native: NativeProblem, unit_weights: FloatArray, prices: FloatArray) -> int:
-    """Return the bound that any weights and prices >= 0 prove, in ns.
+    """Return the bound that any weights and prices (multipliers of memories) >= 0 prove, in ns.
 
     Parameters
     ----------

@@ -1,4 +1,6 @@
-"""Bounds of the makespan of several items in batches, after DiviML's throughput bound (IV-E).
+"""Bounds of the makespan of several items in batches, after the throughput bound of DiviML.
+
+Section IV-E, DOI 10.48550/arXiv.2308.00127.
 
 For modules M and G joined by channels, and any b of the L items: before b items have left M at
 least OPT_b(M) has passed, and of the other items, each blocked until then at one of the outputs of
@@ -24,13 +26,13 @@ from typing import Literal
 import numpy as np
 
 from heteroplace.decompose.narrow_cuts import Boundary, ModulePath
+from heteroplace.decompose.reach import longest_path_ns, reached
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.batched.divi_rules import batch_times
-from heteroplace.solve.bounds.batched_parts import BatchedParts
+from heteroplace.solve.bounds.batched_subset_bounds import BatchedSubsetBounds
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.load import Loads
-from heteroplace.solve.bounds.module_path import find_modules
 from heteroplace.solve.bounds.quick import best_of
 from heteroplace.solve.problem import Problem
 
@@ -69,7 +71,7 @@ def batched_lower_bound(
     if not problem.graph.tasks or not all(any(row) for row in batch_times(problem, items, False)):
         return Bound(0, "none")
     found = _direct_bounds(problem, items)
-    path = find_modules(problem.graph) if path is None else path
+    path = problem.modules.path if path is None else path
     if path is not None and len(path.modules) > 1:
         forward, mirrored, largest = batched_module_bounds(
             problem, items, path, rounds=rounds, time_limit_s=time_limit_s, blocked=blocked
@@ -95,10 +97,10 @@ def batched_module_bounds(
 
     Every task needs a device. Parameters as `batched_lower_bound`.
     """
-    parts = BatchedParts(problem, rounds, time.perf_counter() + time_limit_s)
-    forward = _Side(problem, path, parts, blocked, is_mirrored=False)
-    backward = _Side(problem, path, parts, blocked, is_mirrored=True)
-    largest = max(parts.bound_ns(module, items) for module in path.modules)
+    subsets = BatchedSubsetBounds(problem, rounds, time.perf_counter() + time_limit_s)
+    forward = _Side(problem, path, subsets, blocked, is_mirrored=False)
+    backward = _Side(problem, path, subsets, blocked, is_mirrored=True)
+    largest = max(subsets.bound_ns(module, items) for module in path.modules)
     return forward.bound_ns(items), backward.bound_ns(items), largest
 
 
@@ -117,15 +119,8 @@ def _direct_bounds(problem: Problem, items: int) -> list[Bound]:
     load = 0
     if least.max(initial=0) < _NEVER_NS:
         load = Loads(native, least.astype(np.int64)).bound_ns(slice(None))
-    finish = [0] * len(graph.tasks)
-    for task, before in enumerate(graph.predecessors):
-        finish[task] = max((finish[other] for other in before), default=0) + int(shortest[task])
-    return [Bound(max(finish), "critical path"), Bound(load, "load")]
-
-
-def throughput_upper_bound(items: int, bound_ns: int) -> float:
-    """Return the items per second that no plan exceeds which serves `items` at once."""
-    return items * 1e9 / bound_ns if bound_ns else float("inf")
+    path = longest_path_ns(graph, range(len(graph.tasks)), shortest.tolist())
+    return [Bound(path, "critical path"), Bound(load, "load")]
 
 
 @dataclass
@@ -134,7 +129,7 @@ class _Side:
 
     problem: Problem
     path: ModulePath
-    parts: BatchedParts
+    subsets: BatchedSubsetBounds
     blocked: BlockedItems
     is_mirrored: bool
 
@@ -149,7 +144,7 @@ class _Side:
         self._back: Sequence[Sequence[int]] = (
             graph.successors if self.is_mirrored else graph.predecessors
         )
-        self._waiting = [self._waiting_parts(step) for step in range(len(self._order) - 1)]
+        self._waiting = [self._waiting_sets(step) for step in range(len(self._order) - 1)]
 
     def bound_ns(self, items: int) -> int:
         """Return the recursive bound for all modules."""
@@ -158,7 +153,7 @@ class _Side:
     def _first(self, step: int, items: int) -> int:
         """Least time for the modules up to a step of the order."""
         if (step, items) not in self._memo:
-            alone = self.parts.bound_ns(self.path.modules[self._order[step]], items)
+            alone = self.subsets.bound_ns(self.path.modules[self._order[step]], items)
             before = max(self._sum(step, items), self._first(step - 1, items)) if step else 0
             self._memo[step, items] = max(alone, before)
         return self._memo[step, items]
@@ -172,14 +167,14 @@ class _Side:
 
     def _rest(self, step: int, items: int) -> int:
         """Least time for so many items behind the outputs of a module, at the next one."""
-        parts = self._waiting[step]
-        if not parts:
+        waiting = self._waiting[step]
+        if not waiting:
             return 0
         if self.blocked == "corrected":
-            items = -(-items // len(parts))
-        return min(self.parts.bound_ns(part, items) if part else 0 for part in parts)
+            items = -(-items // len(waiting))
+        return min(self.subsets.bound_ns(tasks, items) if tasks else 0 for tasks in waiting)
 
-    def _waiting_parts(self, step: int) -> list[tuple[int, ...]]:
+    def _waiting_sets(self, step: int) -> list[tuple[int, ...]]:
         """For each output of a module what waits for it in the next; none: no bound from here."""
         here, there = self._order[step], self._order[step + 1]
         boundary = self.path.boundaries[min(here, there)]
@@ -189,7 +184,7 @@ class _Side:
         outputs = sorted({one for one, _ in ends if one is not None})
         inside = set(self.path.modules[here])
         # What the argument needs: the last of an item's tasks here is one of the outputs.
-        if self._closure(outputs, self._back, inside) != inside:
+        if reached(inside.intersection(outputs), self._back, inside) != inside:
             return []
         next_tasks = set(self.path.modules[there])
         found = []
@@ -197,8 +192,8 @@ class _Side:
             inputs = [other for one, other in ends if one == output and other is not None]
             if boundary.split is not None:
                 inputs = [task for task in self._ahead[output] if task in next_tasks]
-            part = self._closure(inputs, self._ahead, next_tasks)
-            found.append(tuple(sorted(part)))
+            waiting = reached(next_tasks.intersection(inputs), self._ahead, next_tasks)
+            found.append(tuple(sorted(waiting)))
         return found
 
     def _channels(self, boundary: Boundary) -> list[tuple[int | None, int | None]]:
@@ -209,16 +204,3 @@ class _Side:
             return [(task, boundary.split) for task in readers if task in reads]
         pairs = boundary.channels
         return [(dst, src) if self.is_mirrored else (src, dst) for src, dst in pairs]
-
-    def _closure(
-        self, begin: Sequence[int], ahead: Sequence[Sequence[int]], inside: set[int]
-    ) -> set[int]:
-        """Tasks of a module reached from some of its tasks, these included."""
-        seen = {task for task in begin if task in inside}
-        waiting = list(seen)
-        while waiting:
-            for other in ahead[waiting.pop()]:
-                if other in inside and other not in seen:
-                    seen.add(other)
-                    waiting.append(other)
-        return seen

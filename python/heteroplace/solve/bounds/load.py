@@ -2,7 +2,7 @@
 
 For weights w >= 0 of the units with sum 1, a run on device d takes w_d = sum of its units'
 weights times its run time out of every nanosecond, so makespan >= sum over tasks of the least
-w_d * run. This is the dual of the linear programme that spreads tasks over devices. The weights are
+w_d * run. This is the dual of the linear program that spreads tasks over devices. The weights are
 found by multiplicative updates; the bound is computed in integers, so it holds for whatever weights
 came out.
 """
@@ -54,11 +54,6 @@ class Loads:
     def bound_ns(self, tasks: IntArray | slice) -> int:
         """Return the bound for running the given tasks."""
         return -(-int(self._least[tasks].sum()) // self._denominator)
-
-
-def load_bound(native: NativeProblem) -> int:
-    """Return the load bound of all tasks, in ns."""
-    return Loads(native).bound_ns(slice(None))
 
 
 def _unit_weights(native: NativeProblem, run_ns: IntArray, scale: int) -> IntArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from typing import Literal, get_args
 
@@ -9,16 +10,14 @@ from heteroplace.errors import SolverError
 from heteroplace.native.bounds import lagrangian_bound
 from heteroplace.solve.bounds.assignment import MAX_ASSIGNMENT_TASKS, assignment_bound
 from heteroplace.solve.bounds.bound import Bound
-from heteroplace.solve.bounds.chain import ChainBound, is_chain
-from heteroplace.solve.bounds.module_path import find_modules, module_bound
 from heteroplace.solve.bounds.quick import best_of, is_bounded, quick_bound
-from heteroplace.solve.bounds.subproblem import spine
 from heteroplace.solve.problem import Problem
 
 Effort = Literal["quick", "thorough"]
 EFFORTS: tuple[str, ...] = get_args(Effort)
 """What is there at once; or all that applies, within a time limit."""
 
+_MODULE_BOUND = "heteroplace.solve.split.module_bound"
 _ROUNDS, _ITERATIONS = 200, 200
 _LAGRANGIAN_SHARE = 0.3
 """Of the time that is left, where modules are solved too."""
@@ -38,8 +37,8 @@ def lower_bound(
     ----------
     effort
         "quick": under half a second at 50,000 tasks, the same on every machine. "thorough": the LP
-        assignment, the Lagrangian bound until it stands still, and DiviML's recursion or, for a
-        chain of modules, its exact stages, as the time allows.
+        assignment, the Lagrangian bound until it stands still, and what `split` proves over
+        modules, as the time allows.
     time_limit_s
         Of "thorough"; wall time, in seconds.
     target_ns
@@ -49,6 +48,8 @@ def lower_bound(
     ------
     SolverError
         There is no such effort.
+    KeyboardInterrupt
+        Ctrl-C came while modules were solved.
     """
     if effort not in EFFORTS:
         raise SolverError(f"effort is {effort!r}; there are: {', '.join(EFFORTS)}")
@@ -64,9 +65,9 @@ def lower_bound(
     if len(problem.graph.tasks) <= MAX_ASSIGNMENT_TASKS and left() > 0:
         spread = assignment_bound(problem.native, left())
         found.append(Bound(spread, "LP assignment"))
-    inner = spine(problem)
-    path = find_modules(inner.graph)
-    share = 1.0 if path is None else _LAGRANGIAN_SHARE
+    # Loading OR-Tools takes 0.2 s, which no quick bound waits for.
+    module_bound = importlib.import_module(_MODULE_BOUND).ModuleBound(problem)
+    share = _LAGRANGIAN_SHARE if module_bound.exists else 1.0
     lagrangian = lagrangian_bound(
         problem.native,
         rounds=_ROUNDS,
@@ -76,10 +77,6 @@ def lower_bound(
         target_ns=target_ns or max(quick.ns * 2, 1),
     )
     found.append(Bound(lagrangian.bound_ns, "Lagrangian"))
-    if path is not None and left() > 0:
-        if is_chain(inner.graph, path):
-            chain = ChainBound(inner, path).improve(left(), threads, target_ns)
-            found.append(Bound(chain, "chain of modules"))
-        else:
-            found.append(Bound(module_bound(inner, path, left(), threads), "modules"))
+    if module_bound.exists and left() > 0:
+        found.append(module_bound.prove(left(), threads, target_ns))
     return best_of(found)

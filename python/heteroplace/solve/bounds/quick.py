@@ -1,4 +1,4 @@
-"""The bounds that are there at once: critical path, load, windows, a few Lagrangian rounds."""
+"""The bounds that are there at once: critical path, load, head-tail, a few Lagrangian rounds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.bounds import lagrangian_bound
 from heteroplace.native.list import heft
 from heteroplace.solve.bounds.bound import NO_BOUND, Bound
+from heteroplace.solve.bounds.head_tail import head_tail_bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
-from heteroplace.solve.bounds.windows import window_bound
 from heteroplace.solve.problem import Problem
 
-_MAX_WINDOW_TASKS = 5000
+_MAX_HEAD_TAIL_TASKS = 5000
 _ROUNDS, _ITERATIONS = 6, 24
 _WORK = 10_000_000
 """How often the Lagrangian bound may look at a task: some 0.2 seconds."""
@@ -34,8 +34,8 @@ def quick_bound(problem: Problem, target_ns: int = 0) -> Bound:
         Bound(paths.critical_path_ns, "critical path"),
         Bound(loads.bound_ns(slice(None)), "load"),
     ]
-    if len(paths.fastest_ns) <= _MAX_WINDOW_TASKS:
-        found.append(Bound(window_bound(paths, loads), "windows"))
+    if len(paths.fastest_ns) <= _MAX_HEAD_TAIL_TASKS:
+        found.append(Bound(head_tail_bound(paths, loads), "head-tail"))
     lagrangian = lagrangian_bound(
         native,
         rounds=_ROUNDS,

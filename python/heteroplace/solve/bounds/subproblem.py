@@ -1,9 +1,9 @@
 """Some tasks of a problem as a problem of their own, which asks no more of them than the whole.
 
 Whatever a plan of the whole does, its runs of these tasks and its copies among them are a plan of
-the part: tensors from outside are there at once everywhere, nothing goes to a host, and the
-memories hold nothing else. So a bound of the part bounds the time from the first start to the last
-finish of its tasks in every plan of the whole.
+the subproblem: tensors from outside are there at once everywhere, nothing goes to a host, and the
+memories hold nothing else. So a bound of it bounds the time from the first start to the last finish
+of its tasks in every plan of the whole.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from heteroplace.decompose.reach import reached
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.native.arrays import IMPOSSIBLE
@@ -18,13 +19,13 @@ from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.problem import Problem
 
 Key = tuple[object, ...]
-"""Equal for parts that are the same problem under other names."""
+"""Equal for subproblems that are the same problem under other names."""
 _SPINE_RATIO = 0.9
-"""A source or sink belongs to the spine if a path there is this part of the longest one."""
+"""A source or sink belongs to the spine if a path there has this share of the longest one."""
 
 
 def spine(problem: Problem) -> Problem:
-    """Return the part between the sources and the sinks of long paths: no dead ends on the way.
+    """Return the subproblem between the sources and sinks of long paths: no dead ends on the way.
 
     Without them a stack of modules is a path again; what they take is not counted. Every task needs
     a device.
@@ -33,20 +34,11 @@ def spine(problem: Problem) -> Problem:
     least = _SPINE_RATIO * paths.critical_path_ns
     is_before = (paths.head_ns + paths.fastest_ns >= least).tolist()
     is_behind = (paths.tail_ns + paths.fastest_ns >= least).tolist()
-    is_source = [not before for before in graph.predecessors]
-    has_reader = [False] * len(graph.tasks)
-    for before in graph.predecessors:
-        for other in before:
-            has_reader[other] = True
-    reached = [long and source for long, source in zip(is_behind, is_source, strict=True)]
-    leads = [long and not read for long, read in zip(is_before, has_reader, strict=True)]
-    for task, before in enumerate(graph.predecessors):
-        reached[task] = reached[task] or any(reached[other] for other in before)
-    for task in range(len(graph.tasks) - 1, -1, -1):
-        for other in graph.predecessors[task]:
-            leads[other] = leads[other] or leads[task]
-    kept = [task for task in range(len(leads)) if reached[task] and leads[task]]
-    return problem if len(kept) in (0, len(leads)) else subproblem(problem, kept)
+    tasks = range(len(graph.tasks))
+    sources = [task for task in tasks if is_behind[task] and not graph.predecessors[task]]
+    sinks = [task for task in tasks if is_before[task] and not graph.successors[task]]
+    kept = sorted(reached(sources, graph.successors) & reached(sinks, graph.predecessors))
+    return problem if len(kept) in (0, len(tasks)) else subproblem(problem, kept)
 
 
 def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
@@ -58,24 +50,24 @@ def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
     for task in tasks:
         original = graph.tasks[task]
         reads = [names[t] for t in graph.task_inputs[task] if t in names]
-        part = Task(
+        copy = Task(
             f"t{task}",
             original.op,
             weight_bytes=original.weight_bytes,
             workspace_bytes=original.workspace_bytes,
             together=original.together,
         )
-        builder.add_task(part, reads)
+        builder.add_task(copy, reads)
         for tensor in graph.task_outputs[task]:
             size = graph.tensors[tensor].bytes
             names[tensor] = builder.add_tensor(f"t{task}", num_bytes=size)
     read = {t for task in inside for t in graph.task_inputs[task]}
     cluster = replace(problem.cluster, host=None)
-    part_graph = builder.finalize([name for tensor, name in names.items() if tensor not in read])
-    return Problem(part_graph, cluster, _costs(problem, tasks, part_graph))
+    found = builder.finalize([name for tensor, name in names.items() if tensor not in read])
+    return Problem(found, cluster, _costs(problem, tasks, found))
 
 
-def _costs(problem: Problem, tasks: Sequence[int], part: TaskGraph) -> CostTable:
+def _costs(problem: Problem, tasks: Sequence[int], graph: TaskGraph) -> CostTable:
     # The rows of the core: pinned devices and those out of the host's reach are IMPOSSIBLE there.
     rows = problem.native.batch_run_ns[:, list(tasks)].tolist()
     batches = problem.costs.batches
@@ -85,10 +77,10 @@ def _costs(problem: Problem, tasks: Sequence[int], part: TaskGraph) -> CostTable
         time_ns = rows[batches.index(batch)][task][device]
         return Cost.unsupported("not allowed") if time_ns == IMPOSSIBLE else Cost.given(time_ns)
 
-    return build_table(part, cluster, cost, batches)
+    return build_table(graph, cluster, cost, batches)
 
 
-def part_key(problem: Problem, tasks: Sequence[int]) -> Key:
+def subproblem_key(problem: Problem, tasks: Sequence[int]) -> Key:
     """Return a value that says all about `subproblem(problem, tasks)` but the names."""
     graph, native = problem.graph, problem.native
     local = {task: index for index, task in enumerate(tasks)}

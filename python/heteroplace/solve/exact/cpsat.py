@@ -1,4 +1,4 @@
-"""Solve the exact model by OR-Tools CP-SAT.
+"""Solve the exact model of Moirai (section III-D) by OR-Tools CP-SAT.
 
 The heuristics' best plan bounds the horizon and is given as a complete hint; it is kept outside the
 solver, which may take long before it repeats a hint.

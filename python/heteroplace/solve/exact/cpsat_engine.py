@@ -14,6 +14,7 @@ import time
 from ortools.sat.python import cp_model
 
 from heteroplace.errors import SolverError
+from heteroplace.solve.exact.cpsat_model import ScheduleModel
 from heteroplace.solve.exact.formulation import Formulation, Sum
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.load_rows import load_rows
@@ -63,12 +64,12 @@ def solve_by_cpsat(
     return EngineEnd(None, formulation.bound_ns, status == cp_model.INFEASIBLE)
 
 
-class CpSatModel:
-    """The model and its variables, with the hint."""
+class CpSatModel(ScheduleModel):
+    """The model of a whole graph and its variables, with the hint."""
 
     def __init__(self, formulation: Formulation, incumbent: Schedule | None) -> None:
+        super().__init__()
         self._formulation = formulation
-        self.model = cp_model.CpModel()
         horizon = formulation.longest_ns if incumbent is None else incumbent.makespan_ns
         self._horizon = horizon
         self._literals = [
@@ -102,7 +103,6 @@ class CpSatModel:
     def _add_activities(self) -> None:
         """Times, and an interval for each choice on all that it occupies."""
         model, formulation = self.model, self._formulation
-        occupied: dict[int, list[cp_model.IntervalVar]] = {}
         for activity, ids in enumerate(formulation.of_activity):
             start = model.new_int_var(0, self._horizon, f"start{activity}")
             finish = model.new_int_var(0, self._horizon, f"finish{activity}")
@@ -111,16 +111,13 @@ class CpSatModel:
             durations = []
             for index in ids:
                 choice, literal = formulation.choices[index], self._literals[index]
-                interval = model.new_optional_fixed_size_interval_var(
-                    start, choice.duration_ns, literal, f"interval{index}"
+                self.occupy(
+                    choice.resources, start, choice.duration_ns, literal, f"interval{index}"
                 )
                 durations.append(choice.duration_ns * literal)
-                for resource in choice.resources:
-                    occupied.setdefault(resource, []).append(interval)
             model.add(finish == start + cp_model.LinearExpr.sum(durations))
             model.add(self._makespan >= finish)
-        for resource in sorted(occupied):
-            model.add_no_overlap(occupied[resource])
+        self.forbid_overlaps(1)
 
     def _add_task_rules(self) -> None:
         """One device each, after all producers, with the rest of the label."""
@@ -129,7 +126,7 @@ class CpSatModel:
             model.add_exactly_one([self._literals[c] for c in formulation.of_activity[task]])
             for other in before:
                 model.add(self._start[task] >= self._finish[other])
-        for first, other in formulation.together:
+        for first, other in formulation.colocated:
             # Both may run on the same devices, in the same order of choices.
             pairs = zip(formulation.of_activity[first], formulation.of_activity[other], strict=True)
             for one, two in pairs:
@@ -139,16 +136,16 @@ class CpSatModel:
 
     def _add_transfer_rules(self) -> None:
         """Taken exactly if the tensor is made in the source and read in the destination."""
-        model, formulation = self.model, self._formulation
+        formulation = self._formulation
         for activity, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):
             for index in formulation.of_activity[activity]:
                 choice, literal = formulation.choices[index], self._literals[index]
                 home = self._value(formulation.homes.home(transfer, choice.src))
-                reads = formulation.homes.reads(transfer, choice.place)
-                model.add(literal <= home)
-                model.add(literal <= cp_model.LinearExpr.sum([self._value(r) for r in reads]))
-                for read in reads:
-                    model.add(literal >= home + self._value(read) - 1)
+                reads = formulation.homes.reads(transfer, choice.where)
+                values = [self._value(read) for read in reads]
+                self.leave_home(literal, home)
+                self.serve_readers(literal, values)
+                self.bring(literal, home, values)
             self._order_transfer(activity)
 
     def _order_transfer(self, activity: int) -> None:
@@ -160,15 +157,12 @@ class CpSatModel:
         model.add(taken == cp_model.LinearExpr.sum([self._literals[c] for c in ids]))
         self._taken[activity] = taken
         if transfer.producer is not None:
-            model.add(self._start[activity] >= self._finish[transfer.producer]).only_enforce_if(
-                taken
-            )
-        for dst in dict.fromkeys(formulation.choices[c].place for c in ids):
+            self.wait(self._start[activity], self._finish[transfer.producer], taken)
+        for dst in dict.fromkeys(formulation.choices[c].where for c in ids):
             for task in transfer.readers:
                 for choice in formulation.homes.in_memory(task, dst).choices:
-                    model.add(self._start[task] >= self._finish[activity]).only_enforce_if(
-                        [taken, self._literals[choice]]
-                    )
+                    literals = [taken, self._literals[choice]]
+                    self.wait(self._start[task], self._finish[activity], literals)
 
     def _add_memory(self) -> None:
         model = self.model
@@ -187,10 +181,8 @@ class CpSatModel:
                     charged = literal
                 terms.append(arrival.bytes * charged)
             for sizes in row.workspaces:
-                most = max(num_bytes for _, num_bytes in sizes)
-                largest = model.new_int_var(0, most, f"workspace{len(self._largest)}")
-                for choice, num_bytes in sizes:
-                    model.add(largest >= num_bytes * self._literals[choice])
+                literals = [(num_bytes, self._literals[choice]) for choice, num_bytes in sizes]
+                largest = self.largest(0, literals, f"workspace{len(self._largest)}")
                 self._largest.append((largest, sizes))
                 terms.append(largest)
             model.add(cp_model.LinearExpr.sum(terms) <= row.room_bytes)

@@ -43,7 +43,7 @@ def formulate(problem: Problem, bound_ns: int = 0, *, dedup: bool = True) -> For
             transfers.append(candidate)
             for src, dst in ways:
                 choices.append(_channel(problem, candidate.tensor, activity, src, dst))
-    head_ns, tail_ns = _windows(problem, transfers)
+    head_ns, tail_ns = _heads_and_tails(problem, transfers)
     return Formulation(
         problem,
         dedup,
@@ -51,7 +51,7 @@ def formulate(problem: Problem, bound_ns: int = 0, *, dedup: bool = True) -> For
         tuple(choices),
         tuple(transfers),
         tuple(exclusions),
-        _together(problem),
+        _colocated(problem),
         _memory_rows(problem, choices, transfers),
         head_ns,
         tail_ns,
@@ -73,7 +73,7 @@ def _runs(problem: Problem) -> list[Choice]:
 def _homes(problem: Problem, runs: list[Choice]) -> Homes:
     found: dict[tuple[int, int], tuple[int, ...]] = {}
     for index, run in enumerate(runs):
-        key = (run.activity, problem.cluster.devices[run.place].memory)
+        key = (run.activity, problem.cluster.devices[run.where].memory)
         found[key] = (*found.get(key, ()), index)
     return Homes(problem.cluster.host, found)
 
@@ -126,7 +126,7 @@ def _channel(problem: Problem, tensor: int, activity: int, src: int, dst: int) -
     return Choice(activity, src, dst, time_ns, resources)
 
 
-def _windows(
+def _heads_and_tails(
     problem: Problem, transfers: list[Transfer]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Heads and tails of all activities, with transfers taking no time."""
@@ -142,7 +142,7 @@ def _windows(
     return tuple(first), tuple(last)
 
 
-def _together(problem: Problem) -> tuple[tuple[int, int], ...]:
+def _colocated(problem: Problem) -> tuple[tuple[int, int], ...]:
     first: dict[int, int] = {}
     pairs = []
     for task, group in enumerate(problem.native.task_group):
@@ -169,17 +169,17 @@ def _memory_rows(
     for index, choice in enumerate(choices):
         if choice.activity >= num_tasks:
             tensor = transfers[choice.activity - num_tasks].tensor
-            if charged(tensor, choice.place):
-                of_tensor = ways[choice.place].setdefault(tensor, {})
+            if charged(tensor, choice.where):
+                of_tensor = ways[choice.where].setdefault(tensor, {})
                 of_tensor.setdefault(choice.activity, []).append(index)
             continue
         task = graph.tasks[choice.activity]
-        memory = cluster.devices[choice.place].memory
+        memory = cluster.devices[choice.where].memory
         made = sum(charged(tensor, memory) for tensor in graph.task_outputs[choice.activity])
         if task.weight_bytes + made:
             runs[memory].append((index, task.weight_bytes + made))
         if task.workspace_bytes:
-            workspaces[choice.place].append((index, task.workspace_bytes))
+            workspaces[choice.where].append((index, task.workspace_bytes))
     rows = []
     for memory, space in enumerate(cluster.memories):
         arrivals = tuple(

@@ -1,11 +1,12 @@
 """The placement-and-schedule model as plain data, which every exact engine reads.
 
-Moirai (section III-D) in the terms of this package. An activity is a task or a transfer; a choice
-is one way to do it: a task on a device, a transfer from one memory to another (so channels exist
-only for k != l). Each choice has a fixed duration and occupies resources, one activity at a time:
-the units of the device, or what the links of the route contend for in the cluster's congestion mode
-(Moirai's eq. 6 and 8). Exactly one choice of a task is taken; a choice of a transfer is taken
-exactly if the tensor is made in its source and read in its destination.
+Moirai (section III-D, DOI 10.48550/arXiv.2312.04025) in the terms of this package. An activity is a
+task or a transfer; a choice is one way to do it: a task on a device, a transfer from one memory to
+another (so channels exist only for k != l). Each choice has a fixed duration and occupies
+resources, one activity at a time: the units of the device, or what the links of the route contend
+for in the cluster's congestion mode (Moirai's eq. 6 and 8). Exactly one choice of a task is taken;
+a choice of a transfer is taken exactly if the tensor is made in its source and read in its
+destination.
 
 Unlike Moirai, which moves a tensor once per edge, a tensor goes once to each memory that reads it;
 `dedup=False` gives the paper's transfers. Memories are charged by `heteroplace.model.memory`.
@@ -30,7 +31,7 @@ class Choice:
     activity: int
     src: int
     """Memory that a transfer leaves; NOWHERE for a run."""
-    place: int
+    where: int
     """Device of a run; memory that a transfer fills."""
     duration_ns: int
     resources: tuple[int, ...]
@@ -132,9 +133,9 @@ class Formulation:
     choices: tuple[Choice, ...]
     transfers: tuple[Transfer, ...]
     exclusions: tuple[AtMost, ...]
-    """Pairs of places between which a tensor cannot go."""
-    together: tuple[tuple[int, int], ...]
-    """(first task of a label, another one): both on one device."""
+    """Pairs of memories between which a tensor cannot go."""
+    colocated: tuple[tuple[int, int], ...]
+    """(first task of a colocation group, another one): both on one device."""
     memory_rows: tuple[MemoryRow, ...]
     head_ns: tuple[int, ...]
     """[num_activities], time that always passes before the start."""

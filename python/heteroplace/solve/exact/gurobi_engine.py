@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
-from heteroplace.solve.lp.linear_program import FloatArray
 from heteroplace.solve.lp.program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,
     OPTIMAL,
+    FloatArray,
     MipAnswer,
     MipLimits,
     MixedProgram,
@@ -54,7 +54,7 @@ class GurobiEngine:
         except gurobi.GurobiError as err:
             if err.errno not in (_TOO_LARGE, _NO_LICENCE):
                 raise SolverError(
-                    f"Gurobi could not solve a programme of {program.num_columns} columns and "
+                    f"Gurobi could not solve a program of {program.num_columns} columns and "
                     f"{program.num_rows} rows: {err}; use 'cpsat' or 'search'"
                 ) from err
             raise SolverLicenceError(
@@ -73,13 +73,11 @@ class GurobiEngine:
             model.Params.Seed = self._seed
             if limits.node_limit is not None:
                 model.Params.NodeLimit = limits.node_limit
-            goal = np.zeros(program.num_columns)
-            goal[program.goal] = 1.0
             columns = model.addMVar(
                 program.num_columns,
                 lb=np.array(program.lower),
                 ub=np.array(program.upper),
-                obj=goal,
+                obj=np.array(program.cost),
                 vtype=np.where(program.is_integer, "B", "C"),
             )
             matrix = program.matrix()

@@ -16,9 +16,9 @@ from heteroplace.solve.search.solver import run_search
 START_EVALUATIONS = 50_000
 """Schedules tried by the search that makes the incumbent."""
 _SHARE = 0.25
-"""Part of the time for the list schedulers, the same again for the search."""
+"""Share of the time for the list schedulers, the same again for the search."""
 _BOUND_SHARE = 0.45
-"""Part of the time for thorough bounds; they need less where the graph falls into modules."""
+"""Share of the time for thorough bounds; they need less where the graph falls into modules."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ def find_incumbent(
     """
     bound = lower_bound(problem).ns
     limit = options.time_limit_s * _SHARE
-    starts = [native_plan for _, native_plan in InitialSolutions(problem).native_plans(limit)]
-    if not starts:
+    initial = [native_plan for _, native_plan in InitialSolutions(problem).native_plans(limit)]
+    if not initial:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)
-    found = run_search(problem, starts, short, limit, bound)
+    found = run_search(problem, initial, short, limit, bound)
     steps = found.native_plan.steps if found.native_plan.violation == 0 else None
     return Incumbent(steps, max(bound, found.bound_ns), found.was_interrupted)
 
 
 def with_thorough_bound(problem: Problem, options: SolveOptions, known: Incumbent) -> Incumbent:
-    """Return the incumbent with all bounds that a part of the time allows.
+    """Return the incumbent with all bounds that a share of the time allows.
 
     Not where a deterministic budget is given: these bounds end by the clock.
     """
@@ -80,9 +80,12 @@ def with_thorough_bound(problem: Problem, options: SolveOptions, known: Incumben
     if makespan <= known.bound_ns:
         return known
     limit = options.time_limit_s * _BOUND_SHARE
-    found = lower_bound(
-        problem, "thorough", time_limit_s=limit, threads=options.threads, target_ns=makespan
-    )
+    try:
+        found = lower_bound(
+            problem, "thorough", time_limit_s=limit, threads=options.threads, target_ns=makespan
+        )
+    except KeyboardInterrupt:
+        return replace(known, was_interrupted=True)
     return replace(known, bound_ns=max(known.bound_ns, found.ns))
 
 

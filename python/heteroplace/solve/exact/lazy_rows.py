@@ -1,7 +1,7 @@
-"""Formulation + engine for mixed-integer programmes -> the optimum, with order rows made lazily.
+"""Formulation + engine for mixed-integer programs -> the optimum, with order rows made lazily.
 
 Solve without M5 and M10; wherever the solution runs two activities at once on one resource, add
-the rows of this pair; repeat until there are none. Every programme on the way is a relaxation, so
+the rows of this pair; repeat until there are none. Every program on the way is a relaxation, so
 its bound holds, and every solution becomes a schedule when its order of starts is kept.
 """
 
@@ -27,7 +27,7 @@ from heteroplace.solve.lp.program import (
 from heteroplace.solve.problem import SolveOptions, report
 
 NODES_PER_ITERATION = 1 / 10
-"""Nodes of all programmes together for one iteration of a deterministic budget."""
+"""Nodes of all programs together for one iteration of a deterministic budget."""
 _EARLY_GAP_RATIO = 0.05
 """Gap of a solution that is good enough to look for overlaps in."""
 
@@ -85,7 +85,7 @@ class _Rounds:
                 if is_final or status in (LIMIT, INTERRUPTED) or self._left_s() <= 0:
                     break
         except KeyboardInterrupt:
-            # Between two programmes; during one the engine says so itself.
+            # Between two programs; during one the engine says so itself.
             status = INTERRUPTED
         return self._end(status)
 

@@ -1,4 +1,6 @@
-"""Formulation -> a mixed-integer linear programme: Moirai's rows M0 to M10 (section III-D).
+"""Formulation -> a mixed-integer linear program: Moirai's rows M0 to M10.
+
+Section III-D, DOI 10.48550/arXiv.2312.04025.
 
 Columns: a binary for each choice (Moirai's `x` of tasks and `u` of transfers), the start `S` of
 each activity, the makespan `T`; a finish `C` is the start plus the durations of what is taken (M2,
@@ -32,17 +34,16 @@ from heteroplace.solve.exact.schedule import (
     choices_of_devices,
     timed,
 )
-from heteroplace.solve.lp.linear_program import FloatArray
-from heteroplace.solve.lp.program import MixedProgram, Terms
+from heteroplace.solve.lp.program import FloatArray, MixedProgram, Terms
 
 HORIZON = 1000.0
 """Scaled makespan of the known plan. Rows hold to 1e-6, as the engines have it by default."""
 _ERROR_RATIO = 1e-6
-"""Part of the horizon that a bound or a time may be wrong by: integrality leaks through big-M."""
+"""Share of the horizon that a bound or a time may be wrong by: integrality leaks through big-M."""
 
 
 class MipRows:
-    """The programme of a formulation, with the rows of the pairs that were asked for."""
+    """The program of a formulation, with the rows of the pairs that were asked for."""
 
     def __init__(self, formulation: Formulation, horizon_ns: int) -> None:
         """Build all but M5 and M10.
@@ -89,7 +90,7 @@ class MipRows:
             earliest, latest = self._scaled(head), self._horizon - self._scaled(tail + shortest)
             program.add_column(earliest, max(earliest, latest))
         least = min(self._horizon, self._scaled(formulation.bound_ns))
-        program.goal = program.add_column(least, self._horizon)
+        self._makespan = program.add_column(least, self._horizon, cost=1.0)
 
     def _start(self, activity: int) -> int:
         return self._first_start + activity
@@ -109,7 +110,7 @@ class MipRows:
             program.add_row([(c, 1.0) for c in formulation.of_activity[task]], 1.0, 1.0)
             for other in before:
                 program.add_row([(self._start(task), 1.0), *self._finish(other, -1.0)])
-        for first, other in formulation.together:
+        for first, other in formulation.colocated:
             pairs = zip(formulation.of_activity[first], formulation.of_activity[other], strict=True)
             for one, two in pairs:
                 program.add_row([(one, 1.0), (two, -1.0)], 0.0, 0.0)
@@ -128,11 +129,11 @@ class MipRows:
         homes = formulation.homes
         ways = [(c, formulation.choices[c]) for c in formulation.of_activity[activity]]
         for choice, way in ways:
-            home, reads = homes.home(transfer, way.src), homes.reads(transfer, way.place)
+            home, reads = homes.home(transfer, way.src), homes.reads(transfer, way.where)
             self._add_sums([(1.0, Sum((choice,))), (-1.0, home)], at_most=0)
             self._add_sums([(1.0, Sum((choice,))), *((-1.0, read) for read in reads)], at_most=0)
-        for dst in dict.fromkeys(way.place for _, way in ways):
-            arrives = Sum(tuple(choice for choice, way in ways if way.place == dst))
+        for dst in dict.fromkeys(way.where for _, way in ways):
+            arrives = Sum(tuple(choice for choice, way in ways if way.where == dst))
             is_there = homes.home(transfer, dst)
             for read in homes.reads(transfer, dst):
                 self._add_sums([(1.0, read), (-1.0, is_there), (-1.0, arrives)], at_most=0)
@@ -177,7 +178,7 @@ class MipRows:
         users: dict[int, list[int]] = {}
         for activity, ids in enumerate(formulation.of_activity):
             tail = self._scaled(formulation.tail_ns[activity])
-            program.add_row([(program.goal, 1.0), *self._finish(activity, -1.0)], tail)
+            program.add_row([(self._makespan, 1.0), *self._finish(activity, -1.0)], tail)
             for index in ids:
                 choice = formulation.choices[index]
                 for resource in choice.resources:
@@ -187,7 +188,7 @@ class MipRows:
         for resource, terms in loads.items():
             head = min(formulation.head_ns[activity] for activity in users[resource])
             tail = min(formulation.tail_ns[activity] for activity in users[resource])
-            program.add_row([(program.goal, 1.0), *terms], self._scaled(head + tail))
+            program.add_row([(self._makespan, 1.0), *terms], self._scaled(head + tail))
 
     def _add_memory_row(self, row: MemoryRow) -> None:
         """M4. A run that is too large alone is ruled out first, so that the row is well scaled."""
@@ -226,7 +227,7 @@ class MipRows:
     def limit_makespan(self, makespan_ns: int) -> None:
         """A schedule of this makespan is known."""
         upper = self._scaled(makespan_ns) * (1 + _ERROR_RATIO)
-        self.program.upper[self.program.goal] = max(self.program.lower[self.program.goal], upper)
+        self.program.upper[self._makespan] = max(self.program.lower[self._makespan], upper)
 
     def forbid(self, chosen: Sequence[int]) -> None:
         """Rule out a placement: it fits only within the tolerance of M4."""
@@ -288,7 +289,7 @@ class MipRows:
         devices = []
         for ids in formulation.of_activity[: formulation.num_tasks]:
             best = max(ids, key=lambda choice: float(values[choice]))
-            devices.append(formulation.choices[best].place)
+            devices.append(formulation.choices[best].where)
         return choices_of_devices(formulation, devices)
 
     def read(self, values: FloatArray) -> Schedule:
@@ -304,7 +305,7 @@ class MipRows:
         return timed(self._formulation, chosen, priority)
 
     def bound_ns(self, bound: float) -> int:
-        """Return the makespan that a bound of the programme proves; 0: none."""
+        """Return the makespan that a bound of the program proves; 0: none."""
         if not math.isfinite(bound):
             return 0
         return max(0, math.ceil((bound - _ERROR_RATIO * HORIZON) * self._unit_ns))
@@ -324,7 +325,7 @@ class MipRows:
             finishes[activity] = starts[activity]
         for activity, start in enumerate(starts):
             values[self._start(activity)] = self._scaled(start)
-        values[self.program.goal] = self._scaled(schedule.makespan_ns)
+        values[self._makespan] = self._scaled(schedule.makespan_ns)
         for column, needs in self._workspaces:
             values[column] = max(values[choice] * need for choice, need in needs)
         for column, transfers in self._arrivals:

@@ -1,8 +1,11 @@
-"""Moirai (section III-D): the placement and the schedule as one mixed-integer linear programme.
+"""The placement and the schedule as one mixed-integer linear program.
+
+Zhang et al., Moirai: Towards Optimal Solution for Distributed Inference on Heterogeneous Devices,
+section III-D, DOI 10.48550/arXiv.2312.04025.
 
 By Gurobi where its full licence is found, else by HiGHS. Unlike the paper its order rows are made
-lazily, the large numbers are windows, a tensor is moved once to each memory, and the heuristics'
-best plan bounds the horizon and is returned if the programme gives nothing better.
+lazily, each big-M is a head-tail bound, a tensor is moved once to each memory, and the heuristics'
+best plan bounds the horizon and is returned if the program gives nothing better.
 """
 
 from __future__ import annotations
@@ -31,16 +34,16 @@ from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_r
 MAX_MOIRAI_TASKS = 500
 """Above this the first relaxation alone takes longer than the search to do better."""
 _EVALUATIONS_PER_TASK = 5_000
-"""Of the search that makes the incumbent: a programme seldom finds better ones."""
+"""Of the search that makes the incumbent: a program seldom finds better ones."""
 _MAX_SIMPLE_TASKS = 20
-"""Up to here the programme proves more than other bounds, in less time."""
+"""Up to here the program proves more than other bounds, in less time."""
 
 _Row = tuple[str, int | None, str]
 """Of `SolveResult.candidates`."""
 
 
 class MoiraiSolver:
-    """Moirai's programme for up to MAX_MOIRAI_TASKS tasks."""
+    """Moirai's program for up to MAX_MOIRAI_TASKS tasks."""
 
     name = "moirai"
 
@@ -66,7 +69,7 @@ class MoiraiSolver:
         if known.steps is not None:
             found = problem.native.plan(known.steps, f"search seed {options.seed}")
             makespan = simulate_steps(problem.native, found.steps).makespan_ns
-            tried.append(("search", makespan, "where the programme starts"))
+            tried.append(("search", makespan, "where the program starts"))
             report(options, "search", begin, makespan, known.bound_ns, lambda: found)
         if num_tasks > _MAX_SIMPLE_TASKS and not known.was_interrupted:
             known = with_thorough_bound(problem, options, known)

@@ -39,7 +39,7 @@ def schedule_of_steps(formulation: Formulation, steps: Sequence[Step]) -> Schedu
     chosen = choices_of_devices(formulation, devices)
     for index, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):
         if chosen[index] != NOT_TAKEN:
-            memory = formulation.choices[chosen[index]].place
+            memory = formulation.choices[chosen[index]].where
             priority[index] = (position[transfer.tensor, memory], 0)
     return timed(formulation, chosen, priority)
 
@@ -52,7 +52,7 @@ def choices_of_devices(formulation: Formulation, devices: Sequence[int]) -> tupl
     chosen = [NOT_TAKEN] * formulation.num_activities
     for task, device in enumerate(devices):
         ids = formulation.of_activity[task]
-        chosen[task] = next(c for c in ids if formulation.choices[c].place == device)
+        chosen[task] = next(c for c in ids if formulation.choices[c].where == device)
     taken = {choice for choice in chosen if choice != NOT_TAKEN}
     homes = formulation.homes
     for index, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):
@@ -61,7 +61,7 @@ def choices_of_devices(formulation: Formulation, devices: Sequence[int]) -> tupl
             home = homes.home(transfer, way.src)
             if not home.constant and taken.isdisjoint(home.choices):
                 continue
-            for read in homes.reads(transfer, way.place):
+            for read in homes.reads(transfer, way.where):
                 if read.constant or not taken.isdisjoint(read.choices):
                     chosen[index] = choice
     return tuple(chosen)
@@ -110,12 +110,12 @@ def _needs(formulation: Formulation, chosen: Sequence[int]) -> list[list[int]]:
     devices = formulation.problem.cluster.devices
     needs: list[list[int]] = []
     for task, before in enumerate(formulation.problem.graph.predecessors):
-        memory = devices[formulation.choices[chosen[task]].place].memory
+        memory = devices[formulation.choices[chosen[task]].where].memory
         served = [
             transfer
             for transfer in formulation.transfers_to[task]
             if chosen[transfer] != NOT_TAKEN
-            and formulation.choices[chosen[transfer]].place == memory
+            and formulation.choices[chosen[transfer]].where == memory
         ]
         needs.append([*before, *served])
     for index, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):
@@ -138,12 +138,12 @@ def steps_of_schedule(formulation: Formulation, schedule: Schedule) -> tuple[Ste
         times = (schedule.start_ns[activity], schedule.finish_ns[activity])
         if activity < formulation.num_tasks:
             rank = (*times, 2 * activity, activity, 0)
-            found.append((rank, Run(activity, choice.place)))
+            found.append((rank, Run(activity, choice.where)))
             continue
         transfer = formulation.transfers[activity - formulation.num_tasks]
         after = -1 if transfer.producer is None else 2 * transfer.producer + 1
-        route = cluster.route(choice.src, choice.place)
-        step = Copy(transfer.tensor, choice.src, choice.place, route)
-        found.append(((*times, after, transfer.tensor, choice.place), step))
+        route = cluster.route(choice.src, choice.where)
+        step = Copy(transfer.tensor, choice.src, choice.where, route)
+        found.append(((*times, after, transfer.tensor, choice.where), step))
     steps = [step for _, step in sorted(found, key=lambda entry: entry[0])]
     return tuple(dict.fromkeys(steps))

@@ -1,6 +1,8 @@
-"""ETF (Hwang, Chow, Anger, Lee 1989) on unrelated devices. See `src/list/etf.h`."""
+"""ETF: of all ready tasks and devices the pair that finishes first goes next.
 
-from __future__ import annotations
+C++: src/list/etf.cc (list::Etf). Hwang, Chow, Anger, Lee, "Scheduling Precedence Graphs in Systems
+with Interprocessor Communication Times", 1989 (10.1137/0218016), on unrelated devices.
+"""
 
 from heteroplace.native.list import etf
 from heteroplace.native.problem import NativePlan

@@ -1,18 +1,13 @@
-"""Greedy, a baseline of DiviML (section V). See `src/list/greedy.h`."""
+"""Greedy: each task where the latency of all that is scheduled so far stays least.
 
-from __future__ import annotations
+C++: src/list/greedy.cc (list::Greedy). A baseline of "DiviML: A Module-based Heuristic for Mapping
+Neural Networks onto Heterogeneous Platforms", section V (arXiv 2308.00127).
+"""
 
-from heteroplace.native.list import plan_by
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
-from heteroplace.solve.problem import Problem
 
 
 class GreedySolver(ListSolver):
     """In topological order, each task where the latency so far stays least."""
 
     name = "greedy"
-
-    def native_plan(self, problem: Problem) -> NativePlan:
-        """See `ListSolver.native_plan`."""
-        return plan_by(problem.native, "greedy")

@@ -1,4 +1,7 @@
-"""HEFT (Topcuoglu et al. 2002) as a solver, and the device sets worth a try with it.
+"""HEFT as a solver, and the device sets worth a try with it.
+
+C++: src/list/heft.cc (list::Heft). Topcuoglu, Hariri, Wu, "Performance-Effective and Low-Complexity
+Task Scheduling for Heterogeneous Computing", 2002, section 4.2 (10.1109/71.993206).
 
 On devices that share units plain HEFT takes the fastest one again and again and so blocks the
 others; trying each set of devices with disjoint units ("antichain") beside all of them mends that.
@@ -6,64 +9,54 @@ others; trying each set of devices with disjoint units ("antichain") beside all 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 
-from heteroplace.model.plan import Plan
-from heteroplace.native.list import critical_path_order, heft, order_place
+from heteroplace.native.list import heft
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
-from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.feasibility import check_possible, no_placement_error
-from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
+from heteroplace.solve.feasibility import no_placement_error
+from heteroplace.solve.list.order_place import OrderPlaceSolver
+from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.problem import Problem
 
 _MAX_SETS = 64
 """Device sets tried; a cluster with more has its first ones tried, in order of device ids."""
 _REPAIR_EVALUATIONS = 20_000
-"""Schedules tried to mend a plan that does not fit."""
+"""Plans tried to mend one that does not fit."""
 
 
-class HeftSolver:
+class HeftSolver(ListSolver):
     """HEFT over all devices. A plan that overflows a memory is mended by a short search."""
 
     name = "heft"
 
-    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
-        """See `Solver.solve`."""
-        start = time.perf_counter()
-        check_possible(problem)
-        native_plan = heft_native_plan(
-            problem, range(len(problem.cluster.devices)), options.time_limit_s
-        )
-        if native_plan is None:
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`."""
+        return heft(problem.native, range(len(problem.cluster.devices)))
+
+    def mended(self, problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
+        """See `repair`."""
+        plan = repair(problem, plan, time_limit_s)
+        if plan.violation:
             raise no_placement_error(problem)
-        found = native_plan
-
-        def plan() -> Plan:
-            return problem.native.plan(found.steps, "heft")
-
-        report(options, self.name, start, native_plan.makespan_ns, plan=plan)
-        bound = lower_bound(problem).ns
-        return make_result(problem, plan(), bound, self.name, time.perf_counter() - start)
+        return plan
 
 
 def heft_native_plan(
     problem: Problem, devices: Iterable[int], time_limit_s: float
 ) -> NativePlan | None:
     """Return HEFT's plan with the given devices preferred; None if none was found that fits."""
-    native_plan = heft(problem.native, devices)
-    if native_plan.violation:
-        native_plan = repair(problem, native_plan, time_limit_s)
-    return None if native_plan.violation else native_plan
+    plan = heft(problem.native, devices)
+    if plan.violation:
+        plan = repair(problem, plan, time_limit_s)
+    return None if plan.violation else plan
 
 
-def repair(problem: Problem, native_plan: NativePlan, time_limit_s: float) -> NativePlan:
+def repair(problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
     """Return a plan that overflows less, by a short search from it and from Order-Place."""
-    native = problem.native
-    filled = order_place(native, critical_path_order(native))
     return search_plans(
-        native,
-        [native_plan, filled],
+        problem.native,
+        [plan, OrderPlaceSolver().native_plan(problem)],
         max_evaluations=_REPAIR_EVALUATIONS,
         time_limit_s=time_limit_s,
         seed=0,

@@ -1,10 +1,9 @@
-"""m-TOPO (Jeon et al., "Baechi", SoCC 2020, section 3), with both caps. See `src/list/m_topo.h`.
+"""m-TOPO: memories are filled one after the other, in breadth-first order; with both caps.
 
-Baechi caps each device at the mean load plus the largest task; the comparison of Celeritas fills
-devices to their limit.
+C++: src/list/m_topo.cc (list::MTopo). Jeon et al., "Baechi: Fast Device Placement of Machine
+Learning Graphs", SoCC 2020, section 3 (10.1145/3419111.3421302), caps each device at the mean load
+plus the largest task; the comparison of Celeritas fills devices to their limit.
 """
-
-from __future__ import annotations
 
 from heteroplace.native.list import m_topo
 from heteroplace.native.problem import NativePlan

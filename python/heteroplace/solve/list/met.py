@@ -1,18 +1,14 @@
-"""MET (minimum execution time, Braun et al. 2001), a baseline of DiviML. See `src/list/met.h`."""
+"""MET, minimum execution time: each task on the device that runs it fastest.
 
-from __future__ import annotations
+C++: src/list/met.cc (list::Met). Braun et al., "A Comparison of Eleven Static Heuristics for
+Mapping a Class of Independent Tasks onto Heterogeneous Distributed Computing Systems", 2001
+(10.1006/jpdc.2000.1714); a baseline of DiviML (section V).
+"""
 
-from heteroplace.native.list import plan_by
-from heteroplace.native.problem import NativePlan
 from heteroplace.solve.list.solver import ListSolver
-from heteroplace.solve.problem import Problem
 
 
 class MetSolver(ListSolver):
     """Each task on the device that runs it fastest; memory permitting."""
 
     name = "met"
-
-    def native_plan(self, problem: Problem) -> NativePlan:
-        """See `ListSolver.native_plan`."""
-        return plan_by(problem.native, "met")

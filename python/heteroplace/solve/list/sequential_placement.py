@@ -4,7 +4,7 @@ Celeritas ("Celeritas: Fast Optimizer for Large Dataflow Graphs", section 4.2), 
 Standard Evaluation: take the tasks in a topological order and fill one device after the other to
 its memory limit. As few devices as possible are used, so little is copied while measuring. Its
 full system measures on the placement of its own pipeline instead: critical-path order, fusion of
-stretches, Adjusting Placement.
+neighbours, Adjusting Placement.
 
 Unlike Celeritas: devices that share a memory (the cores of a CPU) are one device here, the one
 with the least total run time; a copied tensor is charged to the memory that it goes to; a task that
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heteroplace.coarsen.breakpoints import fuse_stretches
+from heteroplace.coarsen.breakpoints import fuse_segments
 from heteroplace.coarsen.coarse import coarsen
 from heteroplace.coarsen.levels import level_weights
 from heteroplace.coarsen.topo import ORDERS, order_tasks
@@ -25,7 +25,8 @@ from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.solve.list.adjusting_placement import adjusting_placement
+from heteroplace.solve.feasibility import excess_bytes
+from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
 from heteroplace.solve.problem import Problem
 
 PIPELINE = "pipeline"
@@ -81,14 +82,12 @@ def sequential_placement(
 
 def _by_pipeline(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> SequentialPlacement:
     """CPD-TOPO, fusion and Adjusting Placement, and the placement of the groups' members."""
-    fused = coarsen(graph, fuse_stretches(graph, cluster, costs).groups)
+    fused = coarsen(graph, fuse_segments(graph, cluster, costs).groups)
     problem = Problem(fused.graph, cluster, fused.project_costs(costs, cluster))
-    found = adjusting_placement(problem)
-    groups = found.native_plan.devices(len(fused.graph.tasks)).tolist()
-    order = tuple(
-        task for group in found.native_plan.order.tolist() for task in fused.members[group]
-    )
-    return SequentialPlacement(fused.expand_placement(groups), order, found.excess_bytes)
+    plan = AdjustingPlacementSolver().native_plan(problem)
+    groups = plan.devices(len(fused.graph.tasks)).tolist()
+    order = tuple(task for group in plan.order.tolist() for task in fused.members[group])
+    return SequentialPlacement(fused.expand_placement(groups), order, excess_bytes(problem, plan))
 
 
 class _Filling:

@@ -52,8 +52,8 @@ def single_native_plan(problem: Problem, device: int) -> NativePlan | None:
     """Return everything on `device`, in topological order; None if it does not fit or run there."""
     if _blocked(problem, device):
         return None
-    native_plan = _everything_on(problem, device)
-    return None if native_plan.violation else native_plan
+    plan = _everything_on(problem, device)
+    return None if plan.violation else plan
 
 
 def single_makespans(problem: Problem) -> dict[str, int]:
@@ -63,9 +63,9 @@ def single_makespans(problem: Problem) -> dict[str, int]:
     """
     makespans = {}
     for device_id, device in enumerate(problem.cluster.devices):
-        native_plan = single_native_plan(problem, device_id)
-        if native_plan is not None:
-            makespans[device.name] = simulate_plan(problem.native, native_plan).makespan_ns
+        plan = single_native_plan(problem, device_id)
+        if plan is not None:
+            makespans[device.name] = simulate_plan(problem.native, plan).makespan_ns
     return makespans
 
 
@@ -77,16 +77,16 @@ def single_plan(problem: Problem, device: int) -> Plan | str:
         task = problem.graph.tasks[blocked[0]]
         more = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
         return f"{name} cannot run task {task.name!r}{more}: {why_not(problem, blocked[0], device)}"
-    native_plan = _everything_on(problem, device)
-    if native_plan.violation:
+    plan = _everything_on(problem, device)
+    if plan.violation:
         sizes = {memory.name: memory.bytes for memory in problem.cluster.memories}
         short = [
             f"memory {memory!r} has {format_bytes(sizes[memory])}, "
             f"{format_bytes(sizes[memory] + excess)} needed"
-            for memory, excess in excess_bytes(problem, native_plan).items()
+            for memory, excess in excess_bytes(problem, plan).items()
         ]
         return f"{name} cannot hold all tasks: " + "; ".join(short)
-    return problem.native.plan(native_plan.steps, f"single {name}")
+    return problem.native.plan(plan.steps, f"single {name}")
 
 
 def _blocked(problem: Problem, device: int) -> list[int]:

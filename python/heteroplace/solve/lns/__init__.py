@@ -1,1 +1,1 @@
-"""Large neighbourhood search: parts of a long plan are scheduled again by an exact model."""
+"""Large neighbourhood search: segments of a long plan are scheduled again by an exact model."""

@@ -10,14 +10,14 @@ from ortools.sat.python import cp_model
 from heteroplace.native.arrays import COPY, RUN, IntArray
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.lns.model import SubSolution
-from heteroplace.solve.lns.schedule import Facts, Schedule, repaired
-from heteroplace.solve.lns.window import Cut, Stretch, SubProblem, cut_out
+from heteroplace.solve.lns.neighbourhood import Cut, Neighbourhood, SubProblem, cut_out
+from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
 
 Row = tuple[int, int, int, int]
 Change = tuple[Cut, SubSolution]
 
 _MAX_EQUAL = 1000
-"""Stretches that are compared with one that was improved."""
+"""Neighbourhoods that are compared with one that was improved."""
 _MAX_MERGES = 16
 """Sets of changes that are tried in a round."""
 _SELECTION_LIMIT = 0.1
@@ -28,9 +28,9 @@ def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Sc
     """Return `schedule` with as many of the changes as make it ever better, else `best`.
 
     Better is what `Schedule.rank` says: also a schedule of equal length with fewer critical steps,
-    since where several paths are critical no single stretch makes the plan shorter.
-    The changes are of stretches apart from each other, best ones first. Those that gain most of all
-    that fit the memories together are tried together, then halves of them.
+    since where several paths are critical no single neighbourhood makes the plan shorter. The
+    changes are of neighbourhoods apart from each other, best ones first. Those that gain most of
+    all that fit the memories together are tried together, then halves of them.
     """
     chosen: list[Change] = []
     num_tried = 0
@@ -56,8 +56,8 @@ def improve(schedule: Schedule, changes: Sequence[Change], best: Schedule) -> Sc
 
 def _fitting(schedule: Schedule, changes: Sequence[Change]) -> list[Change]:
     """Those changes that gain most together of all that fit, workspaces aside."""
-    limits, used = schedule.facts.limits, schedule.used_bytes
-    growths = [growth_bytes(schedule.facts, *change) for change in changes]
+    limits, used = schedule.lists.limits, schedule.used_bytes
+    growths = [growth_bytes(schedule.lists, *change) for change in changes]
     model = cp_model.CpModel()
     chosen = [model.new_bool_var("") for _ in changes]
     for memory, (limit, taken) in enumerate(zip(limits, used, strict=True)):
@@ -78,14 +78,14 @@ def _fitting(schedule: Schedule, changes: Sequence[Change]) -> list[Change]:
     return [change for change, take in taken_ones if solver.boolean_value(take)]
 
 
-def growth_bytes(facts: Facts, cut: Cut, solution: SubSolution) -> list[int]:
+def growth_bytes(lists: ProblemLists, cut: Cut, solution: SubSolution) -> list[int]:
     """What a change adds to each memory, workspaces aside."""
     problem = cut.problem
-    growth = [0] * facts.num_memories
-    memory = {run.task: facts.memory_of[run.device] for run in solution.runs}
+    growth = [0] * lists.num_memories
+    memory = {run.task: lists.memory_of[run.device] for run in solution.runs}
     for index, task in enumerate(problem.tasks):
         growth[memory[index]] += task.weight_bytes
-        growth[facts.memory_of[task.old_device]] -= task.weight_bytes
+        growth[lists.memory_of[task.old_device]] -= task.weight_bytes
     for tensor in problem.tensors:
         home = memory[tensor.producer] if tensor.producer >= 0 else tensor.home
         read_in = {memory[reader] for reader in tensor.readers}
@@ -101,66 +101,66 @@ def growth_bytes(facts: Facts, cut: Cut, solution: SubSolution) -> list[int]:
 
 def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Schedule | None:
     """Return the schedule with all changes; None if it is longer than the limit or does not fit."""
-    facts = schedule.facts
+    lists = schedule.lists
     old: list[Row] = list(map(tuple, schedule.native_plan.rows.tolist()))
     rows: list[Row] = []
     position = 0
-    for cut, solution in sorted(changes, key=lambda change: change[0].stretch.first):
-        rows += old[position : cut.stretch.first]
-        rows += _rows(facts, cut, solution)
-        position = cut.stretch.last
+    for cut, solution in sorted(changes, key=lambda change: change[0].neighbourhood.first):
+        rows += old[position : cut.neighbourhood.first]
+        rows += _rows(lists, cut, solution)
+        position = cut.neighbourhood.last
     rows += old[position:]
-    native_plan = repaired(facts, rows)
+    native_plan = repaired(lists, rows)
     if native_plan.violation:
         return None
-    times = simulate_plan(facts.problem.native, native_plan)
-    fits = all(used <= limit for used, limit in zip(times.used_bytes, facts.limits, strict=True))
-    return Schedule(facts, native_plan, times) if fits and times.makespan_ns <= limit_ns else None
+    times = simulate_plan(lists.problem.native, native_plan)
+    fits = all(used <= limit for used, limit in zip(times.used_bytes, lists.limits, strict=True))
+    return Schedule(lists, native_plan, times) if fits and times.makespan_ns <= limit_ns else None
 
 
-def _rows(facts: Facts, cut: Cut, solution: SubSolution) -> list[Row]:
-    """Steps of a stretch by start; ties as in `src/model/native_plan.h`."""
+def _rows(lists: ProblemLists, cut: Cut, solution: SubSolution) -> list[Row]:
+    """Steps of a neighbourhood by start; ties as in `src/model/native_plan.h`."""
     entries: list[tuple[int, int, int, Row]] = []
     for run in solution.runs:
         task = cut.tasks[run.task]
         entries.append((run.start_ns, run.finish_ns, 2 * task, (RUN, task, run.device, -1)))
     for copy in solution.copies:
         tensor = cut.tensors[copy.tensor]
-        rank = 2 * facts.producer[tensor] + 1
+        rank = 2 * lists.producer[tensor] + 1
         row = (COPY, tensor, copy.dst, copy.src)
         entries.append((copy.start_ns, copy.finish_ns, rank, row))
     return [row for *_, row in sorted(entries)]
 
 
-class DeviceClass:
-    """Finds stretches of a schedule that look like one of them: equal layers."""
+class EqualNeighbourhoods:
+    """Finds neighbourhoods of a schedule that look like one of them: equal layers."""
 
     def __init__(self, schedule: Schedule, task_class: IntArray) -> None:
-        facts = schedule.facts
+        lists = schedule.lists
         self._schedule = schedule
         rows = schedule.native_plan.rows
         is_run = rows[:, 0] == RUN
-        sizes = facts.problem.native.tensor_bytes
+        sizes = lists.problem.native.tensor_bytes
         what = np.where(is_run, task_class[np.where(is_run, rows[:, 1], 0)], 0)
         if len(sizes):
             what = np.where(is_run, what, sizes[np.where(is_run, 0, rows[:, 1])])
         look = np.stack([rows[:, 0], what, rows[:, 2], rows[:, 3]], axis=1)
         self._codes = np.unique(look, axis=0, return_inverse=True)[1].reshape(-1)
 
-    def others(self, cut: Cut, taken: Sequence[Stretch]) -> list[Cut]:
-        """Return the cuts of all stretches like that of `cut`, apart from `taken`."""
-        stretch = cut.stretch
-        length = stretch.last - stretch.first
+    def others(self, cut: Cut, taken: Sequence[Neighbourhood]) -> list[Cut]:
+        """Return the cuts of all neighbourhoods like that of `cut`, apart from `taken`."""
+        neighbourhood = cut.neighbourhood
+        length = neighbourhood.last - neighbourhood.first
         codes = self._codes
         starts = np.arange(len(codes) - length + 1)
         for offset in range(length):
             if len(starts) <= 1:
                 break
-            starts = starts[codes[starts + offset] == codes[stretch.first + offset]]
+            starts = starts[codes[starts + offset] == codes[neighbourhood.first + offset]]
         found: list[Cut] = []
         end = 0
         for start in starts.tolist()[:_MAX_EQUAL]:
-            other = Stretch(start, start + length, stretch.devices)
+            other = Neighbourhood(start, start + length, neighbourhood.devices)
             if start < end or any(start < t.last and t.first < other.last for t in taken):
                 continue
             candidate = cut_out(self._schedule, other)
@@ -170,9 +170,9 @@ class DeviceClass:
         return found
 
 
-def task_classes(facts: Facts) -> IntArray:
+def task_classes(lists: ProblemLists) -> IntArray:
     """A number for each task; equal for tasks of equal costs."""
-    native = facts.problem.native
+    native = lists.problem.native
     columns = [native.run_ns, native.weight_bytes[:, None], native.workspace_bytes[:, None]]
     table = np.concatenate(columns, axis=1)
     classes: IntArray = np.unique(table, axis=0, return_inverse=True)[1].reshape(-1)

@@ -1,30 +1,25 @@
-"""Sub-problem -> CP-SAT model -> a shorter stretch, or the proof that there is none.
+"""Sub-problem -> CP-SAT model -> a shorter neighbourhood, or the proof that there is none.
 
-The model is that of `heteroplace.solve.exact` (optional intervals, one copy per tensor and memory,
-the static rule of memory), with times when things are free at the begin and due times at the end.
-Its objective is by how much everything that is due comes too late; below 0 the whole plan gets
-shorter by as much, unless what lies beside the stretch is just as long. At prices of memory it is
-that time and the value of the bytes.
+The model is that of `heteroplace.solve.exact.cpsat_model`, with times when things are free at the
+begin and due times at the end. Its objective is by how much everything that is due comes too late;
+below 0 the whole plan gets shorter by as much, unless what lies beside the neighbourhood is just as
+long. At prices of memory it is that time and the value of the bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
-from heteroplace.solve.lns.schedule import Facts
-from heteroplace.solve.lns.window import SubProblem, SubTask, SubTensor
-
-Term = cp_model.LinearExpr | int
-Literal = cp_model.IntVar | int
-"""A variable of 0 or 1, or one of the two."""
+from heteroplace.solve.exact.cpsat_model import Literal, ScheduleModel, Term, total
+from heteroplace.solve.lns.neighbourhood import SubProblem, SubTask, SubTensor
+from heteroplace.solve.lns.schedule import ProblemLists
 
 FS_PER_NS = 1_000_000
 _LOSS_PART = 8
-"""Part of the time looked at that may be lost for memory."""
+"""Share of the time looked at that may be lost for memory."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class SubCopy:
 
 @dataclass(frozen=True)
 class SubSolution:
-    """A new schedule of a stretch."""
+    """A new schedule of a neighbourhood."""
 
     runs: tuple[SubRun, ...]
     copies: tuple[SubCopy, ...]
@@ -75,31 +70,28 @@ class _CopyVars:
     made: Literal
 
 
-class SubModel:
+class SubModel(ScheduleModel):
     """The model of one sub-problem."""
 
-    def __init__(self, facts: Facts, problem: SubProblem, least_gain_ns: int) -> None:
-        self._facts = facts
+    def __init__(self, lists: ProblemLists, problem: SubProblem, least_gain_ns: int) -> None:
+        self._lists = lists
+        super().__init__()
         self._problem = problem
-        self.model = cp_model.CpModel()
-        self._on_resource: list[list[cp_model.IntervalVar]] = [[] for _ in problem.free_ns]
         self._kept: list[list[tuple[int, cp_model.IntVar, Term]]] = [[] for _ in problem.free_ns]
         """For each resource (position, start, finish) of what keeps its order there."""
         most_late_ns = problem.ceiling_ns // _LOSS_PART if problem.prices_fs else -least_gain_ns
         self._late = self.model.new_int_var(problem.floor_ns, most_late_ns, "late")
         self._runs = [self._add_task(index, task) for index, task in enumerate(problem.tasks)]
         self._in_memory = [
-            [self._in(run, memory) for memory in range(facts.num_memories)] for run in self._runs
+            [self._in(run, memory) for memory in range(lists.num_memories)] for run in self._runs
         ]
         self._copies: dict[tuple[int, int], _CopyVars] = {}
-        self._bytes: list[list[Term]] = [[] for _ in range(facts.num_memories)]
+        self._bytes: list[list[Term]] = [[] for _ in range(lists.num_memories)]
         self._keep_groups()
         for index, tensor in enumerate(problem.tensors):
             self._add_tensor(index, tensor)
         self._add_memory()
-        for intervals in self._on_resource:
-            if len(intervals) > 1:
-                self.model.add_no_overlap(intervals)
+        self.forbid_overlaps(2)
         for chain in self._kept:
             chain.sort(key=lambda step: step[0])
             for (_, _, finish), (_, start, _) in pairwise(chain):
@@ -113,7 +105,7 @@ class SubModel:
             return
         cost = FS_PER_NS * self._late
         for price, terms in zip(prices, self._bytes, strict=True):
-            cost += price * _sum(terms)
+            cost += price * total(terms)
         old = sum(map(int.__mul__, prices, self._problem.old_bytes))
         self.model.add(cost <= old - FS_PER_NS * least_gain_ns)
         self.model.minimize(cost)
@@ -126,51 +118,45 @@ class SubModel:
         start = self._time(f"start{index}")
         free_ns, due_ns = {}, {}
         for device in task.devices:
-            units = self._facts.units[device]
+            units = self._lists.units[device]
             free_ns[device] = max(problem.free_ns[unit] for unit in units)
             due_ns[device] = min(problem.due_ns[unit] for unit in units)
         if len(task.devices) == 1:
             on: dict[int, Literal] = {task.old_device: 1}
             finish = start + task.run_ns[0]
-            run = model.new_fixed_size_interval_var(start, task.run_ns[0], f"run{index}")
-            self._occupy(self._facts.units[task.old_device], run)
+            units = self._lists.units[task.old_device]
+            self.occupy(units, start, task.run_ns[0], None, f"run{index}")
         else:
             on = {}
             for device, run_ns in zip(task.devices, task.run_ns, strict=True):
                 literal = model.new_bool_var(f"on{index}_{device}")
                 model.add_hint(literal, device == task.old_device)
                 on[device] = literal
-                run = model.new_optional_fixed_size_interval_var(
-                    start, run_ns, literal, f"run{index}_{device}"
-                )
-                self._occupy(self._facts.units[device], run)
+                units = self._lists.units[device]
+                self.occupy(units, start, run_ns, literal, f"run{index}_{device}")
             model.add_exactly_one(list(on.values()))
-            finish = start + _sum(
+            finish = start + total(
                 ns * on[device] for device, ns in zip(task.devices, task.run_ns, strict=True)
             )
         model.add_hint(start, task.old_start_ns)
-        model.add(start >= _sum(free_ns[device] * literal for device, literal in on.items()))
+        model.add(start >= total(free_ns[device] * literal for device, literal in on.items()))
         model.add(
-            finish <= self._late + _sum(due_ns[device] * literal for device, literal in on.items())
+            finish <= self._late + total(due_ns[device] * literal for device, literal in on.items())
         )
         if task.is_kept:
-            for unit in self._facts.units[task.old_device]:
+            for unit in self._lists.units[task.old_device]:
                 self._kept[unit].append((task.old_position, start, finish))
         return _RunVars(start, finish, on)
 
-    def _occupy(self, resources: Sequence[int], interval: cp_model.IntervalVar) -> None:
-        for resource in resources:
-            self._on_resource[resource].append(interval)
-
     def _in(self, run: _RunVars, memory: int) -> Literal:
         """Whether a task is on a device of a memory."""
-        literals = [on for device, on in run.on.items() if self._facts.memory_of[device] == memory]
+        literals = [on for device, on in run.on.items() if self._lists.memory_of[device] == memory]
         if len(literals) <= 1:
             return literals[0] if literals else 0
         if len(literals) == len(run.on):
             return 1
         either = self.model.new_bool_var("")
-        self.model.add(either == _sum(literals))
+        self.model.add(either == total(literals))
         return either
 
     def _keep_groups(self) -> None:
@@ -186,7 +172,7 @@ class SubModel:
         """For each memory whether the tensor is made there."""
         if tensor.producer >= 0:
             return self._in_memory[tensor.producer]
-        return [int(memory == tensor.home) for memory in range(self._facts.num_memories)]
+        return [int(memory == tensor.home) for memory in range(self._lists.num_memories)]
 
     def _add_tensor(self, index: int, tensor: SubTensor) -> None:
         model = self.model
@@ -229,7 +215,7 @@ class SubModel:
         """Readers of a copy that was made before; it is dropped if nobody reads it any more."""
         literals = [literal for _, literal in readers]
         for run, literal in readers:
-            self.model.add(run.start >= arrival_ns).only_enforce_if(literal)
+            self.wait(run.start, arrival_ns, literal)
         num_bytes = tensor.charged[memory]
         if not num_bytes:
             return
@@ -250,7 +236,7 @@ class SubModel:
         for src, home in enumerate(homes):
             if src == memory or _is(home, 0):
                 continue
-            if self._facts.ways[src][memory] is not None:
+            if self._lists.ways[src][memory] is not None:
                 sources[src] = home
                 continue
             for reader in [*readers, *([1] if memory in dict(tensor.due) else [])]:
@@ -272,33 +258,32 @@ class SubModel:
         old = {dst: (start_ns, position) for dst, start_ns, position in tensor.copies}
         floor, ceiling = self._problem.floor_ns, self._problem.ceiling_ns
         for src, literal in chosen.items():
-            way = self._facts.ways[src][memory] or ()
-            ns = self._facts.bytes_ns(tensor.num_bytes, src, memory)
+            way = self._lists.ways[src][memory] or ()
+            ns = self._lists.bytes_ns(tensor.num_bytes, src, memory)
             times.append(ns * literal)
             free.append(max((self._problem.free_ns[r] for r in way), default=floor) * literal)
             # Relative to the ceiling, which a copy that is not made has to keep.
             due.append(
                 (min((self._problem.due_ns[r] for r in way), default=ceiling) - ceiling) * literal
             )
-            interval = model.new_optional_fixed_size_interval_var(start, ns, literal, "")
-            self._occupy(way, interval)
-        finish = start + _sum(times)
-        model.add(start >= _sum(free) + floor * (1 - made))
-        model.add(finish <= self._late + ceiling + _sum(due))
+            self.occupy(way, start, ns, literal)
+        finish = start + total(times)
+        model.add(start >= total(free) + floor * (1 - made))
+        model.add(finish <= self._late + ceiling + total(due))
         model.add_hint(start, old[memory][0] if memory in old else floor)
         made_at = self._made_at(tensor)
-        model.add(start >= made_at).only_enforce_if(made)
+        self.wait(start, made_at, made)
         dues = dict(tensor.due)
         if memory in dues:
             model.add(finish <= dues[memory] + self._late).only_enforce_if(made)
         for run, literal in readers:
-            model.add(run.start >= finish).only_enforce_if([made, literal])
+            self.wait(run.start, finish, [made, literal])
         if _is(made, 1) and memory in old and any(_is(literal, 1) for _, literal in readers):
-            for resource in self._facts.ways[next(iter(chosen))][memory] or ():
+            for resource in self._lists.ways[next(iter(chosen))][memory] or ():
                 self._kept[resource].append((old[memory][1], start, finish))
         num_bytes = tensor.charged[memory]
         is_due = memory in dues
-        self._bytes[memory].append(num_bytes * (_sum(sources.values()) if is_due else made))
+        self._bytes[memory].append(num_bytes * (total(sources.values()) if is_due else made))
         self._copies[index, memory] = _CopyVars(start, finish, chosen, made)
 
     def _made_at(self, tensor: SubTensor) -> Term:
@@ -311,7 +296,7 @@ class SubModel:
         sources: dict[int, Literal],
         readers: list[Literal],
     ) -> dict[int, Literal]:
-        """For each source whether a copy is made from there in the stretch."""
+        """For each source whether a copy is made from there in the neighbourhood."""
         model = self.model
         later, is_due = dict(tensor.later), memory in dict(tensor.due)
         chosen: dict[int, Literal] = {}
@@ -326,11 +311,10 @@ class SubModel:
                 literal, memory in {dst for dst, *_ in tensor.copies} and src == tensor.home
             )
             chosen[src] = literal
-            model.add(literal <= home)
-            for reader in readers:
-                model.add(literal >= home + reader - 1)
+            self.leave_home(literal, home)
+            self.bring(literal, home, readers)
             if not is_due:
-                model.add(literal <= _sum(readers))
+                self.serve_readers(literal, readers)
             elif tensor.producer >= 0:
                 waits = [literal.negated()] if _is(home, 1) else [literal.negated(), home]
                 made_at = self._made_at(tensor)
@@ -344,11 +328,11 @@ class SubModel:
         if any(_is(literal, 1) for literal in literals):
             return 1
         made = self.model.new_bool_var("")
-        self.model.add(made == _sum(literals))
+        self.model.add(made == total(literals))
         return made
 
     def _add_memory(self) -> None:
-        facts, problem = self._facts, self._problem
+        lists, problem = self._lists, self._problem
         for task, in_memory in zip(problem.tasks, self._in_memory, strict=True):
             if not task.is_kept:
                 for memory, literal in enumerate(in_memory):
@@ -361,12 +345,10 @@ class SubModel:
             ]
             largest: Term = rest
             if users:
-                largest = self.model.new_int_var(rest, max(size for size, _ in users), "")
-                for size, literal in users:
-                    self.model.add(largest >= size * literal)
-            self._bytes[facts.memory_of[device]].append(largest)
+                largest = self.largest(rest, users)
+            self._bytes[lists.memory_of[device]].append(largest)
         for terms, left in zip(self._bytes, problem.left_bytes, strict=True):
-            self.model.add(_sum(terms) <= left)
+            self.model.add(total(terms) <= left)
 
     def read(self, solver: cp_model.CpSolver) -> SubSolution:
         """Return the best solution that the solver found."""
@@ -386,7 +368,3 @@ class SubModel:
 
 def _is(literal: Literal, value: int) -> bool:
     return isinstance(literal, int) and literal == value
-
-
-def _sum(terms: Iterable[Term]) -> Term:
-    return cp_model.LinearExpr.sum(list(terms))

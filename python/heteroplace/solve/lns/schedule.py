@@ -19,7 +19,7 @@ from heteroplace.native.simulate import StepTimes, simulate_plan
 from heteroplace.solve.problem import Problem
 
 
-class Facts:
+class ProblemLists:
     """A problem as plain lists, which single entries are read from faster than from arrays."""
 
     def __init__(self, problem: Problem) -> None:
@@ -38,7 +38,7 @@ class Facts:
         self.workspace_bytes: list[int] = native.workspace_bytes.tolist()
         self.group = native.task_group
         self.members: dict[int, list[int]] = {}
-        """Tasks of each `together` label, by its number."""
+        """Tasks of each colocation group, by its number."""
         for task, group in enumerate(self.group):
             if group >= 0:
                 self.members.setdefault(group, []).append(task)
@@ -91,31 +91,31 @@ class Schedule:
     """
 
     def __init__(
-        self, facts: Facts, native_plan: NativePlan, times: StepTimes | None = None
+        self, lists: ProblemLists, native_plan: NativePlan, times: StepTimes | None = None
     ) -> None:
         """Simulate the plan, unless its times are given."""
-        times = times or simulate_plan(facts.problem.native, native_plan)
+        times = times or simulate_plan(lists.problem.native, native_plan)
         # Stable: what starts at once keeps its order, so the steps remain a plan.
         order = np.argsort(times.start_ns, kind="stable")
         rows: IntArray = np.ascontiguousarray(native_plan.rows[order])
-        self.facts = facts
+        self.lists = lists
         self.native_plan = NativePlan(rows, times.makespan_ns, 0, native_plan.cluster)
         self.makespan_ns = times.makespan_ns
         self.used_bytes = times.used_bytes
-        kinds, subjects, places, sources = (column.tolist() for column in rows.T)
+        kinds, subjects, wheres, sources = (column.tolist() for column in rows.T)
         self.is_run = [kind == RUN for kind in kinds]
         self.subject: list[int] = subjects
-        self.place: list[int] = places
+        self.where: list[int] = wheres
         self.src: list[int] = sources
         self.start_ns: list[int] = times.start_ns[order].tolist()
         self.finish_ns: list[int] = times.finish_ns[order].tolist()
-        self.run_at = [-1] * facts.num_tasks
+        self.run_at = [-1] * lists.num_tasks
         """[num_tasks], the position of each task's run."""
-        self.device = [-1] * facts.num_tasks
+        self.device = [-1] * lists.num_tasks
         """[num_tasks]"""
         self.copy_at: dict[tuple[int, int], int] = {}
         """The position of the copy of a tensor to a memory."""
-        self.uses: list[list[int]] = [[] for _ in range(facts.num_resources)]
+        self.uses: list[list[int]] = [[] for _ in range(lists.num_resources)]
         """[num_resources], positions of the steps that occupy it."""
         self._index()
 
@@ -126,48 +126,48 @@ class Schedule:
         for position, subject in enumerate(self.subject):
             if self.is_run[position]:
                 self.run_at[subject] = position
-                self.device[subject] = self.place[position]
+                self.device[subject] = self.where[position]
             else:
-                self.copy_at[subject, self.place[position]] = position
+                self.copy_at[subject, self.where[position]] = position
             for resource in self.occupied(position):
                 self.uses[resource].append(position)
 
     def occupied(self, position: int) -> tuple[int, ...]:
         """What a step occupies."""
         if self.is_run[position]:
-            return self.facts.units[self.place[position]]
-        way = self.facts.ways[self.src[position]][self.place[position]]
+            return self.lists.units[self.where[position]]
+        way = self.lists.ways[self.src[position]][self.where[position]]
         assert way is not None  # The simulator took the copy.
         return way
 
     def home(self, tensor: int) -> int | None:
         """The memory where a tensor is made or arrives; None: it is everywhere."""
-        producer = self.facts.producer[tensor]
+        producer = self.lists.producer[tensor]
         if producer < 0:
-            return self.facts.host
-        return self.facts.memory_of[self.device[producer]]
+            return self.lists.host
+        return self.lists.memory_of[self.device[producer]]
 
     @cached_property
     def tail_ns(self) -> list[int]:
         """For each position the longest time from the start of the step to the end of all."""
-        facts = self.facts
+        lists = self.lists
         tails = [0] * len(self)
-        next_ns = [0] * facts.num_resources
-        count = facts.num_memories
+        next_ns = [0] * lists.num_resources
+        count = lists.num_memories
         # Behind the presence of a tensor in a memory: whatever reads or copies it there.
-        read_ns = [0] * (facts.num_tensors * count)
+        read_ns = [0] * (lists.num_tensors * count)
         for position in range(len(self) - 1, -1, -1):
-            subject, place = self.subject[position], self.place[position]
+            subject, where = self.subject[position], self.where[position]
             resources = self.occupied(position)
             behind = max((next_ns[resource] for resource in resources), default=0)
             if self.is_run[position]:
-                memory = facts.memory_of[place]
-                for tensor in facts.makes[subject]:
+                memory = lists.memory_of[where]
+                for tensor in lists.makes[subject]:
                     behind = max(behind, read_ns[tensor * count + memory])
-                reads: Sequence[int] = facts.reads[subject]
+                reads: Sequence[int] = lists.reads[subject]
             else:
                 memory = self.src[position]
-                behind = max(behind, read_ns[subject * count + place])
+                behind = max(behind, read_ns[subject * count + where])
                 reads = (subject,)
             tail = self.finish_ns[position] - self.start_ns[position] + behind
             tails[position] = tail
@@ -202,30 +202,30 @@ class Schedule:
     @cached_property
     def workspaces(self) -> list[list[tuple[int, int]]]:
         """For each device (bytes, task) of what runs there, largest workspace first."""
-        found: list[list[tuple[int, int]]] = [[] for _ in range(self.facts.num_devices)]
+        found: list[list[tuple[int, int]]] = [[] for _ in range(self.lists.num_devices)]
         for task, device in enumerate(self.device):
-            if self.facts.workspace_bytes[task]:
-                found[device].append((self.facts.workspace_bytes[task], task))
+            if self.lists.workspace_bytes[task]:
+                found[device].append((self.lists.workspace_bytes[task], task))
         return [sorted(entries, reverse=True) for entries in found]
 
 
-def repaired(facts: Facts, rows: Sequence[tuple[int, int, int, int]]) -> NativePlan:
+def repaired(lists: ProblemLists, rows: Sequence[tuple[int, int, int, int]]) -> NativePlan:
     """Return steps whose runs are in a valid order as a plan whose copies are right.
 
     Copies leave their tensor's home, once for each memory that reads it there; a copy that is
     missing comes right before its first reader, and one that nobody reads is left out. The plan
     has no makespan yet; its violation counts copies that have no way.
     """
-    memory_of, producer = facts.memory_of, facts.producer
-    home = [facts.host if producer[t] < 0 else None for t in range(facts.num_tensors)]
+    memory_of, producer = lists.memory_of, lists.producer
+    home = [lists.host if producer[t] < 0 else None for t in range(lists.num_tensors)]
     wanted: set[tuple[int, int]] = set()
-    for kind, subject, place, _ in rows:
+    for kind, subject, where, _ in rows:
         if kind == RUN:
-            wanted.update((tensor, memory_of[place]) for tensor in facts.reads[subject])
-            for tensor in facts.makes[subject]:
-                home[tensor] = memory_of[place]
-    if facts.host is not None:
-        wanted.update((tensor, facts.host) for tensor in facts.outputs)
+            wanted.update((tensor, memory_of[where]) for tensor in lists.reads[subject])
+            for tensor in lists.makes[subject]:
+                home[tensor] = memory_of[where]
+    if lists.host is not None:
+        wanted.update((tensor, lists.host) for tensor in lists.outputs)
     there: set[tuple[int, int]] = set()
     kept: list[tuple[int, int, int, int]] = []
     violation = 0
@@ -235,22 +235,22 @@ def repaired(facts: Facts, rows: Sequence[tuple[int, int, int, int]]) -> NativeP
         nonlocal violation
         if src is not None and src != memory and (tensor, memory) not in there:
             there.add((tensor, memory))
-            violation += facts.ways[src][memory] is None
+            violation += lists.ways[src][memory] is None
             kept.append((COPY, tensor, memory, src))
 
-    is_made = [producer[tensor] < 0 for tensor in range(facts.num_tensors)]
+    is_made = [producer[tensor] < 0 for tensor in range(lists.num_tensors)]
     for row in rows:
-        kind, subject, place, _ = row
+        kind, subject, where, _ = row
         if kind == RUN:
-            for tensor in facts.reads[subject]:
-                bring(tensor, memory_of[place])
+            for tensor in lists.reads[subject]:
+                bring(tensor, memory_of[where])
             kept.append(row)
-            for tensor in facts.makes[subject]:
+            for tensor in lists.makes[subject]:
                 is_made[tensor] = True
-        elif is_made[subject] and (subject, place) in wanted:
-            bring(subject, place)
-    if facts.host is not None:
-        for tensor in sorted(facts.outputs):
-            bring(tensor, facts.host)
+        elif is_made[subject] and (subject, where) in wanted:
+            bring(subject, where)
+    if lists.host is not None:
+        for tensor in sorted(lists.outputs):
+            bring(tensor, lists.host)
     table = np.array(kept, dtype=np.int64).reshape(-1, 4)
-    return NativePlan(table, 0, violation, facts.problem.cluster)
+    return NativePlan(table, 0, violation, lists.problem.cluster)

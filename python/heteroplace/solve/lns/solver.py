@@ -12,13 +12,13 @@ from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import PLAN_S_PER_TASK, begin_solve, run_search
 
 _SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
-"""Part of the budget for the plan to begin with."""
+"""Share of the budget for the plan to begin with."""
 _LARGE = 1000
 """Tasks of a graph that the search goes on improving for long."""
 
 
 class LnsSolver:
-    """Improves the plan of the search by exact solutions of its stretches."""
+    """Improves the plan of the search by exact solutions of its neighbourhoods."""
 
     name = "lns"
 

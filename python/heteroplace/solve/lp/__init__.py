@@ -1,1 +1,1 @@
-"""Linear and mixed-integer programmes: built, and solved by HiGHS."""
+"""Linear and mixed-integer programs: built, and solved by HiGHS."""

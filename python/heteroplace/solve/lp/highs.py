@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from heteroplace.errors import SolverError
-from heteroplace.solve.lp.linear_program import FloatArray
 from heteroplace.solve.lp.program import (
     INFEASIBLE,
     INTERRUPTED,
     LIMIT,
     OPTIMAL,
+    FloatArray,
     MipAnswer,
     MipLimits,
     MixedProgram,
@@ -43,7 +43,7 @@ class HighsEngine:
             return MipAnswer(None, -np.inf, INTERRUPTED)
         if found.status not in _STATUS:
             raise SolverError(
-                f"HiGHS could not solve a programme of {program.num_columns} columns and "
+                f"HiGHS could not solve a program of {program.num_columns} columns and "
                 f"{program.num_rows} rows: {found.message}; use 'cpsat' or 'search'"
             )
         # The objective of a solution is no bound where a gap was allowed.
@@ -104,8 +104,6 @@ class _Call:
         from scipy.optimize import Bounds, LinearConstraint, milp
 
         program = self._program
-        goal = np.zeros(program.num_columns)
-        goal[program.goal] = factor
         options: dict[str, float] = {
             "time_limit": max(_LEAST_S, time_limit_s),
             "mip_rel_gap": self._limits.gap_ratio,
@@ -113,7 +111,7 @@ class _Call:
         if self._limits.node_limit is not None:
             options["node_limit"] = self._limits.node_limit
         return milp(
-            goal,
+            factor * np.array(program.cost),
             integrality=np.array(program.is_integer, dtype=np.int64),
             bounds=Bounds(np.array(program.lower), np.array(program.upper)),
             constraints=LinearConstraint(program.matrix(), program.row_lower, program.row_upper),

@@ -1,4 +1,4 @@
-"""A mixed-integer linear programme as data, and what an engine answers to it."""
+"""A linear or mixed-integer linear program as data, and what an engine answers to it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from heteroplace.solve.lp.linear_program import FloatArray
-
+FloatArray = npt.NDArray[np.float64]
+Entries = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FloatArray]
+"""Row, column and value of entries of a matrix; those of one place are added up."""
 Terms = list[tuple[int, float]]
 """(column, coefficient) of each term of a sum; those of one column are added up."""
 
@@ -19,14 +21,14 @@ by Ctrl-C."""
 
 
 class MixedProgram:
-    """Minimise one column under bounds and rows, which may be added between two solves.
+    """Minimise a sum over columns under bounds and rows, which may be added between two solves.
 
     Scale it so that values are near 1: the tolerances of engines are absolute.
     """
 
     def __init__(self) -> None:
-        self.goal = 0
-        """The column that is minimised."""
+        self.cost: list[float] = []
+        """Of each column in the sum that is minimised."""
         self.lower: list[float] = []
         self.upper: list[float] = []
         self.is_integer: list[bool] = []
@@ -46,8 +48,11 @@ class MixedProgram:
         """Constraints, without bounds."""
         return len(self.row_lower)
 
-    def add_column(self, lower: float, upper: float, *, is_integer: bool = False) -> int:
+    def add_column(
+        self, lower: float, upper: float, *, cost: float = 0.0, is_integer: bool = False
+    ) -> int:
         """Add a variable and return its id."""
+        self.cost.append(cost)
         self.lower.append(lower)
         self.upper.append(upper)
         self.is_integer.append(is_integer)
@@ -56,6 +61,19 @@ class MixedProgram:
     def add_binary(self) -> int:
         """Add a variable that is 0 or 1 and return its id."""
         return self.add_column(0.0, 1.0, is_integer=True)
+
+    def add_columns(
+        self,
+        count: int,
+        lower: npt.ArrayLike = 0.0,
+        upper: npt.ArrayLike = np.inf,
+        cost: float = 0.0,
+    ) -> None:
+        """Add `count` continuous variables; bounds for all or for each of them."""
+        self.cost.extend([cost] * count)
+        self.lower.extend(np.broadcast_to(np.asarray(lower, np.float64), count).tolist())
+        self.upper.extend(np.broadcast_to(np.asarray(upper, np.float64), count).tolist())
+        self.is_integer.extend([False] * count)
 
     def add_row(
         self, terms: Iterable[tuple[int, float]], lower: float = 0.0, upper: float = np.inf
@@ -69,6 +87,16 @@ class MixedProgram:
         self._value.extend(sums.values())
         self.row_lower.append(lower)
         self.row_upper.append(upper)
+
+    def add_rows(self, limits: FloatArray, *entries: Entries, is_equal: bool = False) -> None:
+        """Add rows `entries` <= `limits`, or =; rows of `entries` count from 0."""
+        for row, column, value in entries:
+            self._row.extend((np.asarray(row) + self.num_rows).tolist())
+            self._column.extend(np.asarray(column).tolist())
+            self._value.extend(np.asarray(value, np.float64).tolist())
+        bounds = np.asarray(limits, np.float64).tolist()
+        self.row_lower.extend(bounds if is_equal else [-np.inf] * len(bounds))
+        self.row_upper.extend(bounds)
 
     def matrix(self) -> Any:
         """Return the rows as a scipy CSR matrix."""
@@ -102,7 +130,7 @@ class MipAnswer:
 
 
 class MipEngine(Protocol):
-    """Solves mixed-integer programmes."""
+    """Solves mixed-integer programs."""
 
     @property
     def name(self) -> str:

@@ -55,7 +55,7 @@ class InitialSolutions:
         return "heft", self._heft
 
     def native_plans(self, time_limit_s: float) -> list[tuple[str, NativePlan]]:
-        """Return (name, plan) of all starts; a plan may overflow memories (`violation`).
+        """Return (name, plan) of all of them; a plan may overflow memories (`violation`).
 
         What the time does not reach is left out; singles, HEFT on all devices and Order-Place
         always run. Complexity: O((tasks * devices + reads) * device sets).
@@ -63,16 +63,16 @@ class InitialSolutions:
         begin = time.perf_counter()
         problem = self._problem
         cluster, native = problem.cluster, problem.native
-        native_plans = []
+        plans = []
         for device_id, device in enumerate(cluster.devices):
             single = single_native_plan(problem, device_id)
             if single is not None:
-                native_plans.append((f"single {device.name}", single))
+                plans.append((f"single {device.name}", single))
         if len(cluster.devices) == 1 or not problem.graph.tasks:
-            return native_plans
+            return plans
         everything, *sets = device_sets(problem)
-        native_plans.append((_heft_name(problem, everything), self._heft))
-        native_plans.append(("order-place", self._order_place))
+        plans.append((_heft_name(problem, everything), self._heft))
+        plans.append(("order-place", self._order_place))
         others: list[tuple[str, Callable[[], NativePlan]]] = [
             ("etf", lambda: etf(native)),
             ("adjusting-placement", lambda: adjusting_placement(native, self._order)),
@@ -86,8 +86,8 @@ class InitialSolutions:
         for name, make in others:
             if time.perf_counter() - begin >= time_limit_s:
                 break
-            native_plans.append((name, make()))
-        return native_plans
+            plans.append((name, make()))
+        return plans
 
 
 def _heft_name(problem: Problem, devices: tuple[int, ...]) -> str:

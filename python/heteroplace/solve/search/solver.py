@@ -1,8 +1,8 @@
 """The search of the core over placement and order, with the bounds it finds on the way.
 
-Column generation over the modules of the graph, with annealing as pricing; see
-`src/search/search.h`. The annealing is that of DiviML (section V) with moves of the order, chains
-and branches, which their random walk on the mapping lacks.
+C++: src/search/search.cc (search::Search). Column generation over the modules of the graph, with
+annealing as pricing. The annealing is that of DiviML (section V, arXiv 2308.00127) with moves of
+the order, chains and branches, which their random walk on the mapping lacks.
 """
 
 from __future__ import annotations
@@ -55,16 +55,11 @@ class SearchSolver:
         """See `Solver.solve`."""
         begin = time.perf_counter()
         initial, bound = begin_solve(problem, options, begin)
-        native_plans = [
-            native_plan
-            for _, native_plan in initial.native_plans(INITIAL_SHARE * options.time_limit_s)
-        ]
+        plans = [plan for _, plan in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
         spare = PLAN_S_PER_TASK * len(problem.graph.tasks)
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         patience = _LONG_PATIENCE * PATIENCE_PER_TASK
-        end = run_search(
-            problem, native_plans or [initial.first()[1]], options, left, bound, patience
-        )
+        end = run_search(problem, plans or [initial.first()[1]], options, left, bound, patience)
         if end.native_plan.violation:
             raise no_placement_error(problem)
         plan = problem.native.plan(end.native_plan.steps, f"search seed {options.seed}")
@@ -96,14 +91,14 @@ def begin_solve(
     """
     check_possible(problem)
     initial = InitialSolutions(problem)
-    name, native_plan = initial.first()
-    if native_plan.violation == 0:
+    name, first = initial.first()
+    if first.violation == 0:
         report(
             options,
             name,
             begin,
-            native_plan.makespan_ns,
-            plan=lambda: problem.native.plan(native_plan.steps, name),
+            first.makespan_ns,
+            plan=lambda: problem.native.plan(first.steps, name),
         )
     is_bounded = len(problem.graph.tasks) <= MAX_TASKS_TO_BOUND
     return initial, lower_bound(problem).ns if is_bounded else 0
@@ -139,11 +134,8 @@ def run_search(
         makespan_ns, best = found.native_plan.makespan_ns, found.native_plan
     else:
         # The search schedules without gaps on units, so it may start behind an insertion scheduler.
-        fitting = [
-            found.native_plan,
-            *(native_plan for native_plan in initial if native_plan.violation == 0),
-        ]
-        makespans = [simulate_plan(native, native_plan).makespan_ns for native_plan in fitting]
+        fitting = [found.native_plan, *(plan for plan in initial if plan.violation == 0)]
+        makespans = [simulate_plan(native, plan).makespan_ns for plan in fitting]
         makespan_ns = min(makespans)
         best = fitting[makespans.index(makespan_ns)]
     return SearchEnd(

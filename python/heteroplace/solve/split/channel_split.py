@@ -1,11 +1,11 @@
 """Modules joined by several channels: each solved exactly, joined behind barriers, then let loose.
 
-DiviML, sections IV-D and IV-E. The bound is the recursion of `bounds/modules.py` over proven bounds
-of parts; here the parts are solved several at once. For the plan each module has a few patterns, of
-the best plan so far and of exact solves; a dynamic programme over patterns finds the best chain if
-each module waits for the whole of the one before it and for the copies between the two. The
-barriers then fall: placement and order are scheduled again, never later, and the search goes on
-from there.
+DiviML, sections IV-D and IV-E. The bound is the recursion of `bounds/module_recursion.py` over
+proven bounds of subsets of the modules' tasks; here these are solved several at once. For the plan
+each module has a few patterns, of the best plan so far and of exact solves; a dynamic program
+over patterns finds the best chain if each module waits for the whole of the one before it and for
+the copies between the two. The barriers then fall: placement and order are scheduled again, never
+later, and the search goes on from there.
 
 Unlike DiviML, whose states are the devices of all ends of a module (as many as their product), the
 states are the patterns themselves.
@@ -18,22 +18,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from heteroplace.decompose.narrow_cuts import ModulePath, prefix_modules
-from heteroplace.model.graph import TaskGraph
+from heteroplace.decompose.narrow_cuts import ModulePath
 from heteroplace.model.plan import Run, Step
 from heteroplace.native.list import evaluate_order, heft
 from heteroplace.native.problem import NativePlan
-from heteroplace.solve.bounds.module_path import ModuleRecursion, find_modules
-from heteroplace.solve.bounds.parts import Part
+from heteroplace.solve.bounds.module_recursion import ModuleRecursion
+from heteroplace.solve.bounds.quick import quick_bound
 from heteroplace.solve.bounds.subproblem import subproblem
+from heteroplace.solve.bounds.subset_bounds import Subset
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.split.exact import Proof, search_and_prove
 from heteroplace.solve.split.pool import Pool
 
-_MAX_PART_TASKS = 100
-"""Larger parts are not solved."""
-_OTHER_TARGETS = (24, 48, 64)
-"""Sizes of modules on the other paths, for the bound alone."""
+_MAX_SOLVED_TASKS = 100
+"""Larger subsets are not solved."""
 
 
 @dataclass(frozen=True)
@@ -46,21 +44,6 @@ class Pattern:
     time_ns: int
 
 
-def find_paths(graph: TaskGraph) -> list[ModulePath]:
-    """Return paths of modules, none if there are no narrow cuts.
-
-    The first is the one for plans. Which cuts prove most is not known before: others follow, of
-    smaller modules and of larger ones, over as many channels.
-    """
-    first = find_modules(graph)
-    if first is None or len(first.modules) < 2:
-        return []
-    channels = max(len(boundary.channels) for boundary in first.boundaries)
-    others = [prefix_modules(graph, channels, target) for target in _OTHER_TARGETS]
-    found = {path.modules: path for path in (first, *others) if len(path.modules) > 1}
-    return list(found.values())
-
-
 class ChannelSplit:
     """One problem and its path of modules; what is found stays. Not thread-safe."""
 
@@ -69,7 +52,7 @@ class ChannelSplit:
         self._path = path
         self._pool = pool
         self._recursion = ModuleRecursion(problem, path)
-        self._parts: dict[Part, Problem] = {}
+        self._subproblems: dict[Subset, Problem] = {}
         self.patterns: list[list[Pattern]] = [[] for _ in path.modules]
 
     def bound_ns(self) -> int:
@@ -77,26 +60,33 @@ class ChannelSplit:
         return self._recursion.bound()[0]
 
     def improve(self, *, is_thorough: bool = False) -> bool:
-        """Solve the parts that the bound is a sum of, one round; False: there is none, or no
-        budget. `is_thorough`: all parts, one of which may be in a larger sum."""
+        """Solve the subsets that the bound is a sum of, one round; False: there is none, or no
+        budget. `is_thorough`: all, one of which may be in a larger sum."""
+        subsets = self._recursion.subsets
         critical = None if is_thorough else self._recursion.bound()[1]
-        waiting = self._recursion.parts.waiting(critical, _MAX_PART_TASKS)
+        waiting = subsets.open_subsets(critical, _MAX_SOLVED_TASKS)
         if not waiting or self._pool.is_over():
             return False
         jobs = []
         for tasks in waiting:
-            part = self._part(tasks)
-            native = part.native
+            problem = self._subproblem(tasks)
+            native = problem.native
             start = heft(native, range(len(native.cluster.devices)))
-            bound = self._recursion.parts.bound_ns(tasks)
-            jobs.append(partial(search_and_prove, part, [start], bound))
+            bound = subsets.bound_ns(tasks)
+            jobs.append(partial(search_and_prove, problem, [start], bound))
         for tasks, proof in zip(waiting, self._pool.run(jobs), strict=True):
-            # Of a part without a plan nothing more is found.
-            is_final = proof.is_final or proof.steps is None
-            self._recursion.parts.learn(tasks, proof.bound_ns, is_final)
+            bound, is_final = proof.bound_ns, proof.is_final
+            if proof.steps is None:
+                # The exact solver needs a plan to begin with, and none is found.
+                bound, is_final = max(bound, quick_bound(self._subproblem(tasks)).ns), True
+            subsets.learn(tasks, bound, is_final)
             if tasks in self._path.modules:
                 self._offer(self._path.modules.index(tasks), proof)
         return True
+
+    def improve_any(self) -> bool:
+        """Solve those subsets, or all if these are done, one round."""
+        return self.improve() or self.improve(is_thorough=True)
 
     def add_plan(self, steps: Sequence[Step]) -> None:
         """Take the patterns of a plan of the whole."""
@@ -136,8 +126,8 @@ class ChannelSplit:
         order: list[int] = []
         for pattern in chain:
             order.extend(pattern.order)
-            for task, place in zip(pattern.order, pattern.device, strict=True):
-                device[task] = place
+            for task, chosen in zip(pattern.order, pattern.device, strict=True):
+                device[task] = chosen
         return evaluate_order(self._problem.native, device, _topological(self._problem, order))
 
     def _offer(self, index: int, proof: Proof) -> None:
@@ -155,16 +145,16 @@ class ChannelSplit:
         for task, device in zip(order, devices, strict=True):
             placement[local[task]] = device
         native_plan = evaluate_order(
-            self._part(tasks).native, placement, [local[task] for task in order]
+            self._subproblem(tasks).native, placement, [local[task] for task in order]
         )
         pattern = Pattern(tuple(order), tuple(devices), native_plan.makespan_ns)
         if native_plan.violation == 0 and pattern not in self.patterns[index]:
             self.patterns[index].append(pattern)
 
-    def _part(self, tasks: Part) -> Problem:
-        if tasks not in self._parts:
-            self._parts[tasks] = subproblem(self._problem, tasks)
-        return self._parts[tasks]
+    def _subproblem(self, tasks: Subset) -> Problem:
+        if tasks not in self._subproblems:
+            self._subproblems[tasks] = subproblem(self._problem, tasks)
+        return self._subproblems[tasks]
 
     def _copies_ns(self, index: int, before: Pattern, after: Pattern) -> int | None:
         """Time of the copies between two modules, one after the other where they exclude each

@@ -1,8 +1,7 @@
-"""One stage, or any small problem, to the optimum: CP-SAT on one thread that others can stop."""
+"""One module, or any small problem, to the optimum: CP-SAT on one thread that others can stop."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,21 +13,12 @@ from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.exact.cpsat_engine import CpSatModel
 from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
 from heteroplace.solve.problem import Problem
 
 _EVALUATIONS_PER_TASK = 5000
-"""Schedules that are tried before a part is solved exactly."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How long one solve may take."""
-
-    time_limit_s: float
-    deterministic_s: float | None
-    """CP-SAT's deterministic seconds; None: only the wall time counts."""
-    seed: int = 0
+"""Schedules that are tried before a problem is solved exactly."""
 
 
 @dataclass(frozen=True)
@@ -44,35 +34,8 @@ class Proof:
     """What it took."""
 
 
-class Stopper:
-    """Ends all solves that run, and those to come. Any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._is_set = False  # guarded by _lock, as is _running
-        self._running: list[cp_model.CpSolver] = []
-
-    def stop(self) -> None:
-        """End all solves."""
-        with self._lock:
-            self._is_set = True
-            for solver in self._running:
-                solver.stop_search()
-
-    def enter(self, solver: cp_model.CpSolver) -> bool:
-        """Note a solve that begins; False if it must not."""
-        with self._lock:
-            self._running.append(solver)
-            return not self._is_set
-
-    def leave(self, solver: cp_model.CpSolver) -> None:
-        """Note the end of a solve."""
-        with self._lock:
-            self._running.remove(solver)
-
-
 def search_and_prove(
-    problem: Problem, starts: Sequence[NativePlan], bound_ns: int, effort: Effort, stopper: Stopper
+    problem: Problem, initial: Sequence[NativePlan], bound_ns: int, effort: Effort, stopper: Stopper
 ) -> Proof:
     """Improve plans by search, then prove the best one or find a shorter one. Any thread.
 
@@ -84,7 +47,7 @@ def search_and_prove(
     native = problem.native
     found = search_plans(
         native,
-        starts,
+        initial,
         max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
         time_limit_s=effort.time_limit_s / 4,
         seed=effort.seed,
@@ -92,7 +55,7 @@ def search_and_prove(
         finds_bound=False,
     )
     fitting = [
-        native_plan for native_plan in (found.native_plan, *starts) if native_plan.violation == 0
+        native_plan for native_plan in (found.native_plan, *initial) if native_plan.violation == 0
     ]
     if not fitting:
         return Proof(None, bound_ns, False, 0.0)
@@ -117,20 +80,10 @@ def prove(
         return Proof(tuple(incumbent), bound_ns, True, 0.0)
     formulation = formulate(problem, bound_ns)
     model = CpSatModel(formulation, schedule_of_steps(formulation, incumbent))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_search_workers = 1
-    solver.parameters.random_seed = effort.seed
-    solver.parameters.max_time_in_seconds = max(0.01, effort.time_limit_s)
-    # Signals belong to the caller's thread: see Stopper.
-    solver.parameters.catch_sigint_signal = False
-    if effort.deterministic_s is not None:
-        solver.parameters.max_deterministic_time = effort.deterministic_s
-    try:
-        if not stopper.enter(solver):
-            return Proof(tuple(incumbent), bound_ns, False, 0.0)
-        status = solver.solve(model.model)
-    finally:
-        stopper.leave(solver)
+    end = stopper.solve(model.model, effort)
+    if end is None:
+        return Proof(tuple(incumbent), bound_ns, False, 0.0)
+    solver, status = end
     used = solver.response_proto.deterministic_time
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
         raise AssertionError(f"a model with a plan became {solver.status_name(status)}")

@@ -1,6 +1,6 @@
-"""Plans of stages -> a chain of them that fits the memories.
+"""Plans of modules -> a chain of them that fits the memories.
 
-Memories join the stages: each fits alone, but not all fastest plans together. The programme over
+Memories join the modules: each fits alone, but not all fastest plans together. The program over
 the ends becomes one over labels (time, bytes in each memory), of which at each end only those are
 kept that no other one dominates, and of these some. What it finds fits; what it misses is not
 proven to be absent, so it says nothing about the bound.
@@ -18,8 +18,8 @@ from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.problem import Problem
-from heteroplace.solve.split.facts import StageFacts
-from heteroplace.solve.split.stage import NO_END, LocalStep, Pair, Place
+from heteroplace.solve.split.module_plans import ModulePlans
+from heteroplace.solve.split.module_problem import NO_END, LocalModule, LocalStep, Pair
 
 MAX_LABELS = 64
 """Labels kept for each end."""
@@ -31,7 +31,7 @@ class _Label:
     time_ns: int
     used: _Bytes
     path: tuple[int, ...]
-    """Which choice was taken in each stage so far."""
+    """Which choice was taken in each module so far."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ def overflow(problem: Problem, steps: Sequence[Step]) -> _Bytes:
 
 
 def fitting_chain(
-    problem: Problem, places: Sequence[Place], facts: Sequence[StageFacts]
+    problem: Problem, modules: Sequence[LocalModule], plans: Sequence[ModulePlans]
 ) -> tuple[Step, ...] | None:
     """Return the shortest chain of known plans that was found to fit; None: none was found."""
     room = _room(problem)
     weights = [1 / max(1, num_bytes) for num_bytes in room]
-    choices = {id(one): _choices(problem, one) for one in facts}
+    choices = {id(one): _choices(problem, one) for one in plans}
     ends: dict[int, list[_Label]] = {NO_END: [_Label(0, (0,) * len(room), ())]}
-    for one in facts:
+    for one in plans:
         grown: dict[int, list[_Label]] = {}
         for index, choice in enumerate(choices[id(one)]):
             for label in ends.get(choice.pair[0], ()):
@@ -70,8 +70,8 @@ def fitting_chain(
         return None
     best = min(ends[NO_END], key=lambda label: (label.time_ns, label.path))
     steps: list[Step] = []
-    for place, one, index in zip(places, facts, best.path, strict=True):
-        steps.extend(place.steps(choices[id(one)][index].local))
+    for module, one, index in zip(modules, plans, best.path, strict=True):
+        steps.extend(module.steps(choices[id(one)][index].local))
     return tuple(steps)
 
 
@@ -91,11 +91,11 @@ def _kept(labels: list[_Label], weights: Sequence[float]) -> list[_Label]:
     return shortest + sorted(kept[MAX_LABELS // 2 :], key=size)[: MAX_LABELS // 2]
 
 
-def _choices(problem: Problem, facts: StageFacts) -> list[_Choice]:
+def _choices(problem: Problem, plans: ModulePlans) -> list[_Choice]:
     found = []
-    for pair, plans in facts.plans.items():
-        for local, time_ns in plans.items():
-            used = _used(problem, facts.place.steps(local))
+    for pair, kept in plans.kept.items():
+        for local, time_ns in kept.items():
+            used = _used(problem, plans.module.steps(local))
             found.append(_Choice(pair, time_ns, used, local))
     return found
 
@@ -111,9 +111,9 @@ def _used(problem: Problem, steps: Sequence[Step]) -> _Bytes:
     used = list(memory_use(graph, cluster, placement, copies))
     for memory, num_bytes in enumerate(memory_use(graph, cluster, [-1] * len(graph.tasks), ())):
         used[memory] -= num_bytes
-    for device, place in enumerate(cluster.devices):
+    for device, one in enumerate(cluster.devices):
         sizes = [graph.tasks[t].workspace_bytes for t, d in enumerate(placement) if d == device]
-        used[place.memory] -= max(sizes, default=0)
+        used[one.memory] -= max(sizes, default=0)
     return tuple(used)
 
 
@@ -122,8 +122,8 @@ def _room(problem: Problem) -> _Bytes:
     room = [memory.bytes for memory in cluster.memories]
     for memory, num_bytes in enumerate(memory_use(graph, cluster, [-1] * len(graph.tasks), ())):
         room[memory] -= num_bytes
-    for device, place in enumerate(cluster.devices):
+    for device, one in enumerate(cluster.devices):
         can_run = (problem.native.run_ns[:, device] != IMPOSSIBLE).tolist()
         pairs = zip(graph.tasks, can_run, strict=True)
-        room[place.memory] -= max((t.workspace_bytes for t, can in pairs if can), default=0)
+        room[one.memory] -= max((t.workspace_bytes for t, can in pairs if can), default=0)
     return tuple(room)

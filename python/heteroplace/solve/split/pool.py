@@ -1,4 +1,4 @@
-"""Solves of several parts at once, within a budget that Ctrl-C ends."""
+"""Solves of several modules at once, within a budget that Ctrl-C ends."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-from heteroplace.solve.split.exact import Effort, Proof, Stopper
+from heteroplace.solve.exact.one_thread import Effort, Stopper
+from heteroplace.solve.split.exact import Proof
 
 _LEAST_S = 0.05
 _LEAST_DETERMINISTIC_S = 1e-3
 """What a solve counts at least, so that every budget ends."""
 _SHARE = 0.5
-"""Part of what is left of the budget that one round may use."""
+"""Share of what is left of the budget that one round may use."""
 
 Job = Callable[[Effort, Stopper], Proof]
 

@@ -1,9 +1,10 @@
 """MILP-SPLIT: modules solved exactly, joined by dynamic programming, with the proven bound.
 
-DiviML, section IV. A graph with bridges or articulation points is a chain of stages
-(`chain_split.py`), and what comes out is optimal if all that matters is solved in time. Other
-graphs are cut where a few channels cross (`channel_split.py`): there the plan is a start for the
-search, and the bound is recursive.
+Ghannane and Abdelfattah, DiviML: A Module-based Heuristic for Mapping Neural Networks onto
+Heterogeneous Platforms, section IV, DOI 10.48550/arXiv.2308.00127. A graph with bridges or
+articulation points is a chain of modules (`chain_split.py`), and what comes out is optimal if all
+that matters is solved in time. Other graphs are cut where a few channels cross
+(`channel_split.py`): there the plan is a start for the search, and the bound is recursive.
 
 Unlike DiviML it starts from the best plan of the search, which is never lost; and memory counts:
 every plan that is returned fits.
@@ -33,20 +34,19 @@ from heteroplace.solve.problem import (
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import begin_solve, run_search
 from heteroplace.solve.split.chain_split import ChainSplit
-from heteroplace.solve.split.channel_split import ChannelSplit, find_paths
+from heteroplace.solve.split.channel_split import ChannelSplit
 from heteroplace.solve.split.exact import search_and_prove
 from heteroplace.solve.split.memory import overflow
-from heteroplace.solve.split.module_chain import Stage, find_chain
 from heteroplace.solve.split.pool import Budget, Pool
 
 _CHAIN_SEARCH_SHARE = 0.05
-"""Part of the time for the search of the whole before a chain is solved stage by stage."""
+"""Share of the time for the search of the whole before a chain is solved module by module."""
 _CHANNEL_SEARCH_SHARE = 0.25
 """The same before modules with several channels are solved; and again behind them."""
 
 
 class SplitSolver:
-    """Divide and conquer with exact parts."""
+    """Divide and conquer with exact modules."""
 
     name = "split"
 
@@ -57,7 +57,7 @@ class SplitSolver:
 
 @dataclass(frozen=True)
 class SplitEnd:
-    """What the exact parts made of a plan."""
+    """What the exact modules made of a plan."""
 
     steps: tuple[Step, ...]
     """The shorter of theirs and the one given."""
@@ -94,17 +94,16 @@ class _Split:
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
-        starts, self._bound_ns = begin_solve(problem, options, self._begin)
-        name, native_plan = starts.first()
+        initial, self._bound_ns = begin_solve(problem, options, self._begin)
+        name, native_plan = initial.first()
         if native_plan.violation == 0:
             self._offer(name, native_plan.steps)
-        stages = find_chain(problem)
-        native_plans = [d for _, d in starts.native_plans(INITIAL_SHARE * options.time_limit_s)]
-        share = _CHAIN_SEARCH_SHARE if len(stages) > 1 else _CHANNEL_SEARCH_SHARE
+        native_plans = [d for _, d in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
+        share = _CHAIN_SEARCH_SHARE if len(problem.modules.chain) > 1 else _CHANNEL_SEARCH_SHARE
         self._search("search", native_plans or [native_plan], share * options.time_limit_s)
         if self._best_ns is None:
             self._find_any_plan()
-        self._solve_parts(stages)
+        self._solve_modules()
         return make_result(
             problem,
             problem.native.plan(self._steps, f"split seed {options.seed}"),
@@ -120,7 +119,7 @@ class _Split:
         self._bound_ns = bound_ns
         self._best_ns = simulate_steps(self._problem.native, incumbent).makespan_ns
         self._steps = incumbent
-        self._solve_parts(find_chain(self._problem))
+        self._solve_modules()
         return SplitEnd(self._steps, self._bound_ns, self._was_interrupted, tuple(self._notes))
 
     def _find_any_plan(self) -> None:
@@ -134,12 +133,12 @@ class _Split:
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._offer("whole", end.steps, "no heuristic plan fits")
 
-    def _solve_parts(self, stages: tuple[Stage, ...]) -> None:
+    def _solve_modules(self) -> None:
         if self._is_done():
             return
         try:
-            if len(stages) > 1:
-                self._solve_chain(stages)
+            if len(self._problem.modules.chain) > 1:
+                self._solve_chain()
             else:
                 self._solve_channels()
         except KeyboardInterrupt:
@@ -169,9 +168,9 @@ class _Split:
             lambda: self._problem.native.plan(steps, SplitSolver.name),
         )
 
-    def _search(self, name: str, starts: list[NativePlan], time_limit_s: float) -> None:
+    def _search(self, name: str, initial: list[NativePlan], time_limit_s: float) -> None:
         end = run_search(
-            self._problem, starts, self._options, max(0.01, time_limit_s), self._bound_ns
+            self._problem, initial, self._options, max(0.01, time_limit_s), self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -190,35 +189,37 @@ class _Split:
             )
         )
 
-    def _solve_chain(self, stages: tuple[Stage, ...]) -> None:
+    def _solve_chain(self) -> None:
         pool = self._pool(self._left_s())
-        split = ChainSplit(self._problem, stages, pool)
+        chain = self._problem.modules.chain
+        split = ChainSplit(self._problem, chain, pool)
         split.start(self._steps)
         while True:
             self._bound_ns = max(self._bound_ns, split.bound_ns())
             lacking = overflow(self._problem, split.steps())
             if not any(lacking):
-                self._offer("stages", split.steps())
+                self._offer("joined modules", split.steps())
             self._report()
             if self._is_done() or not split.improve():
                 break
         self._was_interrupted |= pool.was_interrupted
-        solves = sum(facts.num_solves for facts in split.classes)
-        note = f"{len(stages)} stages, {len(split.classes)} distinct, {solves} exact solves"
+        solves = sum(plans.num_solves for plans in split.classes)
+        note = f"{len(chain)} modules, {len(split.classes)} distinct, {solves} exact solves"
         self._notes.append(("chain", split.best_ns(), note))
         if any(lacking) and not self._is_done():
             self._mend_memory(split, lacking)
 
     def _mend_memory(self, split: ChainSplit, lacking: tuple[int, ...]) -> None:
-        """Each stage fits, all together do not: leaner plans of stages, then the whole again."""
-        steps = split.make_lean(lacking)
+        """Each module fits, all together do not: memory-constrained plans, then the whole again."""
+        steps = split.constrain_memory(lacking)
         names = [memory.name for memory in self._problem.cluster.memories]
         short = ", ".join(f"{n} {b} bytes" for n, b in zip(names, lacking, strict=True) if b)
-        note = f"the best chain lacks {short}; leaner stages"
+        note = f"the best chain lacks {short}"
+        name = "memory-constrained modules"
         if steps is None:
-            self._notes.append(("lean stages", None, f"{note}: no chain was found to fit"))
+            self._notes.append((name, None, f"{note}; no chain was found to fit"))
         else:
-            self._offer("lean stages", steps, note)
+            self._offer(name, steps, note)
         self._solve_whole()
 
     def _solve_whole(self) -> None:
@@ -239,7 +240,7 @@ class _Split:
 
     def _solve_channels(self) -> None:
         inner = spine(self._problem)
-        paths = find_paths(inner.graph)
+        paths = inner.modules.paths
         if not paths:
             self._notes.append(("modules", None, "left out: the graph has no narrow cuts"))
             self._solve_whole()
@@ -249,20 +250,20 @@ class _Split:
         splits = [ChannelSplit(inner, path, pool) for path in paths]
         for is_thorough in (False, True):
             for split in splits:
-                self._prove_parts(split, pool, is_thorough)
+                self._prove_modules(split, pool, is_thorough)
         for split in splits:
             note = f"bound {split.bound_ns()} ns over {len(split.patterns)} modules"
             self._notes.append(("modules", None, note))
-        starts = self._native_plans()
+        initial = self._native_plans()
         if len(inner.graph.tasks) == len(self._problem.graph.tasks):
             splits[0].add_plan(self._steps)
             found = splits[0].barrier_plan()
             if found is not None:
                 self._notes.append(("barriers", found[0], f"{len(found[1])} modules"))
-                starts.append(splits[0].without_barriers(found[1]))
+                initial.append(splits[0].without_barriers(found[1]))
         if not self._is_done():
             is_small = len(self._problem.graph.tasks) <= MAX_CPSAT_TASKS
-            self._search("without barriers", starts, last if is_small else self._left_s())
+            self._search("without barriers", initial, last if is_small else self._left_s())
         self._prove_small()
 
     def _prove_small(self) -> None:
@@ -276,8 +277,8 @@ class _Split:
             self._offer("whole", end.steps)
         self._report()
 
-    def _prove_parts(self, split: ChannelSplit, pool: Pool, is_thorough: bool) -> None:
-        """Solve parts as long as there are any and the budget allows."""
+    def _prove_modules(self, split: ChannelSplit, pool: Pool, is_thorough: bool) -> None:
+        """Solve subsets of modules as long as there are any and the budget allows."""
         while not self._is_done():
             self._bound_ns = max(self._bound_ns, split.bound_ns())
             self._report()

@@ -88,7 +88,7 @@ class _Model:
         self._graph = problem.graph
         self._program = MixedProgram()
         self._scale = float(max(1, reference_ns))
-        self._item = self._program.goal = self._program.add_column(0.0, math.inf)
+        self._item = self._program.add_column(0.0, math.inf, cost=1.0)
         self._busy: list[Terms] = [[] for _ in self._native.cluster.resources]
         self._used: list[Terms] = [[] for _ in self._cluster.memories]
         self._place: list[dict[int, int]] = []

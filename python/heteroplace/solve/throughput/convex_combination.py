@@ -1,7 +1,7 @@
-"""Placements cut from a mixture: consecutive parts of the graph, each as another placement has it.
+"""Placements cut from a convex combination: each segment of the graph as another of them has it.
 
 The prices of `prices.py` come with placements and weights whose average loads are at most the
-bound. If the parts of a graph are alike, as the layers of a transformer are, then placing a share
+bound. If the modules of a graph are alike, as the layers of a transformer are, then placing a share
 `w` of them as a placement of weight `w` has all gives nearly the average. A contiguous split is the
 special case of placements on one device each.
 """
@@ -15,31 +15,33 @@ import numpy as np
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.problem import Problem
 
-_MAX_STARTS = 12
+_MAX_ORDERS = 12
 
 
-def mixed_placements(problem: Problem, mixture: Sequence[tuple[float, IntArray]]) -> list[IntArray]:
-    """Return placements cut from `mixture`, for several orders of its members.
+def combined_placements(
+    problem: Problem, combination: Sequence[tuple[float, IntArray]]
+) -> list[IntArray]:
+    """Return placements cut from `combination`, for several orders of its members.
 
     Neighbours in an order agree on many tasks, so that little is copied where they meet. Tasks of
     a group follow the first of them.
     """
-    if not mixture:
+    if not combination:
         return []
-    weights = np.array([weight for weight, _ in mixture])
-    members = np.array([placement for _, placement in mixture])
+    weights = np.array([weight for weight, _ in combination])
+    members = np.array([placement for _, placement in combination])
     work = np.where(problem.native.run_ns == IMPOSSIBLE, 0, problem.native.run_ns).mean(axis=1)
     share = np.cumsum(work + max(1.0, float(work.mean())) * 1e-3)
     share = (share - share[0]) / max(share[-1], 1.0)
     differ = (members[:, None, :] != members[None, :, :]).mean(axis=2)
-    starts = []
-    for first in range(min(len(mixture), _MAX_STARTS)):
+    found = []
+    for first in range(min(len(combination), _MAX_ORDERS)):
         order = _nearest_first(differ, first)
         ends = np.cumsum(weights[order]) / weights.sum()
-        part = np.minimum(np.searchsorted(ends, share, side="right"), len(order) - 1)
-        placement = members[np.array(order)[part], np.arange(members.shape[1])]
-        starts.append(_with_groups(problem, placement))
-    return starts
+        member = np.minimum(np.searchsorted(ends, share, side="right"), len(order) - 1)
+        placement = members[np.array(order)[member], np.arange(members.shape[1])]
+        found.append(_with_groups(problem, placement))
+    return found
 
 
 def _nearest_first(differ: np.ndarray, first: int) -> list[int]:

@@ -5,8 +5,9 @@ pipelined inference: the devices have an order in which no edge leads back. So a
 of one item before any of the next, several items are under way at once, one in each stage, and a
 plan repeated in its own order keeps the pace of its busiest resource. For that copies must not
 share what they occupy beyond a pair of memories (congestion "none", or "channel" with a channel per
-link). The starts are cuts of an order of tasks (`stage_splits.py`), small graphs are solved by the
-mixed-integer programme of `assignment.py`, and last tasks at the border of a stage are moved.
+link).
+The initial solutions are cuts of an order of tasks (`stage_splits.py`), small graphs are solved by
+the mixed-integer programme of `assignment.py`, and last tasks at the border of a stage are moved.
 """
 
 from __future__ import annotations
@@ -90,9 +91,9 @@ class _Run:
 
     def run(self) -> SolveResult:
         problem = self.problem
-        for start in self._starts():
-            self._offer(start)
-        self._report("starts")
+        for placement in self._initial():
+            self._offer(placement)
+        self._report("initial solutions")
         if problem.graph.tasks:
             self._find_prices()
             if problem.native.run_ns.size <= MAX_COLUMNS and (self.best is None or self._is_open()):
@@ -111,16 +112,16 @@ class _Run:
             plan, objective, self.bound_ns, status, PipelineSolver.name, wall, (proof,)
         )
 
-    def _starts(self) -> list[IntArray]:
+    def _initial(self) -> list[IntArray]:
         """Splits along an order of the tasks, and all on one device."""
         native = self.problem.native
         count = len(self.problem.graph.tasks)
-        starts = contiguous_splits(native) + stage_splits(self.problem) if count else []
+        found = contiguous_splits(native) + stage_splits(self.problem) if count else []
         for device in range(len(self.problem.cluster.devices)):
             # Of a graph without tasks these are the only placements.
             if (native.run_ns[:, device] != IMPOSSIBLE).all():
-                starts.append(np.full(count, device, dtype=np.int64))
-        return starts
+                found.append(np.full(count, device, dtype=np.int64))
+        return found
 
     def _score(self, placement: IntArray) -> Score | None:
         """None: it is not in stages, or a copy has no route."""
@@ -201,13 +202,13 @@ class _Run:
         near = (*graph.predecessors[task], *graph.successors[task])
         return sorted({int(best[other]) for other in near} - {int(best[task])})
 
-    def _report(self, stage: str) -> None:
+    def _report(self, phase: str) -> None:
         best = self.best
         if best is None or self.best_score[0]:
-            report(self.options, stage, self.begin, None, self.bound_ns)
+            report(self.options, phase, self.begin, None, self.bound_ns)
             return
         plan = partial(listed_plan, self.problem, best, PipelineSolver.name)
-        report(self.options, stage, self.begin, self.best_score[1], self.bound_ns, plan)
+        report(self.options, phase, self.begin, self.best_score[1], self.bound_ns, plan)
 
     def _nothing(self, is_proven: bool) -> InfeasibleError:
         """The error where there is no plan; SolverLimitError unless that is proven."""

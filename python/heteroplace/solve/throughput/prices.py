@@ -1,7 +1,7 @@
-"""Prices of resources and memories: a bound on the time per item, and a mixture of placements.
+"""Lagrange multipliers of resources and memories: a bound on the time per item, with placements.
 
-With mu >= 0 for each resource, sum 1, and lam >= 0 per byte of each memory, no placement that fits
-has a smaller time per item T than
+With prices mu >= 0 for each resource, sum 1, and lam >= 0 per byte of each memory (the
+multipliers), no placement that fits has a smaller time per item T than
 
     L(mu, lam) = min over placements of [ sum mu_r * busy_r + sum lam_m * used_m ] - sum lam_m * C_m
 
@@ -9,9 +9,10 @@ because T >= busy_r for every r, and used_m <= C_m (Lagrangian relaxation). The 
 `Relaxation` of the core, over plans whose copies leave the tensor's home by `Cluster.route`. L is
 concave and positively homogeneous, so each minimiser is a cutting plane through 0. The planes are
 maximised in a box around the best prices, which moves and changes its size (the boxstep method of
-Marsten, Hogan and Blankenship 1975). Unlike a subgradient method the planes also give, as the dual
-values of the last master problem, weights of placements whose average load is the bound (Dantzig
-and Wolfe 1960): what a plan close to the bound is mixed from.
+Marsten, Hogan and Blankenship 1975, 10.1287/opre.23.3.389). Unlike a subgradient method the planes
+also give, as the dual values of the last master problem, a convex combination of placements whose
+average load is the bound (Dantzig and Wolfe 1960, 10.1287/opre.8.1.101): what a plan close to the
+bound is cut from. C++: src/throughput/relaxation.cc.
 """
 
 from __future__ import annotations
@@ -22,13 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from heteroplace.native.arrays import IntArray
 from heteroplace.native.throughput import Relaxation
+from heteroplace.solve.lp.linear import LinearFailure, linear_optimum
+from heteroplace.solve.lp.program import FloatArray, MixedProgram
 from heteroplace.solve.problem import Problem
-
-FloatArray = npt.NDArray[np.float64]
 
 SLACK = 1e-9
 """Relative error allowed for sums of the relaxation: above (terms of the sum) * 2^-52."""
@@ -39,9 +39,9 @@ _GAIN_RATIO = 1e-5
 _MAX_PLANES = 600
 _LEAST_WEIGHT = 1e-6
 _SPARE_RATIO = 0.012
-"""Part of each memory that the mixture leaves free, where that is possible."""
+"""Part of each memory that the combination leaves free, where that is possible."""
 _SPARE_BOX = 1.0
-_MAX_MIXTURE = 16
+_MAX_COMBINED = 16
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PriceBound:
 
     bound_ns: int
     """No placement that fits has a smaller time per item."""
-    mixture: tuple[tuple[float, IntArray], ...]
+    combination: tuple[tuple[float, IntArray], ...]
     """(weight, device of each task), weights > 0 with sum about 1: on average their loads are near
     the bound and they fit with a little room. Heaviest first."""
     num_evaluations: int
@@ -127,7 +127,7 @@ class _PriceSearch:
                 box *= 0.7
             self._forget(center)
         return PriceBound(
-            self._bound_ns(), self._mixture(center, box), evaluations, self._relaxation.is_exact
+            self._bound_ns(), self._combination(center, box), evaluations, self._relaxation.is_exact
         )
 
     def _bound_ns(self) -> int:
@@ -153,23 +153,25 @@ class _PriceSearch:
 
     def _master(self, center: FloatArray, box: float) -> tuple[FloatArray, float, FloatArray]:
         """Best point of the planes in the box, its value there, and the weights of the planes."""
-        from scipy.optimize import linprog
-
         size = len(center)
         planes = np.array(self._planes)
-        rows = np.hstack([-planes, np.ones((len(planes), 1))])
-        total = np.zeros((1, size + 1))
-        total[0, : self._num_resources] = 1.0
-        lower = np.append(np.maximum(0.0, center - box), -np.inf)
-        upper = np.append(center + box, np.inf)
-        goal = np.zeros(size + 1)
-        goal[-1] = -1.0
-        solved = linprog(
-            goal, rows, np.zeros(len(planes)), total, [1.0], np.column_stack([lower, upper])
+        program = MixedProgram()
+        program.add_columns(size, np.maximum(0.0, center - box), center + box)
+        value = program.add_column(-math.inf, math.inf, cost=-1.0)
+        rows, columns = np.nonzero(planes)
+        every = np.arange(len(planes))
+        program.add_rows(
+            np.zeros(len(planes)),
+            (rows, columns, -planes[rows, columns]),
+            (every, np.full(len(planes), value), np.ones(len(planes))),
         )
-        if solved.status != 0:
+        priced = np.arange(self._num_resources)
+        entries = (np.zeros_like(priced), priced, np.ones(len(priced)))
+        program.add_rows(np.ones(1), entries, is_equal=True)
+        found = linear_optimum(program)
+        if isinstance(found, LinearFailure):
             return center, -math.inf, np.zeros(len(planes))
-        return np.maximum(0.0, solved.x[:size]), float(solved.x[-1]), -solved.ineqlin.marginals
+        return np.maximum(0.0, found.values[:size]), float(found.values[value]), found.multipliers
 
     def _forget(self, center: FloatArray) -> None:
         """Drop the planes that are farthest from binding at the center."""
@@ -180,7 +182,7 @@ class _PriceSearch:
         self._planes = [self._planes[index] for index in keep]
         self._points = [self._points[index] for index in keep]
 
-    def _mixture(self, center: FloatArray, box: float) -> tuple[tuple[float, IntArray], ...]:
+    def _combination(self, center: FloatArray, box: float) -> tuple[tuple[float, IntArray], ...]:
         if not self._planes:
             return ()
         # The parts of a plan are not divided as finely as the weights: some room is kept.
@@ -188,8 +190,8 @@ class _PriceSearch:
             plane[self._num_resources :] += _SPARE_RATIO
         _, _, weights = self._master(center, max(10 * box, _SPARE_BOX))
         chosen = [int(i) for i in np.argsort(-weights, kind="stable") if weights[i] > _LEAST_WEIGHT]
-        mixture = []
-        for index in chosen[:_MAX_MIXTURE]:
+        combination = []
+        for index in chosen[:_MAX_COMBINED]:
             self._relaxation.evaluate(self._points[index])
-            mixture.append((float(weights[index]), self._relaxation.placement()))
-        return tuple(mixture)
+            combination.append((float(weights[index]), self._relaxation.placement()))
+        return tuple(combination)

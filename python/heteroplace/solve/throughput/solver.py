@@ -1,9 +1,9 @@
 """The placement of least time per item in a steady state without batches, with a lower bound.
 
-Bound: prices of resources and memories (`prices.py`), and for small graphs a mixed-integer
-programme (`assignment.py`). Starts: the mixture of placements that comes with the prices
-(`mixture.py`), contiguous splits, HEFT's placement, the solution of the programme. Then local
-search over loads in the core (`src/throughput/improve.h`). Last, the order: the placement is
+Bound: Lagrange multipliers, the prices of resources and memories (`prices.py`), and for small
+graphs a mixed-integer programme (`assignment.py`). Initial solutions: what comes with the prices
+(`convex_combination.py`), contiguous splits, HEFT's placement, the solution of the programme. Then
+local search over loads; C++: src/throughput/improve.cc. Last, the order: the placement is
 list-scheduled, by the longest way to the end; the order does not change the time per item.
 
 Unlike "Efficient Algorithms for Device Placement of DNN Graph Operators" (2020) a device need not
@@ -30,10 +30,10 @@ from heteroplace.native.throughput import (
 )
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import check_possible, no_placement_error
-from heteroplace.solve.list.order_place import order_place
+from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.throughput.assignment import MAX_COLUMNS, solve_assignment
-from heteroplace.solve.throughput.convex_combination import mixed_placements
+from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.prices import price_bound
 
 MAX_PRICE_EVALUATIONS = 400
@@ -49,12 +49,12 @@ _PROOF_RATIO = 2e-6
 _PLAN_S_PER_TASK = 2e-5
 """Time set aside for the plan."""
 _REPAIR_S = 1.0
-"""Time for placements that fit, where the search from all starts found none."""
+"""Time for placements that fit, where the search from all initial solutions found none."""
 _REPAIR_MOVES = 20_000
 
 
 class ThroughputSolver:
-    """Least time per item: prices, mixtures, exact assignment of small graphs, local search.
+    """Least time per item: prices, convex combinations, exact assignment, local search.
 
     `SolveOptions.iterations` are moves of the local search. `objective_ns` is the time per item.
     """
@@ -76,24 +76,24 @@ class _Run:
     options: SolveOptions
     begin: float = field(default_factory=time.perf_counter)
     bound_ns: int = 0
-    starts: list[IntArray] = field(default_factory=list)
+    initial: list[IntArray] = field(default_factory=list)
     patterns: list[IntArray] = field(default_factory=list)
 
     def run(self) -> SolveResult:
         problem = self.problem
         if not problem.graph.tasks:
             return self._result(np.zeros(0, dtype=np.int64), False)
-        self.starts = contiguous_splits(problem.native)[:2] + self._single_placements()
+        self.initial = contiguous_splits(problem.native)[:2] + self._single_placements()
         everywhere = heft(problem.native, range(len(problem.cluster.devices)))
-        self.starts.append(everywhere.devices(len(problem.graph.tasks)))
-        self._report("starts")
+        self.initial.append(everywhere.devices(len(problem.graph.tasks)))
+        self._report("initial solutions")
         if problem.native.run_ns.size <= MAX_COLUMNS:
             self._solve_assignment()
         if not self._is_proven():
             self._find_prices()
-        found = self._improve(self.starts, self._left_s(), self.options.iterations)
+        found = self._improve(self.initial, self._left_s(), self.options.iterations)
         if found.violation and not found.was_interrupted:
-            placed = order_place(problem).devices(len(problem.graph.tasks))
+            placed = OrderPlaceSolver().native_plan(problem).devices(len(problem.graph.tasks))
             found = self._improve([placed, found.placement], _REPAIR_S, _REPAIR_MOVES)
         if found.violation:
             raise no_placement_error(problem)
@@ -119,14 +119,14 @@ class _Run:
         ]
 
     def _best(self) -> tuple[int, IntArray] | None:
-        """The start that fits with the least time per item, with that time; ties: the first."""
+        """The initial solution of least time per item that fits, and that time; ties: the first."""
         sizes = [memory.bytes for memory in self.problem.cluster.memories]
         best: tuple[int, IntArray] | None = None
-        for start in self.starts:
-            loads = placement_loads(self.problem.native, start)
+        for one in self.initial:
+            loads = placement_loads(self.problem.native, one)
             fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
             if fits and not loads.num_unreachable and (best is None or loads.item_ns < best[0]):
-                best = loads.item_ns, start
+                best = loads.item_ns, one
         return best
 
     def _best_ns(self) -> int | None:
@@ -136,7 +136,7 @@ class _Run:
     def _reference_ns(self) -> int:
         """A time per item of the right size."""
         best = self._best_ns()
-        return best or max(1, placement_loads(self.problem.native, self.starts[0]).item_ns)
+        return best or max(1, placement_loads(self.problem.native, self.initial[0]).item_ns)
 
     @property
     def _target_ns(self) -> int:
@@ -147,16 +147,16 @@ class _Run:
         best = self._best_ns()
         return best is not None and best <= self._target_ns
 
-    def _report(self, stage: str) -> None:
+    def _report(self, phase: str) -> None:
         if self.options.progress is None:
             return
         best = self._best()
         if best is None:
-            report(self.options, stage, self.begin, None, self.bound_ns)
+            report(self.options, phase, self.begin, None, self.bound_ns)
         else:
-            best_ns, start = best
-            plan = partial(self._plan, start)
-            report(self.options, stage, self.begin, best_ns, self.bound_ns, plan)
+            best_ns, placement = best
+            plan = partial(self._plan, placement)
+            report(self.options, phase, self.begin, best_ns, self.bound_ns, plan)
 
     def _solve_assignment(self) -> None:
         iterations = self.options.iterations
@@ -167,7 +167,7 @@ class _Run:
             raise no_placement_error(self.problem, is_proven=True)
         self.bound_ns = max(self.bound_ns, found.bound_ns)
         if found.placement is not None:
-            self.starts.insert(0, found.placement)
+            self.initial.insert(0, found.placement)
         self._report("assignment")
 
     def _find_prices(self) -> None:
@@ -184,12 +184,12 @@ class _Run:
             should_stop=lambda bound_ns: best is not None and best <= bound_ns,
         )
         self.bound_ns = max(self.bound_ns, found.bound_ns)
-        self.patterns = [placement for _, placement in found.mixture]
-        self.starts = mixed_placements(problem, found.mixture) + self.starts
+        self.patterns = [placement for _, placement in found.combination]
+        self.initial = combined_placements(problem, found.combination) + self.initial
         self._report("prices")
 
     def _improve(
-        self, starts: list[IntArray], time_limit_s: float, max_moves: int | None
+        self, initial: list[IntArray], time_limit_s: float, max_moves: int | None
     ) -> Improvement:
         begin = time.perf_counter()
 
@@ -200,7 +200,7 @@ class _Run:
 
         return improve_placements(
             self.problem.native,
-            starts,
+            initial,
             self.patterns,
             max_moves=max_moves,
             time_limit_s=time_limit_s,
@@ -233,5 +233,5 @@ def listed_plan(problem: Problem, placement: IntArray, origin: str) -> Plan:
         to_end[task] += run[task]
         for before in problem.graph.predecessors[task]:
             to_end[before] = max(to_end[before], to_end[task])
-    native_plan = list_schedule(problem.native, placement.tolist(), to_end)
-    return problem.native.plan(native_plan.steps, origin)
+    found = list_schedule(problem.native, placement.tolist(), to_end)
+    return problem.native.plan(found.steps, origin)

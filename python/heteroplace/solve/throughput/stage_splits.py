@@ -16,7 +16,7 @@ import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.graph import Dag
-from heteroplace.solve.lp.linear_program import FloatArray
+from heteroplace.solve.lp.program import FloatArray
 from heteroplace.solve.problem import Problem
 
 MAX_SPLIT_NODES = 600

@@ -14,7 +14,7 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.bounds import LagrangianBound, lagrangian_bound
 from heteroplace.native.problem import NativeProblem
 from tests.instances import given_costs, gpus, instance
-from tests.strategies import AMPLE, Instance, instances, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 
 
@@ -24,7 +24,7 @@ def bound_of(case: Instance, rounds: int = 12, target_ns: int = 0) -> Lagrangian
 
 
 @given(chains())
-@num_cases(300)
+@exact_cases(300)
 def test_bound_is_at_most_the_optimum_of_chains(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -32,7 +32,7 @@ def test_bound_is_at_most_the_optimum_of_chains(case: Instance) -> None:
 
 
 @given(instances(max_tasks=5, has_modes=True))
-@num_cases(150)
+@exact_cases(150)
 def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -40,7 +40,7 @@ def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance) -> None:
 
 
 @given(instances(max_tasks=4, is_memory_tight=True, has_modes=True))
-@num_cases(100)
+@exact_cases(100)
 def test_bound_is_at_most_the_optimum_with_tight_memory(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -48,7 +48,7 @@ def test_bound_is_at_most_the_optimum_with_tight_memory(case: Instance) -> None:
 
 
 @given(chains(max_tasks=4))
-@num_cases(50)
+@exact_cases(50)
 def test_any_prices_prove_a_bound(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -165,7 +165,7 @@ def test_threads_do_not_change_the_bound(case: Instance) -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(50)
+@exact_cases(50)
 def test_bound_holds_whatever_ends_it(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is None:

@@ -17,11 +17,11 @@ from heteroplace.native.problem import NativeProblem
 from heteroplace.solve import Bound, Problem, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.bounds.assignment import assignment_bound, proven_by
 from heteroplace.solve.bounds.bound import rounded_bound
-from heteroplace.solve.bounds.load import Loads, load_bound
+from heteroplace.solve.bounds.head_tail import head_tail_bound
+from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
-from heteroplace.solve.bounds.windows import window_bound
 from tests.instances import cpu, diamond, gpus, instance, problem_of
-from tests.strategies import AMPLE, Instance, instances, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_lagrangian import memory_forced_cut
 
@@ -32,13 +32,13 @@ def simple_bounds(native: NativeProblem) -> dict[str, int]:
     return {
         "critical path": paths.critical_path_ns,
         "load": loads.bound_ns(slice(None)),
-        "windows": window_bound(paths, loads),
+        "head-tail": head_tail_bound(paths, loads),
         "LP assignment": assignment_bound(native, 10.0),
     }
 
 
 @given(chains())
-@num_cases(200)
+@exact_cases(200)
 def test_simple_bounds_are_at_most_the_optimum_of_chains(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -47,7 +47,7 @@ def test_simple_bounds_are_at_most_the_optimum_of_chains(case: Instance) -> None
 
 
 @given(instances(max_tasks=5, is_memory_tight=True, has_modes=True))
-@num_cases(100)
+@exact_cases(100)
 def test_simple_bounds_are_at_most_the_optimum_with_tight_memory(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -56,7 +56,7 @@ def test_simple_bounds_are_at_most_the_optimum_with_tight_memory(case: Instance)
 
 
 @given(chains(max_tasks=5, scale=10**6))
-@num_cases(100)
+@exact_cases(100)
 def test_quick_bound_is_at_most_the_optimum(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -66,7 +66,7 @@ def test_quick_bound_is_at_most_the_optimum(case: Instance) -> None:
 
 
 @given(instances(max_tasks=5, has_modes=True))
-@num_cases(25)
+@exact_cases(25)
 def test_thorough_bound_is_at_most_the_optimum_and_no_less_than_the_quick_one(
     case: Instance,
 ) -> None:
@@ -118,7 +118,7 @@ def test_load_of_two_cores_and_both_together() -> None:
     # Four tasks of 10 on one core, or 6 on both: two cores take 20, both together 24.
     run_ns: dict[str, tuple[int | None, ...]] = {f"t{index}": (10, 10, 6) for index in range(4)}
     case = instance([], run_ns, cpu())
-    assert load_bound(problem_of(case).native) == 20
+    assert Loads(problem_of(case).native).bound_ns(slice(None)) == 20
     assert assignment_bound(problem_of(case).native, 10.0) == 20
 
 
@@ -128,19 +128,19 @@ def test_load_is_exact_for_times_of_any_size(factor: int) -> None:
         f"t{index}": ((2 * index + 1) * factor,) for index in range(100)
     }
     native = problem_of(instance([], run_ns, gpus({}, 1))).native
-    assert load_bound(native) == 10_000 * factor
+    assert Loads(native).bound_ns(slice(None)) == 10_000 * factor
 
 
-def test_windows_add_head_and_tail_to_the_load_between() -> None:
+def test_head_tail_bound_adds_head_and_tail_to_the_load_between() -> None:
     names = [f"m{index}" for index in range(4)]
     run_ns: dict[str, tuple[int | None, ...]] = dict.fromkeys(["first", *names, "last"], (10, 10))
     edges = [("first", name) for name in names] + [(name, "last") for name in names]
     native = problem_of(instance(edges, run_ns, gpus({}, 2))).native
-    assert window_bound(find_paths(native), Loads(native)) == 40
+    assert head_tail_bound(find_paths(native), Loads(native)) == 40
 
 
 @given(chains(max_tasks=4), st.lists(st.floats(0, 10), min_size=6, max_size=6))
-@num_cases(50)
+@exact_cases(50)
 def test_any_weights_and_prices_prove_a_bound(case: Instance, draws: list[float]) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -175,7 +175,7 @@ def relabelled(case: Instance) -> Instance:
 
 
 @given(chains(max_tasks=4))
-@num_cases(100)
+@exact_cases(100)
 def test_relabelling_changes_neither_the_optimum_nor_the_validity(case: Instance) -> None:
     other = relabelled(case)
     optimum = optimum_of(case)
@@ -196,7 +196,7 @@ def test_run_times_of_a_power_of_two_scale_path_and_load(case: Instance, factor:
     native, larger = problem_of(case).native, problem_of(scaled).native
     assert find_paths(larger).critical_path_ns == find_paths(native).critical_path_ns * factor
     # Each is rounded up once.
-    load, scaled_load = load_bound(native), load_bound(larger)
+    load, scaled_load = Loads(native).bound_ns(slice(None)), Loads(larger).bound_ns(slice(None))
     assert (load - 1) * factor < scaled_load <= load * factor
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.bench.suites.catalogue import select
+from heteroplace.bench.suites.catalogue import get_instance, select
+from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.decompose.narrow_cuts import (
     Boundary,
     ModulePath,
@@ -17,22 +19,27 @@ from heteroplace.decompose.narrow_cuts import (
     prefix_modules,
     single_channel_modules,
 )
+from heteroplace.decompose.serial_modules import module_chain
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.solve import Problem, SolveOptions, get_solver
-from heteroplace.solve.bounds.module_path import ModuleRecursion, find_modules, module_bound
-from heteroplace.solve.bounds.parts import MAX_SOLVED_TASKS, Parts
-from heteroplace.solve.bounds.subproblem import part_key, spine, subproblem
+from heteroplace.solve import Bound, Problem, SolveOptions, get_solver, lower_bound
+from heteroplace.solve.bounds.module_recursion import ModuleRecursion
+from heteroplace.solve.bounds.subproblem import spine, subproblem, subproblem_key
+from heteroplace.solve.bounds.subset_bounds import SubsetBounds
+from heteroplace.solve.split.channel_split import ChannelSplit
+from heteroplace.solve.split.module_bound import ModuleBound
+from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
-from tests.strategies import AMPLE, Instance, instances, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of
 
 
-def solved(problem: Problem, path: ModulePath) -> int:
-    """The bound with every part solved."""
-    recursion = ModuleRecursion(problem, path)
-    while recursion.parts.improve(recursion.bound()[1], 30.0, 1):
-        pass
-    return recursion.bound()[0]
+def solved(problem: Problem, path: ModulePath, at_most: int | None = None) -> int:
+    """The bound with every subset solved, never above a value on the way."""
+    split = ChannelSplit(problem, path, Pool(Budget(time.perf_counter() + 30, None, 0, 1)))
+    for is_thorough in (False, True):
+        while split.improve(is_thorough=is_thorough):
+            assert at_most is None or split.bound_ns() <= at_most
+    return split.bound_ns()
 
 
 def two_channels() -> Instance:
@@ -52,7 +59,7 @@ def two_channels() -> Instance:
 
 def test_two_channels_prove_9_of_10() -> None:
     case = two_channels()
-    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),), 0, 5)
+    path = ModulePath(((0, 1, 2), (3, 4, 5)), (Boundary(((1, 3), (2, 4))),))
     assert optimum_of(case) == 10
     assert solved(problem_of(case), path) == 9
 
@@ -84,7 +91,7 @@ def test_two_diamonds_prove_the_sum_of_their_optima() -> None:
     # 6 and 10 are the least of each module over the devices of its ends; the bridge counts 0.
     case = two_diamonds()
     assert optimum_of(case) == 17
-    path = ModulePath(((0, 1, 2, 3), (4, 5, 6, 7)), (Boundary(((3, 4),)),), 0, 7)
+    path = ModulePath(((0, 1, 2, 3), (4, 5, 6, 7)), (Boundary(((3, 4),)),))
     assert solved(problem_of(case), path) == 16
 
 
@@ -96,19 +103,18 @@ WAYS: dict[str, Callable[[TaskGraph, int], ModulePath]] = {
 
 
 @given(chains(max_tasks=6), st.sampled_from(sorted(WAYS)), st.integers(1, 3))
-@num_cases(60)
+@exact_cases(60)
 def test_bound_is_at_most_the_optimum(case: Instance, way: str, num_channels: int) -> None:
     optimum = optimum_of(case)
     if optimum is None:
         return
-    recursion = ModuleRecursion(problem_of(case), WAYS[way](case.graph, num_channels))
-    assert recursion.bound()[0] <= optimum
-    while recursion.parts.improve(recursion.bound()[1], 30.0, 1):
-        assert recursion.bound()[0] <= optimum
+    problem, path = problem_of(case), WAYS[way](case.graph, num_channels)
+    assert ModuleRecursion(problem, path).bound()[0] <= optimum
+    assert solved(problem, path, optimum) <= optimum
 
 
 @given(instances(max_tasks=5, has_modes=True), st.integers(1, 4))
-@num_cases(60)
+@exact_cases(60)
 def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels: int) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -118,14 +124,14 @@ def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels:
 
 
 @given(chains(max_tasks=5), st.data())
-@num_cases(100)
-def test_part_takes_no_longer_than_the_whole(case: Instance, data: st.DataObject) -> None:
+@exact_cases(100)
+def test_subproblem_takes_no_longer_than_the_whole(case: Instance, data: st.DataObject) -> None:
     optimum = optimum_of(case)
     if optimum is None:
         return
     tasks = sorted(data.draw(st.sets(st.integers(0, len(case.graph.tasks) - 1), min_size=1)))
-    part = subproblem(problem_of(case), tasks)
-    alone = optimum_of(Instance(part.graph, part.cluster, part.costs))
+    inner = subproblem(problem_of(case), tasks)
+    alone = optimum_of(Instance(inner.graph, inner.cluster, inner.costs))
     assert alone is not None
     assert alone <= optimum
 
@@ -134,34 +140,33 @@ def test_equal_modules_are_solved_once() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {f"t{index}": (2, 3) for index in range(6)}
     edges = [(f"t{index}", f"t{index + 1}") for index in range(5)]
     problem = problem_of(instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 10}, 2)))
-    assert part_key(problem, (0, 1)) == part_key(problem, (2, 3))
-    # The last tensor has no reader inside in either part, but t2's has one in (2, 3, 4).
-    assert part_key(problem, (2, 3)) != part_key(problem, (2, 3, 4))
-    parts = Parts(problem)
+    assert subproblem_key(problem, (0, 1)) == subproblem_key(problem, (2, 3))
+    # The last tensor has no reader inside in either, but t2's has one in (2, 3, 4).
+    assert subproblem_key(problem, (2, 3)) != subproblem_key(problem, (2, 3, 4))
+    subsets = SubsetBounds(problem)
     asked = ((0, 1), (2, 3), (4, 5))
-    assert [parts.bound_ns(part) for part in asked] == [4, 4, 4]
-    assert parts.improve(asked, 10.0, 1)
-    assert not parts.improve(asked, 10.0, 1)
+    assert [subsets.bound_ns(tasks) for tasks in asked] == [4, 4, 4]
+    assert subsets.open_subsets(asked, 40) == [(0, 1)]
+    subsets.learn((0, 1), 4, is_final=True)
+    assert subsets.open_subsets(asked, 40) == []
 
 
 @pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep3", "rwnn/er10x5-wdep4"])
 def test_rwnn_stacks_have_modules_that_can_be_solved(name: str) -> None:
     built = select(f"^{name}$")[0].build()
-    path = find_modules(spine(Problem(built.graph, built.cluster, built.costs)).graph)
+    path = spine(Problem(built.graph, built.cluster, built.costs)).modules.path
     assert path is not None
     assert len(path.modules) > 1
-    assert max(map(len, path.modules)) <= MAX_SOLVED_TASKS
+    assert max(map(len, path.modules)) <= MAX_MODULE_TASKS
 
 
 @pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep2"])
 def test_bound_of_rwnn_stacks_is_at_most_the_best_plan(name: str) -> None:
     built = select(f"^{name}$")[0].build()
     problem = Problem(built.graph, built.cluster, built.costs)
-    path = find_modules(built.graph)
-    assert path is not None
     options = SolveOptions(iterations=20_000, time_limit_s=60)
     best = get_solver("search").solve(problem, options).objective_ns
-    assert 0 < module_bound(problem, path, 3.0) <= best
+    assert 0 < ModuleBound(problem).prove(3.0, 1, 0).ns <= best
 
 
 def test_spine_leaves_out_dead_ends() -> None:
@@ -184,4 +189,44 @@ def test_spine_leaves_out_dead_ends() -> None:
 def test_graph_without_narrow_cuts_has_no_modules() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {f"t{index}": (2, 3) for index in range(60)}
     wide = instance([], run_ns, gpus({}, 2, AMPLE))
-    assert find_modules(wide.graph) is None
+    assert problem_of(wide).modules.path is None
+    assert not ModuleBound(problem_of(wide)).exists
+
+
+def test_two_diamonds_are_proven_optimal_as_a_chain() -> None:
+    """Instance E of DiviML: 6, then 0 to stay on the device, then 11."""
+    problem = relaxed(two_diamonds(), min_tasks=4)
+    first = problem.prove(0.0, 1, 0)
+    assert first.source == "chain of modules"
+    assert 0 <= first.ns <= 17
+    assert problem.prove(30.0, 1, 0) == Bound(17, "chain of modules")
+
+
+def test_a_known_makespan_ends_the_work() -> None:
+    bound = relaxed(two_diamonds(), min_tasks=4)
+    first = bound.prove(30.0, 1, 1).ns
+    assert 1 <= first <= 17
+
+
+@given(chains(max_tasks=6))
+@exact_cases(60)
+def test_bound_over_a_chain_is_at_most_the_optimum(case: Instance) -> None:
+    optimum = optimum_of(case)
+    if optimum is not None:
+        assert relaxed(case, min_tasks=1).prove(30.0, 1, 0).ns <= optimum
+
+
+def relaxed(case: Instance, min_tasks: int) -> ModuleBound:
+    """The bound over modules that may be as small as that."""
+    bound = ModuleBound(problem_of(case))
+    graph = bound.relaxed.graph
+    chain = module_chain(
+        graph, keeps_groups=False, path=single_channel_modules(graph, min_tasks=min_tasks)
+    )
+    bound.chain = chain if len(chain) > 1 else ()
+    return bound
+
+
+def test_a_stack_of_modules_is_proven_by_its_chain() -> None:
+    problem = get_instance("rwnn/er10x5").build()
+    assert lower_bound(problem, "thorough", time_limit_s=5.0).source == "chain of modules"

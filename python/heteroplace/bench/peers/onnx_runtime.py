@@ -1,0 +1,46 @@
+"""What a user would run instead: onnxruntime, on one core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from heteroplace.bench.peers.stock import BoundThread, time_runs
+
+
+class OnnxExecutor:
+    """A model in onnxruntime, on one core. Not thread-safe."""
+
+    def __init__(self, model: onnx.ModelProto, inputs: Mapping[str, np.ndarray], core: int) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        # It warns of initialisers that nothing reads; they are the networks' own.
+        options.log_severity_level = 3
+        self._inputs = dict(inputs)
+        self._thread = BoundThread("onnxruntime", [core])
+        self._session = self._thread.call(
+            onnxruntime.InferenceSession,
+            model.SerializeToString(),
+            options,
+            ["CPUExecutionProvider"],
+        )
+
+    def run(self) -> list[np.ndarray]:
+        """Run once and return the outputs."""
+        return self._thread.call(self._session.run, None, self._inputs)
+
+    def benchmark(self, num_runs: int) -> list[int]:
+        """Run `num_runs` times; return the wall time of each in ns."""
+
+        def run() -> None:
+            self._session.run(None, self._inputs)
+
+        return self._thread.call(time_runs, run, num_runs)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.close()

@@ -1,0 +1,153 @@
+"""`heteroplace show`: any file of heteroplace as its golden text. Needs no TVM."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable
+
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.cluster import cluster_from_json, load_cluster
+from heteroplace.files.costs import NamedCost, named_costs_from_json
+from heteroplace.files.graph import graph_from_json, load_graph
+from heteroplace.files.kinds import read_known_file
+from heteroplace.files.manifest import Manifest, read_manifest
+from heteroplace.files.plan import plan_from_json
+from heteroplace.files.reader import did_you_mean
+from heteroplace.files.solution import load_solution
+from heteroplace.model.solution import Solution
+from heteroplace.model.text import print_cluster, print_graph, print_plan
+from heteroplace.model.units import format_ns
+from heteroplace.report.tables import format_table, memory_text, solution_headline
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the subcommand `show`."""
+    parser = commands.add_parser(
+        "show",
+        help="print a file as text",
+        description="Print clusters, task graphs and plans in their text form, cost files as "
+        "tables, and of a compiled model its cluster, plan and headline.",
+    )
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="what to print (JSON, or a compiled model)"
+    )
+    parser.add_argument("--graph", metavar="FILE", help="graph that a plan file is for")
+    parser.add_argument("--cluster", metavar="FILE|NAME", help="cluster that a plan file is for")
+    parser.add_argument("--task", metavar="NAME", help="only the costs of this task")
+    parser.add_argument("--device", metavar="NAME", help="only the costs on this device")
+    parser.add_argument(
+        "--program", action="store_true", help="print the program of a compiled model too"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Print every file; several have a line with the path before each."""
+    for position, path in enumerate(arguments.files):
+        text = text_of_file(path, arguments)
+        if len(arguments.files) > 1:
+            print("\n" * bool(position) + f"==> {path} <==")
+        print(text.rstrip("\n"))
+
+
+def text_of_file(path: str, arguments: argparse.Namespace) -> str:
+    """Return what is printed of one file.
+
+    Raises
+    ------
+    HeteroPlaceError
+        The file cannot be read or has faults, it is of a kind that is not known, or an option that
+        it needs is missing, or asks for what a file of its kind has not.
+    """
+    kind, value = read_known_file(path)
+    _check_options(path, kind, arguments)
+    if kind == "cluster":
+        return print_cluster(cluster_from_json(value, path))
+    if kind == "graph":
+        return print_graph(graph_from_json(value, path).graph)
+    if kind == "costs":
+        found = named_costs_from_json(value, path)
+        return _costs_text(_chosen(path, found, arguments.task, arguments.device))
+    if kind == "plan":
+        graph, cluster = load_graph(arguments.graph).graph, load_cluster(arguments.cluster)
+        return print_plan(graph, cluster, plan_from_json(value, graph, cluster, path))
+    if kind == "solution":
+        return _solution_text(load_solution(path))
+    return _model_text(read_manifest(path), arguments.program)
+
+
+def _check_options(path: str, kind: str, arguments: argparse.Namespace) -> None:
+    if kind == "plan" and (arguments.graph is None or arguments.cluster is None):
+        raise HeteroPlaceError(
+            f"{path}: a plan file can be shown only with --graph and --cluster, which it refers to"
+        )
+    if kind != "costs" and (arguments.task is not None or arguments.device is not None):
+        raise HeteroPlaceError(f"{path}: --task and --device choose costs; this is a {kind} file")
+    if kind != "model" and arguments.program:
+        raise HeteroPlaceError(f"{path}: --program needs a compiled model; this is a {kind} file")
+
+
+def _chosen(
+    path: str, costs: list[NamedCost], task: str | None, device: str | None
+) -> list[NamedCost]:
+    """The costs of one task or on one device; None: of all."""
+    _check_name(path, "task", task, (cell.task for cell in costs))
+    _check_name(path, "device", device, (cell.device for cell in costs))
+    return [cell for cell in costs if task in (None, cell.task) and device in (None, cell.device)]
+
+
+def _check_name(path: str, kind: str, name: str | None, known: Iterable[str]) -> None:
+    names = dict.fromkeys(known)
+    if name is not None and name not in names:
+        nearest = did_you_mean(name, names) or f"; there are {len(names)}"
+        raise HeteroPlaceError(f"{path}: has no costs of {kind} {name!r}{nearest}")
+
+
+def _costs_text(costs: list[NamedCost]) -> str:
+    """A row per cell with where its time comes from, and how many come from where."""
+    rows = []
+    for cell in costs:
+        cost = cell.cost
+        rows.append(
+            [
+                cell.task,
+                cell.device,
+                str(cell.batch),
+                "-" if cost.ns is None else format_ns(cost.ns),
+                format_ns(cost.spread_ns) if cost.spread_ns else "-",
+                cost.source,
+                "-" if cost.error is None else f"{100 * cost.error:.0f} %",
+                cost.reason,
+            ]
+        )
+    headers = ["task", "device", "batch", "time", "spread", "source", "error", "reason"]
+    counts = Counter(cell.cost.source for cell in costs)
+    sources = ", ".join(f"{count} {source}" for source, count in counts.most_common())
+    return f"{format_table(headers, rows, '<<>>><><')}\n\ncosts: {sources or 'none'}"
+
+
+def _solution_text(solution: Solution) -> str:
+    parts = (
+        print_cluster(solution.cluster),
+        print_plan(solution.graph, solution.cluster, solution.plan),
+        solution_headline(solution),
+    )
+    return "\n".join(parts)
+
+
+def _model_text(manifest: Manifest, has_program: bool) -> str:
+    ports = [
+        f"{kind} {name} {dtype} [{','.join(map(str, shape))}]"
+        for kind, values in (("input", manifest.inputs), ("output", manifest.outputs))
+        for name, shape, dtype in values
+    ]
+    parts = [
+        _solution_text(manifest.solution),
+        memory_text(manifest.solution.cluster, manifest.memory),
+        *ports,
+        f"compiled by TVM {manifest.tvm_version}",
+    ]
+    if has_program:
+        parts += ["", manifest.program_text]
+    return "\n".join(parts)

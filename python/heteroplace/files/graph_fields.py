@@ -1,0 +1,137 @@
+"""The fields of a graph file: their units, defaults and JSON Schema; how each is read.
+
+Where a field may be a number or text, a size is converted when the graph is made.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from heteroplace.files.fields import (
+    Count,
+    Json,
+    Name,
+    SchemaLink,
+    Size,
+    Text,
+    Texts,
+    a_count,
+    a_name,
+    a_number,
+    about,
+    kind,
+    list_of,
+    version,
+)
+
+SCHEMA_VERSION = 1
+
+
+def _time_ns(value: object) -> int | None:
+    try:
+        return None if value is None else a_count(value)
+    except ValueError as fault:
+        raise ValueError(f"{fault}, or null where the device cannot run the task") from None
+
+
+def _time_ms(value: object) -> float | None:
+    try:
+        return None if value is None else a_number(value)
+    except ValueError as fault:
+        raise ValueError(f"{fault}, or null where the device cannot run the task") from None
+
+
+_OR_NULL: list[Json] = [{"type": "number", "minimum": 0}, {"type": "null"}]
+Names = Annotated[tuple[Name, ...], kind(list_of(a_name, "a list of names"), ())]
+TimeNs = Annotated[Annotated[int, Meta(ge=0)] | None, kind(_time_ns, None)]
+TimeMs = Annotated[int | float | None, kind(_time_ms, None, schema={"anyOf": _OR_NULL})]
+
+
+class TaskEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """A group of ops that is placed as one unit."""
+
+    name: Name
+    op: (
+        Annotated[
+            Text,
+            about('What it computes, e.g. "nn.conv2d+nn.relu"; for people. Default: the name.'),
+        ]
+        | UnsetType
+    ) = UNSET
+    members: Annotated[Texts, about("Names of the ops inside.")] | UnsetType = UNSET
+    flops: Annotated[Count, about("Floating point operations of one run.")] | UnsetType = UNSET
+    weight_bytes: Annotated[Size, about("Constants it reads.")] | UnsetType = UNSET
+    workspace_bytes: Annotated[Size, about("Scratch memory while it runs.")] | UnsetType = UNSET
+    devices: (
+        Annotated[Names, about("Names of the devices it may run on; absent: any.")] | UnsetType
+    ) = UNSET
+    together: (
+        Annotated[Name, about("Colocation group: its tasks must be on one device.")] | UnsetType
+    ) = UNSET
+    times_ns: (
+        Annotated[
+            dict[str, TimeNs], about("Run time by device name; null: the device cannot run it.")
+        ]
+        | UnsetType
+    ) = UNSET
+    times_ms: (
+        Annotated[dict[str, TimeMs], about("As times_ns, in milliseconds; one of the two.")]
+        | UnsetType
+    ) = UNSET
+
+
+class TensorEntry(Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
+    """What a task makes, or an input of the model."""
+
+    producer: (
+        Annotated[Name, about("The task that makes it; absent: an input of the model.")] | UnsetType
+    ) = UNSET
+    name: Annotated[Name, about('Default: "PRODUCER.INDEX"; needed for inputs.')] | UnsetType = (
+        UNSET
+    )
+    consumers: (
+        Annotated[
+            tuple[Name, ...],
+            kind(list_of(a_name, "a list of task names"), ()),
+            about("The tasks that read it."),
+        ]
+        | UnsetType
+    ) = UNSET
+    shape: (
+        Annotated[tuple[Count, ...], kind(list_of(a_count, "a list of whole numbers >= 0"), ())]
+        | UnsetType
+    ) = UNSET
+    dtype: Text | UnsetType = UNSET
+    bytes: Annotated[Size, about("Default: from shape and dtype.")] | UnsetType = UNSET
+
+
+_ONE_OF_TIMES: Json = {"not": {"required": ["times_ns", "times_ms"]}}
+_NAME_AND_SIZE: Json = {
+    "allOf": [
+        {"anyOf": [{"required": ["name"]}, {"required": ["producer"]}]},
+        {
+            "anyOf": [
+                {"required": ["bytes"]},
+                {"required": ["shape", "dtype"], "properties": {"dtype": {"minLength": 1}}},
+            ]
+        },
+    ]
+}
+
+
+class GraphDescription(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A task graph, with the run times of its tasks if they are known."""
+
+    schema: SchemaLink | UnsetType = field(default=UNSET, name="$schema")
+    schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
+    name: Name
+    description: Annotated[Text, about("For people only.")] | UnsetType = UNSET
+    tasks: tuple[Annotated[TaskEntry, Meta(extra_json_schema=_ONE_OF_TIMES)], ...]
+    tensors: tuple[Annotated[TensorEntry, Meta(extra_json_schema=_NAME_AND_SIZE)], ...]
+    outputs: Annotated[
+        tuple[Name, ...],
+        kind(list_of(a_name, "a list of tensor names"), ()),
+        about("Names of the tensors that the model returns, in order; may repeat."),
+    ]

@@ -1,0 +1,61 @@
+"""Tell what a file is by its content: cluster, graph, costs, plan, solution or compiled model."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.manifest import ELF_MAGIC
+from heteroplace.files.reader import read_json
+
+# The key that only this kind of JSON file has; a solution has keys of other kinds too: it is first.
+_KEYS = {
+    "placement_version": "solution",
+    "devices": "cluster",
+    "tasks": "graph",
+    "costs": "costs",
+    "steps": "plan",
+}
+# A protocol buffer whose first field is a number, as `ir_version` of an ONNX model; no text.
+_ONNX_START = b"\x08"
+
+
+def read_known_file(path: str | os.PathLike[str]) -> tuple[str, object]:
+    """Return the kind of a file and its parsed JSON, which is None for a compiled "model".
+
+    Raises
+    ------
+    HeteroPlaceError
+        The file cannot be read, or is of no kind that heteroplace writes; a network says how to
+        make a task graph of it.
+    """
+    source = os.fspath(path)
+    try:
+        with Path(path).open("rb") as file:
+            start = file.read(len(ELF_MAGIC))
+    except OSError as fault:
+        raise HeteroPlaceError(f"{source}: cannot be read: {fault.strerror}") from fault
+    if start == ELF_MAGIC:
+        return "model", None
+    if source.endswith(".onnx") or start.startswith(_ONNX_START):
+        raise HeteroPlaceError(
+            f"{source}: expected a file that heteroplace wrote, got an ONNX model; make a task "
+            f"graph of it by `heteroplace profile {source} --cluster cluster.json --graph-out "
+            f"graph.json -o costs.json`"
+        )
+    try:
+        value = read_json(path, HeteroPlaceError)
+    except HeteroPlaceError as fault:
+        raise HeteroPlaceError(
+            f"{fault}; expected a JSON file or a compiled model that heteroplace wrote"
+        ) from fault
+    kinds = [kind for key, kind in _KEYS.items() if isinstance(value, dict) and key in value]
+    if not kinds or (len(kinds) > 1 and kinds[0] != "solution"):
+        expected = ", ".join(f"{key!r} ({kind})" for key, kind in _KEYS.items())
+        found = ", ".join(map(repr, value)) if isinstance(value, dict) else type(value).__name__
+        raise HeteroPlaceError(
+            f"{source}: cannot tell what it is; expected a compiled model, or an object with one "
+            f"of the keys {expected}; got {found or 'an empty object'}"
+        )
+    return kinds[0], value

@@ -1,0 +1,139 @@
+"""Read and write what stands behind the ELF part of a compiled file. Needs no TVM, maps no code.
+
+    [ELF: kernels of all targets, weights in a section of their own, page aligned]
+    [manifest: JSON with format, versions, program text, solution]
+    [footer, 64 bytes: magic, manifest size, library size, SHA-256 of all before it]
+
+The loader of the operating system ignores what follows the ELF part; `read_manifest` checks it
+before anything is mapped, so a truncated or foreign file never reaches the loader.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from heteroplace.errors import ArtifactError
+from heteroplace.files.solution import solution_from_json, solution_to_json
+from heteroplace.model.memory import MemoryUse
+from heteroplace.model.solution import Solution
+
+FORMAT_VERSION = 2
+"""Version of manifest and footer."""
+
+ELF_MAGIC = b"\x7fELF"
+_MAGIC = b"HETEROPLACE\0"
+_FOOTER = struct.Struct("<12sIQQ32s")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a compiled file says about itself."""
+
+    tvm_version: str
+    program_text: str
+    solution: Solution
+    inputs: tuple[tuple[str, tuple[int, ...], str], ...]
+    """Name, shape and dtype of every input."""
+    outputs: tuple[tuple[str, tuple[int, ...], str], ...]
+    memory: tuple[MemoryUse, ...]
+    """For each memory of the solution's cluster what the program is predicted to hold in it."""
+
+    def to_json(self) -> bytes:
+        """Return the JSON bytes."""
+        value = {
+            "format": FORMAT_VERSION,
+            "tvm": self.tvm_version,
+            "program": self.program_text,
+            "placement": solution_to_json(self.solution),
+            "inputs": [[name, list(shape), dtype] for name, shape, dtype in self.inputs],
+            "outputs": [[name, list(shape), dtype] for name, shape, dtype in self.outputs],
+            "memory": [
+                [use.weights_bytes, use.values_bytes, use.workspace_bytes] for use in self.memory
+            ],
+        }
+        return json.dumps(value).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes, source: str) -> Manifest:
+        """Read the JSON bytes.
+
+        Raises
+        ------
+        ArtifactError
+            Another format version, or a field is missing.
+        """
+        try:
+            value = json.loads(data)
+            if value["format"] != FORMAT_VERSION:
+                raise ArtifactError(
+                    f"{source}: format {value['format']}, this heteroplace reads "
+                    f"{FORMAT_VERSION}; compile the model again"
+                )
+            ports = [
+                tuple((str(name), tuple(shape), str(dtype)) for name, shape, dtype in value[key])
+                for key in ("inputs", "outputs")
+            ]
+            solution = solution_from_json(value["placement"], source)
+            memory = tuple(MemoryUse(*map(int, parts)) for parts in value["memory"])
+            return cls(value["tvm"], value["program"], solution, ports[0], ports[1], memory)
+        except (KeyError, TypeError, ValueError) as err:
+            raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
+
+
+def append_manifest(part: Path, manifest: bytes) -> None:
+    """Write a manifest and the footer behind the library in `part`."""
+    library_bytes = part.stat().st_size
+    with part.open("r+b") as file:
+        digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else None
+        if digest is None:
+            digest = hashlib.sha256(part.read_bytes())
+        digest.update(manifest)
+        file.seek(0, os.SEEK_END)
+        file.write(manifest)
+        footer = _FOOTER.pack(_MAGIC, FORMAT_VERSION, len(manifest), library_bytes, digest.digest())
+        file.write(footer)
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Manifest:
+    """Read and check what a compiled file says about itself, without mapping its code.
+
+    Raises
+    ------
+    ArtifactError
+        The file is missing, truncated, damaged, or not one of ours.
+    """
+    source = os.fspath(path)
+    try:
+        data = Path(source).read_bytes()
+    except OSError as err:
+        raise ArtifactError(f"{source}: cannot be read: {err.strerror}") from err
+    if not data.startswith(ELF_MAGIC):
+        raise ArtifactError(f"{source}: not a shared library (it does not start with ELF's magic)")
+    if len(data) < _FOOTER.size or data[-_FOOTER.size :][: len(_MAGIC)] != _MAGIC:
+        raise ArtifactError(
+            f"{source}: no heteroplace footer at its end: the file is truncated, or it is a "
+            f"library of another program; compile or copy it again"
+        )
+    _, version, manifest_bytes, library_bytes, digest = _FOOTER.unpack(data[-_FOOTER.size :])
+    if version != FORMAT_VERSION:
+        raise ArtifactError(
+            f"{source}: format {version}, this heteroplace reads {FORMAT_VERSION}; compile the "
+            f"model again"
+        )
+    expected = library_bytes + manifest_bytes + _FOOTER.size
+    if len(data) != expected:
+        raise ArtifactError(
+            f"{source}: {len(data)} bytes, its footer says {expected}; copy it again"
+        )
+    body = memoryview(data)[: -_FOOTER.size]
+    if hashlib.sha256(body).digest() != digest:
+        raise ArtifactError(
+            f"{source}: the SHA-256 of its content differs from the footer's; the "
+            f"file was changed or damaged, copy or compile it again"
+        )
+    return Manifest.from_json(bytes(body[library_bytes:]), source)

@@ -1,0 +1,232 @@
+"""The fields of an export of measurements: their units, defaults and JSON Schema; how each is read.
+
+The store of costs accepts the same (`heteroplace.costs.store_values`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime, timezone
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field, inspect, structs
+
+from heteroplace.files.fields import (
+    MAX_NUMBER,
+    Json,
+    SchemaLink,
+    a_count,
+    about,
+    kind,
+    one_of,
+    version,
+)
+
+SCHEMA_VERSION = 1
+MODES = ("hot", "cold", "in place")
+"""Alone, over and over, its data in the caches; alone, with the caches emptied before; as one call
+among the others of a network that runs on one device."""
+MAX_INTEGER = 2**63 - 1
+"""Largest number that a column of the store holds."""
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|\+00:00)")
+_DATE_CHARACTERS = 19  # without the zone, which is always UTC
+
+
+def date_text(seconds: float) -> str:
+    """Return the date and time of a Unix time as measurements hold it.
+
+    >>> date_text(0)
+    '1970-01-01T00:00:00+00:00'
+    """
+    return datetime.fromtimestamp(int(seconds), timezone.utc).isoformat()
+
+
+def date_seconds(text: str) -> int:
+    """Return the Unix time of a date and time that the store holds.
+
+    >>> date_seconds("1970-01-01T00:01:00Z")
+    60
+    """
+    local = datetime.fromisoformat(text[:_DATE_CHARACTERS])
+    return int(local.replace(tzinfo=timezone.utc).timestamp())
+
+
+def a_date(value: object) -> str:
+    """Accept a date and time in UTC to the second, with the zone "Z" or "+00:00"."""
+    if isinstance(value, str) and _DATE.fullmatch(value) is not None:
+        try:
+            date_seconds(value)
+        except ValueError:
+            pass  # There is no such day; said below as for any other text.
+        else:
+            return value
+    raise ValueError('a date and time in UTC such as "2026-01-31T12:00:00+00:00"')
+
+
+def _label(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise ValueError("text of printable characters")
+    return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise ValueError("text of printable characters that is not empty")
+    return value
+
+
+def _size(value: object) -> int:
+    number = a_count(value)
+    if number > MAX_INTEGER:
+        raise ValueError("a whole number >= 0 that 63 bits hold")
+    return number
+
+
+def _positive(value: object) -> int:
+    try:
+        number = _size(value)
+    except ValueError:
+        number = 0
+    if number == 0:
+        raise ValueError("a whole number >= 1 that 63 bits hold")
+    return number
+
+
+def _site(value: object) -> int:
+    return -1 if value == -1 else _size(value)
+
+
+def _size_or_none(value: object) -> int | None:
+    return None if value is None else _size(value)
+
+
+def _finite(value: object) -> float:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # "< MAX_NUMBER" is false of NaN and infinity, and holds integers that no float does.
+    if is_number and abs(value) < MAX_NUMBER:  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]
+    raise ValueError("a finite number")
+
+
+def _cores(value: object) -> float:
+    try:
+        number = _finite(value)
+    except ValueError:
+        number = -1.0
+    if number < 0:
+        raise ValueError("a number of cores >= 0")
+    return number
+
+
+def _integers(least: int) -> Json:
+    return {"type": "integer", "minimum": least, "maximum": MAX_INTEGER}
+
+
+_DATES: Json = {"type": "string", "pattern": f"^{_DATE.pattern}$"}
+_OR_NULL: Json = {"anyOf": [_integers(0), {"type": "null"}]}
+_IN_PLACE: Json = {
+    "if": {"properties": {"mode": {"const": "in place"}}},
+    "then": {
+        "required": ["network", "site"],
+        "properties": {"network": {"minLength": 1}, "site": {"minimum": 0}},
+    },
+    "else": {"properties": {"network": {"const": ""}, "site": {"const": -1}}},
+}
+Label = Annotated[str, kind(_label, "")]
+PrintableName = Annotated[str, kind(_name, "", shortest=1)]
+Whole = Annotated[int, kind(_size, 0, schema=_integers(0))]
+Positive = Annotated[int, kind(_positive, 0, schema=_integers(1))]
+Finite = Annotated[float, kind(_finite, 0.0, schema={"type": "number"})]
+Mode = Annotated[
+    str, kind(one_of(MODES, f"one of {', '.join(MODES)}"), "", schema={"enum": list(MODES)})
+]
+Date = Annotated[
+    str, kind(a_date, "", schema=_DATES), about("Date and time in UTC, to the second.")
+]
+
+
+class KeyEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What makes two measurements comparable."""
+
+    kernel: Annotated[PrintableName, about("Structural hash of the lowered kernel, in hex.")]
+    target: Annotated[PrintableName, about("TVM target string.")]
+    device: Annotated[PrintableName, about("Fingerprint of the processor.")]
+    threads: Annotated[Positive, about("Cores that it ran on; 1 on a GPU.")]
+    batch: Annotated[Positive, about("Items that the network's inputs hold.")]
+    mode: Mode
+    network: Annotated[
+        Label, about("In place: digest of the network around it; else absent or empty.")
+    ] = ""
+    site: Annotated[
+        int,
+        kind(_site, -1, schema=_integers(-1)),
+        about("In place: position of the call among the network's kernel calls; else -1."),
+    ] = -1
+
+
+class MeasuredEntry(KeyEntry, forbid_unknown_fields=True, kw_only=True):
+    """What was measured of one kernel."""
+
+    wall_ns: Annotated[Whole, about("Median over the samples.")]
+    spread_ns: Annotated[Whole, about("Half of the interquartile range of the wall times.")]
+    cpu_ns: Annotated[Whole, about("Median processor time of a call, all threads together.")]
+    num_samples: Positive
+    op: Annotated[PrintableName, about("What it computes.")]
+    shapes: Annotated[Label, about("Its arguments.")]
+    flops: Annotated[Whole, about("Floating-point operations of a call; 0: none or unknown.")]
+    bytes: Annotated[Whole, about("Of all arguments, each once.")]
+
+
+class MeasurementEntry(MeasuredEntry, forbid_unknown_fields=True, kw_only=True):
+    """One measured kernel, with the state of the machine meanwhile."""
+
+    measured_at: Date
+    tvm: Annotated[PrintableName, about("Version of TVM.")]
+    hop_ns: Annotated[
+        int | None,
+        kind(_size_or_none, None, schema=_OR_NULL),
+        about("Core-to-core latency of a cache line; absent: unknown."),
+    ] = None
+    others_cores: Annotated[
+        float,
+        kind(_cores, 0.0, schema={"type": "number", "minimum": 0}),
+        about("Cores that other programs used meanwhile."),
+    ] = 0.0
+
+
+class NoteEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What was measured of a link or of interference."""
+
+    kind: PrintableName
+    subject: PrintableName
+    device: PrintableName
+    quantity: PrintableName
+    value: Finite
+    unit: Label
+    measured_at: Date
+
+
+class MeasurementsFile(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Measured kernels, as `heteroplace costs export` writes them."""
+
+    schema: SchemaLink = field(default="", name="$schema")
+    schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
+    measurements: tuple[Annotated[MeasurementEntry, Meta(extra_json_schema=_IN_PLACE)], ...]
+    notes: tuple[NoteEntry, ...] = ()
+
+
+def readers_of(entry: type[Struct]) -> dict[str, Callable[[object], Any]]:
+    """Return what reads each field of an entry; it raises ValueError with what it expects."""
+    info = inspect.type_info(entry)
+    assert isinstance(info, inspect.StructType)
+    readers = {}
+    for described in info.fields:
+        assert isinstance(described.type, inspect.Metadata) and described.type.extra is not None
+        readers[described.name] = described.type.extra["read"]
+    return readers
+
+
+def defaults_of(entry: type[Struct]) -> dict[str, object]:
+    """Return what the fields are that a file may leave out."""
+    return {found.name: found.default for found in structs.fields(entry) if not found.required}

@@ -1,0 +1,139 @@
+"""Annotated module -> the solution to build: the attached one, brought up to date with the module.
+
+Somebody may have moved an `on_device` since the plan was written. The module is right then: the
+tasks are put where it says and scheduled again in the order of the plan. Copies follow from that,
+so those in the module need not have been mended.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import tvm
+
+from heteroplace.errors import ClusterError, LoweringError, PlanError
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import MOVED_BY_HAND, Plan, Run
+from heteroplace.model.solution import Solution
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.list import evaluate_order
+from heteroplace.native.simulate import simulate_steps
+from heteroplace.relay.annotate.devices import (
+    check_whole,
+    device_keys,
+    listed,
+    op_name,
+    read_devices,
+)
+from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.expressions import task_of_span
+from heteroplace.solve.explain import explain
+from heteroplace.solve.problem import Problem
+
+
+def solution_of_module(mod: tvm.IRModule) -> Solution | None:
+    """Return what a module that carries a plan is to be built by; None: it carries none.
+
+    The attached solution, if the module's devices are those of its plan. Else one with the tasks
+    where the module says; its plan's `origin` and `reasons` name what was moved, and its bound,
+    which holds for every plan, stays.
+
+    Raises
+    ------
+    PlanError
+        The plan was not written by this version.
+    LoweringError
+        Ops of one task are on several devices, or on one that the cluster does not have; ops were
+        added or left out; a task cannot run where it was moved.
+    """
+    attached = read_solution(mod)
+    if attached is None:
+        return None
+    graph, cluster, plan = attached.graph, attached.cluster, attached.plan
+    if plan.items != 1:
+        return attached  # which is refused, wherever its tasks are
+    placement = plan.placement(len(graph.tasks))
+    keys = device_keys(cluster)
+    found = _task_devices(mod, graph, cluster)
+    moved = {
+        task: device for task, device in enumerate(found) if keys[device] != keys[placement[task]]
+    }
+    return _moved(attached, moved) if moved else attached
+
+
+def _task_devices(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster) -> list[int]:
+    """The device that the module gives each task."""
+    names = {task.name for task in graph.tasks}
+    ops: dict[str, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    strangers = []
+    for op, device in read_devices(mod["main"], cluster).items():
+        task = task_of_span(op)
+        if task in names:
+            ops[task][device].append(op.op.name)
+        else:
+            strangers.append(op_name(op))
+    missing = sorted(names - ops.keys())
+    if strangers or missing:
+        faults = [f"{listed(strangers)} belongs to no task of the plan"] if strangers else []
+        faults += [f"nothing is left of task {listed(missing)}"] if missing else []
+        raise LoweringError(
+            f"{' and '.join(faults)}: the module was changed after HeteroPlace ran; run "
+            f"HeteroPlace as the last pass, or again on a module without plan"
+        )
+    check_whole(graph, cluster, [ops[task.name] for task in graph.tasks])
+    return [next(iter(ops[task.name])) for task in graph.tasks]
+
+
+def _moved(attached: Solution, moved: dict[int, int]) -> Solution:
+    """The solution with some tasks moved, in the order of its plan."""
+    graph, cluster, costs = attached.graph, attached.cluster, attached.costs
+    problem = Problem(graph, cluster, costs)
+    old = attached.plan.placement(len(graph.tasks))
+    names = {device: cluster.devices[device].name for device in {*old, *moved.values()}}
+    barred = [
+        f"task {graph.tasks[task].name!r} ({graph.tasks[task].op}) cannot run on "
+        f"{names[device]!r}: {_why_not(attached, task, device)}"
+        for task, device in moved.items()
+        if problem.native.run_ns[task, device] == IMPOSSIBLE
+    ]
+    if barred:
+        raise LoweringError(
+            f"{'; '.join(barred)}. Move it to another device, or place the model again"
+        )
+    placement = [moved.get(task, device) for task, device in enumerate(old)]
+    order = [step.task for step in attached.plan.steps if isinstance(step, Run)]
+    native_plan = evaluate_order(problem.native, placement, order)
+    changes = [f"{graph.tasks[t].name} {names[old[t]]} -> {names[moved[t]]}" for t in sorted(moved)]
+    origin = attached.plan.origin.partition(MOVED_BY_HAND)[0] + MOVED_BY_HAND + listed(changes)
+    try:
+        plan = problem.native.plan(native_plan.steps, origin)
+        check_plan(graph, cluster, costs, plan)
+    except (ClusterError, PlanError) as err:
+        raise LoweringError(
+            f"the module cannot run as it is annotated ({listed(changes)}): {err}"
+        ) from err
+    plan = _with_notes(explain(problem, plan), moved, [names[device] for device in old])
+    makespan = simulate_steps(problem.native, plan.steps).makespan_ns
+    return replace(attached, plan=plan, predicted_ns=makespan, expected=None)
+
+
+def _why_not(attached: Solution, task: int, device: int) -> str:
+    value = attached.graph.tasks[task]
+    if value.devices is not None and attached.cluster.devices[device].name not in value.devices:
+        return f"it may run only on {', '.join(value.devices)} (pin, exclude)"
+    cost = attached.costs.cost(task, device)
+    if cost.source == "unsupported":
+        return cost.reason or "it is not supported there"
+    return "the tasks of its colocation group cannot, or no route leads there from the host memory"
+
+
+def _with_notes(plan: Plan, moved: dict[int, int], was: Sequence[str]) -> Plan:
+    reasons = [
+        f"moved by hand from {was[task]}; {reason}" if task in moved else reason
+        for task, reason in enumerate(plan.reasons)
+    ]
+    return replace(plan, reasons=tuple(reasons))

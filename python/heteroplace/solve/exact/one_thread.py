@@ -1,0 +1,64 @@
+"""CP-SAT on one thread, as one of several solves that run at once and end together."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long one solve may take."""
+
+    time_limit_s: float
+    deterministic_s: float | None
+    """CP-SAT's deterministic seconds; None: only the wall time counts."""
+    seed: int = 0
+
+
+class Stopper:
+    """Ends all solves that run, and those to come. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_set = False  # guarded by _lock, as is _running
+        self._running: list[cp_model.CpSolver] = []
+
+    def stop(self) -> None:
+        """End all solves."""
+        with self._lock:
+            self._is_set = True
+            for solver in self._running:
+                solver.stop_search()
+
+    def solve(
+        self, model: cp_model.CpModel, effort: Effort, *, has_relaxation: bool = True
+    ) -> tuple[cp_model.CpSolver, cp_model.CpSolverStatus] | None:
+        """Solve and return the solver with its status; None: all was ended before.
+
+        Parameters
+        ----------
+        has_relaxation
+            Use linear relaxations. They say little of a schedule and take most of the time.
+        """
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = effort.seed
+        solver.parameters.max_time_in_seconds = max(0.01, effort.time_limit_s)
+        # Signals belong to the caller's thread.
+        solver.parameters.catch_sigint_signal = False
+        if effort.deterministic_s is not None:
+            solver.parameters.max_deterministic_time = effort.deterministic_s
+        if not has_relaxation:
+            solver.parameters.linearization_level = 0
+        with self._lock:
+            if self._is_set:
+                return None
+            self._running.append(solver)
+        try:
+            return solver, solver.solve(model)
+        finally:
+            with self._lock:
+                self._running.remove(solver)

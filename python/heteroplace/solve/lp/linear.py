@@ -1,0 +1,90 @@
+"""MixedProgram without integers -> its optimum at a corner, by HiGHS through scipy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from heteroplace.errors import SolverError
+from heteroplace.solve.lp.program import FloatArray, MixedProgram
+
+_INFEASIBLE = 2
+"""Of `scipy.optimize.linprog`."""
+
+
+@dataclass(frozen=True)
+class LinearOptimum:
+    """A corner of the optimum."""
+
+    values: FloatArray
+    """[num_columns]"""
+    multipliers: FloatArray
+    """For each row that is no equation, in order: its Lagrange multiplier, >= 0 up to rounding."""
+
+
+@dataclass(frozen=True)
+class LinearFailure:
+    """Why there is no optimum."""
+
+    is_infeasible: bool
+    """Nothing meets the rows; else the time was up, or HiGHS gave up."""
+    message: str
+    """What HiGHS says."""
+
+
+def linear_optimum(
+    program: MixedProgram,
+    *,
+    time_limit_s: float | None = None,
+    method: Literal["highs", "highs-ds"] = "highs",
+) -> LinearOptimum | LinearFailure:
+    """Return the optimum, the same one every time; or why there is none.
+
+    Parameters
+    ----------
+    program
+        Its rows are equations or have an upper limit alone.
+    time_limit_s
+        Wall time in seconds; None: any.
+    method
+        "highs-ds": the dual simplex method; "highs": HiGHS chooses.
+    """
+    from scipy.optimize import linprog
+
+    lower, upper = np.array(program.row_lower), np.array(program.row_upper)
+    is_equal = lower == upper
+    matrix = program.matrix()
+    found = linprog(
+        program.cost,
+        A_ub=matrix[~is_equal],
+        b_ub=upper[~is_equal],
+        A_eq=matrix[is_equal],
+        b_eq=upper[is_equal],
+        bounds=np.stack([program.lower, program.upper], axis=1),
+        method=method,
+        options={} if time_limit_s is None else {"time_limit": time_limit_s},
+    )
+    if found.status != 0:
+        return LinearFailure(found.status == _INFEASIBLE, str(found.message))
+    return LinearOptimum(found.x, -np.asarray(found.ineqlin.marginals))
+
+
+def optimal_values(program: MixedProgram, name: str) -> FloatArray | None:
+    """Return a corner of the optimum by the dual simplex method; None: nothing meets the rows.
+
+    Raises
+    ------
+    SolverError
+        HiGHS gave up; the message has `name`.
+    """
+    found = linear_optimum(program, method="highs-ds")
+    if isinstance(found, LinearFailure):
+        if found.is_infeasible:
+            return None
+        raise SolverError(
+            f"HiGHS could not solve the linear program of {name!r} ({program.num_columns} "
+            f"columns): {found.message}; use a solver that needs none, such as 'etf'"
+        )
+    return found.values

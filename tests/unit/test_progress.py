@@ -1,0 +1,63 @@
+"""Progress: one live line on a terminal, plain lines elsewhere, no thread that draws."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+
+from heteroplace.progress import ProgressLine, Screen, StatusLine
+from heteroplace.solve.problem import ProgressReport
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_terminal_shows_steps_with_their_time_and_a_bar() -> None:
+    stream = Terminal()
+    screen = Screen(stream)
+    screen.step("one [two]")
+    screen.print("done")
+    screen.step("measuring")
+    for count in range(3):
+        screen.done(count, 2)
+    assert threading.active_count() == 1
+    screen.print("the end")
+    shown = stream.getvalue()
+    assert "one [two] (0." in shown and "done" in shown and "2/2" in shown
+    assert shown.index("2/2") < shown.index("measuring (") < shown.index("the end")
+
+
+def test_elsewhere_steps_are_lines_and_there_is_no_bar() -> None:
+    stream = io.StringIO()
+    screen = Screen(stream)
+    screen.title("title")
+    screen.step("measuring")
+    screen.done(1, 2)
+    screen.print("the end")
+    assert stream.getvalue() == "\ntitle\n=====\n     0 s  measuring\nthe end\n"
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO(), None])
+def test_the_first_valid_plan_is_shown_at_once(stream: io.StringIO | None) -> None:
+    line = ProgressLine(stream, begin=0.0)
+    line(ProgressReport("heft", 0.0, None, 0))
+    line(ProgressReport("heft", 0.0, 2_000_000, 0))
+    line(ProgressReport("search", 0.0, 1_000_000, 0))
+    line.close()
+    if stream is not None:
+        assert "heft: best 2.00 ms" in stream.getvalue()
+        assert "search" not in stream.getvalue(), "it comes within the period"
+
+
+def test_a_long_line_stays_one_line() -> None:
+    stream = Terminal()
+    line = StatusLine(stream)
+    line.say("x" * 500)
+    line.close()
+    assert stream.getvalue().count("\n") <= 1
