@@ -312,7 +312,7 @@ def test_progress_is_reported_and_its_errors_end_the_solve() -> None:
         """Raised by the caller."""
 
     def refuse(report: object) -> None:
-        if getattr(report, "stage", "") == "search":
+        if getattr(report, "phase", "") == "search":
             raise Enough("stop")
 
     options = SolveOptions(objective="throughput", time_limit_s=5, progress=refuse)
