@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.programs import run_python
-from tests.unit.costs.machines import A100, DESKTOP, SERVER, write_machine
+from tests.unit.machine.machines import A100, DESKTOP, SERVER, write_machine
 from tests.unit.test_import_without_tvm import HIDE_TVM
 
 from heteroplace.cli.main import MISSING_PACKAGE, WRONG_INPUT, main

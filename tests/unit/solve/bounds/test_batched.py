@@ -25,8 +25,8 @@ from tests.corpus import corpus
 from tests.instances import instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, exact_cases, instances
-from tests.unit.solve.test_batched import batched
-from tests.unit.solve.test_divi import free, milp, nodes
+from tests.unit.solve.batched.test_batched import batched
+from tests.unit.solve.batched.test_divi import free, milp, nodes
 
 TWO_ROUNDS = BatchRules(rounds=2)
 

@@ -181,7 +181,7 @@ _CHILD = """
 import signal
 from heteroplace.model.check import check_plan
 from heteroplace.solve import SolveOptions, get_solver
-from tests.unit.solve.test_search import large
+from tests.unit.solve.search.test_search import large
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 problem = large()
