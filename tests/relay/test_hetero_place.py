@@ -98,7 +98,7 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
         "optimising",
         "compiling",
         "measuring",
-        "solving:",
+        "placing",
     ]
     placement = executor.solution
     assert placement.bound_ns <= placement.predicted_ns <= placement.best_single[1]
