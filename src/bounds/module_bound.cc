@@ -18,7 +18,6 @@ constexpr int kPatience = 6;          // iterations without gain before the step
 constexpr int64_t kHeadTailWork = 8;  // what the windows of a task cost, in looks at it
 constexpr double kFar = 1e300;
 
-bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
 uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 
 }  // namespace

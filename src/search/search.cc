@@ -25,7 +25,6 @@ namespace {
 
 constexpr int kPriceRounds = 40;               // of the ascent of prices
 constexpr int kImproveTries = 3000;            // segments replaced in each round
-constexpr double kHookSeconds = 0.05;          // between two calls of the hook
 constexpr int kBoundRounds = 10;               // of the ascent of prices for a bound
 constexpr int kBoundIterations = 120;          // of each of its modules
 constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
