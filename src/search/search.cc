@@ -78,7 +78,7 @@ class ColumnGeneration {
   }
 
  private:
-  // Starts.
+  // Initial solutions.
 
   /*! \brief Ranks the initial solutions, the best one first. */
   void RankInitial() {
