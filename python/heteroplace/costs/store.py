@@ -379,7 +379,7 @@ def _where(only: StoreFilter) -> tuple[str, list[Any]]:
     return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), values
 
 
-def _conditions(wanted: dict[str, str | None]) -> tuple[str, list[str]]:
-    given = {name: value for name, value in wanted.items() if value is not None}
+def _conditions(requested: dict[str, str | None]) -> tuple[str, list[str]]:
+    given = {name: value for name, value in requested.items() if value is not None}
     where = " AND ".join(f"{name} = ?" for name in given)
     return (f"WHERE {where}" if given else ""), list(given.values())

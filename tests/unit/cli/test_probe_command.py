@@ -100,7 +100,7 @@ def test_a_desktop_has_no_notes(tmp_path: Path) -> None:
     assert "note" not in text
 
 
-def test_a_gpu_and_hops() -> None:
+def test_a_gpu_and_core_latencies() -> None:
     assert describe_gpu(A100).startswith(
         "cuda:0: NVIDIA A100-SXM4-40GB, 40.0 GiB, PCI Express 4 x16, 12 NVLinks to cuda:1\n"
     )

@@ -95,7 +95,7 @@ def test_live_bytes_are_the_greatest_sum_of_what_is_needed_at_once() -> None:
 
 
 def test_large_values_are_placed_first() -> None:
-    # In order of time the small first value would lie where the large ones need one stretch.
+    # In order of time the small first value would lie where the large ones need one range.
     sizes = [128, 256, 384]
     layout = lay_out(sizes, [[1], [0, 2], [1]])
     assert layout.size_bytes == 256 + 384
