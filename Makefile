@@ -21,9 +21,6 @@ TVM ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Layers 0 to 4: the algorithms, fully typed (see tests/test_layers.py).
-TYPED := $(wildcard $(addprefix python/heteroplace/, errors.py tvm_wheel.py model native report \
-           coarsen costs simulate solve transforms dynamic))
 
 NATIVE_SOURCES := CMakeLists.txt pyproject.toml $(shell find src -type f)
 
@@ -56,7 +53,7 @@ bench: setup
 lint: setup
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy $(TYPED)
+	$(BIN)/python -m mypy python/heteroplace
 	find src tests/cpp -name '*.h' -o -name '*.cc' | \
 	  xargs "$$($(BIN)/python -c 'import clang_format as c; print(c.get_executable("clang-format"))')" \
 	  --dry-run --Werror

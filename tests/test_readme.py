@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+PACKAGE = ROOT / "python" / "heteroplace"
+READMES = sorted([*ROOT.glob("*.md"), *PACKAGE.rglob("*.md"), *(ROOT / "src").rglob("*.md")])
+FOLDER_READMES = [path for path in READMES if path.name == "README.md" and path.parent != ROOT]
+_CODE = re.compile(r"(?<![\w*])[\w./-]+\.(?:py|cc|h)(?!\w)")
+# What TVM has, and what a reader is to name.
+_NOT_OURS = {"device_planner.cc", "NAME.py", "NAME.cc"}
+# On the way of every model, whatever else a room holds.
+_WALKED = ("relay", "codegen", "machine", "measure", "run", "simulate", "model")
+_TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm_bridge.py")
 
 
 @pytest.mark.relay
@@ -35,3 +45,53 @@ def test_links_of_the_readme_lead_to_files() -> None:
     assert links
     missing = [link for link in links if not (README.parent / link).exists()]
     assert not missing
+
+
+def _walk() -> list[Path]:
+    """The files of the table, in its order. A name without a folder is in the last one named."""
+    _, rest = README.read_text().split("## One model, file by file\n")
+    walk = []
+    for row in re.findall(r"^\| .*", rest.split("\n## ")[0], flags=re.MULTILINE):
+        folder = ""
+        for name in re.findall(r"`([^`]+)`", row):
+            if "/" in name and " " not in name:
+                folder, _, name = name.rpartition("/")
+            if _CODE.fullmatch(name):
+                base = ROOT if folder.startswith("src") else PACKAGE
+                walk.append(base / folder / name)
+    return walk
+
+
+def test_walk_of_one_model_names_every_file_on_its_way() -> None:
+    walk = _walk()
+    assert not [path for path in walk if not path.is_file()]
+    assert not sorted({path for path in walk if walk.count(path) > 1})
+    files = [path for room in _WALKED for path in (PACKAGE / room).rglob("*.py")]
+    on_the_way = {path for path in files if path.name != "__init__.py"}
+    on_the_way |= {PACKAGE / name for name in _TOP}
+    assert not sorted(on_the_way - set(walk))
+
+
+@pytest.mark.parametrize("readme", READMES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_that_are_named_exist(readme: Path) -> None:
+    files = [
+        path.relative_to(ROOT).as_posix()
+        for room in ("python", "src", "tests", "tutorials")
+        for path in (ROOT / room).rglob("*")
+        if path.suffix in (".py", ".cc", ".h")
+    ]
+    quoted = re.findall(r"`[^`\n]+`|^ {4}.*", readme.read_text(), flags=re.MULTILINE)
+    named = {name for text in quoted for name in _CODE.findall(text)}
+    found = [f"/{path}" for path in files]
+    missing = [
+        name
+        for name in sorted(named)
+        if name.rpartition("/")[2] not in _NOT_OURS
+        and not any(path.endswith("/" + name.removeprefix("../").lstrip("./")) for path in found)
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("readme", FOLDER_READMES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_readme_of_a_folder_has_at_most_40_lines(readme: Path) -> None:
+    assert len(readme.read_text().splitlines()) <= 40

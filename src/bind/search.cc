@@ -29,8 +29,12 @@ std::tuple<PlanTuple, int64_t, bool, std::vector<double>, int64_t> SearchPlans(
     const Progress<int64_t, int64_t, int64_t>& progress) {
   std::vector<search::InitialSolution> solutions;
   for (const auto& [device, order] : initial) {
-    std::vector<int> tasks;
-    if (order.size() != 0) tasks = ToOrder(problem, order);
+    // Not always topological: in a plan that cannot be run, a task may start before its tensors
+    // are.
+    std::vector<int> tasks = ToNarrow(order);
+    if (!tasks.empty() && tasks.size() != static_cast<size_t>(problem.num_tasks)) {
+      throw Error(ErrorKind::kGraph, "an order does not cover the tasks");
+    }
     solutions.push_back({ToDevices(problem, device), std::move(tasks)});
   }
   if (solutions.empty()) {

@@ -4,12 +4,6 @@
 
 namespace heteroplace::bounds {
 
-namespace {
-
-bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
-
-}  // namespace
-
 HeadTailBound::HeadTailBound(const model::Problem& problem, const decompose::Module& module,
                              const Scope& scope, int entry, int exit)
     : problem_(problem),

@@ -26,7 +26,7 @@ constexpr double kLastPolish = 0.02;
 constexpr double kLeastUnit = 0.02;
 constexpr int kPolishTurns = 3;
 constexpr double kLeastStep = 0.004;  // ends the ascent
-constexpr int kPatience = 4;          // rounds without gain before the step is halved
+constexpr int kPricePatience = 4;     // rounds without gain before the step is halved
 
 using Clock = ModuleBound::Clock;
 
@@ -69,7 +69,7 @@ class BoundSearch {
       } else {
         ++without_gain;
       }
-      if (without_gain >= kPatience) {
+      if (without_gain >= kPricePatience) {
         // From the best prices again, in smaller steps.
         step /= 2;
         without_gain = 0;

@@ -15,10 +15,9 @@ namespace {
 constexpr int kMaxDevicesToTry = 4;
 constexpr double kMemory = 0.97;      // weight of a placement met one iteration before
 constexpr int kPatience = 6;          // iterations without gain before the step is halved
-constexpr int64_t kHeadTailWork = 8;  // what the windows of a task cost, in looks at it
+constexpr int64_t kHeadTailWork = 8;  // what the head-tail bound of a task costs, in looks at it
 constexpr double kFar = 1e300;
 
-bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
 uint32_t FirstOnes(int count) { return count == 0 ? 0 : ~0U >> (32 - count); }
 
 }  // namespace
@@ -69,14 +68,14 @@ void ModuleBound::Prepare(int entry, int exit, Pair& pair) {
 
 bool ModuleBound::AddCase(int entry, int exit, const Scope& scope, bool is_exact, Pair& pair) {
   work_ -= kHeadTailWork * trees_.num_inner();
-  const HeadTailBound windows(problem_, module_, scope, entry, exit);
+  const HeadTailBound head_tail(problem_, module_, scope, entry, exit);
   const auto resources = static_cast<size_t>(problem_.num_resources + problem_.num_devices);
   Case one{scope, std::vector<double>(resources, 0.0), 0, std::vector<double>(resources, 0.0)};
   std::vector<double> release(resources, kFar), tail(resources, kFar);
   for (int task = 0; task < trees_.num_inner(); ++task) {
     double path = kFar;
     for (int device : module_.allowed[task]) {
-      const double start = windows.start(task, device), rest = windows.rest(task, device);
+      const double start = head_tail.start(task, device), rest = head_tail.rest(task, device);
       if (start >= kFar || rest >= kFar) continue;
       path = std::min(path, start + static_cast<double>(module_.Run(task, device)) + rest);
       for (int unit : problem_.device_units[device]) {
@@ -105,14 +104,14 @@ bool ModuleBound::AddCase(int entry, int exit, const Scope& scope, bool is_exact
       }
     }
   }
-  if (is_exact && entry >= 0 && !AddLate(entry, windows, one)) return false;
+  if (is_exact && entry >= 0 && !AddLate(entry, head_tail, one)) return false;
   for (double& price : one.resource) price /= used_units;
   pair.cases.push_back(std::move(one));
   return true;
 }
 
 /*! \brief Releases of tasks that read what the cut made and was copied; false: there are none. */
-bool ModuleBound::AddLate(int entry, const HeadTailBound& windows, Case& one) const {
+bool ModuleBound::AddLate(int entry, const HeadTailBound& head_tail, Case& one) const {
   const int home = problem_.device_memory[entry];
   for (int memory = 0; memory < problem_.num_memories; ++memory) {
     if (memory == home || !Has(one.scope.memories, memory)) continue;
@@ -121,7 +120,7 @@ bool ModuleBound::AddLate(int entry, const HeadTailBound& windows, Case& one) co
     for (int device = 0; device < problem_.num_devices; ++device) {
       if (problem_.device_memory[device] != memory || !Has(one.scope.devices, device)) continue;
       for (int task = 0; task < trees_.num_inner(); ++task) {
-        const double start = windows.start(task, device), rest = windows.rest(task, device);
+        const double start = head_tail.start(task, device), rest = head_tail.rest(task, device);
         if (!trees_.ReadsCut(task) || start >= kFar || rest >= kFar) continue;
         release = std::min(release, start);
         tail = std::min(tail, rest);

@@ -101,7 +101,7 @@ class ModuleBound {
   Pair& At(int entry, int exit) { return const_cast<Pair&>(std::as_const(*this).At(entry, exit)); }
   void Prepare(int entry, int exit, Pair& pair);
   bool AddCase(int entry, int exit, const Scope& scope, bool is_exact, Pair& pair);
-  bool AddLate(int entry, const HeadTailBound& windows, Case& one) const;
+  bool AddLate(int entry, const HeadTailBound& head_tail, Case& one) const;
   double Direct(int entry, int exit, std::span<const double> price) const;
   double Maximise(int entry, int exit, Case& one, std::span<const double> price,
                   const Effort& effort, std::vector<double>& used, std::vector<Met>& met);

@@ -10,8 +10,6 @@ namespace {
 
 constexpr double kForbidden = 1e300;
 
-bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
-
 }  // namespace
 
 ModuleTrees::ModuleTrees(const model::Problem& problem, const decompose::Module& module)

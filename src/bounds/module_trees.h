@@ -35,6 +35,9 @@ struct Scope {
   uint32_t memories = 0;  // memories that may read what the cut before it made
 };
 
+/*! \brief Whether a set of a scope has a device or memory. */
+inline bool Has(uint32_t set, int member) { return (set >> member & 1U) != 0; }
+
 /*!
  * \brief The tasks strictly between two cuts, as trees of tasks that exchange tensors.
  *

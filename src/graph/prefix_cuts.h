@@ -8,10 +8,10 @@
 
 namespace heteroplace::graph {
 
-/*! \brief Which cuts of an order are wanted. */
+/*! \brief Which cuts of an order are requested. */
 struct PrefixCutRules {
   int max_channels = 1;                 // edges that may cross one cut
-  int64_t target_nodes = 1;             // wanted size of a module
+  int64_t target_nodes = 1;             // requested size of a module
   int64_t min_nodes = 1;                // least size of a module, unless there is only one
   std::span<const uint8_t> is_allowed;  // [num_nodes]: may there be a cut before this position?
 };
@@ -23,7 +23,7 @@ struct PrefixCuts {
 };
 
 /*!
- * \brief Cuts a topological order into modules of sizes as near as possible to the wanted one.
+ * \brief Cuts a topological order into modules of sizes as near as possible to the requested one.
  *
  * No edge crosses two cuts, so every edge leads from a module to itself or to the next one: the
  * quotient is a path. The least sum of (size - target)^2 is found by a dynamic programme over the

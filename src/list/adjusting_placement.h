@@ -8,8 +8,9 @@
 namespace heteroplace::list {
 
 /*!
- * \brief Adjusting Placement (Celeritas, section 5.3, algorithm 2): tasks go in the given order,
- * CPD-TOPO there, and stay on the device of the task before unless another is worth the way back.
+ * \brief Adjusting Placement (Celeritas, section 5.3, algorithm 2, DOI 10.48550/arXiv.2208.00184):
+ * tasks go in the given order, CPD-TOPO there, and stay on the device of the task before unless
+ * another is worth the way back.
  *
  * A task leaves if its finish elsewhere plus `back`, the longest transfer of what it makes to where
  * it would have stayed, is less (strictly) than its finish there. Transfers take slots of all that

@@ -7,7 +7,8 @@
 
 namespace heteroplace::list {
 
-/*! \brief How a batched list scheduler chooses the composition of a task (DiviML, section V). */
+/*! \brief How a batched list scheduler chooses the composition of a task (DiviML, section V,
+ * DOI 10.48550/arXiv.2308.00127). */
 enum class BatchRule : int {
   kFastest = 0,  // bMET: least run time per item, whatever else happens
   kLatency = 1,  // bGreedy: least latency of all that is scheduled so far

@@ -6,8 +6,9 @@
 namespace heteroplace::list {
 
 /*!
- * \brief ETF (Hwang, Chow, Anger, Lee 1989): of all ready tasks and devices the pair that finishes
- * first goes next; ties: larger upward rank, then less run time, lower task and device ids.
+ * \brief ETF (Hwang, Chow, Anger, Lee 1989, section 3, DOI 10.1137/0218016): of all ready tasks and
+ * devices the pair that finishes first goes next; ties: larger upward rank, then less run time,
+ * lower task and device ids.
  *
  * Unlike the paper, whose processors are equal, pairs are ranked by finish, not by start: on
  * unrelated devices the earliest start sends long tasks to slow devices that happen to be idle.

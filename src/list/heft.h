@@ -9,8 +9,8 @@
 namespace heteroplace::list {
 
 /*!
- * \brief HEFT (Topcuoglu et al. 2002, section 4.2) with insertion, on devices that share units and
- * links that share channels.
+ * \brief HEFT (Topcuoglu et al. 2002, section 4.2, DOI 10.1109/71.993206) with insertion, on
+ * devices that share units and links that share channels.
  *
  * Tasks go in order of upward rank (mean run time, plus the largest mean transfer + rank of a
  * reader); each takes the device where it finishes first. Unlike the paper: a transfer reserves

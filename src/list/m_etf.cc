@@ -7,8 +7,9 @@ namespace heteroplace::list {
 namespace {
 
 /*!
- * \brief m-ETF (Jeon et al., "Baechi", SoCC 2020, section 3): of all ready tasks and devices with
- * room the pair that starts first goes next; ties: larger b-level, then less run time.
+ * \brief m-ETF (Jeon et al., "Baechi", SoCC 2020, section 3, DOI 10.1145/3419111.3421302): of all
+ * ready tasks and devices with room the pair that starts first goes next; ties: larger b-level,
+ * then less run time.
  *
  * The memory of a co-location group is charged with its first task. Complexity as Etf.
  */

@@ -14,9 +14,6 @@ namespace {
 
 constexpr int64_t kNoRoom = -1;
 
-/*! \brief Order of std heaps: the earliest pair comes first. */
-bool IsLater(const ReadyPair& left, const ReadyPair& right) { return right < left; }
-
 /*!
  * \brief Finds the ready task that is urgent first: whose latest start over its devices is least.
  *

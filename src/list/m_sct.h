@@ -8,8 +8,8 @@
 namespace heteroplace::list {
 
 /*!
- * \brief m-SCT (Jeon et al., "Baechi", SoCC 2020, section 3): m-ETF in which a device that has
- * finished a task may stay awake, waiting for that task's favourite child.
+ * \brief m-SCT (Jeon et al., "Baechi", SoCC 2020, section 3, DOI 10.1145/3419111.3421302): m-ETF in
+ * which a device that has finished a task may stay awake, waiting for that task's favourite child.
  *
  * A device is awake while the favourite child of its latest task is ready, not placed, and can
  * start nowhere earlier than there. Ready means that its producers are done, not only placed: what

@@ -12,8 +12,9 @@ enum class TopoCap {
 };
 
 /*!
- * \brief m-TOPO (Jeon et al., "Baechi", SoCC 2020, section 3): fills one memory after the other in
- * breadth-first order; a task that does not fit closes the memory. Tasks then run in that order.
+ * \brief m-TOPO (Jeon et al., "Baechi", SoCC 2020, section 3, DOI 10.1145/3419111.3421302): fills
+ * one memory after the other in breadth-first order; a task that does not fit closes the memory.
+ * Tasks then run in that order.
  */
 model::NativePlan MTopo(const model::Problem& problem, TopoCap cap);
 

@@ -8,8 +8,9 @@
 namespace heteroplace::list {
 
 /*!
- * \brief Order-Place (Celeritas, section 5.3): fills one memory after the other in the given order,
- * CPD-TOPO there, in which neighbours stay together. Tasks then run in that order.
+ * \brief Order-Place (Celeritas, section 5.3, DOI 10.48550/arXiv.2208.00184): fills one memory
+ * after the other in the given order, CPD-TOPO there, in which neighbours stay together. Tasks then
+ * run in that order.
  *
  * Unlike the paper: received copies count as memory; devices of one memory share its tasks; where
  * no later memory has room, tasks go back to an earlier one.

@@ -7,9 +7,6 @@ namespace heteroplace::list {
 
 namespace {
 
-/*! \brief Order of std heaps: the earliest pair comes first. */
-bool IsLater(const ReadyPair& left, const ReadyPair& right) { return right < left; }
-
 model::Csr ReadersOfTensors(const model::Problem& problem) {
   model::Csr readers;
   readers.offsets.assign(static_cast<size_t>(problem.num_tensors) + 1, 0);

@@ -25,6 +25,9 @@ struct ReadyPair {
   bool operator<(const ReadyPair& other) const;
 };
 
+/*! \brief Order of std heaps: the earliest pair comes first. */
+inline bool IsLater(const ReadyPair& left, const ReadyPair& right) { return right < left; }
+
 /*!
  * \brief Finds the (ready task, device) pair that is earliest now, without looking at all of them.
  *

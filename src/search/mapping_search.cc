@@ -6,15 +6,15 @@
 #include <utility>
 
 #include "list/fastest_mapping.h"
+#include "support/jobs.h"
 #include "support/random.h"
 
 namespace heteroplace::search {
 
 namespace {
 
-constexpr double kFirstHeat = 0.1;     // temperature at the start, as a part of the makespan
-constexpr double kCooling = 1e-4;      // temperature at the end, as a part of the first one
-constexpr double kHookSeconds = 0.05;  // between two calls of the hook
+constexpr double kMappingHeat = 0.1;  // temperature at the start, as a part of the makespan
+constexpr double kCooling = 1e-4;     // temperature at the end, as a part of the first one
 
 using Clock = std::chrono::steady_clock;
 
@@ -45,7 +45,7 @@ class Walk {
     best_ = device_;
     best_value_ = value_;
     evaluations_ = 1;
-    const double first_heat = kFirstHeat * static_cast<double>(value_.makespan_ns);
+    const double first_heat = kMappingHeat * static_cast<double>(value_.makespan_ns);
     while (!IsOver()) {
       const bool is_annealing = options_.rule == MappingRule::kAnnealing;
       const double heat = is_annealing ? first_heat * std::pow(kCooling, BudgetUsed()) : 0.0;

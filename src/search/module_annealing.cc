@@ -13,7 +13,7 @@ namespace heteroplace::search {
 
 namespace {
 
-constexpr double kLastHeat = 0.00005;  // temperature at the end, as a part of the time
+constexpr double kEndHeat = 0.00005;   // temperature at the end, as a part of the time
 constexpr double kPriceGain = 0.15;    // relative change of a price per share taken too much
 constexpr double kMostGain = 0.5;      // logarithm of the largest change
 constexpr double kMostPrice = 1e4;     // makespans per room; beyond, times are lost in rounding
@@ -91,7 +91,7 @@ class Annealer {
   /*! \brief Makes moves while it gets colder; calls `keep` at each new best. */
   template <typename Keep>
   void Cool(double first, int64_t evaluations, const std::atomic<bool>& stop, Keep keep) {
-    const double ratio = kLastHeat / options_.first_heat;
+    const double ratio = kEndHeat / options_.first_heat;
     double temperature = first;
     ModuleValue best = value_;
     for (int64_t step = 0; step < evaluations; ++step) {

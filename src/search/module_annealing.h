@@ -58,7 +58,7 @@ struct AnnealOutcome {
 /*!
  * \brief Improves a layout by simulated annealing over placement and order.
  *
- * Moves: a task, a branch or a part of one, a modules or a window of the order to another device;
+ * Moves: a task, a branch or a part of one, a module or a segment of the order to another device;
  * two tasks' or branches' devices exchanged; a task or a branch shifted in the order. The same seed
  * and number of evaluations give the same result, unless `stop` becomes true. Segment by segment,
  * all behind the next checkpoints is a horizon (see Horizon), single tasks are moved, not branches

@@ -25,7 +25,6 @@ namespace {
 
 constexpr int kPriceRounds = 40;               // of the ascent of prices
 constexpr int kImproveTries = 3000;            // segments replaced in each round
-constexpr double kHookSeconds = 0.05;          // between two calls of the hook
 constexpr int kBoundRounds = 10;               // of the ascent of prices for a bound
 constexpr int kBoundIterations = 120;          // of each of its modules
 constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
@@ -79,7 +78,7 @@ class ColumnGeneration {
   }
 
  private:
-  // Starts.
+  // Initial solutions.
 
   /*! \brief Ranks the initial solutions, the best one first. */
   void RankInitial() {
@@ -200,14 +199,15 @@ class ColumnGeneration {
     if (options_.max_evaluations >= 0) {
       // The last round gets what is left, in equal parts.
       const int64_t left = options_.max_evaluations - evaluations_;
-      int64_t wanted = 0;
-      for (const Job& job : jobs) wanted += job.options.max_evaluations;
-      const double part = std::min(1.0, static_cast<double>(left) / static_cast<double>(wanted));
+      int64_t requested = 0;
+      for (const Job& job : jobs) requested += job.options.max_evaluations;
+      const double part = std::min(1.0, static_cast<double>(left) / static_cast<double>(requested));
       int64_t given = 0;
-      wanted = 0;
+      requested = 0;
       for (Job& job : jobs) {
-        wanted += job.options.max_evaluations;
-        const auto until = static_cast<int64_t>(std::llround(part * static_cast<double>(wanted)));
+        requested += job.options.max_evaluations;
+        const auto until =
+            static_cast<int64_t>(std::llround(part * static_cast<double>(requested)));
         job.options.max_evaluations = until - given;
         given = until;
       }

@@ -12,6 +12,9 @@
 
 namespace heteroplace {
 
+/*! \brief Between two calls of the hook of a search. */
+inline constexpr double kHookSeconds = 0.05;
+
 /*!
  * \brief Runs job(0) ... job(count - 1) on some threads (at least one), each job once, and waits
  * for all.

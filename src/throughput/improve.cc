@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "support/jobs.h"
 #include "throughput/annealer.h"
 
 namespace heteroplace::throughput {
@@ -26,7 +27,6 @@ constexpr double kFirstTemperature = 3e-3;
 constexpr double kCooling = 1.0 / 30.0;
 /*! \brief Moves between looks at the clock. */
 constexpr int64_t kSlice = 256;
-constexpr double kHookSeconds = 0.05;
 
 using Clock = std::chrono::steady_clock;
 

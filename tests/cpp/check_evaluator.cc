@@ -162,7 +162,7 @@ void Walk(const model::Problem& problem, const decompose::Modules& modules, int 
           Random& random) {
   const decompose::Module& module = modules.classes[modules.module_class[index]];
   const search::Branches branches = search::FindBranches(module);
-  const PieceStart start = RandomStart(problem, modules, index, random);
+  const InitialModule start = RandomInitialModule(problem, modules, index, random);
   search::Arrangement arrangement(problem, module);
   arrangement.Load(start.device, start.order, start.entry);
   search::ModuleEvaluator evaluator(problem, module, arrangement);
@@ -204,7 +204,7 @@ void WalkOverSmallProblem(Random& random) {
   Walk(problem, modules, random.Below(modules.num_modules()), 20, random);
 }
 
-void WalkOverLargePiece(Random& random) {
+void WalkOverLargeModule(Random& random) {
   Shape shape;
   shape.min_tasks = 260;
   shape.max_tasks = 500;
@@ -213,14 +213,14 @@ void WalkOverLargePiece(Random& random) {
   shape.output_percent = random.Below(2) == 0 ? 1 : 50;
   const model::Problem problem = MakeProblem(shape, random);
   const decompose::Modules modules = decompose::Decompose(problem);
-  Walk(problem, modules, LargestPiece(modules), 40, random);
+  Walk(problem, modules, LargestModule(modules), 40, random);
 }
 
 }  // namespace
 
 int main() {
   ForSeeds("small modules", 1500, WalkOverSmallProblem);
-  ForSeeds("large modules", 200, WalkOverLargePiece);
+  ForSeeds("large modules", 200, WalkOverLargeModule);
   std::printf("converged %ld, with changed times %ld; late %ld, in time %ld\n", long{num_converged},
               long{num_converged_with_changes}, long{num_late}, long{num_in_time});
   current_case = "all cases together";

@@ -138,14 +138,14 @@ struct Bench {
       : problem(problem_given),
         random(random_given),
         modules(decompose::Decompose(problem)),
-        index(LargestPiece(modules)),
+        index(LargestModule(modules)),
         module(modules.classes[modules.module_class[index]]),
         branches(search::FindBranches(module)),
         arrangement(problem, module),
         evaluator(problem, module, arrangement),
         moves(problem, module, branches, arrangement, random),
         tails(problem, module, arrangement) {
-    const PieceStart start = RandomStart(problem, modules, index, random);
+    const InitialModule start = RandomInitialModule(problem, modules, index, random);
     arrangement.Load(start.device, start.order, start.entry);
   }
 

@@ -241,9 +241,9 @@ std::vector<int> RandomOrder(const model::Problem& problem, Random& random) {
   return order;
 }
 
-PieceStart RandomStart(const model::Problem& problem, const decompose::Modules& modules, int index,
-                       Random& random) {
-  PieceStart start;
+InitialModule RandomInitialModule(const model::Problem& problem, const decompose::Modules& modules,
+                                  int index, Random& random) {
+  InitialModule start;
   const int begin = modules.first_task[index], end = modules.first_task[index + 1];
   const std::vector<int> device = RandomDevices(problem, random);
   start.device.assign(device.begin() + begin, device.begin() + end);
@@ -254,7 +254,7 @@ PieceStart RandomStart(const model::Problem& problem, const decompose::Modules& 
   return start;
 }
 
-int LargestPiece(const decompose::Modules& modules) {
+int LargestModule(const decompose::Modules& modules) {
   int largest = 0;
   for (int index = 1; index < modules.num_modules(); ++index) {
     const auto size = [&](int module) {

@@ -39,18 +39,18 @@ std::vector<int> RandomDevices(const model::Problem& problem, Random& random);
 std::vector<int> RandomOrder(const model::Problem& problem, Random& random);
 
 /*! \brief A placement and an order of one module of a problem, by local ids. */
-struct PieceStart {
+struct InitialModule {
   std::vector<int> device;  // [num_tasks], allowed devices, one for each group
   std::vector<int> order;   // [num_tasks], topological
   int entry = 0;            // memory of the cut before the module
 };
 
-/*! \brief A random start of the module at a position of the modules. */
-PieceStart RandomStart(const model::Problem& problem, const decompose::Modules& modules, int index,
-                       Random& random);
+/*! \brief A random placement and order of the module at a position of the modules. */
+InitialModule RandomInitialModule(const model::Problem& problem, const decompose::Modules& modules,
+                                  int index, Random& random);
 
 /*! \brief Position in the modules of the module with the most tasks. */
-int LargestPiece(const decompose::Modules& modules);
+int LargestModule(const decompose::Modules& modules);
 
 /*! \brief Sets the memories to what a placement needs, and up to `percent` more. */
 void Tighten(model::Problem& problem, const std::vector<int>& device, int percent, Random& random);

@@ -64,17 +64,22 @@ def checked_run(command: list[str], timeout: int, environment: dict[str, str]) -
 @cache
 def built(sanitizer: str) -> Path:
     """Build the programs that run under a sanitizer, all at once; return where they are."""
-    folder = ROOT / "build" / f"cpp-{sanitizer.partition(',')[0]}"
+    targets = PROGRAMS if sanitizer == MEMORY else sorted(THREADED)
+    return build(sanitizer.partition(",")[0], {"HETEROPLACE_SANITIZE": sanitizer}, targets)
+
+
+def build(name: str, choices: dict[str, str], targets: list[str]) -> Path:
+    """Build targets of the C++ tests in build/cpp-NAME; return where they are."""
+    folder = ROOT / "build" / f"cpp-{name}"
     options = {
         "CMAKE_MAKE_PROGRAM": tool("ninja"),
         "CMAKE_BUILD_TYPE": "Release",
         "HETEROPLACE_TESTS": "ON",
         "HETEROPLACE_WERROR": "ON",
-        "HETEROPLACE_SANITIZE": sanitizer,
+        **choices,
     }
     defines = [f"-D{name}={value}" for name, value in options.items()]
     configure = [tool("cmake"), "-S", str(ROOT), "-B", str(folder), "-G", "Ninja", *defines]
-    targets = PROGRAMS if sanitizer == MEMORY else sorted(THREADED)
     jobs = str(len(os.sched_getaffinity(0)))
     command = [tool("cmake"), "--build", str(folder), "-j", jobs, "--target", *targets]
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,6 +125,12 @@ def test_addresses_and_behaviour(program: str) -> None:
 @pytest.mark.parametrize("program", params(sorted(THREADED)))
 def test_threads(program: str) -> None:
     run(THREAD, program, THREADED[program])
+
+
+@pytest.mark.slow
+def test_a_type_is_the_same_in_every_file() -> None:
+    # Two classes of one name are undefined behaviour that no single file shows.
+    build("lto", {"HETEROPLACE_LTO": "ON"}, ["whole_core"])
 
 
 def test_a_failing_check_fails_its_program(tmp_path: Path) -> None:

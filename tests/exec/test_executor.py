@@ -445,12 +445,12 @@ def test_profile_and_benchmark_have_one_entry_each(library: str) -> None:
         executor.benchmark(0)
 
 
-def test_hop_needs_two_cpu_queues(library: str) -> None:
+def test_core_to_core_latency_needs_two_cpu_queues(library: str) -> None:
     assert make_executor(library, write_program(("cpu", "fake:0"), [])).core_to_core_ns() is None
 
 
 @needs_two_cores
-def test_hop_is_measured_between_two_cpu_queues(library: str) -> None:
+def test_core_to_core_latency_is_measured_between_two_cpu_queues(library: str) -> None:
     latency_ns = make_executor(library, write_program(("cpu", "cpu"), [])).core_to_core_ns()
     assert latency_ns is not None
     assert latency_ns > 0

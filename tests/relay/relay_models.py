@@ -120,7 +120,7 @@ def random_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable
     )
 
 
-def placement_of(extraction: Extraction, cluster: Cluster, devices: Sequence[int]) -> Solution:
+def solution_of(extraction: Extraction, cluster: Cluster, devices: Sequence[int]) -> Solution:
     """The plan that runs task i on devices[i], in topological order."""
     graph = extraction.graph
     assert cluster.host is not None
@@ -161,7 +161,7 @@ def placed_randomly(mod: tvm.IRModule, cluster: Cluster, seed: int) -> tvm.IRMod
     """The annotated module of a random placement."""
     extraction = extraction_of(mod)
     devices = random_devices(extraction, cluster, seed)
-    return annotate(extraction, placement_of(extraction, cluster, devices))
+    return annotate(extraction, solution_of(extraction, cluster, devices))
 
 
 def random_inputs(mod: tvm.IRModule, seed: int = 0) -> dict[str, np.ndarray]:

@@ -15,8 +15,8 @@ from relay_models import (
     mixed_cluster,
     module,
     placed_randomly,
-    placement_of,
     random_inputs,
+    solution_of,
     stock_outputs,
     two_branches,
     var,
@@ -61,7 +61,7 @@ def devices_planned(mod: tvm.IRModule, targets: list[str]) -> tvm.IRModule:
 
 def test_before_and_after() -> None:
     extraction = extraction_of(chain())
-    mod = annotate(extraction, placement_of(extraction, cpu_cluster(), [0, 1]))
+    mod = annotate(extraction, solution_of(extraction, cpu_cluster(), [0, 1]))
     assert body_text(neutral_module(extraction)) == [
         "%0 = nn.softmax(%x)",
         "nn.softmax(%0)",
@@ -94,7 +94,7 @@ def test_a_copy_is_shared_by_the_readers_on_one_device() -> None:
         relay.cumsum(shared, 0),
     ]
     extraction = extraction_of(module([x], relay.Tuple(readers)))
-    mod = annotate(extraction, placement_of(extraction, cpu_cluster(), [0, 1, 1, 2]))
+    mod = annotate(extraction, solution_of(extraction, cpu_cluster(), [0, 1, 1, 2]))
     copies = [copy for copy in copies_in(mod) if task_of_span(copy.args[0].args[0]) == "softmax.1"]
     to = [copy.attrs.dst_virtual_device.virtual_device_id for copy in copies]
     assert sorted(to) == [1, 2]
@@ -104,9 +104,9 @@ def test_a_copy_is_shared_by_the_readers_on_one_device() -> None:
 @pytest.mark.parametrize("make", [fire_modules, two_branches])
 def test_there_is_one_copy_for_each_tensor_and_destination(make, seed: int) -> None:
     mod = placed_randomly(make(), cpu_cluster(), seed)
-    placement = read_solution(mod)
-    graph = placement.graph
-    device = placement.plan.placement(len(graph.tasks))
+    solution = read_solution(mod)
+    graph = solution.graph
+    device = solution.plan.placement(len(graph.tasks))
     expected = set()
     for tensor_id, tensor in enumerate(graph.tensors):
         home = 0 if tensor.producer is None else device[tensor.producer]
@@ -132,7 +132,7 @@ def test_plan_devices_adds_no_copy_to_a_mixed_plan(seed: int) -> None:
 def test_stock_build_compiles_a_mixed_module() -> None:
     register_cuda_compiler()
     extraction = extraction_of(two_branches())
-    mod = annotate(extraction, placement_of(extraction, mixed_cluster(), [0, 1, 0, 1]))
+    mod = annotate(extraction, solution_of(extraction, mixed_cluster(), [0, 1, 0, 1]))
     targets = {"cpu": tvm.target.Target(TARGET), "cuda": tvm.target.Target(CUDA)}
     with tvm.transform.PassContext(opt_level=3):
         library = relay.build(mod, target=targets)
@@ -205,10 +205,10 @@ def test_several_results_and_inputs_as_results_stay_in_order(seed: int) -> None:
 
 def test_the_placement_travels_with_the_module() -> None:
     extraction = extraction_of(two_branches())
-    placement = placement_of(extraction, cpu_cluster(), [0, 1, 2, 0])
-    mod = annotate(extraction, placement)
-    assert read_solution(mod) == placement
-    assert read_solution(relay.transform.InferType()(mod)) == placement
+    solution = solution_of(extraction, cpu_cluster(), [0, 1, 2, 0])
+    mod = annotate(extraction, solution)
+    assert read_solution(mod) == solution
+    assert read_solution(relay.transform.InferType()(mod)) == solution
 
 
 def test_a_module_without_a_placement_has_none() -> None:
@@ -231,14 +231,14 @@ def test_a_foreign_attribute_is_a_typed_error() -> None:
 def test_a_plan_of_another_graph_is_refused() -> None:
     extraction = extraction_of(two_branches())
     other = extraction_of(chain())
-    placement = placement_of(other, cpu_cluster(), [0, 0])
+    solution = solution_of(other, cpu_cluster(), [0, 0])
     with pytest.raises(PlanError, match="was made for a graph with digest"):
-        annotate(extraction, placement)
+        annotate(extraction, solution)
 
 
 def test_a_plan_that_leaves_a_task_out_is_refused() -> None:
     extraction = extraction_of(chain())
-    whole = placement_of(extraction, cpu_cluster(), [0, 0])
+    whole = solution_of(extraction, cpu_cluster(), [0, 0])
     plan = Plan(whole.plan.graph_digest, whole.plan.cluster_digest, whole.plan.steps[:1], "cut")
     part = Solution(whole.graph, whole.cluster, whole.costs, plan, 0, 0)
     with pytest.raises(PlanError, match=r"does not run task 'softmax\.2'"):
@@ -265,7 +265,7 @@ def test_a_kind_that_tvm_does_not_have_is_a_typed_error() -> None:
 def test_a_convolution_with_bias_stays_one_task_under_annotations() -> None:
     x = var("x", (1, 4, 8, 8))
     extraction = extraction_of(module([x], relay.nn.relu(conv(x, 4, 4))))
-    mod = annotate(extraction, placement_of(extraction, cpu_cluster(), [1]))
+    mod = annotate(extraction, solution_of(extraction, cpu_cluster(), [1]))
     names = {
         task_of_span(node) for node in post_order(mod["main"].body) if isinstance(node, relay.Call)
     }

@@ -61,10 +61,10 @@ def test_comparison_has_a_plan_for_every_kind_of_device(tiny_comparison: Compari
 def test_plans_share_one_cost_table(tiny_comparison: Comparison) -> None:
     costed = tiny_comparison.prepared.costed
     for executable in tiny_comparison.executables.values():
-        placement = executable.solution
-        for column, device in enumerate(placement.cluster.devices):
+        solution = executable.solution
+        for column, device in enumerate(solution.cluster.devices):
             whole = costed.cluster.device_id(device.name)
-            assert [row[column] for row in placement.costs.rows] == [
+            assert [row[column] for row in solution.costs.rows] == [
                 row[whole] for row in costed.costs.rows
             ]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import tvm
-from relay_models import extraction_of, module, placement_of, two_branches, var
+from relay_models import extraction_of, module, solution_of, two_branches, var
 from tvm import relay
 
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -60,14 +60,14 @@ def test_a_chain_over_a_core_and_a_gpu(golden: Golden) -> None:
     x = var("x", (4,))
     mod = module([x], relay.nn.softmax(relay.nn.softmax(x)))
     extraction = extraction_of(mod)
-    solution = placement_of(extraction, MIXED, [0, 1])
+    solution = solution_of(extraction, MIXED, [0, 1])
     check(golden, "chain", neutral_module(extraction), solution)
     golden("chain/annotated.relay", text_of(annotate(extraction, solution)), "chain/input.relay")
 
 
 def test_two_branches_on_two_cores(golden: Golden) -> None:
     extraction = extraction_of(two_branches())
-    solution = placement_of(extraction, CORES, [0, 1, 0, 0])
+    solution = solution_of(extraction, CORES, [0, 1, 0, 0])
     check(golden, "branches", neutral_module(extraction), solution)
     placed = annotate(extraction, solution)
     golden("branches/annotated.relay", text_of(placed), "branches/input.relay")

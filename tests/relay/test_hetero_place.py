@@ -39,9 +39,9 @@ def test_it_is_a_pass_beside_tvms_own(placed: tvm.IRModule) -> None:
     made = relay.transform.HeteroPlace(cpu_cluster())
     assert isinstance(made, tvm.transform.ModulePass)
     assert made.info.name == "HeteroPlace"
-    placement = read_solution(placed)
-    check_plan(placement.graph, placement.cluster, placement.costs, placement.plan)
-    assert 0 < placement.bound_ns <= placement.predicted_ns
+    solution = read_solution(placed)
+    check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
+    assert 0 < solution.bound_ns <= solution.predicted_ns
 
 
 def test_it_runs_in_a_sequence_of_passes() -> None:
@@ -98,21 +98,21 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
         "optimising",
         "compiling",
         "measuring",
-        "solving:",
+        "placing",
     ]
-    placement = executor.solution
-    assert placement.bound_ns <= placement.predicted_ns <= placement.best_single[1]
+    solution = executor.solution
+    assert solution.bound_ns <= solution.predicted_ns <= solution.best_single[1]
 
 
 def test_a_task_is_pinned_by_name_or_op() -> None:
     pin = {"conv2d.*": "cpu.1", "nn.softmax": "cpu.all"}
     with tvm.transform.PassContext(opt_level=3):
         mod = relay.transform.HeteroPlace(cpu_cluster(), pin=pin, **FAST)(two_branches())
-    placement = read_solution(mod)
-    devices = placement.plan.placement(len(placement.graph.tasks))
+    solution = read_solution(mod)
+    devices = solution.plan.placement(len(solution.graph.tasks))
     names = {
-        task.name: placement.cluster.devices[device].name
-        for task, device in zip(placement.graph.tasks, devices, strict=True)
+        task.name: solution.cluster.devices[device].name
+        for task, device in zip(solution.graph.tasks, devices, strict=True)
     }
     assert names["conv2d.1"] == names["conv2d.2"] == "cpu.1"
     assert names["softmax.1"] == "cpu.all"
@@ -137,13 +137,13 @@ def test_an_excluded_gpu_need_not_be_here() -> None:
 def test_costs_from_a_table_a_file_and_a_function_give_one_placement(
     placed: tvm.IRModule, tmp_path: Path
 ) -> None:
-    placement = read_solution(placed)
-    save_costs(placement.costs, placement.graph, placement.cluster, tmp_path / "costs.json")
-    for costs in (placement.costs, tmp_path / "costs.json", str(tmp_path / "costs.json")):
+    solution = read_solution(placed)
+    save_costs(solution.costs, solution.graph, solution.cluster, tmp_path / "costs.json")
+    for costs in (solution.costs, tmp_path / "costs.json", str(tmp_path / "costs.json")):
         with tvm.transform.PassContext(opt_level=3):
             made = relay.transform.HeteroPlace(cpu_cluster(), costs=costs, solver="heft")
             found = read_solution(made(fire_modules()))
-        assert found.plan.steps == placement.plan.steps
+        assert found.plan.steps == solution.plan.steps
 
 
 def test_costs_are_estimated_from_peak_speeds() -> None:
@@ -155,11 +155,11 @@ def test_costs_are_estimated_from_peak_speeds() -> None:
     cluster = Cluster("known", base.memories, devices, (), 0)
     with tvm.transform.PassContext(opt_level=3):
         made = relay.transform.HeteroPlace(cluster, costs="estimate", time_limit=1.0)
-        placement = read_solution(made(two_branches()))
-    sources = {cost.source for row in placement.costs.rows for cost in row}
+        solution = read_solution(made(two_branches()))
+    sources = {cost.source for row in solution.costs.rows for cost in row}
     assert sources == {"roofline"}
-    first = placement.graph.tasks[0]
-    assert placement.costs.rows[0][0].ns == first.flops  # 1 flop per ns, and compute-bound
+    first = solution.graph.tasks[0]
+    assert solution.costs.rows[0][0].ns == first.flops  # 1 flop per ns, and compute-bound
 
 
 def test_building_an_unplaced_module_needs_a_cluster() -> None:

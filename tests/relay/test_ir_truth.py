@@ -15,9 +15,9 @@ from relay_models import (
     mixed_cluster,
     module,
     placed_randomly,
-    placement_of,
     random_costs,
     random_inputs,
+    solution_of,
     stock_outputs,
     two_branches,
     var,
@@ -46,7 +46,7 @@ FAST = {"costs": random_costs, "solver": "heft"}
 def placed_on(devices: list[int], cluster: hp.Cluster) -> tvm.IRModule:
     """`two_branches`: conv2d.1, max_pool2d.1, conv2d.2 (with relu and add), softmax.1."""
     extraction = extraction_of(two_branches())
-    return annotate(extraction, placement_of(extraction, cluster, devices))
+    return annotate(extraction, solution_of(extraction, cluster, devices))
 
 
 class Mover(relay.ExprMutator):
@@ -128,7 +128,7 @@ def test_a_move_to_another_memory_brings_its_copies() -> None:
     assert device_names(solution)["conv2d.2"] == "gpu0"
     # Two inputs go there (x and the other branch), one result comes back.
     assert [(copy.src, copy.dst) for copy in solution.plan.copies] == [(0, 1), (0, 1), (1, 0)]
-    old = placement_of(extraction_of(two_branches()), mixed_cluster(), [0, 0, 0, 0])
+    old = solution_of(extraction_of(two_branches()), mixed_cluster(), [0, 0, 0, 0])
     assert solution.bound_ns == old.bound_ns
 
 

@@ -34,7 +34,7 @@ SIZES = (0, 1, 100, 128, 129, 1000)
 
 @dataclass
 class Access:
-    """One touch of a stretch of an arena."""
+    """One touch of a range of an arena."""
 
     instruction: int
     space: int

@@ -16,9 +16,9 @@ from relay_models import (
     cpu_cluster,
     extraction_of,
     fire_modules,
-    placement_of,
     random_devices,
     random_inputs,
+    solution_of,
     two_branches,
 )
 
@@ -72,9 +72,9 @@ def small_network() -> tvm.IRModule:
     return tvm.IRModule.from_expr(main)
 
 
-def built(extraction: Extraction, placement: Solution) -> Executable:
+def built(extraction: Extraction, solution: Solution) -> Executable:
     with tvm.transform.PassContext(opt_level=3):
-        return build(annotate(extraction, placement))
+        return build(annotate(extraction, solution))
 
 
 def fill(executor: Executor) -> None:
@@ -117,7 +117,7 @@ def test_predicted_memory_is_what_an_executor_holds(make, make_cluster) -> None:
     plans = [[0] * num_tasks, [len(cluster.devices) - 1] * num_tasks]
     plans += [random_devices(extraction, cluster, seed) for seed in range(2)]
     for devices in plans:
-        check_prediction(built(extraction, placement_of(extraction, cluster, devices)))
+        check_prediction(built(extraction, solution_of(extraction, cluster, devices)))
 
 
 @pytest.mark.slow
@@ -129,7 +129,7 @@ def test_predicted_memory_of_large_networks(name: str) -> None:
     plans = [[index] * num_tasks for index in range(len(cluster.devices))]
     plans += [random_devices(extraction, cluster, seed) for seed in range(5)]
     for devices in plans:
-        check_prediction(built(extraction, placement_of(extraction, cluster, devices)))
+        check_prediction(built(extraction, solution_of(extraction, cluster, devices)))
 
 
 @needs_two_cores
@@ -137,8 +137,8 @@ def test_scratch_memory_is_measured_also_where_the_program_says_nothing_of_it() 
     """Pools that were not reserved grow as the kernels ask, of a team's helper too."""
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
     every_core = len(cluster.devices) - 1
-    placement = placement_of(extraction, cluster, [every_core] * len(extraction.graph.tasks))
-    executable = built(extraction, placement)
+    solution = solution_of(extraction, cluster, [every_core] * len(extraction.graph.tasks))
+    executable = built(extraction, solution)
     program = executable.lowered.program
     assert len([queue for queue in program.queues if queue.workspace_bytes]) == 2
     silent = [line for line in program.to_text().splitlines() if not line.startswith("workspace ")]
@@ -161,8 +161,8 @@ def test_scratch_memory_is_measured_also_where_the_program_says_nothing_of_it() 
 def test_loading_a_file_again_leaves_the_scratch_memory_of_a_run_alone(tmp_path: Path) -> None:
     """TVM's loading would point running kernels to its own pools, which know nothing of ours."""
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
-    placement = placement_of(extraction, cluster, [0] * len(extraction.graph.tasks))
-    built(extraction, placement).export_library(tmp_path / "model.so")
+    solution = solution_of(extraction, cluster, [0] * len(extraction.graph.tasks))
+    built(extraction, solution).export_library(tmp_path / "model.so")
     running = load(tmp_path / "model.so")
     fill(running)
     running.benchmark(1)
@@ -180,7 +180,7 @@ def test_loading_a_file_again_leaves_the_scratch_memory_of_a_run_alone(tmp_path:
     assert running.memory()["ram"].workspace_bytes == use.workspace_bytes
 
 
-def rows_of(extraction: Extraction, cluster: Cluster) -> KernelCalls:
+def calls_of(extraction: Extraction, cluster: Cluster) -> KernelCalls:
     """Kernel calls for the one target of a cluster, not compiled."""
     neutral = neutral_module(extraction)
     target_of_task = {task.name: 0 for task in extraction.graph.tasks}
@@ -189,20 +189,18 @@ def rows_of(extraction: Extraction, cluster: Cluster) -> KernelCalls:
         return lower_segments(segments, neutral["main"].params, outputs)
 
 
-def prediction(
-    calls: KernelCalls, placement: Solution, cluster: Cluster | None = None
-) -> MemoryUse:
-    graph, costs, plan = placement.graph, placement.costs, placement.plan
-    timeline = simulate(graph, placement.cluster, costs, plan)
-    (use,) = lower(calls, graph, cluster or placement.cluster, plan, timeline).memory
+def prediction(calls: KernelCalls, solution: Solution, cluster: Cluster | None = None) -> MemoryUse:
+    graph, costs, plan = solution.graph, solution.costs, solution.plan
+    timeline = simulate(graph, solution.cluster, costs, plan)
+    (use,) = lower(calls, graph, cluster or solution.cluster, plan, timeline).memory
     return use
 
 
 def test_prediction_needs_no_machine_code() -> None:
     extraction, cluster = extraction_of(fire_modules()), cpu_cluster()
-    placement = placement_of(extraction, cluster, random_devices(extraction, cluster, 0))
-    use = prediction(rows_of(extraction, cluster), placement)
-    assert (use,) == built(extraction, placement).memory
+    solution = solution_of(extraction, cluster, random_devices(extraction, cluster, 0))
+    use = prediction(calls_of(extraction, cluster), solution)
+    assert (use,) == built(extraction, solution).memory
 
 
 @pytest.mark.parametrize("make", [two_branches, fire_modules, small_network])
@@ -211,29 +209,29 @@ def test_simulated_live_peak_is_never_above_the_predicted_memory(make) -> None:
     with tvm.transform.PassContext(opt_level=3):
         graph = with_workspaces(compiled_of(extraction), cluster).graph
     extraction = replace(extraction, graph=graph)
-    calls = rows_of(extraction, cluster)
+    calls = calls_of(extraction, cluster)
     for seed in range(3):
         devices = random_devices(extraction, cluster, seed)
-        placement = placement_of(extraction, cluster, devices)
-        timeline = simulate(graph, cluster, placement.costs, placement.plan)
-        assert timeline.peak_bytes[0] <= prediction(calls, placement).total_bytes
+        solution = solution_of(extraction, cluster, devices)
+        timeline = simulate(graph, cluster, solution.costs, solution.plan)
+        assert timeline.peak_bytes[0] <= prediction(calls, solution).total_bytes
 
 
 def test_a_memory_without_room_for_workspace_is_refused() -> None:
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
-    placement = placement_of(extraction, cluster, [0] * len(extraction.graph.tasks))
-    calls = rows_of(extraction, cluster)
-    use = prediction(calls, placement)
-    assert prediction(calls, placement, cpu_cluster(use.total_bytes)) == use
+    solution = solution_of(extraction, cluster, [0] * len(extraction.graph.tasks))
+    calls = calls_of(extraction, cluster)
+    use = prediction(calls, solution)
+    assert prediction(calls, solution, cpu_cluster(use.total_bytes)) == use
     with pytest.raises(InfeasibleError, match="weights, live values and workspace"):
-        prediction(calls, placement, cpu_cluster(use.total_bytes - use.workspace_bytes))
+        prediction(calls, solution, cpu_cluster(use.total_bytes - use.workspace_bytes))
 
 
 def test_the_file_keeps_the_prediction_and_reports_tell_it(tmp_path: Path) -> None:
     mod = two_branches()
     extraction, cluster = extraction_of(mod), cpu_cluster()
-    placement = placement_of(extraction, cluster, [0] * len(extraction.graph.tasks))
-    executable = built(extraction, placement)
+    solution = solution_of(extraction, cluster, [0] * len(extraction.graph.tasks))
+    executable = built(extraction, solution)
     executable.export_library(tmp_path / "model.so")
     executor = load(tmp_path / "model.so")
     assert executor.predicted_memory == executable.memory

@@ -100,10 +100,10 @@ def test_a_second_network_measures_only_what_is_new(store: CostStore, compiled: 
     new = second.num_kernels - first.num_kernels
     assert compiled == [new]
     # Hot and cold, on one core and on two.
-    assert second.num_measured == new * 2 * len(find_subjects_of(branches_and_more()))
+    assert second.num_measured == new * 2 * len(find_devices_under_test_of(branches_and_more()))
 
 
-def find_subjects_of(extraction: Extraction) -> list[object]:
+def find_devices_under_test_of(extraction: Extraction) -> list[object]:
     return list(find_devices_under_test(extraction.graph, cpu_cluster()))
 
 
@@ -232,30 +232,30 @@ def libraries(extraction: Extraction) -> list[object]:
 
 
 def test_the_next_library_is_made_beside_the_measuring() -> None:
-    with BackgroundCompiler(libraries(extraction_of(two_branches()))) as ahead:
-        first = ahead.library(0)
-        with ahead.beside(0, cores()[:1]):
-            begun = dict(ahead._made)
+    with BackgroundCompiler(libraries(extraction_of(two_branches()))) as compiler:
+        first = compiler.library(0)
+        with compiler.beside(0, cores()[:1]):
+            begun = dict(compiler._made)
         assert (1 in begun) == (len(cores()) > 1)
-        assert ahead.library(1) is not first
+        assert compiler.library(1) is not first
 
 
 def test_nothing_is_compiled_while_all_cores_are_measured() -> None:
     everything = set(range(4096))
-    with BackgroundCompiler(libraries(extraction_of(two_branches()))) as ahead:
-        ahead.library(0)
-        with ahead.beside(0, everything):
-            assert list(ahead._made) == [0]
-            assert all(future.done() for future in ahead._made.values())
+    with BackgroundCompiler(libraries(extraction_of(two_branches()))) as compiler:
+        compiler.library(0)
+        with compiler.beside(0, everything):
+            assert list(compiler._made) == [0]
+            assert all(future.done() for future in compiler._made.values())
 
 
 def test_what_the_compiler_raises_is_raised_for_its_library() -> None:
     def fail():
         raise ValueError("no code for this")
 
-    with BackgroundCompiler([*libraries(extraction_of(two_branches()))[:1], fail]) as ahead:
-        ahead.library(0)
-        with ahead.beside(0, cores()[:1]):
+    with BackgroundCompiler([*libraries(extraction_of(two_branches()))[:1], fail]) as compiler:
+        compiler.library(0)
+        with compiler.beside(0, cores()[:1]):
             pass
         with pytest.raises(ValueError, match="no code for this"):
-            ahead.library(1)
+            compiler.library(1)

@@ -17,8 +17,8 @@ from relay_models import (
     mixed_cluster,
     module,
     placed_randomly,
-    placement_of,
     random_inputs,
+    solution_of,
     stock_outputs,
     two_branches,
     var,
@@ -208,7 +208,7 @@ def test_spans_of_devices_led_by_one_core_do_not_overlap(inputs) -> None:
     extraction = extraction_of(fire_modules())
     devices = [index % len(cpu_cluster().devices) for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
-        mod = annotate(extraction, placement_of(extraction, cpu_cluster(), devices))
+        mod = annotate(extraction, solution_of(extraction, cpu_cluster(), devices))
         executor = hp.Executor(build(mod))
     executor.run(**inputs)
     leader = {device.name: device.cores[0] for device in executor.solution.cluster.devices}
@@ -223,14 +223,14 @@ def test_spans_of_devices_led_by_one_core_do_not_overlap(inputs) -> None:
 
 def test_a_step_of_several_kernels_is_one_span_and_joins_do_not_count() -> None:
     extraction = extraction_of(two_branches())
-    placement = placement_of(extraction, mixed_cluster(), [0, 1, 0, 0])
-    steps = placement.plan.steps
+    solution = solution_of(extraction, mixed_cluster(), [0, 1, 0, 0])
+    steps = solution.plan.steps
     run = next(i for i, step in enumerate(steps) if isinstance(step, Run))
     copy = next(i for i, step in enumerate(steps) if isinstance(step, Copy))
     records = [(run, False, 1, 90), (run, True, 10, 20), (run, True, 30, 40), (copy, False, 15, 70)]
-    timeline = measured_timeline(records, placement)
-    device = placement.cluster.devices[steps[run].device].name
-    channel = placement.cluster.links[steps[copy].route[0]].channel
+    timeline = measured_timeline(records, solution)
+    device = solution.cluster.devices[steps[run].device].name
+    channel = solution.cluster.links[steps[copy].route[0]].channel
     assert set(timeline.spans) == {Span(run, device, 0, 30), Span(copy, channel, 5, 60)}
     assert timeline.makespan_ns == 60
 
@@ -318,9 +318,9 @@ def test_a_missing_gpu_is_named() -> None:
 
 def test_a_gpu_that_the_plan_does_not_use_is_not_needed() -> None:
     extraction = extraction_of(two_branches())
-    placement = placement_of(extraction, mixed_cluster(), [0] * len(extraction.graph.tasks))
+    solution = solution_of(extraction, mixed_cluster(), [0] * len(extraction.graph.tasks))
     with tvm.transform.PassContext(opt_level=3):
-        executable = build(annotate(extraction, placement))
+        executable = build(annotate(extraction, solution))
     assert [space.name for space in executable.lowered.program.spaces] == ["ram"]
     inputs = random_inputs(two_branches())
     (actual,) = hp.Executor(executable).run(**inputs)

@@ -17,8 +17,8 @@ from relay_models import (
     fire_modules,
     mixed_cluster,
     module,
-    placement_of,
     random_devices,
+    solution_of,
     two_branches,
     var,
 )
@@ -37,7 +37,7 @@ from heteroplace.relay.tasks.extract import neutral_module
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 
-def rows_of(mod: tvm.IRModule, cluster: Cluster, devices: list[int] | int) -> KernelCalls:
+def calls_of(mod: tvm.IRModule, cluster: Cluster, devices: list[int] | int) -> KernelCalls:
     """Kernel calls of a network whose task i is on devices[i]."""
     extraction = extraction_of(mod)
     names = [task.name for task in extraction.graph.tasks]
@@ -68,14 +68,14 @@ def plain(name: str) -> str:
 
 @pytest.mark.parametrize("make", [fire_modules, two_branches])
 def test_a_plan_on_one_target_has_the_kernels_of_stock_tvm(make) -> None:
-    calls = rows_of(make(), cpu_cluster(), 0)
+    calls = calls_of(make(), cpu_cluster(), 0)
     assert sorted(plain(call.kernel) for call in calls.calls) == stock_kernels(make())
 
 
 def test_devices_of_one_target_change_nothing_about_the_kernels() -> None:
-    one = rows_of(fire_modules(), cpu_cluster(), 0)
+    one = calls_of(fire_modules(), cpu_cluster(), 0)
     alternating = [index % 2 for index in range(len(extraction_of(fire_modules()).graph.tasks))]
-    two = rows_of(fire_modules(), cpu_cluster(), alternating)
+    two = calls_of(fire_modules(), cpu_cluster(), alternating)
     assert [plain(call.kernel) for call in one.calls] == [plain(call.kernel) for call in two.calls]
 
 
@@ -83,7 +83,7 @@ def test_devices_of_one_target_change_nothing_about_the_kernels() -> None:
 def test_cpu_convolutions_are_blocked_and_those_of_a_gpu_are_not(seed: int) -> None:
     extraction = extraction_of(fire_modules())
     devices = random_devices(extraction, mixed_cluster(), seed)
-    calls = rows_of(fire_modules(), mixed_cluster(), devices)
+    calls = calls_of(fire_modules(), mixed_cluster(), devices)
     device_of = {
         task.name: device for task, device in zip(extraction.graph.tasks, devices, strict=True)
     }
@@ -99,7 +99,7 @@ def test_cpu_convolutions_are_blocked_and_those_of_a_gpu_are_not(seed: int) -> N
 def test_every_task_with_a_computation_has_a_kernel() -> None:
     extraction = extraction_of(fire_modules())
     devices = random_devices(extraction, mixed_cluster(), 9)
-    calls = rows_of(fire_modules(), mixed_cluster(), devices)
+    calls = calls_of(fire_modules(), mixed_cluster(), devices)
     reshapes = {task.name for task in extraction.graph.tasks if task.op == "nn.batch_flatten"}
     assert {call.task for call in calls.calls} == {
         t.name for t in extraction.graph.tasks
@@ -138,7 +138,7 @@ def test_two_cpu_targets_are_two_segments_and_one_library() -> None:
 def test_inputs_come_in_the_order_of_the_model_used_or_not() -> None:
     x, y, z = var("in:0"), var("unused"), var("z")
     body = relay.Tuple([relay.subtract(relay.exp(z), relay.nn.softmax(x)), y])
-    calls = rows_of(module([x, y, z], body), cpu_cluster(), 0)
+    calls = calls_of(module([x, y, z], body), cpu_cluster(), 0)
     names = [value.input_name for value in calls.values if value.input_name is not None]
     assert names == ["in:0", "unused", "z"]
     assert calls.values[calls.outputs[1]].input_name == "unused"
@@ -160,7 +160,7 @@ def test_a_value_crosses_once_however_many_read_it() -> None:
 
 
 def test_a_segment_that_is_not_convex_is_cut_all_the_same() -> None:
-    calls = rows_of(fire_modules(), mixed_cluster(), [i % 2 for i in range(12)])
+    calls = calls_of(fire_modules(), mixed_cluster(), [i % 2 for i in range(12)])
     made = {value for call in calls.calls for value in call.writes}
     read = [value for call in calls.calls for value in call.reads]
     assert read
@@ -191,7 +191,7 @@ def test_an_op_without_an_implementation_on_a_target_is_named() -> None:
         kernel_layout="OIHW16i16o",
     )
     with pytest.raises(LoweringError, match=r"cannot compile nn\.contrib_conv2d_NCHWc for .*cuda"):
-        rows_of(module([data], body), mixed_cluster(), 1)
+        calls_of(module([data], body), mixed_cluster(), 1)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_kernels_are_made_once_for_each_assignment_of_targets() -> None:
 def test_an_annotated_module_carries_its_kernels() -> None:
     extraction, cluster = extraction_of(two_branches()), cpu_cluster()
     compiled = compiled_of(extraction)
-    solution = placement_of(extraction, cluster, [0] * len(extraction.graph.tasks))
+    solution = solution_of(extraction, cluster, [0] * len(extraction.graph.tasks))
     with tvm.transform.PassContext(opt_level=3):
         bare = pipeline.annotate(compiled, solution)
         kernels = compiled.kernels(cluster, [0] * len(extraction.graph.tasks))
@@ -253,13 +253,13 @@ def test_an_annotated_module_carries_its_kernels() -> None:
 
 def test_annotations_leave_no_trace_in_the_kernels() -> None:
     extraction = extraction_of(two_branches())
-    placement = placement_of(extraction, cpu_cluster(), [0] * len(extraction.graph.tasks))
-    stripped = strip_annotations(annotate(extraction, placement))
+    solution = solution_of(extraction, cpu_cluster(), [0] * len(extraction.graph.tasks))
+    stripped = strip_annotations(annotate(extraction, solution))
     assert tvm.ir.structural_equal(stripped, neutral_module(extraction))
 
 
 def test_a_convolution_alone_keeps_its_neutral_layout_outside() -> None:
     x = var("x", (1, 16, 8, 8))
-    calls = rows_of(module([x], conv(x, 16, 16)), cpu_cluster(), 0)
+    calls = calls_of(module([x], conv(x, 16, 16)), cpu_cluster(), 0)
     assert calls.values[calls.outputs[0]].shape == (1, 16, 8, 8)
     assert len({call.task for call in calls.calls}) == 1

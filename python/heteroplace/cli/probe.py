@@ -25,7 +25,7 @@ from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 
-_MAX_HOPS = 16
+_MAX_CORES_TIMED = 16
 _MEASURING = "heteroplace.measure.links"
 """Imports TVM, so it is imported when it is asked for."""
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(describe_gpu(gpu))
     print("\n" + _device_table(cluster))
     if measuring is not None:
-        cores = _used_cores(cluster)[:_MAX_HOPS]
+        cores = _used_cores(cluster)[:_MAX_CORES_TIMED]
         for one, other, core_to_core_ns in measuring.core_latencies(cores):
             print(describe_core_to_core(one, other, core_to_core_ns))
         report = measuring.measure_links(

@@ -76,13 +76,13 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         mod = apply_graph_transforms(mod, parse_graph_transform_args(arguments))
         place = heteroplace.HeteroPlace(cluster, params=params, progress=_say, **options)
         mod = place(mod)
-        placement = read_solution(mod)
-        if placement is None:
+        solution = read_solution(mod)
+        if solution is None:
             raise PlanError(f"{arguments.FILE}: the pass left no plan in the module")
-        print(f"\n{summary(placement)}", flush=True)
+        print(f"\n{summary(solution)}", flush=True)
         if arguments.placement_plan_out is not None:
             path = arguments.placement_plan_out
-            save_plan(placement.plan, placement.graph, cluster, path)
+            save_plan(solution.plan, solution.graph, cluster, path)
             print(f"plan: {path}")
         if arguments.placement_dry_run:
             print("dry run: nothing was compiled")
@@ -134,15 +134,15 @@ def _load_onnx(
     return imported.mod, imported.params
 
 
-def summary(placement: Solution) -> str:
-    """Return the tables of a placement, and the headline."""
-    graph, cluster = placement.graph, placement.cluster
-    plan, costs = placement.plan, placement.costs
+def summary(solution: Solution) -> str:
+    """Return the tables of a solution, and the headline."""
+    graph, cluster = solution.graph, solution.cluster
+    plan, costs = solution.plan, solution.costs
     timeline = simulate(graph, cluster, costs, plan)
     tables = (
         placement_table(graph, cluster, plan, timeline),
         device_table(graph, cluster, plan, timeline),
-        solution_headline(placement),
+        solution_headline(solution),
         cost_sources_line(costs),
     )
     return "\n\n".join(tables)

@@ -115,10 +115,10 @@ def _measure(executor: Executor, repeat: int, number: int) -> BenchmarkResult:
 
 def _profile(executor: Executor) -> str:
     """Return the tables of one measured run."""
-    placement, timeline = executor.solution, executor.timeline()
+    solution, timeline = executor.solution, executor.timeline()
     tables = (placement_table, device_table)
     return "\n\n".join(
-        table(placement.graph, placement.cluster, placement.plan, timeline) for table in tables
+        table(solution.graph, solution.cluster, solution.plan, timeline) for table in tables
     )
 
 

@@ -114,8 +114,8 @@ def default_max_tasks(num_tasks: int, num_devices: int) -> int:
     >>> default_max_tasks(6332, 4), default_max_tasks(3810, 4), default_max_tasks(5, 4)
     (198, 119, 1)
     """
-    wanted_groups = 8 * num_devices
-    return min(200, max(1, (2 * num_tasks + wanted_groups) // (2 * wanted_groups)))
+    target_groups = 8 * num_devices
+    return min(200, max(1, (2 * num_tasks + target_groups) // (2 * target_groups)))
 
 
 def default_max_bytes(cluster: Cluster) -> int:

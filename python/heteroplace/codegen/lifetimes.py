@@ -1,4 +1,4 @@
-"""Items in global order -> which values of a memory may not share bytes.
+"""Instructions in global order -> which values of a memory may not share bytes.
 
 Bytes pass from one value to another where all who touched the first have surely finished by the
 order of the program, or are predicted to have finished, when the second is written. A wait then

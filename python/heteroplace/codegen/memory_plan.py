@@ -105,7 +105,7 @@ def _best_gap(blocked: list[tuple[int, int]], size: int, arena_bytes: int) -> in
 
 @dataclass(frozen=True)
 class _Range:
-    """A stretch of the arena, and the instructions that touched what was last stored there."""
+    """A range of the arena, and the instructions that touched what was last stored there."""
 
     begin: int
     end: int

@@ -1,4 +1,4 @@
-"""Items -> the queues that carry them out: one for each core, each GPU and each copy channel."""
+"""Instructions -> the queues that carry them out: one per core, per GPU and per copy channel."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Segment:
 
 
 @dataclass
-class _Part:
+class _OpenSegment:
     """A segment while it is cut out."""
 
     mapped: dict[relay.Expr, relay.Expr] = field(default_factory=dict)
@@ -60,7 +60,7 @@ def cut_segments(
     targets: tuple[tvm.target.Target, ...],
     target_of_task: Mapping[str, int],
 ) -> tuple[tuple[Segment, ...], tuple[ValueName, ...]]:
-    """Cut `mod` by target and optimise each part under its own.
+    """Cut `mod` by target and optimise each segment under its own.
 
     Parameters
     ----------
@@ -85,13 +85,13 @@ def cut_segments(
     cutter = _Cutter(mod["main"], target_of_task, len(targets))
     outputs = cutter.run()
     segments = []
-    for target, part in zip(targets, cutter.parts, strict=True):
-        if part.exports:
+    for target, segment in zip(targets, cutter.open, strict=True):
+        if segment.exports:
             function = relay.Function(
-                list(part.params.values()), relay.Tuple(list(part.exports.values()))
+                list(segment.params.values()), relay.Tuple(list(segment.exports.values()))
             )
             main = _optimise(function, target)
-            segments.append(Segment(target, main, tuple(part.params), tuple(part.exports)))
+            segments.append(Segment(target, main, tuple(segment.params), tuple(segment.exports)))
     return tuple(segments), outputs
 
 
@@ -109,16 +109,16 @@ def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Func
 
 
 class _Cutter:
-    """One walk over the neutral `main` that sends every call to the part of its target."""
+    """One walk over the neutral `main` that sends every call to the segment of its target."""
 
     def __init__(
         self, main: relay.Function, target_of_task: Mapping[str, int], num_targets: int
     ) -> None:
         self._main = main
         self._target_of_task = target_of_task
-        self._part_of: dict[relay.Expr, int] = {}
+        self._segment_of: dict[relay.Expr, int] = {}
         self._names: dict[relay.Expr, str] = {}
-        self.parts = [_Part() for _ in range(num_targets)]
+        self.open = [_OpenSegment() for _ in range(num_targets)]
 
     def run(self) -> tuple[ValueName, ...]:
         for node in post_order(self._main.body):
@@ -133,34 +133,34 @@ class _Cutter:
                 f"op {getattr(call.op, 'name', 'function')} belongs to no task of the plan: the "
                 f"module was changed after HeteroPlace ran; run HeteroPlace as the last pass"
             )
-        part = self._target_of_task[task]
-        self._part_of[call] = part
-        arguments = [self._read(argument, part) for argument in call.args]
+        segment = self._target_of_task[task]
+        self._segment_of[call] = segment
+        arguments = [self._read(argument, segment) for argument in call.args]
         new = relay.Call(call.op, arguments, call.attrs, call.type_args, call.span)
-        self.parts[part].mapped[call] = new
+        self.open[segment].mapped[call] = new
 
-    def _read(self, value: relay.Expr, part: int) -> relay.Expr:
-        """The expression by which `part` reads a value of the neutral module."""
+    def _read(self, value: relay.Expr, segment: int) -> relay.Expr:
+        """The expression by which `segment` reads a value of the neutral module."""
         if isinstance(value, relay.Constant):
             return value
         if isinstance(value, relay.Tuple):
-            return relay.Tuple([self._read(member, part) for member in value.fields])
+            return relay.Tuple([self._read(member, segment) for member in value.fields])
         if isinstance(value, relay.TupleGetItem):
             if isinstance(value.tuple_value, relay.Tuple):
-                return self._read(value.tuple_value.fields[value.index], part)
-            if self._part_of[value.tuple_value] == part:
-                whole = self.parts[part].mapped[value.tuple_value]
+                return self._read(value.tuple_value.fields[value.index], segment)
+            if self._segment_of[value.tuple_value] == segment:
+                whole = self.open[segment].mapped[value.tuple_value]
                 return relay.TupleGetItem(whole, value.index, value.span)
-            return self._parameter(value, part)
-        if isinstance(value, relay.Call) and self._part_of[value] == part:
-            return self.parts[part].mapped[value]
+            return self._parameter(value, segment)
+        if isinstance(value, relay.Call) and self._segment_of[value] == segment:
+            return self.open[segment].mapped[value]
         if isinstance(value.checked_type, relay.TupleType):
-            return relay.Tuple([self._read(item, part) for item in leaves(value)])
-        return self._parameter(value, part)
+            return relay.Tuple([self._read(item, segment) for item in leaves(value)])
+        return self._parameter(value, segment)
 
-    def _parameter(self, value: relay.Expr, part: int) -> relay.Expr:
+    def _parameter(self, value: relay.Expr, segment: int) -> relay.Expr:
         name = self._export(value)
-        params = self.parts[part].params
+        params = self.open[segment].params
         if name not in params:
             type_ = (
                 value.tuple_value.checked_type.fields[value.index]
@@ -172,16 +172,16 @@ class _Cutter:
         return params[name]
 
     def _export(self, value: relay.Expr) -> ValueName:
-        """Make a value visible outside of its part; return its name."""
+        """Make a value visible outside of its segment; return its name."""
         if isinstance(value, relay.Var):
             return ValueName(value.name_hint)
         root = value.tuple_value if isinstance(value, relay.TupleGetItem) else value
-        if root not in self._part_of:
+        if root not in self._segment_of:
             raise LoweringError("the model returns a constant; leave it out of its outputs")
         index = value.index if isinstance(value, relay.TupleGetItem) else 0
         if root not in self._names:
             self._names[root] = f"{task_of_span(root)}:{len(self._names)}"
         name = ValueName(self._names[root], index)
-        part = self._part_of[root]
-        self.parts[part].exports.setdefault(name, self._read(value, part))
+        segment = self._segment_of[root]
+        self.open[segment].exports.setdefault(name, self._read(value, segment))
         return name

@@ -101,10 +101,10 @@ def find_device(name: str) -> DeviceFigures:
     if found is not None:
         return found
     names = {figures.name: _plain(figures.name) for figures in known_devices()}
-    wanted = _plain(name)
-    near = [known for known, plain in names.items() if wanted and wanted in plain]
+    requested = _plain(name)
+    near = [known for known, plain in names.items() if requested and requested in plain]
     if not near:
-        closest = difflib.get_close_matches(wanted, list(names.values()), _MAX_NEAR, 0.5)
+        closest = difflib.get_close_matches(requested, list(names.values()), _MAX_NEAR, 0.5)
         near = [known for known, plain in names.items() if plain in closest]
     listed = f"near it: {', '.join(near)}" if near else f"known: {', '.join(names)}"
     raise ClusterError(

@@ -2,7 +2,7 @@
 
 Celeritas ("Celeritas: Fast Optimizer for Large Dataflow Graphs", section 4.1), step 1 of its
 Standard Evaluation: run a model at a few batch sizes that fit, fit a line per node, evaluate it at
-the batch that is wanted. Sizes of tensors are lines in the batch exactly; workspaces nearly; run
+the batch that is requested. Sizes of tensors are lines in the batch exactly; workspaces nearly; run
 times only where the caches treat the large batch as they treat the small ones. So times had best
 be measured with the traffic of the large batch (`heteroplace.measure.batches`).
 
@@ -83,7 +83,7 @@ def estimate_graph(graphs: Mapping[int, TaskGraph], batch: int) -> TaskGraph:
     graphs
         By batch size: two or more; the same tasks in all.
     batch
-        The size that is wanted, >= 1.
+        The size that is requested, >= 1.
 
     Raises
     ------

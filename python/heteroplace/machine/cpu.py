@@ -103,13 +103,13 @@ def read_cpus(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> C
     ClusterError
         None of `allowed` is online, or the memory's size is not told.
     """
-    wanted = os.sched_getaffinity(0) if allowed is None else set(allowed)
+    chosen = os.sched_getaffinity(0) if allowed is None else set(allowed)
     cpu_folder = root / "sys/devices/system/cpu"
-    online = parse_list(read_text(cpu_folder / "online")) or sorted(wanted)
-    numbers = [number for number in online if number in wanted]
+    online = parse_list(read_text(cpu_folder / "online")) or sorted(chosen)
+    numbers = [number for number in online if number in chosen]
     if not numbers:
         raise ClusterError(
-            f"none of the cores {sorted(wanted)} is online; {cpu_folder / 'online'} says {online}"
+            f"none of the cores {sorted(chosen)} is online; {cpu_folder / 'online'} says {online}"
         )
     nodes, node_of = _read_nodes(root, numbers)
     threads = tuple(_read_thread(cpu_folder, number, node_of) for number in numbers)

@@ -34,7 +34,7 @@ _NUM_ROUNDS = 7
 _ROUND_NS = 100_000_000
 _MIN_RUNS, _MAX_RUNS = 9, 60
 _COMPANY_RUNS = 4
-"""Runs between two looks at whether company is still wanted."""
+"""Runs between two looks at whether company is still needed."""
 _COPY_BYTES, _NUM_COPIES = 1 << 20, 16
 _LEAST_ROUNDS = 3
 """So many rounds count, the least disturbed ones, if fewer were quiet."""

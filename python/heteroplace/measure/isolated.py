@@ -52,12 +52,12 @@ def sample_alone(executor: Executor, mode: str, options: SamplingOptions) -> Sum
         num_calls = max(1, -(-_MIN_SAMPLE_NS * num_calls // max(1, int(walls.min()))))
     sampling = Sampling(num_calls, options)
     begin = time.perf_counter_ns()
-    wanted = options.min_samples
+    requested = options.min_samples
     while sampling.ended_by() is None:
-        walls, cpus = executor.sample(wanted, num_calls, is_cold)
+        walls, cpus = executor.sample(requested, num_calls, is_cold)
         pairs = zip(walls.tolist(), cpus.tolist(), strict=True)
         sampling.add([Sample(wall_ns, cpu_ns) for wall_ns, cpu_ns in pairs])
         if time.perf_counter_ns() - begin >= options.max_ns:
             break
-        wanted = max(1, sampling.num_samples // _GROWTH_DIVISOR)
+        requested = max(1, sampling.num_samples // _GROWTH_DIVISOR)
     return sampling.summary()

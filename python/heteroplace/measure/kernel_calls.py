@@ -1,4 +1,4 @@
-"""Rows of a network -> a part of them that runs alone, and the scratch memory of its tasks."""
+"""Kernel calls of a network -> some of them that run alone, and the scratch memory of its tasks."""
 
 from __future__ import annotations
 

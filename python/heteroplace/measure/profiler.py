@@ -84,18 +84,18 @@ class Profiler:
         groups = self._grouped(jobs)
         self._total += sum(1 if job.request.is_in_place else len(job.keys) for job in jobs)
         self._begin = time.perf_counter()
-        with BackgroundCompiler(compiles) as ahead:
+        with BackgroundCompiler(compiles) as compiler:
             for position, group in enumerate(groups):
                 begin = time.perf_counter()
-                libraries = [ahead.library(job.library) for job in group]
+                libraries = [compiler.library(job.library) for job in group]
                 self.compile_s += time.perf_counter() - begin
-                with self.measuring(), ahead.beside(group[-1].library, self._cores(group)):
+                with self.measuring(), compiler.beside(group[-1].library, self._cores(group)):
                     if group[0].request.is_in_place:
                         self._measure_in_place(group, libraries)
                     else:
                         self._measure_alone(group[0], libraries[0])
                 later = {job.library for others in groups[position + 1 :] for job in others}
-                ahead.keep_only(later)
+                compiler.keep_only(later)
 
     def _grouped(self, jobs: Sequence[Job]) -> list[list[Job]]:
         """Jobs that are done together: without a store all networks in place, else each alone."""

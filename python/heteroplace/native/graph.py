@@ -116,8 +116,10 @@ class Dag:
     def edge_ids(self, src: Ints, dst: Ints) -> IntArray:
         """Return the ids of edges that exist, for each pair of ends."""
         keys = self.src * self.num_nodes + self.dst
-        wanted = np.asarray(src, dtype=np.int64) * self.num_nodes + np.asarray(dst, dtype=np.int64)
-        return np.searchsorted(keys, wanted).astype(np.int64)
+        requested = np.asarray(src, dtype=np.int64) * self.num_nodes + np.asarray(
+            dst, dtype=np.int64
+        )
+        return np.searchsorted(keys, requested).astype(np.int64)
 
     def successors(self, node: int) -> IntArray:
         """Return the nodes that the edges of a node lead to, ascending."""

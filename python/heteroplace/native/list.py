@@ -63,8 +63,8 @@ def plan_by(native: NativeProblem, scheduler: str) -> NativePlan:
     Parameters
     ----------
     scheduler
-        Name of a file in `src/list`: "met", "greedy", "m_etf", ... (the table in
-        `src/bind/list.cc`).
+        Name of a file in `src/list`: "met", "greedy", "m_etf", ... (see
+        `src/list/scheduler.h`).
 
     Raises
     ------

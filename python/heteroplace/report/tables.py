@@ -200,15 +200,15 @@ def candidates_table(candidates: Sequence[Candidate]) -> str:
     return format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
 
 
-def solution_headline(placement: Solution) -> str:
-    """Return the `headline` of a placement: what its run is expected to take comes first."""
+def solution_headline(solution: Solution) -> str:
+    """Return the `headline` of a solution: what its run is expected to take comes first."""
     return headline(
-        placement.cluster,
-        placement.plan,
-        placement.predicted_ns,
-        placement.best_single,
-        placement.bound_ns,
-        placement.expected_ns,
+        solution.cluster,
+        solution.plan,
+        solution.predicted_ns,
+        solution.best_single,
+        solution.bound_ns,
+        solution.expected_ns,
     )
 
 

@@ -320,7 +320,7 @@ class _Auto:
         elif refinement == "split":
             self._split(best, left)
         else:
-            self._improve_segments(best, left)
+            self._improve_neighbourhoods(best, left)
 
     # OR-Tools takes 0.2 s to load, and what is proven by bounds never needs it.
 
@@ -353,7 +353,7 @@ class _Auto:
             "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
         )
 
-    def _improve_segments(self, best: _Candidate, limit: float) -> None:
+    def _improve_neighbourhoods(self, best: _Candidate, limit: float) -> None:
         end = importlib.import_module(_LNS).run_lns(
             self._problem, best.plan, self._options, limit, self._bound_ns, self._prices
         )

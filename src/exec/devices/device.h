@@ -11,6 +11,13 @@
 
 namespace heteroplace::exec {
 
+/*! \brief Distance of tensors and of scratch memory: two cache lines, so that none is shared. */
+template <typename Bytes>
+Bytes AlignUp(Bytes bytes) {
+  constexpr Bytes kDistance = 128;
+  return (bytes + kDistance - 1) / kDistance * kDistance;
+}
+
 /*! \brief A kernel with its arguments, built once and kept by the executor. */
 struct KernelCall {
   KernelFunction function;

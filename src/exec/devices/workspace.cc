@@ -9,16 +9,8 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief Distance of blocks: two cache lines, as of all tensors; TVM's own is 64. */
-constexpr int64_t kBlockAlignmentBytes = 128;
-
 /*! \brief Room for nested blocks from the start: the stack of a kernel is a handful deep. */
 constexpr size_t kUsualDepth = 16;
-
-int64_t AlignUp(uint64_t bytes) {
-  const uint64_t block = static_cast<uint64_t>(kBlockAlignmentBytes);
-  return static_cast<int64_t>((std::max<uint64_t>(bytes, 1) + block - 1) / block * block);
-}
 
 thread_local WorkspacePool* current_pool = nullptr;
 thread_local const TvmAbi* current_abi = nullptr;
@@ -38,7 +30,7 @@ void WorkspacePool::Reserve(int64_t bytes) {
 }
 
 void* WorkspacePool::Allocate(uint64_t bytes) {
-  const int64_t size = AlignUp(bytes);
+  const int64_t size = static_cast<int64_t>(AlignUp(std::max<uint64_t>(bytes, 1)));
   if (buffers_.empty() || top_ + size > buffers_[current_].bytes ||
       (entries_.empty() && buffers_.size() > 1)) {
     MakeRoom(size);

@@ -9,13 +9,6 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief Distance of tensors within one block: two cache lines, so that none is shared. */
-constexpr int64_t kBlockAlignmentBytes = 128;
-
-int64_t AlignUp(int64_t bytes) {
-  return (bytes + kBlockAlignmentBytes - 1) / kBlockAlignmentBytes * kBlockAlignmentBytes;
-}
-
 bool IsHost(const DLDevice& device) { return device.device_type == kDLCPU; }
 
 void CheckBlob(const Program& program, const Blob& blob) {

@@ -105,7 +105,7 @@ def test_an_invalid_plan_has_no_makespan(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "is never run" in str(row["note"])
 
 
-FACTS: place.Row = {
+REFERENCE: place.Row = {
     "bound": 5, "best_single": 30, "tasks": 1, "cluster": "c", "congestion": "port",
     "item_bound": 3, "best_single_item": 24,
 }  # fmt: skip
@@ -117,7 +117,7 @@ ANSWER: place.Row = {
 
 def finished(*answers: tuple[str, place.Row], objective: str = "latency") -> list[place.Row]:
     options = place.PlaceOptions(objective=objective)
-    return place._finish("g", FACTS, [(name, ANSWER | row) for name, row in answers], options)
+    return place._finish("g", REFERENCE, [(name, ANSWER | row) for name, row in answers], options)
 
 
 def test_the_bound_of_a_graph_is_the_best_of_all_solvers() -> None:
@@ -183,11 +183,13 @@ def test_a_plan_for_one_item_is_judged_by_its_time_per_item() -> None:
     options = SolveOptions(objective="throughput", time_limit_s=0.5)
     heft = place_worker.measure(problem, "heft", options)
     ours = place_worker.measure(problem, "throughput", options)
-    facts = place_worker.facts(problem, options)
-    assert int(str(facts["item_bound"])) <= int(str(ours["item_ns"])) <= int(str(heft["item_ns"]))
+    reference = place_worker.reference_figures(problem, options)
+    assert (
+        int(str(reference["item_bound"])) <= int(str(ours["item_ns"])) <= int(str(heft["item_ns"]))
+    )
     assert int(str(heft["item_ns"])) <= int(str(heft["makespan"]))
     assert ours["bound"] is None and isinstance(ours["item_bound"], int)
-    assert int(str(facts["best_single_item"])) >= int(str(ours["item_ns"]))
+    assert int(str(reference["best_single_item"])) >= int(str(ours["item_ns"]))
 
 
 def test_several_items_are_served_in_batches_or_by_repeating_a_plan() -> None:
@@ -198,10 +200,12 @@ def test_several_items_are_served_in_batches_or_by_repeating_a_plan() -> None:
     options = SolveOptions(items=3, time_limit_s=1)
     single = place_worker.measure(problem, "single", options)
     batched = place_worker.measure(problem, "bheft", options)
-    facts = place_worker.facts(problem, options)
-    assert single["makespan"] == facts["best_single"]
+    reference = place_worker.reference_figures(problem, options)
+    assert single["makespan"] == reference["best_single"]
     assert single["bound"] is None, "what one item needs is no bound of what was asked"
-    assert int(str(facts["bound"])) <= int(str(batched["makespan"])) < int(str(single["makespan"]))
+    assert (
+        int(str(reference["bound"])) <= int(str(batched["makespan"])) < int(str(single["makespan"]))
+    )
 
 
 @pytest.mark.parametrize(

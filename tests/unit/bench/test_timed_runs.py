@@ -80,7 +80,7 @@ def test_every_round_begins_with_another_timer() -> None:
     assert all(sorted(one) == sorted(trial) for one in rounds)
 
 
-def test_hops_are_measured_around_every_turn_and_the_longer_is_kept() -> None:
+def test_core_latencies_are_measured_around_every_turn_and_the_longer_is_kept() -> None:
     clocks, _ = make_clocks()
     latencies = iter([50, 60, None, 70, 200, 40])
     result = time_in_turns(clocks, num_rounds=1, core_to_core_ns=lambda: next(latencies))

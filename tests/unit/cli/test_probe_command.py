@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.programs import run_python
-from tests.unit.costs.machines import A100, DESKTOP, SERVER, write_machine
+from tests.unit.machine.machines import A100, DESKTOP, SERVER, write_machine
 from tests.unit.test_import_without_tvm import HIDE_TVM
 
 from heteroplace.cli.main import MISSING_PACKAGE, WRONG_INPUT, main
@@ -100,7 +100,7 @@ def test_a_desktop_has_no_notes(tmp_path: Path) -> None:
     assert "note" not in text
 
 
-def test_a_gpu_and_hops() -> None:
+def test_a_gpu_and_core_latencies() -> None:
     assert describe_gpu(A100).startswith(
         "cuda:0: NVIDIA A100-SXM4-40GB, 40.0 GiB, PCI Express 4 x16, 12 NVLinks to cuda:1\n"
     )

@@ -12,16 +12,16 @@ from tests.strategies import num_cases
 
 from heteroplace.codegen.lifetimes import Conflicts, find_conflicts
 from heteroplace.codegen.memory_plan import Arena, lay_out
-from heteroplace.codegen.order import Item
+from heteroplace.codegen.order import Instruction
 from heteroplace.codegen.program import ALIGNMENT_BYTES, aligned
 
 pytestmark = pytest.mark.relay
 
 
-def item(
+def instruction(
     reads: list[int], writes: list[int], start_ns: int, finish_ns: int, memory: int = 0
-) -> Item:
-    return Item(
+) -> Instruction:
+    return Instruction(
         0,
         0,
         (),
@@ -34,12 +34,12 @@ def item(
 
 
 def conflicts_of(
-    items: list[Item], queues: list[int], inputs: int = 0, is_tight: bool = False
+    instructions: list[Instruction], queues: list[int], inputs: int = 0, is_tight: bool = False
 ) -> set[tuple[int, int]]:
     """Pairs of values in conflict; the inputs are the values -1, -2, ..."""
     named = [(-1 - index, 0) for index in range(inputs)]
     (found,) = find_conflicts(
-        1, items, [(queue, ()) for queue in queues], named, frozenset(named), is_tight
+        1, instructions, [(queue, ()) for queue in queues], named, frozenset(named), is_tight
     )
     names = [value for value, _ in found.instances]
     return {
@@ -51,34 +51,42 @@ def conflicts_of(
 
 
 def test_a_chain_on_one_queue_alternates_between_two_places() -> None:
-    chain = [item([step - 1] if step else [], [step], step, step + 1) for step in range(6)]
+    chain = [instruction([step - 1] if step else [], [step], step, step + 1) for step in range(6)]
     assert conflicts_of(chain, [0] * 6) == {(step, step + 1) for step in range(5)}
 
 
 def test_values_of_two_queues_that_overlap_in_time_conflict() -> None:
-    items = [item([], [0], 0, 10), item([], [1], 5, 15)]
-    assert conflicts_of(items, [0, 1]) == {(0, 1)}
+    instructions = [instruction([], [0], 0, 10), instruction([], [1], 5, 15)]
+    assert conflicts_of(instructions, [0, 1]) == {(0, 1)}
 
 
 def test_bytes_are_passed_on_where_the_users_are_predicted_to_have_finished() -> None:
-    items = [item([], [0], 0, 10), item([], [1], 10, 15)]
-    assert conflicts_of(items, [0, 1]) == set()
+    instructions = [instruction([], [0], 0, 10), instruction([], [1], 10, 15)]
+    assert conflicts_of(instructions, [0, 1]) == set()
 
 
 def test_bytes_are_passed_on_where_the_users_have_finished_by_order() -> None:
     # By prediction 2 begins before 0 ends, but it follows 1, which read 0.
-    items = [item([], [0], 0, 10), item([0], [1], 10, 20), item([1], [2], 5, 15)]
-    assert conflicts_of(items, [0, 1, 0]) == {(0, 1), (1, 2)}
+    instructions = [
+        instruction([], [0], 0, 10),
+        instruction([0], [1], 10, 20),
+        instruction([1], [2], 5, 15),
+    ]
+    assert conflicts_of(instructions, [0, 1, 0]) == {(0, 1), (1, 2)}
 
 
 def test_a_tight_memory_passes_on_whatever_is_not_needed_any_more() -> None:
-    items = [item([], [0], 0, 10), item([], [1], 5, 15)]
-    assert conflicts_of(items, [0, 1], is_tight=True) == set()
+    instructions = [instruction([], [0], 0, 10), instruction([], [1], 5, 15)]
+    assert conflicts_of(instructions, [0, 1], is_tight=True) == set()
 
 
 def test_inputs_conflict_with_everything() -> None:
-    items = [item([-1], [0], 0, 1), item([0], [1], 1, 2), item([1], [2], 2, 3)]
-    assert {(-1, 0), (-1, 1), (-1, 2)} <= conflicts_of(items, [0, 0, 0], inputs=1)
+    instructions = [
+        instruction([-1], [0], 0, 1),
+        instruction([0], [1], 1, 2),
+        instruction([1], [2], 2, 3),
+    ]
+    assert {(-1, 0), (-1, 1), (-1, 2)} <= conflicts_of(instructions, [0, 0, 0], inputs=1)
 
 
 def test_live_bytes_are_the_greatest_sum_of_what_is_needed_at_once() -> None:
@@ -87,7 +95,7 @@ def test_live_bytes_are_the_greatest_sum_of_what_is_needed_at_once() -> None:
 
 
 def test_large_values_are_placed_first() -> None:
-    # In order of time the small first value would lie where the large ones need one stretch.
+    # In order of time the small first value would lie where the large ones need one range.
     sizes = [128, 256, 384]
     layout = lay_out(sizes, [[1], [0, 2], [1]])
     assert layout.size_bytes == 256 + 384

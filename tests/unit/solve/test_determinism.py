@@ -65,9 +65,9 @@ def test_search_uses_its_whole_budget_and_no_more() -> None:
 def test_search_of_no_evaluations_returns_the_best_start() -> None:
     case = layered()
     native = NativeProblem(case.graph, case.cluster, case.costs)
-    starts = [heft(native, [device]).steps for device in range(3)]
-    report = search_plans(native, starts, max_evaluations=0, time_limit_s=60, seed=0)
-    least = min(simulate_steps(native, steps).makespan_ns for steps in starts)
+    initial = [heft(native, [device]).steps for device in range(3)]
+    report = search_plans(native, initial, max_evaluations=0, time_limit_s=60, seed=0)
+    least = min(simulate_steps(native, steps).makespan_ns for steps in initial)
     assert simulate_steps(native, report.native_plan.steps).makespan_ns == least
 
 

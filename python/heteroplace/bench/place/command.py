@@ -200,38 +200,38 @@ def place_rows(
         get_solver(name)
     rows: list[Row] = []
     for instance in select(options.only) if chosen is None else chosen:
-        facts = _facts(instance.name, options)
+        reference = _reference_figures(instance.name, options)
         found = []
         for solver in names:
             answer = _solve(instance.name, solver, options)
             say(f"{instance.name}: {solver}: {_summary(answer)}")
             found.append((solver, answer))
-        rows += _finish(instance.name, facts, found, options)
+        rows += _finish(instance.name, reference, found, options)
     return rows
 
 
 def _finish(
-    graph: str, facts: Row, found: list[tuple[str, Row]], options: PlaceOptions
+    graph: str, reference: Row, found: list[tuple[str, Row]], options: PlaceOptions
 ) -> list[Row]:
     """Put together the rows of one graph: the bound is the best of all."""
     answers = [answer for _, answer in found]
-    bound = _best_bound("bound", facts, answers)
+    bound = _best_bound("bound", reference, answers)
     rows = []
     for solver, answer in found:
         makespan = answer["makespan"]
         row: Row = {
             "graph": graph,
-            "tasks": facts["tasks"],
-            "cluster": facts["cluster"],
+            "tasks": reference["tasks"],
+            "cluster": reference["cluster"],
             "solver": solver,
             "seconds": answer["seconds"],
             "peak_mb": answer["peak_mb"],
             "makespan": makespan,
             "bound": bound,
             "gap": _gap(makespan, bound),
-            "vs_best_single": _ratio(facts["best_single"], makespan),
+            "vs_best_single": _ratio(reference["best_single"], makespan),
             "memory_ok": answer["memory_ok"],
-            "congestion": facts["congestion"],
+            "congestion": reference["congestion"],
             "budget_seconds": options.budget_s,
             "items": options.items,
             "cpu_seconds": answer["cpu_seconds"],
@@ -240,20 +240,20 @@ def _finish(
             "note": answer["note"],
         }
         if options.objective == _THROUGHPUT:
-            item_ns, item_bound = answer["item_ns"], _best_bound("item_bound", facts, answers)
+            item_ns, item_bound = answer["item_ns"], _best_bound("item_bound", reference, answers)
             row |= {
                 "item_ns": item_ns,
                 "items_per_second": _per_second(item_ns),
                 "item_bound": item_bound,
                 "item_gap": _gap(item_ns, item_bound),
-                "vs_best_single": _ratio(facts["best_single_item"], item_ns),
+                "vs_best_single": _ratio(reference["best_single_item"], item_ns),
             }
         rows.append(row)
     return rows
 
 
-def _best_bound(key: str, facts: Row, answers: list[Row]) -> int:
-    bounds = [facts[key], *(answer[key] for answer in answers)]
+def _best_bound(key: str, reference: Row, answers: list[Row]) -> int:
+    bounds = [reference[key], *(answer[key] for answer in answers)]
     return max(value for value in bounds if isinstance(value, int))
 
 
@@ -273,12 +273,12 @@ def _per_second(item_ns: object) -> float | None:
     return round(1e9 / item_ns, 6) if isinstance(item_ns, int) and item_ns else None
 
 
-def _facts(instance: str, options: PlaceOptions) -> Row:
+def _reference_figures(instance: str, options: PlaceOptions) -> Row:
     done = _worker([instance], options, None)
     if done.returncode != 0:
         raise HeteroPlaceError(f"instance {instance} cannot be built: {_last_words(done.stderr)}")
-    facts: Row = json.loads(done.stdout.splitlines()[-1])
-    return facts
+    reference: Row = json.loads(done.stdout.splitlines()[-1])
+    return reference
 
 
 def _solve(instance: str, solver: str, options: PlaceOptions) -> Row:

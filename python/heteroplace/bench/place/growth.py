@@ -59,18 +59,18 @@ def growth_rows(
         for size in sizes:
             problem = _problem(family, size)
             tasks = len(problem.graph.tasks)
-            facts: Row = {
+            figures: Row = {
                 "tasks": tasks,
                 "edges": sum(len(tensor.consumers) for tensor in problem.graph.tensors),
             }
             for what, (action, steps) in _actions(problem).items():
                 row = _row(what, _measure(action), tasks)
-                rows.append({"family": family} | row | facts | {"steps": steps})
+                rows.append({"family": family} | row | figures | {"steps": steps})
                 say(f"{family}, {tasks} tasks: {what}: {float(str(row['cpu_seconds'])):.6f} s")
             evaluation_s = _evaluation_s(problem, search_s)
             if evaluation_s is not None:
                 row = _row(SEARCH, [evaluation_s], tasks)
-                rows.append({"family": family} | row | facts | {"steps": 0})
+                rows.append({"family": family} | row | figures | {"steps": 0})
                 say(f"{family}, {tasks} tasks: one evaluation: {row['cpu_seconds']} s")
     return sorted(rows, key=lambda row: (str(row["family"]), str(row["what"])))
 

@@ -1,7 +1,7 @@
 """One solver on one instance, in a process of its own: build, solve, check, print a line of JSON.
 
-    python -m heteroplace.bench.place_worker INSTANCE SOLVER [--budget S] [--seed N] [...]
-    python -m heteroplace.bench.place_worker INSTANCE [...]              facts without a solver
+    python -m heteroplace.bench.place.worker INSTANCE SOLVER [--budget S] [--seed N] [...]
+    python -m heteroplace.bench.place.worker INSTANCE [...]     reference figures, no solver
 
 A process of its own, so that peak memory is that of one solver, and nothing that one solver keeps
 helps the next. Every plan is judged by `check_plan` and timed by the package's one simulator, under
@@ -41,7 +41,7 @@ Row = dict[str, object]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the result as one line of JSON; 0 also where the solver refuses."""
-    parser = argparse.ArgumentParser(prog="python -m heteroplace.bench.place_worker")
+    parser = argparse.ArgumentParser(prog="python -m heteroplace.bench.place.worker")
     parser.add_argument("instance")
     parser.add_argument("solver", nargs="?")
     parser.add_argument("--budget", type=float, default=10.0)
@@ -58,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         objective=given.objective, time_limit_s=given.budget, items=given.items, seed=given.seed
     )
     if given.solver is None:
-        result = facts(problem, options)
+        result = reference_figures(problem, options)
     else:
         result = measure(problem, given.solver, options)
     print(json.dumps(result | {"build_seconds": round(build_s, 3)}))
     return 0
 
 
-def facts(problem: Problem, options: SolveOptions) -> Row:
+def reference_figures(problem: Problem, options: SolveOptions) -> Row:
     """Return sizes, cheap bounds, and the best device on which everything fits.
 
     "best_single" is the makespan of all items; for throughput there are "best_single_item" and

@@ -34,7 +34,7 @@ from heteroplace.relay.expressions import (
 from heteroplace.relay.tasks.extract import Extraction
 
 PLAN_ATTRIBUTE = "heteroplace_plan"
-"""Attribute of `main` that carries the placement: a constant of UTF-8 JSON bytes. (A constant, so
+"""Attribute of `main` that carries the solution: a constant of UTF-8 JSON bytes. (A constant, so
 that printing the module shows the placement and not a page of JSON.)"""
 
 
@@ -65,21 +65,21 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
     return tuple(found)
 
 
-def annotate(extraction: Extraction, placement: Solution) -> tvm.IRModule:
-    """Write the placement into the module; it also travels along, as an attribute of `main`.
+def annotate(extraction: Extraction, solution: Solution) -> tvm.IRModule:
+    """Write the solution into the module; it also travels along, as an attribute of `main`.
 
     Raises
     ------
     PlanError
         The plan belongs to another graph, or leaves a task out.
     """
-    graph, plan = extraction.graph, placement.plan
+    graph, plan = extraction.graph, solution.plan
     if plan.graph_digest != graph.digest():
         raise PlanError(
             f"the plan was made for a graph with digest {plan.graph_digest}, but graph "
             f"{graph.name!r} has {graph.digest()}; solve again"
         )
-    return _Annotator(extraction, placement.cluster, plan).run(solution_to_json(placement))
+    return _Annotator(extraction, solution.cluster, plan).run(solution_to_json(solution))
 
 
 class _Annotator:

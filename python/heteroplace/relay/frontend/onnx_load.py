@@ -154,11 +154,11 @@ def _drop_filled_inputs(model: ModelProto) -> None:
 
     onnxruntime leaves such an entry behind when it folds the initialiser away: a false input.
     """
-    wanted = [
+    requested = [
         type(value).FromString(value.SerializeToString()) for value in true_inputs(model.graph)
     ]
     del model.graph.input[:]
-    model.graph.input.extend(wanted)
+    model.graph.input.extend(requested)
     model.ir_version = max(model.ir_version, 4)  # the first that allows it
 
 

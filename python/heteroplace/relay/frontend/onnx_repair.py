@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.inliner
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, defs, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
 
@@ -27,10 +27,15 @@ IMPORTER_OPSET = 17
 _OPS_OF_OPSET_18 = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Mish")
 _ONNX_DOMAINS = ("", "ai.onnx")
 
+_RESIZE = defs.get_schema("Resize", 18).attributes
+
 _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
     "Cast": {"saturate": None, "round_mode": None},  # both matter for 8-bit floats only
     "AveragePool": {"dilations": 1},
-    "Resize": {"antialias": 0, "keep_aspect_ratio_policy": b"stretch"},
+    "Resize": {
+        "antialias": 0,
+        "keep_aspect_ratio_policy": _RESIZE["keep_aspect_ratio_policy"].default_value.s,
+    },
     "Reshape": {"allowzero": 0},
     "QuantizeLinear": {"saturate": None, "block_size": 0, "output_dtype": 0, "precision": 0},
     "DequantizeLinear": {"block_size": 0, "output_dtype": 0},
@@ -298,13 +303,13 @@ def stamp_opset(model: ModelProto) -> list[str]:
     """Declare the opset that the repaired model is in."""
     version = opset_of(model)
     op_types = {node.op_type for node in model.graph.node}
-    wanted = IMPORTER_OPSET + any(name in op_types for name in _OPS_OF_OPSET_18)
-    if version <= wanted:
+    requested = IMPORTER_OPSET + any(name in op_types for name in _OPS_OF_OPSET_18)
+    if version <= requested:
         return []
     for entry in model.opset_import:
         if entry.domain in _ONNX_DOMAINS:
-            entry.version = wanted
-    return [f"stamped opset {wanted} (the file said {version})"]
+            entry.version = requested
+    return [f"stamped opset {requested} (the file said {version})"]
 
 
 _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (

@@ -6,7 +6,7 @@ the groups are fixed, segments of a depth-first topological order of equal run t
 group has its own distribution over devices, fitted by the cross-entropy method (Rubinstein
 1999, 10.1023/A:1010091220143) instead of policy gradients; both learn from nothing but sampled
 rewards. Samples are run by the list scheduler of the core, in the order of upward ranks, not on
-the machine. C++: src/list/evaluate.cc (list::Evaluator).
+the machine. C++: src/search/mapping_search.cc (search::EvaluateMappings).
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ T >= s_i + p_i. Favourites are the edges with f <= threshold.
 
 Unlike Baechi, which hands the whole graph to a solver, the program is taken apart without a loss:
 no constraint joins the two sides of a task that no edge passes by (in a topological order), and
-parts that are equal, as the layers of a transformer, are solved once. Sinks inside a part may reach
-into what follows as far as that takes without transfers; sources likewise. A part of more than
-`_MAX_PART` tasks is cut into slices of its t-level; edges between slices keep f = 1, and the path
-before and after a slice counts with all transfers paid. That is a restriction: its f are feasible,
-but T may be longer than the least one.
+modules that are equal, as the layers of a transformer, are solved once. Sinks inside a module may
+reach into what follows as far as that takes without transfers; sources likewise. A module of more
+than `_MAX_MODULE` tasks is cut into slices of its t-level; edges between slices keep f = 1, and the
+path before and after a slice counts with all transfers paid. That is a restriction: its f are
+feasible, but T may be longer than the least one.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from heteroplace.native.list import MeanGraph
 from heteroplace.solve.lp.linear import optimal_values
 from heteroplace.solve.lp.program import FloatArray, MixedProgram
 
-_MIN_PART = 64
-"""Tasks; smaller parts are solved together with the next ones."""
-_MAX_PART = 4_000
-"""Tasks; larger parts are cut into slices."""
+_MIN_MODULE = 64
+"""Tasks; smaller modules are solved together with the next ones."""
+_MAX_MODULE = 4_000
+"""Tasks; larger modules are cut into slices."""
 _SLICE = 1_000
 """Tasks of a slice: width over precision; the time of the solver grows with its square or more."""
 _BATCH = 2_000
-"""Tasks of parts that are handed to the solver at once, to save its start-up time."""
+"""Tasks of modules that are handed to the solver at once, to save its start-up time."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class FavouriteEdges:
     is_paid: FloatArray
     """[num_edges], f of each edge: the part of the transfer that is paid."""
     is_least: bool
-    """The program was solved to the optimum; else some part was sliced."""
+    """The program was solved to the optimum; else some module was sliced."""
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Module:
     """A program of its own. Nodes are numbered from 0."""
 
     edges: IntArray
@@ -58,12 +58,12 @@ class _Part:
     run_ns: IntArray
     transfer_ns: IntArray
     head_ns: IntArray
-    """[num_nodes], earliest start; the part begins at 0."""
+    """[num_nodes], earliest start; the module begins at 0."""
     tail_ns: IntArray
-    """[num_nodes], what follows the node at least; < 0: how far behind the part it may end."""
+    """[num_nodes], what follows the node at least; < 0: how far behind the module it may end."""
 
     def key(self) -> bytes:
-        """Equal for parts with equal solutions."""
+        """Equal for modules with equal solutions."""
         arrays = (self.src, self.dst, self.run_ns, self.transfer_ns, self.head_ns, self.tail_ns)
         return b"|".join(array.tobytes() for array in arrays)
 
@@ -97,19 +97,19 @@ def favourite_children(graph: MeanGraph, threshold: float) -> IntArray:
 def solve_favourites(graph: MeanGraph) -> FavouriteEdges:
     """Return f of each edge.
 
-    Complexity: that of HiGHS on the distinct parts; the rest is linear.
+    Complexity: that of HiGHS on the distinct modules; the rest is linear.
 
     Raises
     ------
     SolverError
         HiGHS failed.
     """
-    parts, is_least = _parts(graph)
-    distinct: dict[bytes, list[_Part]] = {}
-    for part in parts:
-        distinct.setdefault(part.key(), []).append(part)
+    modules, is_least = _modules(graph)
+    distinct: dict[bytes, list[_Module]] = {}
+    for module in modules:
+        distinct.setdefault(module.key(), []).append(module)
     is_paid = np.ones(len(graph.src))
-    batch: list[list[_Part]] = []
+    batch: list[list[_Module]] = []
     size = 0
     for same in distinct.values():
         if batch and size + len(same[0].run_ns) > _BATCH:
@@ -121,8 +121,8 @@ def solve_favourites(graph: MeanGraph) -> FavouriteEdges:
     return FavouriteEdges(is_paid, is_least)
 
 
-def _parts(graph: MeanGraph) -> tuple[list[_Part], bool]:
-    """Cut where no edge passes by a task; False: a part had to be sliced."""
+def _modules(graph: MeanGraph) -> tuple[list[_Module], bool]:
+    """Cut where no edge passes by a task; False: a module had to be sliced."""
     count = len(graph.run_ns)
     passing = np.zeros(count + 1, dtype=np.int64)
     np.add.at(passing, graph.src + 1, 1)
@@ -132,41 +132,41 @@ def _parts(graph: MeanGraph) -> tuple[list[_Part], bool]:
     free = Dag.of_edges(count, graph.src, graph.dst).levels(
         graph.run_ns, np.zeros(len(graph.src), dtype=np.int64)
     )
-    parts: list[_Part] = []
+    modules: list[_Module] = []
     is_least = True
     begin = 0
     for end in cuts.tolist():
-        if end - begin < _MIN_PART and end != count - 1:
+        if end - begin < _MIN_MODULE and end != count - 1:
             continue
         edges = np.arange(first_edge[begin], first_edge[end])
         src, dst = graph.src[edges] - begin, graph.dst[edges] - begin
         run_ns = graph.run_ns[begin : end + 1].copy()
         rest_ns = 0
         if end != count - 1:
-            run_ns[end - begin] = 0  # It belongs to the next part.
+            run_ns[end - begin] = 0  # It belongs to the next module.
             rest_ns = int(free.blevel_ns[end])
         transfer_ns = graph.transfer_ns[edges]
         before_ns = int(free.tlevel_ns[begin])
         begin = end
         if not len(edges):
             continue
-        if len(run_ns) > _MAX_PART:
-            parts.extend(_slices(edges, src, dst, run_ns, transfer_ns))
+        if len(run_ns) > _MAX_MODULE:
+            modules.extend(_slices(edges, src, dst, run_ns, transfer_ns))
             is_least = False
             continue
-        # Beyond all that the part may take, time before and after it changes nothing.
+        # Beyond all that the module may take, time before and after it changes nothing.
         most = int(run_ns.sum() + transfer_ns.sum())
         head_ns, tail_ns = np.zeros((2, len(run_ns)), dtype=np.int64)
         head_ns[1:][np.bincount(dst, minlength=len(run_ns))[1:] == 0] = -min(before_ns, most)
         tail_ns[:-1][np.bincount(src, minlength=len(run_ns))[:-1] == 0] = -min(rest_ns, most)
-        parts.append(_Part(edges, src, dst, run_ns, transfer_ns, head_ns, tail_ns))
-    return parts, is_least
+        modules.append(_Module(edges, src, dst, run_ns, transfer_ns, head_ns, tail_ns))
+    return modules, is_least
 
 
 def _slices(
     edges: IntArray, src: IntArray, dst: IntArray, run_ns: IntArray, transfer_ns: IntArray
-) -> list[_Part]:
-    """Cut a part into slices of about `_SLICE` tasks that start one after the other."""
+) -> list[_Module]:
+    """Cut a module into slices of about `_SLICE` tasks that start one after the other."""
     count = len(run_ns)
     levels = Dag.of_edges(count, src, dst).levels(run_ns, transfer_ns)
     order = np.argsort(levels.tlevel_ns, kind="stable")
@@ -174,13 +174,13 @@ def _slices(
     position[order] = np.arange(count)
     slice_of = position // _SLICE
     tail_ns = levels.blevel_ns - run_ns
-    parts = []
+    modules = []
     for index in range(int(slice_of.max()) + 1):
         inside = np.flatnonzero((slice_of[src] == index) & (slice_of[dst] == index))
         nodes = order[index * _SLICE : (index + 1) * _SLICE]
         head_ns = levels.tlevel_ns[nodes]
-        parts.append(
-            _Part(
+        modules.append(
+            _Module(
                 edges[inside],
                 position[src[inside]] - index * _SLICE,
                 position[dst[inside]] - index * _SLICE,
@@ -190,30 +190,30 @@ def _slices(
                 tail_ns[nodes] - tail_ns[nodes].min(),
             )
         )
-    return [part for part in parts if len(part.edges)]
+    return [module for module in modules if len(module.edges)]
 
 
-def _solve_batch(batch: list[list[_Part]], is_paid: FloatArray) -> None:
-    """Solve the first of each list of equal parts, and write f for all of them."""
+def _solve_batch(batch: list[list[_Module]], is_paid: FloatArray) -> None:
+    """Solve the first of each list of equal modules, and write f for all of them."""
     if not batch:
         return
     values = _solve([same[0] for same in batch])
     begin = 0
     for same in batch:
         end = begin + len(same[0].edges)
-        for part in same:
-            is_paid[part.edges] = values[begin:end]
+        for module in same:
+            is_paid[module.edges] = values[begin:end]
         begin = end
 
 
-def _solve(parts: list[_Part]) -> FloatArray:
-    """Return f of the edges of all parts, one after the other: one program, sum of the T."""
-    sizes = np.array([len(part.run_ns) for part in parts])
+def _solve(modules: list[_Module]) -> FloatArray:
+    """Return f of the edges of all modules, one after the other: one program, sum of the T."""
+    sizes = np.array([len(module.run_ns) for module in modules])
     shift = np.concatenate([[0], np.cumsum(sizes)])
-    src = np.concatenate([part.src + shift[i] for i, part in enumerate(parts)])
-    dst = np.concatenate([part.dst + shift[i] for i, part in enumerate(parts)])
+    src = np.concatenate([module.src + shift[i] for i, module in enumerate(modules)])
+    dst = np.concatenate([module.dst + shift[i] for i, module in enumerate(modules)])
     run, transfer, head, tail = (
-        np.concatenate([getattr(part, name) for part in parts]).astype(np.float64)
+        np.concatenate([getattr(module, name) for module in modules]).astype(np.float64)
         for name in ("run_ns", "transfer_ns", "head_ns", "tail_ns")
     )
     unit = max(1.0, float(run.max()), float(transfer.max(initial=0)))
@@ -221,14 +221,14 @@ def _solve(parts: list[_Part]) -> FloatArray:
     edge = np.arange(num_edges)
     out_degree = np.bincount(src, minlength=num_nodes)
     in_degree = np.bincount(dst, minlength=num_nodes)
-    # Columns: s of nodes, f of edges, T of parts.
-    ends = num_nodes + num_edges + np.repeat(np.arange(len(parts)), sizes)
+    # Columns: s of nodes, f of edges, T of modules.
+    ends = num_nodes + num_edges + np.repeat(np.arange(len(modules)), sizes)
     program = MixedProgram()
     program.add_columns(num_nodes, lower=head / unit)
     # The only edge of its task and of its reader is free: f = 0 costs no other edge anything.
     is_shared = (out_degree[src] > 1) | (in_degree[dst] > 1)
     program.add_columns(num_edges, upper=is_shared)
-    program.add_columns(len(parts), cost=1.0)
+    program.add_columns(len(modules), cost=1.0)
     program.add_rows(
         -run[src] / unit,
         (edge, src, np.ones(num_edges)),
@@ -244,7 +244,7 @@ def _solve(parts: list[_Part]) -> FloatArray:
             (1.0 - degree[shared]).astype(np.float64),
             (row[node[chosen]], num_nodes + chosen, -np.ones(len(chosen))),
         )
-    # A part ends after its sinks; where paths go on behind a slice, after every task.
+    # A module ends after its sinks; where paths go on behind a slice, after every task.
     last = np.flatnonzero((out_degree == 0) | (tail > 0))
     row = np.arange(len(last))
     program.add_rows(

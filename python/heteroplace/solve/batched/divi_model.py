@@ -91,7 +91,7 @@ class BatchModel:
         self._unit_ns = self.divisor_ns
         while self.horizon_ns > _LARGEST_HORIZON * self._unit_ns:
             self._unit_ns *= 2
-        self._find_windows()
+        self._find_heads_and_tails()
         least = self.unit(min(bound_ns, self.horizon_ns))
         self.end = self.program.add_column(least, self.unit(self.horizon_ns))
         self.slots: list[list[Slot]] = []
@@ -148,7 +148,7 @@ class BatchModel:
                     )
         return sorted(found, key=lambda batch: (batch.start, batch.task, batch.device, batch.items))
 
-    def _find_windows(self) -> None:
+    def _find_heads_and_tails(self) -> None:
         """Least time before the start and after the finish of each task, and its shortest run."""
         graph = self.problem.graph
         count = len(graph.tasks)

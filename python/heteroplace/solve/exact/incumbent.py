@@ -13,7 +13,7 @@ from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.search.solver import run_search
 
-START_EVALUATIONS = 50_000
+INCUMBENT_EVALUATIONS = 50_000
 """Schedules tried by the search that makes the incumbent."""
 _SHARE = 0.25
 """Share of the time for the list schedulers, the same again for the search."""
@@ -49,7 +49,7 @@ class Incumbent:
 
 
 def find_incumbent(
-    problem: Problem, options: SolveOptions, num_evaluations: int = START_EVALUATIONS
+    problem: Problem, options: SolveOptions, num_evaluations: int = INCUMBENT_EVALUATIONS
 ) -> Incumbent:
     """Run the list schedulers and a short search, in half of the time at most.
 

@@ -18,7 +18,7 @@ from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.gurobi_engine import GurobiEngine, why_no_gurobi
 from heteroplace.solve.exact.incumbent import (
-    START_EVALUATIONS,
+    INCUMBENT_EVALUATIONS,
     EngineEnd,
     find_incumbent,
     seconds_left,
@@ -63,7 +63,7 @@ class MoiraiSolver:
         if not num_tasks:
             plan = problem.native.plan((), self.name)
             return make_result(problem, plan, 0, self.name, time.perf_counter() - begin)
-        evaluations = max(START_EVALUATIONS, _EVALUATIONS_PER_TASK * num_tasks)
+        evaluations = max(INCUMBENT_EVALUATIONS, _EVALUATIONS_PER_TASK * num_tasks)
         known = find_incumbent(problem, options, evaluations)
         tried: list[_Row] = []
         if known.steps is not None:

@@ -218,14 +218,14 @@ def repaired(lists: ProblemLists, rows: Sequence[tuple[int, int, int, int]]) -> 
     """
     memory_of, producer = lists.memory_of, lists.producer
     home = [lists.host if producer[t] < 0 else None for t in range(lists.num_tensors)]
-    wanted: set[tuple[int, int]] = set()
+    requested: set[tuple[int, int]] = set()
     for kind, subject, where, _ in rows:
         if kind == RUN:
-            wanted.update((tensor, memory_of[where]) for tensor in lists.reads[subject])
+            requested.update((tensor, memory_of[where]) for tensor in lists.reads[subject])
             for tensor in lists.makes[subject]:
                 home[tensor] = memory_of[where]
     if lists.host is not None:
-        wanted.update((tensor, lists.host) for tensor in lists.outputs)
+        requested.update((tensor, lists.host) for tensor in lists.outputs)
     there: set[tuple[int, int]] = set()
     kept: list[tuple[int, int, int, int]] = []
     violation = 0
@@ -247,7 +247,7 @@ def repaired(lists: ProblemLists, rows: Sequence[tuple[int, int, int, int]]) -> 
             kept.append(row)
             for tensor in lists.makes[subject]:
                 is_made[tensor] = True
-        elif is_made[subject] and (subject, where) in wanted:
+        elif is_made[subject] and (subject, where) in requested:
             bring(subject, where)
     if lists.host is not None:
         for tensor in sorted(lists.outputs):

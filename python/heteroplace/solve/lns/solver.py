@@ -25,15 +25,15 @@ class LnsSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`; `candidates` of the result say what each part achieved."""
         begin = time.perf_counter()
-        starts, bound = begin_solve(problem, options, begin)
+        initial, bound = begin_solve(problem, options, begin)
         num_tasks = len(problem.graph.tasks)
-        native_plans = starts.native_plans(INITIAL_SHARE * options.time_limit_s)
+        native_plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         spare = PLAN_S_PER_TASK * num_tasks
         left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
         share = _SEARCH_SHARE if num_tasks <= _LARGE else _LARGE_SEARCH_SHARE
         end = run_search(
             problem,
-            [native_plan for _, native_plan in native_plans] or [starts.first()[1]],
+            [native_plan for _, native_plan in native_plans] or [initial.first()[1]],
             _with_iterations(options, share),
             left * share,
             bound,

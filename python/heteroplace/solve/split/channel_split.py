@@ -162,7 +162,7 @@ class ChannelSplit:
         graph, cluster = self._problem.graph, self._problem.cluster
         home = self._memories(before)
         reader = self._memories(after)
-        wanted = {
+        requested = {
             (tensor, home[src], reader[dst])
             for src, dst in self._path.boundaries[index - 1].channels
             if src in home and dst in reader and src is not None and dst is not None
@@ -171,7 +171,7 @@ class ChannelSplit:
         }
         busy: dict[int, int] = {}
         longest = 0
-        for tensor, src, dst in sorted(wanted):
+        for tensor, src, dst in sorted(requested):
             if not cluster.is_reachable(src, dst):
                 return None
             route = cluster.route(src, dst)

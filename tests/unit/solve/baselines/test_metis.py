@@ -8,7 +8,7 @@ import pytest
 
 from heteroplace.errors import InfeasibleError, SolverError
 from tests.instances import diamond, gpus, instance
-from tests.unit.solve.test_mapping_solvers import solve
+from tests.unit.solve.baselines.test_mapping_solvers import solve
 
 
 def test_metis_cuts_no_edge_of_four_chains() -> None:

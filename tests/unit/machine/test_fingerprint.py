@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.costs.machines import A100, ARM_BOARD, DESKTOP, Machine, write_machine
+from tests.unit.machine.machines import A100, ARM_BOARD, DESKTOP, Machine, write_machine
 
 from heteroplace.errors import ClusterError
 from heteroplace.machine.fingerprint import (

@@ -1,4 +1,4 @@
-"""The favourite-child programme: worked instances, and the whole programme against its parts."""
+"""The favourite-child programme: worked instances, and the whole programme against its modules."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ def test_favourites_are_one_child_and_one_parent_each(graph: MeanGraph) -> None:
 
 @given(mean_graphs(), st.integers(1, 4))
 @num_cases(100)
-def test_parts_lose_nothing_where_paths_meet(graph: MeanGraph, min_part: int) -> None:
+def test_modules_lose_nothing_where_paths_meet(graph: MeanGraph, min_module: int) -> None:
     last = len(graph.run_ns) - 1
     inner = np.arange(1, last)
     is_joined = np.isin(inner, graph.src).all() and np.isin(inner, graph.dst).all()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(m_sct_lp, "_MIN_PART", min_part)
+        patch.setattr(m_sct_lp, "_MIN_MODULE", min_module)
         solution = solve_favourites(graph)
     found, least = length(graph, solution.is_paid), least_length(graph)
     assert found >= least - 1e-6
@@ -136,9 +136,9 @@ def test_parts_lose_nothing_where_paths_meet(graph: MeanGraph, min_part: int) ->
 
 @given(mean_graphs(), st.integers(2, 6))
 @num_cases(100)
-def test_slices_of_a_large_part_are_feasible(graph: MeanGraph, size: int) -> None:
+def test_slices_of_a_large_module_are_feasible(graph: MeanGraph, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(m_sct_lp, "_MAX_PART", size)
+        patch.setattr(m_sct_lp, "_MAX_MODULE", size)
         patch.setattr(m_sct_lp, "_SLICE", size)
         solution = solve_favourites(graph)
     assert solution.is_least or len(graph.run_ns) > size

@@ -140,9 +140,9 @@ def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
     room = sum(p * (size - b) for p, size, b in zip(prices[count:], sizes, base, strict=True))
     if best is not None:
         assert value - room <= best * sum(prices[:count]) + 1e-6
-    starts = contiguous_splits(native)
-    assume(starts)
-    end = improve_placements(native, starts, max_moves=400, time_limit_s=60, seed=1, threads=1)
+    initial = contiguous_splits(native)
+    assume(initial)
+    end = improve_placements(native, initial, max_moves=400, time_limit_s=60, seed=1, threads=1)
     if end.violation == 0:
         assert best is not None
         assert end.item_ns >= best
@@ -312,7 +312,7 @@ def test_progress_is_reported_and_its_errors_end_the_solve() -> None:
         """Raised by the caller."""
 
     def refuse(report: object) -> None:
-        if getattr(report, "stage", "") == "search":
+        if getattr(report, "phase", "") == "search":
             raise Enough("stop")
 
     options = SolveOptions(objective="throughput", time_limit_s=5, progress=refuse)

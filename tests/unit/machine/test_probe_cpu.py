@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.costs.machines import ARM_BOARD, DESKTOP, SERVER, Machine, write_machine
+from tests.unit.machine.machines import ARM_BOARD, DESKTOP, SERVER, Machine, write_machine
 
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import load_cluster, save_cluster

@@ -25,7 +25,7 @@ from tests.instances import gpus, instance
 from tests.interrupts import ctrl_c_after
 from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, exact_cases, instances
-from tests.unit.solve.test_batched import batched, chain, one_op
+from tests.unit.solve.batched.test_batched import batched, chain, one_op
 from tests.unit.solve.test_worked import empty_graph
 
 CORRECTED, PUBLISHED = BatchRules(), BatchRules("published")

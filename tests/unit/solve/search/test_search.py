@@ -1,4 +1,4 @@
-"""The search: near brute force on tiny instances, no worse than its starts, stoppable."""
+"""The search: near brute force on tiny instances, never worse than its initial plans."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
         with pytest.raises(InfeasibleError):
             solve(problem)
         return
-    starts = [
+    initial_ns = [
         simulate_plan(problem.native, native_plan).makespan_ns
         for _, native_plan in InitialSolutions(problem).native_plans(9)
         if native_plan.violation == 0
@@ -74,9 +74,9 @@ def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
     try:
         result = solve(problem)
     except InfeasibleError:
-        assert not starts
+        assert not initial_ns
         return
-    assert optimum <= result.objective_ns <= min(starts, default=result.objective_ns)
+    assert optimum <= result.objective_ns <= min(initial_ns, default=result.objective_ns)
 
 
 @given(chains(max_tasks=5))
@@ -120,24 +120,26 @@ def test_plan_of_a_network_does_not_depend_on_the_number_of_threads(name: str) -
     assert len({result.bound_ns for result in results}) == 1
 
 
-def test_plan_of_a_large_piece_beats_every_start_whatever_the_number_of_threads() -> None:
+def test_plan_of_a_large_module_beats_every_initial_solution_whatever_the_number_of_threads() -> (
+    None
+):
     problem = large()
-    starts = [
+    initial_ns = [
         simulate_plan(problem.native, native_plan).makespan_ns
         for _, native_plan in InitialSolutions(problem).native_plans(9)
         if native_plan.violation == 0
     ]
-    assert starts
+    assert initial_ns
     results = [
         solve(problem, SolveOptions(iterations=12_000, seed=3, threads=threads, time_limit_s=120))
         for threads in (1, 2, 3)
     ]
     assert len({result.plan.steps for result in results}) == 1
-    assert results[0].objective_ns < min(starts)
+    assert results[0].objective_ns < min(initial_ns)
 
 
 @pytest.mark.parametrize("iterations", [1, 599, 3001])
-def test_large_piece_is_searched_with_any_budget(iterations: int) -> None:
+def test_large_module_is_searched_with_any_budget(iterations: int) -> None:
     # Fewer moves than tasks, or than segments: some segments get none.
     problem = large(seed=1)
     options = SolveOptions(iterations=iterations, time_limit_s=120)
@@ -181,7 +183,7 @@ _CHILD = """
 import signal
 from heteroplace.model.check import check_plan
 from heteroplace.solve import SolveOptions, get_solver
-from tests.unit.solve.test_search import large
+from tests.unit.solve.search.test_search import large
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 problem = large()

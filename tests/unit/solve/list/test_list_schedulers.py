@@ -34,7 +34,7 @@ from tests.instances import gpus, problem_of
 from tests.reference import list_schedulers as reference
 from tests.reference.list_engine import Scheduler
 from tests.strategies import Instance, num_cases, random_instance
-from tests.unit.solve.test_baselines import LIST_SOLVERS
+from tests.unit.solve.list.test_list_solvers import LIST_SOLVERS
 
 PLANS: dict[str, Callable[[Problem], NativePlan]] = {
     "met": MetSolver().native_plan,

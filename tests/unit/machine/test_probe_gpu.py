@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.costs.machines import A100, DESKTOP, DESKTOP_CARD, write_machine
+from tests.unit.machine.machines import A100, DESKTOP, DESKTOP_CARD, write_machine
 
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import load_cluster, save_cluster

@@ -1,0 +1,51 @@
+"""The code says the field's words: those that it once had of its own are in no file of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# Said now: segment (of an order) or neighbourhood, module, native plan, measurement request, device
+# under test, device class, divergence, head-tail bound, convex combination, memory-constrained,
+# refinement solver, initial solutions, reservation table, core-to-core latency, comparison.
+_OLD = re.compile(
+    r"stretch(es)?|pieces?|drafts?|wanted|likeness|partings?|finishers?|mixtures?|lean|lane|hop|"
+    r"facts|study"
+)
+# Words of others: PCI Express, vectors, DiviML, JSON Schema, link routes; and a column of the store.
+_OF_OTHERS = re.compile(
+    r"json-schema\.org/draft|Draft202012\w*|_PCIE_LANE\w*|One lane|DiviML's study|HEFT's study|"
+    r"published studies|in one piece|hop_ns|Multi-hop|hop times"
+)
+# An identifier is read word by word: kStageFacts, num_pieces, LaneTimes.
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+
+
+def old_words(text: str) -> list[str]:
+    """What of `_OLD` is in `text`, in order."""
+    words = (word.lower() for word in _WORD.findall(_OF_OTHERS.sub("", text)))
+    return [word for word in words if _OLD.fullmatch(word)]
+
+
+@pytest.mark.parametrize("folder", ["python", "src"])
+def test_no_file_says_a_word_of_our_own(folder: str) -> None:
+    faults = [
+        f"{path.relative_to(ROOT)}:{number}: {', '.join(old)}"
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in (".py", ".cc", ".h", ".md", ".json")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (old := old_words(line))
+    ]
+    assert not faults
+
+
+def test_words_are_found_in_names_and_prose() -> None:
+    assert old_words("class StageFacts:  # a stretch of num_pieces") == [
+        "facts",
+        "stretch",
+        "pieces",
+    ]
+    assert not old_words("clean lanes, booleans: a list in one piece, as HEFT's study has it")
