@@ -168,6 +168,7 @@ def read_arguments(
     arguments: argparse.Namespace,
     prefix: str = "",
     renamed: Mapping[str, str] | None = None,
+    reads_texts: bool = True,
 ) -> dict[str, Any]:
     """Return the options that a command line gives, by name; parameters as of `add_arguments`.
 
@@ -176,7 +177,7 @@ def read_arguments(
     Raises
     ------
     HeteroPlaceError
-        A value is wrong.
+        A value is wrong, where the parser did not read it.
     """
     found = {}
     for entry in options_of(cls):
@@ -185,8 +186,10 @@ def read_arguments(
         value = getattr(arguments, attribute, None)
         if value is not None:
             several = value if entry.join is not None else [value]
-            read = [_read(entry, f"--{attribute.replace('_', '-')}", each) for each in several]
-            found[entry.name] = read[0] if entry.join is None else entry.join(read)
+            if not reads_texts:
+                shown = f"--{attribute.replace('_', '-')}"
+                several = [_read(entry, shown, each) for each in several]
+            found[entry.name] = several[0] if entry.join is None else entry.join(several)
     return found
 
 
