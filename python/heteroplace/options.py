@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from heteroplace.errors import HeteroPlaceError
@@ -69,7 +69,7 @@ def option(
     parse, join
         See `Option`.
     """
-    described = (name, help, metavar, choices, parse, join)
+    described = Option(name or "", "", default, help, metavar, choices, parse, join)
     made = {"default_factory": default} if callable(default) else {"default": default}
     return field(**made, metadata={_KEY: described})
 
@@ -78,14 +78,10 @@ def options_of(cls: type) -> Iterator[Option]:
     """Yield the options of a dataclass in the order of its fields."""
     for entry in dataclasses.fields(cls):
         if _KEY in entry.metadata:
-            name, help_text, metavar, choices, parse, join = entry.metadata[_KEY]
-            default = entry.default
-            if default is MISSING:
-                assert entry.default_factory is not MISSING  # `option` gives the one or the other
-                default = entry.default_factory()
-            yield Option(
-                name or entry.name, entry.name, default, help_text, metavar, choices, parse, join
-            )
+            found: Option = entry.metadata[_KEY]
+            default = found.default() if callable(found.default) else found.default
+            name = found.name or entry.name
+            yield replace(found, name=name, attribute=entry.name, default=default)
 
 
 def by_attribute(

@@ -21,10 +21,10 @@ import heteroplace
 from heteroplace.cli.tvmc_errors import Command
 from heteroplace.cli.tvmc_options import check_outputs, flags, given_options
 from heteroplace.errors import ExecutionError, HeteroPlaceError
+from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.report.tables import device_table, placement_table
 from heteroplace.run.executor import Executor
 
-_ELF_MAGIC = b"\x7fELF"
 # A placed file runs on the devices of its plan, in this process.
 _NOT_OFFERED = ("end_to_end", "rpc_key", "rpc_tracker", "list_options", "project_option")
 
@@ -126,4 +126,4 @@ def _is_library(path: Path) -> bool:
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        return file.read(len(_ELF_MAGIC)) == _ELF_MAGIC
+        return file.read(len(ELF_MAGIC)) == ELF_MAGIC

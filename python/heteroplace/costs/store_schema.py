@@ -1,4 +1,4 @@
-"""The SQLite file of a store: its tables, how it is made and brought up to date, what is refused.
+"""The SQLite file of a store: its tables, how it is made, what is refused.
 
 A file that is not a store, or is damaged, or comes from a newer version is never written to.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -96,18 +96,10 @@ _INDEXES = (
     "CREATE INDEX measurements_by_work ON measurements (work_id)",
     "CREATE INDEX measurements_by_network ON measurements (network_id)",
 )
-MIGRATIONS: dict[int, tuple[str, ...]] = {}
-"""Statements that turn a store of a version into one of the next."""
 
 
-def open_store(
-    path: Path,
-    *,
-    is_made: bool = True,
-    version: int = VERSION,
-    migrations: Mapping[int, tuple[str, ...]] = MIGRATIONS,
-) -> sqlite3.Connection:
-    """Check the file and return a connection to it, of the newest version.
+def open_store(path: Path, *, is_made: bool = True) -> sqlite3.Connection:
+    """Check the file and return a connection to it.
 
     Parameters
     ----------
@@ -115,13 +107,11 @@ def open_store(
         Of the store. A file of no bytes is taken for a new store.
     is_made : bool
         Make a new store if there is none; else that is an error.
-    version, migrations
-        What to bring older stores to, and how.
 
     Raises
     ------
     CostStoreError
-        The file is no store, is damaged, is of an unknown version, or cannot be written.
+        The file is no store, is damaged, is of another version, or cannot be written.
     """
     with explained(path):
         if not path.exists() or (path.is_file() and path.stat().st_size == 0):
@@ -133,7 +123,7 @@ def open_store(
         try:
             _check_owner(path, _number(connection, "application_id"))
             _check_pages(path, connection)
-            _migrate(path, connection, version, migrations)
+            _check_version(path, connection)
             _check_tables(path, connection)
             _use_log(path, connection)
         except BaseException:
@@ -304,36 +294,14 @@ def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
         raise _damaged(path, f"it lacks the tables {', '.join(missing)}")
 
 
-def _migrate(
-    path: Path,
-    connection: sqlite3.Connection,
-    version: int,
-    migrations: Mapping[int, tuple[str, ...]],
-) -> None:
-    """Bring the store to `version` in one transaction."""
-    if _number(connection, "user_version") == version:
-        return
-    connection.execute("BEGIN EXCLUSIVE")
-    try:
-        found = _number(connection, "user_version")  # as it is now that we are alone
-        for step in range(found, version):
-            if step not in migrations:
-                break
-            for statement in migrations[step]:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {step + 1}")
-        reached = _number(connection, "user_version")
-        if reached != version:
-            advice = "install a newer heteroplace" if found > version else "measure again elsewhere"
-            raise CostStoreError(
-                f"{path}: the store is of version {found}, and this heteroplace reads version "
-                f"{version}; it was left as it is; {advice}, or {ANOTHER_PLACE}"
-            )
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+def _check_version(path: Path, connection: sqlite3.Connection) -> None:
+    found = _number(connection, "user_version")
+    if found != VERSION:
+        advice = "install a newer heteroplace" if found > VERSION else "measure again elsewhere"
+        raise CostStoreError(
+            f"{path}: the store is of version {found}, and this heteroplace reads version "
+            f"{VERSION}; it was left as it is; {advice}, or {ANOTHER_PLACE}"
+        )
 
 
 def _use_log(path: Path, connection: sqlite3.Connection) -> None:

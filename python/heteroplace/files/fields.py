@@ -72,13 +72,6 @@ def a_name(value: object) -> str:
     return value
 
 
-def a_list(value: object) -> list[object]:
-    """Accept a list."""
-    if not isinstance(value, list):
-        raise ValueError("a list")
-    return value
-
-
 def a_boolean(value: object) -> bool:
     """Accept true and false."""
     if not isinstance(value, bool):
@@ -115,8 +108,10 @@ def list_of(read: Callable[[object], T], expected: str) -> Callable[[object], tu
     """Return a reader of lists whose elements `read` accepts; `expected` describes them."""
 
     def read_all(value: object) -> tuple[T, ...]:
+        if not isinstance(value, list):
+            raise ValueError(expected)
         try:
-            return tuple(read(element) for element in a_list(value))
+            return tuple(map(read, value))
         except ValueError as fault:
             raise ValueError(expected) from fault
 

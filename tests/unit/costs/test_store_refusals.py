@@ -19,7 +19,6 @@ from heteroplace.costs import store_schema
 from heteroplace.costs.store import CostStore
 from heteroplace.costs.store_file import rows_to_json
 from heteroplace.costs.store_schema import APPLICATION_ID, open_store
-from heteroplace.costs.store_values import StoreFilter
 from heteroplace.errors import CostStoreError
 
 NUM_ROWS = 300
@@ -248,48 +247,6 @@ def test_damage_that_happens_later_is_an_error_that_says_so(tmp_path: Path) -> N
         with pytest.raises(CostStoreError, match="the store is damaged"):
             list(store.rows())
         first.close()
-
-
-MIGRATION = {
-    1: (
-        "ALTER TABLE notes ADD COLUMN remark TEXT NOT NULL DEFAULT 'none'",
-        "CREATE TABLE remarks (id INTEGER PRIMARY KEY)",
-    ),
-    2: ("UPDATE notes SET remark = 'old'",),
-}
-
-
-def version_of(path: Path) -> tuple[int, list[str]]:
-    with closing(sqlite3.connect(path)) as connection:
-        columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(notes)")]
-        return connection.execute("PRAGMA user_version").fetchone()[0], columns
-
-
-def test_an_older_store_is_brought_up_to_date_and_keeps_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "costs.sqlite"
-    make_store(path)
-    with closing(open_store(path, version=3, migrations=MIGRATION)) as connection:
-        assert connection.execute("SELECT count(*) FROM measurements").fetchone() == (NUM_ROWS,)
-    version, columns = version_of(path)
-    assert version == 3
-    assert columns[-1] == "remark"
-    with pytest.raises(CostStoreError, match="of version 3, and this heteroplace reads version 1"):
-        CostStore(path)
-
-
-@pytest.mark.parametrize(
-    "migrations",
-    [{1: MIGRATION[1]}, {1: MIGRATION[1], 2: ("UPDATE nothing SET remark = 'old'",)}],
-)
-def test_a_migration_that_does_not_reach_its_end_changes_nothing(tmp_path, migrations) -> None:
-    path = tmp_path / "costs.sqlite"
-    make_store(path)
-    before = version_of(path)
-    with pytest.raises(CostStoreError):
-        open_store(path, version=3, migrations=migrations)
-    assert version_of(path) == before
-    with CostStore(path) as store:
-        assert len(list(store.rows(StoreFilter()))) == NUM_ROWS
 
 
 @pytest.mark.parametrize(
