@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from heteroplace.costs.measurement import Conditions, KernelKey, Measurement
-from heteroplace.costs.store_values import Note, Row
-from heteroplace.files.measurements import MAX_INTEGER, date_text
+from heteroplace.costs.measurement import Conditions, Measurement
+from heteroplace.costs.store_values import Row
+from heteroplace.files.measurements import MAX_INTEGER, KernelKey, Note, date_text
 
 NOON = "2026-01-31T12:00:00+00:00"
 XEON = "Xeon 2.1 GHz x2"

@@ -125,6 +125,7 @@ def add_arguments(
     prefix: str = "--",
     renamed: Mapping[str, str] | None = None,
     names: Sequence[str] | None = None,
+    reads_texts: bool = True,
 ) -> None:
     """Add the options of a dataclass to a command line; those not given are None.
 
@@ -136,6 +137,9 @@ def add_arguments(
         Flags that are called otherwise there, by the name of the option.
     names
         The options to add; None: all.
+    reads_texts
+        The parser reads values, and ends the program at a wrong one; else `read_arguments` does,
+        and raises.
     """
     for entry in options_of(cls):
         if names is not None and entry.name not in names:
@@ -148,7 +152,7 @@ def add_arguments(
             continue
         parser.add_argument(
             flag,
-            type=_Argument(entry.parse),
+            type=_Argument(entry.parse) if reads_texts else str,
             action="store" if entry.join is None else "append",
             metavar=entry.metavar,
             choices=None if entry.choices is None else list(entry.choices()),
@@ -167,14 +171,32 @@ def read_arguments(
     """Return the options that a command line gives, by name; parameters as of `add_arguments`.
 
     `prefix` is the one of attributes: "" for "--", "placement_" for "--placement-".
+
+    Raises
+    ------
+    HeteroPlaceError
+        A value is wrong.
     """
     found = {}
     for entry in options_of(cls):
         flag = (renamed or {}).get(entry.name, entry.flag)
-        value = getattr(arguments, prefix + flag.replace("-", "_"), None)
+        attribute = prefix + flag.replace("-", "_")
+        value = getattr(arguments, attribute, None)
         if value is not None:
-            found[entry.name] = value if entry.join is None else entry.join(value)
+            several = value if entry.join is not None else [value]
+            read = [_read(entry, f"--{attribute.replace('_', '-')}", each) for each in several]
+            found[entry.name] = read[0] if entry.join is None else entry.join(read)
     return found
+
+
+def _read(entry: Option, flag: str, value: Any) -> Any:
+    """The value of an option that a parser has left as text."""
+    if not isinstance(value, str) or entry.parse is str:
+        return value
+    try:
+        return entry.parse(value)
+    except ValueError as err:
+        raise HeteroPlaceError(f"{flag} {value!r}: {err}") from err
 
 
 class _Argument:
@@ -217,5 +239,5 @@ def pair(text: str) -> tuple[str, str]:
     """
     key, equals, value = text.rpartition("=")
     if not (key and equals and value):
-        raise ValueError(f"expected PATTERN=DEVICE, such as 'nn.conv2d=cpu.0', got {text!r}")
+        raise ValueError("expected PATTERN=DEVICE, such as 'nn.conv2d=cpu.0'")
     return key, value

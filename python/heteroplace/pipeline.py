@@ -65,9 +65,10 @@ class StageLog:
     reports: list[StageReport] = field(default_factory=list)
 
     @contextmanager
-    def stage(self, name: str, text: str) -> Iterator[dict[str, int | float | str]]:
-        """Say `text`, take the time of the block; it fills in the figures."""
-        self.say(text)
+    def stage(self, name: str, text: str = "") -> Iterator[dict[str, int | float | str]]:
+        """Say `text`, if any, and take the time of the block, which fills in the figures."""
+        if text:
+            self.say(text)
         figures: dict[str, int | float | str] = {}
         wall, cpu = time.perf_counter(), time.process_time()
         yield figures
@@ -183,7 +184,7 @@ def cost(
         See `CostModel.costs`.
     """
     log = log or StageLog()
-    with log.stage("cost", "costing the tasks") as figures:
+    with log.stage("cost") as figures:
         costs = model.costs(compiled, cluster)
         figures["devices"] = len(cluster.devices)
 

@@ -9,7 +9,7 @@ import pytest
 import tvm
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.strategies import num_cases
+from tests.strategies import exact_cases, num_cases
 from tvm import relay
 
 from heteroplace.bench.models.networks import randomly_wired
@@ -156,7 +156,7 @@ def test_ops_without_arguments_fold() -> None:  # TVM leaves them
     assert _arrays(_numpy_folded(relay.zeros((2,), "float32")))[0].tolist() == [0, 0]
 
 
-@num_cases(8)
+@exact_cases(8)
 @given(
     shape=st.lists(st.integers(1, 3), min_size=2, max_size=4),
     seed=st.integers(0, 1000),

@@ -98,7 +98,7 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
         "optimising",
         "compiling",
         "measuring",
-        "solving:",
+        "placing",
     ]
     solution = executor.solution
     assert solution.bound_ns <= solution.predicted_ns <= solution.best_single[1]

@@ -210,8 +210,11 @@ NET = ["compile", "net.onnx", *SHAPES]
         ([*NET, *PLACE, "--placement-pin", "conv=gpu"], "has no device 'gpu'; it has: cpu"),
         ([*NET, *PLACE, "--placement-pin", "lstm*=cpu.all"], "no task matches lstm*"),
         ([*NET, *PLACE, "--placement-exclude", "gpu"], "has no device 'gpu'"),
-        ([*NET, *PLACE, "--placement-costs", "guess"], "give measure, estimate or a cost table"),
-        ([*NET, *PLACE, "--placement-time-limit", "0"], "must be > 0"),
+        (
+            [*NET, *PLACE, "--placement-costs", "guess"],
+            "give measure, isolated, predict, estimate, or a cost table",
+        ),
+        ([*NET, *PLACE, "--placement-time-limit", "0"], "seconds above 0"),
         ([*NET, *PLACE, "-o", "net.tar"], "ends in .so"),
         ([*NET, *PLACE, "-o", "no/net.so"], "folder no does not exist"),
         ([*NET, *PLACE, "--placement-plan-out", "no/plan.json"], "folder no does not exist"),

@@ -32,7 +32,7 @@ def run_without_tvm(program: str) -> str:
 PLAN = """
 import heteroplace as hp
 from heteroplace.model.cost import Cost, build_table
-from heteroplace.solve.base import Problem, SolveOptions, get_solver
+from heteroplace.solve import Problem, SolveOptions, get_solver
 import heteroplace.solve
 
 builder = hp.TaskGraphBuilder("pair")

@@ -14,9 +14,9 @@ from heteroplace.cli.shared import add_store, check_writable, count, plural, pri
 from heteroplace.costs.device_figures import device_figures_table
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.store_file import load_rows, rows_to_json
-from heteroplace.costs.store_values import Note, Row, StoreFilter
+from heteroplace.costs.store_values import Row, StoreFilter
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.measurements import MODES, date_seconds, date_text
+from heteroplace.files.measurements import MODES, Note, date_seconds, date_text
 from heteroplace.files.reader import write_json
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table

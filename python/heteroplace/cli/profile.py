@@ -12,6 +12,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,7 +23,6 @@ from heteroplace.cli.shared import (
     check_writable,
     count,
     print_json,
-    seconds,
 )
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import FrontendError, MissingPackageError
@@ -31,6 +31,7 @@ from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.options import add_arguments, by_attribute, option, read_arguments, seconds
 from heteroplace.progress import StatusLine
 from heteroplace.report.tables import format_table
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
@@ -41,6 +42,79 @@ _OPTIONS = "heteroplace.measure.options"
 _REMOTE = "heteroplace.measure.remote"
 _LARGEST = 10
 _LOG_PERIOD_S = 2.0
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
+        raise ValueError(f"expected numbers of items like 1,2,4, got {text!r}")
+    return tuple(map(int, text.split(",")))
+
+
+def _remote(text: str) -> tuple[str, str, int]:
+    found = re.fullmatch(r"([^=]+)=(.+):([0-9]+)", text)
+    if found is None or not 0 < int(found[3]) < 65536:
+        raise ValueError(f"expected HOST=ADDRESS:PORT, got {text!r}")
+    return found[1], found[2], int(found[3])
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is measured or found out beside the times of kernels, and how long that may take."""
+
+    batches: tuple[int, ...] = option(
+        (),
+        "numbers of items that run together; 1 is always measured",
+        name="batch",
+        metavar="N,...",
+        parse=_batches,
+    )
+    estimated_batch: int | None = option(
+        None,
+        "also estimate the costs of N items from batches of 1, 2 and 4",
+        name="estimate_batch",
+        metavar="N",
+        parse=count,
+    )
+    sequential_order: str | None = option(
+        None,
+        "also run the model over several devices, filled one after the other: for a model that no "
+        f"device can hold. ORDER: {', '.join(SEQUENTIAL_ORDERS)}",
+        name="sequential",
+        metavar="ORDER",
+        choices=lambda: SEQUENTIAL_ORDERS,
+    )
+    predicts_absent: bool = option(
+        False,
+        "predict the costs on devices that are not here from what is measured and from their "
+        "figures (see `heteroplace costs devices`)",
+        name="predict",
+    )
+    has_interference: bool = option(
+        False,
+        "also measure how the tasks slow each other when several devices work",
+        name="interference",
+    )
+    is_isolated: bool = option(
+        False,
+        "measure each distinct kernel alone, with warm and with cold caches, not in a run of the "
+        "whole network: quicker, shared between models, less exact",
+        name="isolated",
+    )
+    budget_s: float | None = option(
+        None,
+        "time for measuring: fewer samples of each kernel; default: as many as needed",
+        name="budget",
+        metavar="SECONDS",
+        parse=seconds,
+    )
+    remotes: tuple[tuple[str, str, int], ...] = option(
+        (),
+        "where TVM's RPC server of a host of the cluster is",
+        name="rpc",
+        metavar="HOST=ADDRESS:PORT",
+        parse=_remote,
+        join=tuple,
+    )
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -60,64 +134,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="write the task graph (JSON), which `heteroplace place` takes with the cost table",
     )
     add_store(parser)
-    _add_measurements(parser)
-    parser.add_argument(
-        "--budget",
-        type=seconds,
-        metavar="SECONDS",
-        help="time for measuring: fewer samples of each kernel; default: as many as needed",
-    )
-    parser.add_argument(
-        "--rpc",
-        type=_remote,
-        action="append",
-        default=[],
-        metavar="HOST=ADDRESS:PORT",
-        help="where TVM's RPC server of a host of the cluster is; may be repeated",
-    )
+    add_arguments(parser, Extras)
     add_output(parser)
     parser.set_defaults(run=run)
-
-
-def _add_measurements(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what is measured or predicted."""
-    parser.add_argument(
-        "--batch",
-        type=_batches,
-        default=(1,),
-        metavar="N,...",
-        help="numbers of items that run together; 1 is always measured",
-    )
-    parser.add_argument(
-        "--estimate-batch",
-        type=count,
-        metavar="N",
-        help="also estimate the costs of N items from batches of 1, 2 and 4",
-    )
-    parser.add_argument(
-        "--sequential",
-        choices=SEQUENTIAL_ORDERS,
-        metavar="ORDER",
-        help="also run the model over several devices, filled one after the other: for a model "
-        f"that no device can hold. ORDER: {', '.join(SEQUENTIAL_ORDERS)}",
-    )
-    parser.add_argument(
-        "--predict",
-        action="store_true",
-        help="predict the costs on devices that are not here from what is measured and from their "
-        "figures (see `heteroplace costs devices`)",
-    )
-    parser.add_argument(
-        "--interference",
-        action="store_true",
-        help="also measure how the tasks slow each other when several devices work",
-    )
-    parser.add_argument(
-        "--isolated",
-        action="store_true",
-        help="measure each distinct kernel alone, with warm and with cold caches, not in a run of "
-        "the whole network: quicker, shared between models, less exact",
-    )
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -131,6 +150,8 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     if not model.is_file():
         raise FrontendError(f"{model}: there is no such file; give the path of an ONNX model")
+    given = read_arguments(Extras, arguments)
+    extras = Extras(**by_attribute([Extras], given, "profile", FrontendError)[0])
     check_writable(arguments.output, arguments.graph_out)
     cluster = load_cluster(arguments.cluster)
     require_tvm()
@@ -144,22 +165,16 @@ def run(arguments: argparse.Namespace) -> None:
     line = StepLine(sys.stderr if is_shown else None)
     with CostStore(arguments.store) as store:
         chosen = options.ProfileOptions(
-            is_in_place=not arguments.isolated,
-            modes=("hot", "cold") if arguments.isolated else ("hot",),
+            is_in_place=not extras.is_isolated,
+            modes=("hot", "cold") if extras.is_isolated else ("hot",),
             store=store,
-            budget_s=arguments.budget,
+            budget_s=extras.budget_s,
             on_step=line.step,
             progress=line.say,
         )
-        remotes = [remote.RemoteHost(*where) for where in arguments.rpc]
+        remotes = [remote.RemoteHost(*where) for where in extras.remotes]
         try:
-            extras = profiler.Extras(
-                predicts_absent=arguments.predict,
-                estimated_batch=arguments.estimate_batch,
-                sequential_order=arguments.sequential,
-                has_interference=arguments.interference,
-            )
-            found = profiler.profile_model(model, cluster, arguments.batch, chosen, remotes, extras)
+            found = profiler.profile_model(model, cluster, chosen, remotes, extras)
         except KeyboardInterrupt:
             line.close()
             print(f"what was measured is kept in {store.path}", file=sys.stderr)
@@ -313,16 +328,3 @@ def _to_json(found: Any, cluster: Cluster) -> dict[str, object]:
             for task, row in zip(found.graph.tasks, found.costs.rows, strict=True)
         },
     }
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"[1-9][0-9]*(,[1-9][0-9]*)*", text):
-        raise argparse.ArgumentTypeError(f"expected numbers of items like 1,2,4, got {text!r}")
-    return tuple(sorted({1, *map(int, text.split(","))}))
-
-
-def _remote(text: str) -> tuple[str, str, int]:
-    found = re.fullmatch(r"([^=]+)=(.+):([0-9]+)", text)
-    if found is None or not 0 < int(found[3]) < 65536:
-        raise argparse.ArgumentTypeError(f"expected HOST=ADDRESS:PORT, got {text!r}")
-    return found[1], found[2], int(found[3])

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from heteroplace.costs.standard_evaluation import estimate_costs
-from heteroplace.costs.store_values import Note
 from heteroplace.errors import SolverError
-from heteroplace.files.measurements import date_text
+from heteroplace.files.measurements import Note, date_text
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.batches import BatchMeasurement, measure_batches
 from heteroplace.measure.devices_under_test import find_devices_under_test

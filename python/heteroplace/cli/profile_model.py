@@ -11,15 +11,17 @@ from pathlib import Path
 import tvm
 
 from heteroplace import pipeline
+from heteroplace.cli.profile import Extras
 from heteroplace.cli.profile_extras import (
     check_estimated_batch,
     estimate_batch,
     interference_notes,
 )
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.measurement import KernelKey, Measurement
+from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
+from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import Profile, join_batches, profile_network, with_workspaces
@@ -36,20 +38,6 @@ from heteroplace.run.executor import missing_devices
 from heteroplace.simulate.interference import Interference
 
 OPT_LEVEL = 3
-
-
-@dataclass(frozen=True)
-class Extras:
-    """What is found out beside the times of kernels."""
-
-    predicts_absent: bool = False
-    """Predict the costs on devices that cannot be measured on."""
-    estimated_batch: int | None = None
-    """A batch size whose costs are estimated from small ones (Standard Evaluation)."""
-    sequential_order: str | None = None
-    """Measure over several devices, filled in this order (`sequential_placement`)."""
-    has_interference: bool = False
-    """Measure how tasks disturb each other."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +74,24 @@ class ModelProfile:
 def profile_model(
     path: Path,
     cluster: Cluster,
-    batches: Sequence[int],
     options: ProfileOptions,
     remotes: Sequence[RemoteHost],
-    extras: Extras = Extras(),
+    extras: Extras,
 ) -> ModelProfile:
     """Import, optimise and cut a model, and measure its kernels on the devices of a cluster.
 
     Parameters
     ----------
-    batches
-        Batch sizes, ascending from 1; the model's inputs hold one item.
+    path
+        Of an ONNX file, whose inputs hold one item.
+    cluster
+        Whose devices are measured.
+    options
+        How; what `extras` say is put into them.
+    remotes
+        Where the devices of other hosts are.
+    extras
+        What else is found out.
 
     Raises
     ------
@@ -111,6 +106,7 @@ def profile_model(
     SolverError
         The batch that `extras` estimate is small enough to be measured, or is measured.
     """
+    batches = sorted({1, *extras.batches})
     _check_hosts(cluster, remotes)
     _check_extras(cluster, batches, extras)
     logging.getLogger("autotvm").setLevel(logging.ERROR)  # that schedules are not tuned, is known

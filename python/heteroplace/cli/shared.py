@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 from pathlib import Path
@@ -45,17 +44,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
         "--progress", action="store_true", help="show progress, even if stderr is no terminal"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
-
-
-def seconds(text: str) -> float:
-    """Read a time limit; as `type` of an argument."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
-    return value
 
 
 def count(text: str) -> int:

@@ -11,7 +11,7 @@ from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError, Mi
 from heteroplace.files.cluster import load_cluster, ready_made_clusters
 from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.options import add_arguments, read_arguments
+from heteroplace.options import add_arguments, pair, read_arguments
 from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
 from heteroplace.run.executor import missing_devices
 from heteroplace.tvm_bridge import llvm_cpu_target
@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine's CPU",
     )
     for cls in OPTION_CLASSES:
-        add_arguments(group, cls, _FLAG_PREFIX, names=_OPTIONS)
+        add_arguments(group, cls, _FLAG_PREFIX, names=_OPTIONS, reads_texts=False)
     group.add_argument("--placement-plan-out", metavar="FILE", help="write the plan (JSON)")
     group.add_argument(
         "--placement-dry-run",
@@ -156,7 +156,7 @@ def read_cluster(arguments: argparse.Namespace) -> Cluster:
             f"of this machine, or a ready-made cluster: {', '.join(ready_made_clusters())}"
         )
     for name in (
-        *dict(arguments.placement_pin or []).values(),
+        *dict(map(pair, arguments.placement_pin or [])).values(),
         *(arguments.placement_exclude or []),
     ):
         cluster.device_id(name)

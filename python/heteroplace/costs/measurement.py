@@ -8,28 +8,6 @@ NEAR_CORES_NS = 100
 """A cache line goes from core to core in less than this where they share a cache."""
 
 
-@dataclass(frozen=True, order=True)
-class KernelKey:
-    """What makes two measurements comparable; one row of the store."""
-
-    kernel: str
-    """Structural hash of the lowered kernel, in hex. Shapes and types are part of it."""
-    target: str
-    """TVM target string that it was compiled for."""
-    device: str
-    """Fingerprint of the processor (`heteroplace.machine.fingerprint`)."""
-    threads: int
-    """Number of cores that it ran on; 1 on a GPU."""
-    batch: int
-    """Items that the network's inputs hold."""
-    mode: str
-    """One of `heteroplace.files.measurements.MODES`."""
-    network: str = ""
-    """In place: digest of the network around it. Else ""."""
-    site: int = -1
-    """In place: position of the call among the network's kernel calls. Else -1."""
-
-
 @dataclass(frozen=True)
 class Conditions:
     """The state of the machine during a measurement."""

@@ -16,13 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from heteroplace.costs.measurement import KernelKey, Measurement
+from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.store_schema import connect, explained, open_store
 from heteroplace.costs.store_values import (
     KEY_FIELDS,
     NOTE_FIELDS,
     ROW_FIELDS,
-    Note,
     Row,
     StoreFilter,
     note_values,
@@ -30,7 +29,7 @@ from heteroplace.costs.store_values import (
     row_values,
 )
 from heteroplace.errors import CostStoreError
-from heteroplace.files.measurements import a_date
+from heteroplace.files.measurements import KernelKey, Note, a_date
 
 PATH_VARIABLE = "HETEROPLACE_COSTS"
 """Environment variable with the path of the store to use by default."""

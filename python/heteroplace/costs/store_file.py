@@ -15,7 +15,6 @@ from msgspec import structs
 from heteroplace.costs.store_values import (
     NOTE_FIELDS,
     ROW_FIELDS,
-    Note,
     Row,
     note_values,
     place_fault,
@@ -27,9 +26,10 @@ from heteroplace.files.measurements import (
     SCHEMA_VERSION,
     MeasurementEntry,
     MeasurementsFile,
+    Note,
     defaults_of,
 )
-from heteroplace.files.reader import Faults, read_json, read_struct
+from heteroplace.files.reader import read_json, read_struct
 
 
 def rows_to_json(rows: Iterable[Row], notes: Iterable[Note] = ()) -> dict[str, object]:
@@ -55,8 +55,7 @@ def load_rows(path: str | os.PathLike[str]) -> tuple[list[Row], list[Note]]:
 
 def rows_from_json(value: object, source: str = "costs") -> tuple[list[Row], list[Note]]:
     """Return what a parsed JSON value holds; raises as `load_rows`."""
-    faults = Faults(source, CostStoreError)
-    file = read_struct(value, MeasurementsFile, faults)
+    file, faults = read_struct(value, MeasurementsFile, source, CostStoreError)
     for index, entry in enumerate(file.measurements):
         # Of no text is a mode that is a fault already.
         fault = place_fault(entry.mode, entry.network, entry.site) if entry.mode else None
@@ -65,7 +64,7 @@ def rows_from_json(value: object, source: str = "costs") -> tuple[list[Row], lis
             faults.add(("measurements", index), f"{fault}, got {got}")
     faults.check()
     rows = [row_of(structs.astuple(entry)) for entry in file.measurements]
-    return rows, [Note(*structs.astuple(entry)) for entry in file.notes]
+    return rows, list(file.notes)
 
 
 def _row_to_json(row: Row) -> dict[str, object]:

@@ -9,38 +9,18 @@ from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from heteroplace.costs.measurement import Conditions, KernelKey, Measurement
+from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.errors import CostStoreError
 from heteroplace.files.measurements import (
-    KeyEntry,
+    KernelKey,
     MeasuredEntry,
     MeasurementEntry,
-    NoteEntry,
+    Note,
     readers_of,
 )
 
 Row = tuple[KernelKey, Measurement]
 Reader = Callable[[object], Any]
-
-
-@dataclass(frozen=True)
-class Note:
-    """One number that was measured of something other than a kernel, such as a link."""
-
-    kind: str
-    """What it is about: "link", "interference", ..."""
-    subject: str
-    """Of what, e.g. "ram->gpu0" or "core0,core1"."""
-    device: str
-    """Fingerprint of the processor, or of both with a blank between."""
-    quantity: str
-    """What was measured, e.g. "latency" or "slowdown"."""
-    value: float
-    """In `unit`; finite."""
-    unit: str
-    """E.g. "ns", "B/s", or "" for a ratio."""
-    measured_at: str
-    """Date and time in UTC, ISO 8601, to the second."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +50,7 @@ class StoreFilter:
         return all(value is None for value in astuple(self))
 
 
-KEY_FIELDS = readers_of(KeyEntry)
+KEY_FIELDS = readers_of(KernelKey)
 """Fields of KernelKey, in its order, with what they accept."""
 _MEASURED = readers_of(MeasuredEntry)
 ROW_FIELDS = readers_of(MeasurementEntry)
@@ -79,7 +59,7 @@ MEASUREMENT_FIELDS = {name: _MEASURED[name] for name in _MEASURED if name not in
 """Fields of Measurement but its conditions."""
 CONDITION_FIELDS = {name: ROW_FIELDS[name] for name in ROW_FIELDS if name not in _MEASURED}
 """Fields of Conditions."""
-NOTE_FIELDS = readers_of(NoteEntry)
+NOTE_FIELDS = readers_of(Note)
 """Fields of Note."""
 _NUM_KEY, _NUM_MEASURED = len(KEY_FIELDS), len(_MEASURED)
 

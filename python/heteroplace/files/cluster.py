@@ -87,8 +87,7 @@ def cluster_from_json(value: object, source: str = "cluster") -> Cluster:
     ClusterError
         All faults at once, with their JSON paths.
     """
-    faults = Faults(source, ClusterError)
-    file = read_struct(value, ClusterFile, faults)
+    file, faults = read_struct(value, ClusterFile, source, ClusterError)
     memories = _Memories(faults, int(file.defaults.memory_reserve))
     for i, memory in enumerate(file.memories):
         memories.add(memory.name, memory.size, ("memories", i, "size"))

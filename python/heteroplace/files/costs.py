@@ -219,8 +219,7 @@ def costs_from_json(
     CostMismatchError
         As `load_costs`.
     """
-    faults = Faults(source, CostMismatchError)
-    file = read_struct(value, CostsFile, faults)
+    file, faults = read_struct(value, CostsFile, source, CostMismatchError)
     if not (file.graph_digest and file.cluster_digest):
         faults.check()
     # Before the names are read: those of another graph would only give a heap of unknown ones.
@@ -255,8 +254,7 @@ def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCos
     CostMismatchError
         The file has faults: all are named, with their JSON paths.
     """
-    faults = Faults(source, CostMismatchError)
-    file = read_struct(value, CostsFile, faults)
+    file, faults = read_struct(value, CostsFile, source, CostMismatchError)
     cells = [
         NamedCost(task, device, batch, _cost(entry, (*path, task, device), file, faults))
         for batch, path, entries in _batches(file, faults)

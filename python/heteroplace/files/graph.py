@@ -102,8 +102,7 @@ def graph_from_json(value: object, source: str = "graph") -> GraphFile:
     GraphError
         All faults at once, with their JSON paths.
     """
-    faults = Faults(source, GraphError)
-    file = read_struct(value, GraphDescription, faults)
+    file, faults = read_struct(value, GraphDescription, source, GraphError)
     _check_names(file, faults)
     faults.check()
     times = {entry.name: _times(entry) for entry in file.tasks if _has_times(entry)}

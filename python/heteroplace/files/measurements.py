@@ -16,12 +16,13 @@ from heteroplace.files.fields import (
     MAX_NUMBER,
     Json,
     SchemaLink,
-    a_count,
     about,
+    an_integer,
     kind,
     one_of,
     version,
 )
+from heteroplace.model.units import is_integer
 
 SCHEMA_VERSION = 1
 MODES = ("hot", "cold", "in place")
@@ -64,67 +65,49 @@ def a_date(value: object) -> str:
     raise ValueError('a date and time in UTC such as "2026-01-31T12:00:00+00:00"')
 
 
-def _label(value: object) -> str:
-    if not isinstance(value, str) or not value.isprintable():
-        raise ValueError("text of printable characters")
-    return value
+def _text(expected: str, shortest: int) -> Meta:
+    """The kind of printable texts."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not value.isprintable() or len(value) < shortest:
+            raise ValueError(expected)
+        return value
+
+    return kind(read, "", shortest=shortest or None)
 
 
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise ValueError("text of printable characters that is not empty")
-    return value
+def _whole(least: int, otherwise: int | None) -> Meta:
+    """The kind of whole numbers from `least` that a column holds, and of what stands for none."""
+
+    def read(value: object) -> int | None:
+        if value == otherwise and not isinstance(value, bool):
+            return otherwise
+        if is_integer(value) and least <= value <= MAX_INTEGER:  # type: ignore[operator]
+            return an_integer(value)
+        is_large = is_integer(value) and value > MAX_INTEGER  # type: ignore[operator]
+        raise ValueError(f"a whole number >= {least}{' that 63 bits hold' if is_large else ''}")
+
+    smallest = least if otherwise is None else min(least, otherwise)
+    schema: Json = {"type": "integer", "minimum": smallest, "maximum": MAX_INTEGER}
+    if otherwise is None:
+        schema = {"anyOf": [schema, {"type": "null"}]}
+    return kind(read, otherwise, schema=schema)
 
 
-def _size(value: object) -> int:
-    number = a_count(value)
-    if number > MAX_INTEGER:
-        raise ValueError("a whole number >= 0 that 63 bits hold")
-    return number
+def _number(least: float, expected: str, schema: Json) -> Meta:
+    """The kind of finite numbers from `least`, integers made floating-point."""
 
+    def read(value: object) -> float:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        # "< MAX_NUMBER" is false of NaN and infinity, and holds integers that no float does.
+        if is_number and abs(value) < MAX_NUMBER and value >= least:  # type: ignore[arg-type, operator]
+            return float(value)  # type: ignore[arg-type]
+        raise ValueError(expected)
 
-def _positive(value: object) -> int:
-    try:
-        number = _size(value)
-    except ValueError:
-        number = 0
-    if number == 0:
-        raise ValueError("a whole number >= 1 that 63 bits hold")
-    return number
-
-
-def _site(value: object) -> int:
-    return -1 if value == -1 else _size(value)
-
-
-def _size_or_none(value: object) -> int | None:
-    return None if value is None else _size(value)
-
-
-def _finite(value: object) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # "< MAX_NUMBER" is false of NaN and infinity, and holds integers that no float does.
-    if is_number and abs(value) < MAX_NUMBER:  # type: ignore[arg-type]
-        return float(value)  # type: ignore[arg-type]
-    raise ValueError("a finite number")
-
-
-def _cores(value: object) -> float:
-    try:
-        number = _finite(value)
-    except ValueError:
-        number = -1.0
-    if number < 0:
-        raise ValueError("a number of cores >= 0")
-    return number
-
-
-def _integers(least: int) -> Json:
-    return {"type": "integer", "minimum": least, "maximum": MAX_INTEGER}
+    return kind(read, 0.0, schema={"type": "number", **schema})
 
 
 _DATES: Json = {"type": "string", "pattern": f"^{_DATE.pattern}$"}
-_OR_NULL: Json = {"anyOf": [_integers(0), {"type": "null"}]}
 _IN_PLACE: Json = {
     "if": {"properties": {"mode": {"const": "in place"}}},
     "then": {
@@ -133,11 +116,10 @@ _IN_PLACE: Json = {
     },
     "else": {"properties": {"network": {"const": ""}, "site": {"const": -1}}},
 }
-Label = Annotated[str, kind(_label, "")]
-PrintableName = Annotated[str, kind(_name, "", shortest=1)]
-Whole = Annotated[int, kind(_size, 0, schema=_integers(0))]
-Positive = Annotated[int, kind(_positive, 0, schema=_integers(1))]
-Finite = Annotated[float, kind(_finite, 0.0, schema={"type": "number"})]
+Label = Annotated[str, _text("text of printable characters", 0)]
+PrintableName = Annotated[str, _text("text of printable characters that is not empty", 1)]
+Whole = Annotated[int, _whole(0, 0)]
+Positive = Annotated[int, _whole(1, 1)]
 Mode = Annotated[
     str, kind(one_of(MODES, f"one of {', '.join(MODES)}"), "", schema={"enum": list(MODES)})
 ]
@@ -146,8 +128,8 @@ Date = Annotated[
 ]
 
 
-class KeyEntry(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What makes two measurements comparable."""
+class KernelKey(Struct, forbid_unknown_fields=True, frozen=True, order=True):
+    """What makes two measurements comparable; one row of the store."""
 
     kernel: Annotated[PrintableName, about("Structural hash of the lowered kernel, in hex.")]
     target: Annotated[PrintableName, about("TVM target string.")]
@@ -160,12 +142,12 @@ class KeyEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     ] = ""
     site: Annotated[
         int,
-        kind(_site, -1, schema=_integers(-1)),
+        _whole(0, -1),
         about("In place: position of the call among the network's kernel calls; else -1."),
     ] = -1
 
 
-class MeasuredEntry(KeyEntry, forbid_unknown_fields=True, kw_only=True):
+class MeasuredEntry(KernelKey, frozen=True, kw_only=True):
     """What was measured of one kernel."""
 
     wall_ns: Annotated[Whole, about("Median over the samples.")]
@@ -178,32 +160,32 @@ class MeasuredEntry(KeyEntry, forbid_unknown_fields=True, kw_only=True):
     bytes: Annotated[Whole, about("Of all arguments, each once.")]
 
 
-class MeasurementEntry(MeasuredEntry, forbid_unknown_fields=True, kw_only=True):
+class MeasurementEntry(MeasuredEntry, frozen=True, kw_only=True):
     """One measured kernel, with the state of the machine meanwhile."""
 
     measured_at: Date
     tvm: Annotated[PrintableName, about("Version of TVM.")]
     hop_ns: Annotated[
         int | None,
-        kind(_size_or_none, None, schema=_OR_NULL),
+        _whole(0, None),
         about("Core-to-core latency of a cache line; absent: unknown."),
     ] = None
     others_cores: Annotated[
         float,
-        kind(_cores, 0.0, schema={"type": "number", "minimum": 0}),
+        _number(0.0, "a number of cores >= 0", {"minimum": 0}),
         about("Cores that other programs used meanwhile."),
     ] = 0.0
 
 
-class NoteEntry(Struct, forbid_unknown_fields=True, kw_only=True):
+class Note(Struct, forbid_unknown_fields=True, frozen=True):
     """What was measured of a link or of interference."""
 
     kind: PrintableName
-    subject: PrintableName
-    device: PrintableName
-    quantity: PrintableName
-    value: Finite
-    unit: Label
+    subject: Annotated[PrintableName, about('Of what, e.g. "ram->gpu0".')]
+    device: Annotated[PrintableName, about("Fingerprint of the processor, or of both.")]
+    quantity: Annotated[PrintableName, about('E.g. "latency" or "slowdown".')]
+    value: Annotated[float, _number(-MAX_NUMBER, "a finite number", {})]
+    unit: Annotated[Label, about('E.g. "ns", "B/s"; "" of a ratio.')]
     measured_at: Date
 
 
@@ -213,7 +195,7 @@ class MeasurementsFile(Struct, forbid_unknown_fields=True, kw_only=True):
     schema: SchemaLink = field(default="", name="$schema")
     schema_version: Annotated[Literal[1], version(SCHEMA_VERSION)]
     measurements: tuple[Annotated[MeasurementEntry, Meta(extra_json_schema=_IN_PLACE)], ...]
-    notes: tuple[NoteEntry, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 def readers_of(entry: type[Struct]) -> dict[str, Callable[[object], Any]]:

@@ -151,8 +151,7 @@ def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: st
     PlanError
         As `load_plan`.
     """
-    faults = Faults(source, PlanError)
-    file = read_struct(value, PlanFile, faults)
+    file, faults = read_struct(value, PlanFile, source, PlanError)
     if not (file.graph_digest and file.cluster_digest):
         faults.check()
     # Before the names are read: those of another graph would only give a heap of unknown ones.

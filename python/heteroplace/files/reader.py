@@ -12,6 +12,7 @@ import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,7 +20,7 @@ import msgspec
 from msgspec import Struct, inspect
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.fields import FaultError, a_boolean, a_text, an_integer
+from heteroplace.files.fields import FaultError, a_boolean
 
 S = TypeVar("S", bound=Struct)
 JsonPath = tuple[str | int, ...]
@@ -34,15 +35,9 @@ _UNKNOWN = ""
 class Faults:
     """What is wrong with one file or value, told in the order in which its fields are described."""
 
-    def __init__(self, source: str, error: type[HeteroPlaceError]) -> None:
-        self._source = source
-        self._error = error
+    def __init__(self, source: str, error: type[HeteroPlaceError], root: _Node) -> None:
+        self._source, self._error, self._root = source, error, root
         self._found: list[tuple[JsonPath, str, JsonPath]] = []
-        self._root: _Node = _Leaf(a_text, "")
-
-    def describe(self, root: _Node) -> None:
-        """Order the faults as `root` orders the fields."""
-        self._root = root
 
     def add(self, path: JsonPath, text: str, place: JsonPath | None = None) -> None:
         """Note a fault at `path`; it is listed at `place` (default: there)."""
@@ -98,11 +93,25 @@ class Faults:
         raise self._error(f"{self._source}: {len(lines)} faults{listing}")
 
 
-def read_struct(value: object, file: type[S], faults: Faults) -> S:
-    """Return the struct that a parsed JSON value describes, with stand-ins where it is faulty."""
+def read_struct(
+    value: object, file: type[S], source: str, error: type[HeteroPlaceError]
+) -> tuple[S, Faults]:
+    """Return the struct that a parsed JSON value describes, and its faults so far.
+
+    Parameters
+    ----------
+    value
+        What `json.load` returned.
+    file
+        The struct; stand-ins are in it where the value is faulty.
+    source
+        What to call the value in messages.
+    error
+        What `Faults.check` raises.
+    """
     root = _node(inspect.type_info(file))
-    faults.describe(root)
-    return cast("S", root.read(value, (), faults))
+    faults = Faults(source, error, root)
+    return root.read(value, (), faults), faults
 
 
 def decode_plain(data: bytes, file: type[S]) -> S | None:
@@ -129,130 +138,105 @@ def _may_repeat_keys(data: bytes, found: Struct) -> bool:
     return data.count(b":") != msgspec.json.encode(found).count(b":")
 
 
-class _Leaf:
-    """A value that one function reads."""
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """What reads the values of one type, wherever they stand."""
 
-    def __init__(self, read: Callable[[object], object], stand_in: object) -> None:
-        self._read = read
-        self.stand_in = stand_in
+    read: Callable[[object, JsonPath, Faults], Any]
+    stand_in: object
+    """In place of a value that is faulty as a whole."""
+    item: _Node | None = None
+    """Of each element of a list or table."""
+    fields: Mapping[str, _Node] = field(default_factory=dict)
+    """Of each key of an object."""
 
-    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
+    def position(self, path: JsonPath) -> list[int]:
+        """Where a fault at `path`, which starts here, is listed; ascending."""
+        node, found = self, []
+        for step in path:
+            places = {key: place for place, key in enumerate(node.fields)}
+            found.append(step if isinstance(step, int) else places.get(step, len(places)))
+            node = node.fields.get(str(step)) or node.item or node
+        return found
+
+
+def _leaf(read_value: Callable[[object], object], stand_in: object) -> _Node:
+    def read(value: object, path: JsonPath, faults: Faults) -> object:
         try:
-            return self._read(value)
+            return read_value(value)
         except FaultError as fault:
             faults.add(path, str(fault))
         except ValueError as fault:
             faults.expected(path, str(fault), value)
-        return self.stand_in
+        return stand_in
 
-    def position(self, path: JsonPath) -> tuple[int, ...]:
-        """Where a fault at `path`, which starts here, is listed; ascending."""
-        return tuple(step if isinstance(step, int) else 0 for step in path)
+    return _Node(read, stand_in)
 
 
-class _List:
-    """A list of nodes of one kind."""
+def _list(item: _Node, shortest: int, expected: str) -> _Node:
+    def read(value: object, path: JsonPath, faults: Faults) -> object:
+        if not isinstance(value, list) or len(value) < shortest:
+            faults.expected(path, expected, value)
+            return ()
+        return tuple(item.read(element, (*path, i), faults) for i, element in enumerate(value))
 
-    def __init__(self, item: _Node, shortest: int, expected: str) -> None:
-        self._item = item
-        self._shortest = shortest
-        self._expected = expected
-        self.stand_in: object = ()
-
-    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
-        if not isinstance(value, list) or len(value) < self._shortest:
-            faults.expected(path, self._expected, value)
-            return self.stand_in
-        return tuple(self._item.read(item, (*path, i), faults) for i, item in enumerate(value))
-
-    def position(self, path: JsonPath) -> tuple[int, ...]:
-        return (cast("int", path[0]), *self._item.position(path[1:])) if path else ()
+    return _Node(read, (), item)
 
 
-class _Table:
+def _table(item: _Node) -> _Node:
     """An object whose keys are names."""
 
-    def __init__(self, item: _Node) -> None:
-        self._item = item
-        self.stand_in: object = {}
-
-    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
+    def read(value: object, path: JsonPath, faults: Faults) -> object:
         if not isinstance(value, dict):
             faults.expected(path, "an object", value)
-            return self.stand_in
-        return {key: self._item.read(item, (*path, key), faults) for key, item in value.items()}
+            return {}
+        return {key: item.read(element, (*path, key), faults) for key, element in value.items()}
 
-    def position(self, path: JsonPath) -> tuple[int, ...]:
-        return (0, *self._item.position(path[1:])) if path else ()
+    return _Node(read, {}, item)
 
 
-class _Object:
+def _object(info: inspect.StructType, also: Iterable[str] = ()) -> _Node:
     """A struct. `also` are keys that tell it from others, known in messages."""
+    fields = [
+        (each.encode_name, each.name, _node(each.type), each.required) for each in info.fields
+    ]
+    nodes = {key: node for key, _, node, _ in fields}
+    known = [name for key in nodes for name in (also if key in also else [key])]
+    stand_in = info.cls(**{name: node.stand_in for _, name, node, required in fields if required})
 
-    def __init__(self, info: inspect.StructType, also: Iterable[str] = ()) -> None:
-        self._struct = info.cls
-        self._is_closed = info.forbid_unknown_fields
-        self._fields = [
-            (field.encode_name, field.name, _node(field.type), field.required)
-            for field in info.fields
-        ]
-        self._nodes = {key: node for key, _, node, _ in self._fields}
-        self._places = {key: index for index, key in enumerate(self._nodes)}
-        self._known: list[str] = []
-        for key in self._nodes:
-            self._known += also if key in also else [key]
-
-    @property
-    def stand_in(self) -> object:
-        return self._struct(
-            **{name: node.stand_in for _, name, node, required in self._fields if required}
-        )
-
-    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
+    def read(value: object, path: JsonPath, faults: Faults) -> object:
         if not isinstance(value, dict):
             faults.expected(path, "an object", value)
-            return self.stand_in
+            return stand_in
         found = {}
-        for key, name, node, is_required in self._fields:
+        for key, name, node, is_required in fields:
             if key in value:
                 found[name] = node.read(value[key], (*path, key), faults)
             elif is_required:
                 faults.missing(path, key)
                 found[name] = node.stand_in
-        if self._is_closed:
-            faults.unknown(path, value, self._known)
-        return self._struct(**found)
+        if info.forbid_unknown_fields:
+            faults.unknown(path, value, known)
+        return info.cls(**found)
 
-    def position(self, path: JsonPath) -> tuple[int, ...]:
-        if not path:
-            return ()
-        key = cast("str", path[0])
-        if key not in self._nodes:
-            return (len(self._nodes),)
-        return (self._places[key], *self._nodes[key].position(path[1:]))
+    return _Node(read, stand_in, fields=nodes)
 
 
-class _Choice:
+def _choice(choices: Mapping[str, type[Struct]]) -> _Node:
     """One of several structs; the first whose key the object has, or the last."""
+    nodes = {
+        key: _object(cast("inspect.StructType", inspect.type_info(struct)), choices)
+        for key, struct in choices.items()
+    }
+    last = list(nodes.values())[-1]
 
-    def __init__(self, choices: Mapping[str, type[Struct]]) -> None:
-        self._choices = {
-            key: _Object(cast("inspect.StructType", inspect.type_info(struct)), choices)
-            for key, struct in choices.items()
-        }
-        self._last = list(self._choices.values())[-1]
-        self.stand_in = self._last.stand_in
-
-    def read(self, value: object, path: JsonPath, faults: Faults) -> object:
+    def read(value: object, path: JsonPath, faults: Faults) -> object:
         keys = value if isinstance(value, dict) else {}
-        chosen = (choice for key, choice in self._choices.items() if key in keys)
-        return next(chosen, self._last).read(value, path, faults)
+        chosen = next((node for key, node in nodes.items() if key in keys), last)
+        return chosen.read(value, path, faults)
 
-    def position(self, path: JsonPath) -> tuple[int, ...]:
-        return min(choice.position(path) for choice in self._choices.values())
-
-
-_Node = _Leaf | _List | _Table | _Object | _Choice
+    fields = {key: inner for node in nodes.values() for key, inner in node.fields.items()}
+    return _Node(read, last.stand_in, fields=fields)
 
 
 def _node(info: inspect.Type) -> _Node:
@@ -260,25 +244,21 @@ def _node(info: inspect.Type) -> _Node:
     extra: dict[str, Any] = {}
     if isinstance(info, inspect.Metadata):
         extra, info = info.extra or {}, info.type
-    if isinstance(info, inspect.UnionType) and "read" not in extra:
+    if "read" in extra:
+        return _leaf(extra["read"], extra["stand_in"])
+    if "choices" in extra:
+        return _choice(extra["choices"])
+    if isinstance(info, inspect.UnionType):
         # X | None is X, and None where it is absent.
         return _node(next(t for t in info.types if not isinstance(t, inspect.NoneType)))
-    if "read" in extra:
-        return _Leaf(extra["read"], extra["stand_in"])
-    if "choices" in extra:
-        return _Choice(extra["choices"])
     if isinstance(info, inspect.StructType):
-        return _Object(info)
+        return _object(info)
     if isinstance(info, inspect.VarTupleType):
-        return _List(_node(info.item_type), info.min_length or 0, extra.get("expected", "a list"))
+        return _list(_node(info.item_type), info.min_length or 0, extra.get("expected", "a list"))
     if isinstance(info, inspect.DictType):
-        return _Table(_node(info.value_type))
-    plain: dict[type, _Node] = {
-        inspect.StrType: _Leaf(a_text, ""),
-        inspect.IntType: _Leaf(an_integer, 0),
-        inspect.BoolType: _Leaf(a_boolean, False),
-    }
-    return plain[type(info)]
+        return _table(_node(info.value_type))
+    assert isinstance(info, inspect.BoolType)  # all others have a reader
+    return _leaf(a_boolean, False)
 
 
 def read_json(path: str | os.PathLike[str], error: type[HeteroPlaceError]) -> object:

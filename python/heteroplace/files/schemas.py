@@ -46,9 +46,20 @@ def schema_texts() -> dict[str, str]:
             **top,
             "$defs": parts,
         }
-        text = json.dumps(schema, indent=1, ensure_ascii=False)
-        texts[f"{name}.schema.json"] = text.replace("#/components/schemas/", "#/$defs/") + "\n"
+        text = _layout(schema).replace("#/components/schemas/", "#/$defs/")
+        texts[f"{name}.schema.json"] = text + "\n"
     return texts
+
+
+def _layout(value: Any, kind: str = "schema", indent: str = "") -> str:
+    """JSON text with a line per field, as `write_json` has one per record."""
+    if kind not in ("schema", "properties", "$defs"):
+        return json.dumps(value, ensure_ascii=False)
+    rows = []
+    for key, item in value.items():
+        inner = {"schema": key, "properties": "field", "$defs": "schema"}[kind]
+        rows.append(f'{indent} "{key}": {_layout(item, inner, indent + " ")}')
+    return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
 
 
 def _plain(schema: Any) -> Any:

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.measurement import KernelKey, Measurement
+from heteroplace.costs.measurement import Measurement
+from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.devices_under_test import device_class, find_devices_under_test
 from heteroplace.measure.kernel_calls import with_kernel_workspaces
 from heteroplace.measure.options import ProfileOptions, Progress

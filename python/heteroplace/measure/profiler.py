@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork, TaskTargets
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
-from heteroplace.costs.measurement import Conditions, KernelKey, Measurement
+from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.costs.sampling import Summary
+from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.background_compiler import BackgroundCompiler, Compile
 from heteroplace.measure.conditions import Watch
 from heteroplace.measure.in_place import MIN_RUNS, SiteTimes, site_times

@@ -23,9 +23,10 @@ from tvm import rpc
 
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
 from heteroplace.codegen.library import KernelLibrary, compile_kernels, link
-from heteroplace.costs.measurement import KernelKey, Measurement
+from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summary
 from heteroplace.errors import ClusterError, ExecutionError
+from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.conditions import Watch
 from heteroplace.measure.isolated import COLD
 from heteroplace.measure.plan_program import made_up

@@ -249,7 +249,11 @@ class Cluster:
         return latency_ns + max(link.payload_ns(num_bytes) for link in links)
 
     def digest(self) -> str:
-        """Return a hex digest of everything that a plan depends on."""
+        """Return a hex digest of everything that a plan depends on; computed once."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         value = asdict(self)
         del value["_routes"]
         # What older files do not say is left out where it has its default: their digests stay.

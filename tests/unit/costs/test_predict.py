@@ -2,7 +2,7 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
+from tests.corpus import corpus
 from tests.strategies import num_cases
 from tests.unit.costs.synthetic import layers, machine, measured_table, true_ns
 
@@ -155,14 +155,21 @@ def test_unlike_planning_devices_are_not_taken_for_one_another():
     assert cost.reason.startswith("roofline x3, by 1 kernels of conv on devices of kind cuda")
 
 
+@corpus
+def kinds_of_cells(random):
+    """What is known of each task on each device."""
+    kinds = ["unknown"] * 3 + ["measured", "given", "no", "old"]
+    return tuple(tuple(random.choices(kinds, k=len(CLUSTER.devices))) for _ in GRAPH.tasks)
+
+
 @num_cases(60)
-@given(st.data())
-def test_every_cell_says_where_it_is_from_and_known_ones_stay(data):
+@given(kinds_of_cells())
+def test_every_cell_says_where_it_is_from_and_known_ones_stay(kinds):
     cells = {}
 
     def cost(task, device):
         ns = true_ns(GRAPH, CLUSTER, task, device)
-        kind = data.draw(st.sampled_from(["unknown"] * 3 + ["measured", "given", "no", "old"]))
+        kind = kinds[task][device]
         made = {
             "unknown": Cost.unknown(),
             "measured": Cost.measured(ns, 2),

@@ -59,8 +59,7 @@ def read_import(path: str | os.PathLike[str], file: type[S]) -> tuple[S, Faults]
     GraphError
         The file cannot be read.
     """
-    faults = Faults(os.fspath(path), GraphError)
-    return read_struct(read_json(path, GraphError), file, faults), faults
+    return read_struct(read_json(path, GraphError), file, os.fspath(path), GraphError)
 
 
 def check_ids(tasks: Sequence[TaskEntry], key: str, faults: Faults) -> None:
