@@ -15,7 +15,7 @@ _OLD = re.compile(
     r"stretch(es)?|pieces?|drafts?|wanted|likeness|partings?|finishers?|mixtures?|lean|lane|hop|"
     r"facts|study"
 )
-# Words of others: PCI Express, vectors, DiviML, JSON Schema, link routes; and a column of the store.
+# Words of others: PCI Express, vectors, DiviML, JSON Schema, routes; a column of the store.
 _OF_OTHERS = re.compile(
     r"json-schema\.org/draft|Draft202012\w*|_PCIE_LANE\w*|One lane|DiviML's study|HEFT's study|"
     r"published studies|in one piece|hop_ns|Multi-hop|hop times"

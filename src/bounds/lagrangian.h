@@ -11,7 +11,7 @@ namespace heteroplace::bounds {
 
 /*! \brief Budgets of a bound; the first to be used up ends it. */
 struct BoundOptions {
-  int rounds = 12;       // of the ascent of memory prices
+  int rounds = 12;       // of the ascent of memory prices (Lagrange multipliers)
   int iterations = 120;  // of the subgradient for each pair of devices of a module
   double time_limit_s = 10.0;
   // How often tasks are looked at, over all rounds; 0: no limit. Distinct modules share it by their

@@ -11,8 +11,8 @@
 namespace heteroplace::bounds {
 
 /*!
- * \brief Prices of what a placement uses: times of units and copy resources weigh against the
- * makespan, bytes against the memories' room.
+ * \brief Prices (Lagrange multipliers) of what a placement uses: times of units and copy resources
+ * weigh against the makespan, bytes against the memories' room.
  *
  * Behind the resources come the devices once more, as "late" ones: only tasks that read what the
  * cut made occupy them, and only if it had to be copied there.

@@ -23,7 +23,7 @@ namespace heteroplace::search {
 
 namespace {
 
-constexpr int kPriceRounds = 40;               // of the ascent of prices
+constexpr int kPriceRounds = 40;               // of the ascent of prices: Lagrange multipliers
 constexpr int kImproveTries = 3000;            // segments replaced in each round
 constexpr int kBoundRounds = 10;               // of the ascent of prices for a bound
 constexpr int kBoundIterations = 120;          // of each of its modules

@@ -23,8 +23,9 @@ struct SearchOptions {
   int64_t bound_ns = 0;  // a proven bound; the search ends where the best makespan meets one
   int64_t patience = 0;  // ends after so many evaluations without gain; 0: never
   int threads = 1;
-  std::vector<double> price;  // [num_memories], ns per byte, to begin with; empty: zeros
-  bool finds_bound = true;    // look for better bounds, and for placements that come with them
+  // Lagrange multipliers of the memories, [num_memories], ns per byte, to begin with; empty: zeros.
+  std::vector<double> price;
+  bool finds_bound = true;  // look for better bounds, and for placements that come with them
 };
 
 /*! \brief Called now and then with (evaluations, best makespan, bound); true ends the search. */

@@ -9,7 +9,7 @@
 
 namespace heteroplace::throughput {
 
-/*! \brief One price per resource, then one per memory (per byte). */
+/*! \brief Lagrange multipliers: a price per resource, then one per memory (per byte). */
 using Prices = std::vector<double>;
 
 /*! \brief What one entry of a table costs: amounts of priced things. */

@@ -52,18 +52,20 @@ def least_cut(
     max_nodes: int,
     max_bytes: int,
 ) -> int:
-    """Least weight of the edges between blocks, over every set of breakpoints."""
+    """Least weight of the edges between segments, over every set of breakpoints."""
     position = {node: index for index, node in enumerate(order)}
     best = sum(edges.values())
     for starts in cut_sets(len(order)):
-        blocks = [order[begin:end] for begin, end in pairwise([*starts, len(order)])]
+        segments = [order[begin:end] for begin, end in pairwise([*starts, len(order)])]
         if all(
-            len(block) == 1
-            or (len(block) <= max_nodes and sum(num_bytes[node] for node in block) <= max_bytes)
-            for block in blocks
+            len(segment) == 1
+            or (len(segment) <= max_nodes and sum(num_bytes[node] for node in segment) <= max_bytes)
+            for segment in segments
         ):
-            block_of = [sum(position[node] >= start for start in starts) for node in sorted(order)]
-            cut = sum(ns for (src, dst), ns in edges.items() if block_of[src] != block_of[dst])
+            segment_of = [
+                sum(position[node] >= start for start in starts) for node in sorted(order)
+            ]
+            cut = sum(ns for (src, dst), ns in edges.items() if segment_of[src] != segment_of[dst])
             best = min(best, cut)
     return best
 
@@ -93,7 +95,7 @@ def least_module_cost(
 
 
 def cut_sets(size: int) -> Iterable[tuple[int, ...]]:
-    """Every ascending tuple of starts of blocks over `size` positions."""
+    """Every ascending tuple of starts of segments over `size` positions."""
     for count in range(size):
         for cuts in combinations(range(1, size), count):
             yield (0, *cuts)

@@ -13,15 +13,15 @@ from heteroplace.model.memory import memory_use
 def is_allowed(
     graph: TaskGraph, cluster: Cluster, costs: CostTable, placement: Sequence[int]
 ) -> bool:
-    """Whether every task may run where it is, and tasks of one label are together."""
-    labels: dict[str, int] = {}
+    """Whether every task may run where it is, and tasks of one colocation group are together."""
+    groups: dict[str, int] = {}
     for task_id, task in enumerate(graph.tasks):
         device = placement[task_id]
         if costs.run_ns(task_id, device) is None:
             return False
         if task.devices is not None and cluster.devices[device].name not in task.devices:
             return False
-        if task.together is not None and labels.setdefault(task.together, device) != device:
+        if task.together is not None and groups.setdefault(task.together, device) != device:
             return False
     return True
 

@@ -5,7 +5,7 @@ optimal sequential partition). Segments of a topological order cannot make a cyc
 graph. The dynamic programme is O(m + R n) in the core.
 
 Unlike Celeritas: a task larger than the limit of a group is a group of its own; a segment ends
-where no device is left that can run all of it, and where the `together` label changes, so that
+where no device is left that can run all of it, and where the colocation group changes, so that
 every group can be placed; R has a default that leaves about eight groups per device.
 """
 
@@ -77,14 +77,14 @@ def fuse_segments(
             f"a group may have {max_tasks} tasks and {max_bytes} bytes; expected max_tasks >= 1 "
             f"and max_bytes >= 0"
         )
-    labels: dict[str, int] = {}
+    group_ids: dict[str, int] = {}
     rules = SegmentRules(
         max_tasks,
         max_bytes,
         task_bytes(graph),
         np.array(
             [
-                -1 if task.together is None else labels.setdefault(task.together, len(labels))
+                -1 if task.together is None else group_ids.setdefault(task.together, len(group_ids))
                 for task in graph.tasks
             ],
             dtype=np.int64,

@@ -154,7 +154,7 @@ def coarsen(
     ------
     GraphError
         The groups are no partition, the quotient has a cycle (it is named), or a group has tasks
-        that cannot share a device: two `together` labels, or no allowed device in common.
+        that cannot share a device: two colocation groups, or no allowed device in common.
 
     Complexity: O(n log n + m).
 
@@ -248,11 +248,12 @@ def _merge(graph: TaskGraph, group: tuple[int, ...], name: str) -> Task:
     tasks = [graph.tasks[task] for task in group]
     if len(tasks) == 1:
         return tasks[0]
-    labels = list(dict.fromkeys(task.together for task in tasks if task.together is not None))
-    if len(labels) > 1:
+    colocated = list(dict.fromkeys(task.together for task in tasks if task.together is not None))
+    if len(colocated) > 1:
         raise GraphError(
-            f"group {name!r} has tasks of {len(labels)} 'together' labels ({', '.join(labels)}); "
-            f"expected at most one. Split the group, or give its tasks one label"
+            f"group {name!r} has tasks of {len(colocated)} colocation groups "
+            f"({', '.join(colocated)}); expected at most one. Split the group, or give its tasks "
+            f"one 'together'"
         )
     devices = None
     for task in tasks:
@@ -276,7 +277,7 @@ def _merge(graph: TaskGraph, group: tuple[int, ...], name: str) -> Task:
         sum(task.weight_bytes for task in tasks),
         max(task.workspace_bytes for task in tasks),
         devices,
-        labels[0] if labels else None,
+        colocated[0] if colocated else None,
     )
 
 

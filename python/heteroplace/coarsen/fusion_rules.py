@@ -15,7 +15,7 @@ Where the paper is silent: consumers count as groups, so two tensors to one cons
 the producers of a join the one that completes the longest rule is taken, then the one that hands
 over most bytes, then the lower id. Unlike Moirai: a tensor that the model returns counts as one
 more consumer, for it must exist outside the fused kernel; and tasks are not fused if no device or
-no `together` label suits both.
+no colocation group suits both.
 """
 
 from __future__ import annotations
@@ -167,9 +167,9 @@ class _Fusion:
 
     def _is_compatible(self, chain: tuple[int, ...]) -> bool:
         tasks = [self._graph.tasks[task] for task in chain]
-        labels = {task.together for task in tasks if task.together is not None}
+        groups = {task.together for task in tasks if task.together is not None}
         allowed = [set(task.devices) for task in tasks if task.devices is not None]
-        return len(labels) <= 1 and (not allowed or bool(set.intersection(*allowed)))
+        return len(groups) <= 1 and (not allowed or bool(set.intersection(*allowed)))
 
     def _merit(self, task: int, head: int) -> tuple[int, int, int]:
         """Length of the longest rule that the task can complete, bytes handed over, lower id."""

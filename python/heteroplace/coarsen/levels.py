@@ -73,17 +73,17 @@ def task_dag(graph: TaskGraph) -> Dag:
 
 
 def usable_devices(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> BoolArray:
-    """Return [num_tasks, num_devices]: the device can run the task and all of its label."""
+    """Return [num_tasks, num_devices]: the device can run all of the task's colocation group."""
     num_devices = len(cluster.devices)
     usable = np.zeros((len(graph.tasks), num_devices), dtype=bool)
     for task in range(len(graph.tasks)):
         for device in range(num_devices):
             usable[task, device] = costs.run_ns(task, device) is not None
-    labelled: dict[str, list[int]] = {}
+    colocated: dict[str, list[int]] = {}
     for task_id, task_value in enumerate(graph.tasks):
         if task_value.together is not None:
-            labelled.setdefault(task_value.together, []).append(task_id)
-    for tasks in labelled.values():
+            colocated.setdefault(task_value.together, []).append(task_id)
+    for tasks in colocated.values():
         usable[tasks] = usable[tasks].all(axis=0)
     return usable
 

@@ -251,20 +251,21 @@ class _Checker:
                 )
 
     def _check_groups(self) -> None:
-        """Tasks of one label share a device, item by item."""
+        """Tasks of one colocation group share a device, item by item."""
         groups: dict[tuple[str, int], dict[int, str]] = {}
         for (task_id, item), device in sorted(self._device.items()):
             task = self._graph.tasks[task_id]
             if task.together is not None:
                 groups.setdefault((task.together, item), {}).setdefault(device, task.name)
-        for (label, item), tasks in groups.items():
+        for (group, item), tasks in groups.items():
             if len(tasks) > 1:
                 where = ", ".join(
                     f"{name!r} @{self._cluster.devices[device].name}"
                     for device, name in tasks.items()
                 )
                 self._faults.append(
-                    f"tasks labelled {label!r} must share a device{self._for([item])}: {where}"
+                    f"tasks of colocation group {group!r} must share a device"
+                    f"{self._for([item])}: {where}"
                 )
 
     def _check_memory(self) -> None:

@@ -11,7 +11,7 @@ from heteroplace.native.problem import NativeProblem
 
 @dataclass(frozen=True)
 class LagrangianBound:
-    """A proven bound, and the memory prices that it was found at."""
+    """A proven bound, and the memories' Lagrange multipliers (prices) that it was found at."""
 
     bound_ns: int
     """No plan that fits the memories has a shorter makespan."""

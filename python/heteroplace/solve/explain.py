@@ -76,7 +76,7 @@ class _Explainer:
         if value.devices is not None and len(value.devices) == 1:
             return f"pinned to {value.devices[0]}"
         if value.together is not None:
-            return f"the tasks labelled {value.together!r} can only share this device"
+            return f"the colocation group {value.together!r} can only share this device"
         return "only device that can run it"
 
     def _speed(self, task: int) -> str:
@@ -91,8 +91,8 @@ class _Explainer:
         own = int(run[device])
         word = "fastest" if all(own <= ns for ns, _ in others) else "not the fastest"
         text = f"{word} ({self._name(device)} {_us(own)}, {listed})"
-        label = self._problem.graph.tasks[task].together
-        return text if label is None else f"together with the tasks labelled {label!r}; {text}"
+        group = self._problem.graph.tasks[task].together
+        return text if group is None else f"with the colocation group {group!r}; {text}"
 
     def _locality(self, task: int) -> str:
         """Say if all that the task reads was made in its memory while other memories exist."""

@@ -72,15 +72,15 @@ def why_not(problem: Problem, task: int, device: int) -> str:
     cost = problem.costs.cost(task, device)
     if cost.ns is None:
         return cost.reason or cost.source
-    label = graph.tasks[task].together
-    if label is not None:
+    group = graph.tasks[task].together
+    if group is not None:
         name = cluster.devices[device].name
         for other_id, other in enumerate(graph.tasks):
-            if other.together != label:
+            if other.together != group:
                 continue
             is_pinned = other.devices is not None and name not in other.devices
             if is_pinned or problem.costs.cost(other_id, device).ns is None:
-                return f"{other.name!r}, together with it by {label!r}, cannot"
+                return f"{other.name!r}, in its colocation group {group!r}, cannot"
     return "no link leads there from the host memory, or back"
 
 

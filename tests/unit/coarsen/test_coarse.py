@@ -260,7 +260,7 @@ def test_two_labels_in_a_group_are_refused_and_one_is_kept() -> None:
     graph = chain_of(Task("a", "op", together="g"), Task("b", "op"), Task("c", "op"))
     assert coarsen(graph, [(0, 1), (2,)]).graph.tasks[0].together == "g"
     clash = chain_of(Task("a", "op", together="g"), Task("b", "op", together="h"))
-    with pytest.raises(GraphError, match=r"2 'together' labels \(g, h\)"):
+    with pytest.raises(GraphError, match=r"2 colocation groups \(g, h\)"):
         coarsen(clash, [(0, 1)])
 
 

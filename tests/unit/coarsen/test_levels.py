@@ -111,7 +111,7 @@ def test_task_that_no_device_can_run_is_named() -> None:
         level_weights(graph, PAIR, costs)
 
 
-def test_usable_devices_are_those_of_all_tasks_of_a_label() -> None:
+def test_usable_devices_are_those_of_all_tasks_of_a_colocation_group() -> None:
     builder = TaskGraphBuilder("label")
     builder.add_task(Task("a", "op", devices=("gpu0",), together="g"), [])
     builder.add_task(Task("b", "op", together="g"), [])

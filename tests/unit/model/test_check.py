@@ -122,7 +122,9 @@ def relabelled(case: Instance, **changes: object) -> Instance:
 def test_label_split_over_devices_is_a_fault() -> None:
     case = relabelled(instance([], {"a": (1,) * 3, "b": (1,) * 3}, cpu()), together="pair")
     check(case, [Run(0, 0), Run(1, 0)])
-    with pytest.raises(PlanError, match=r"labelled 'pair' must share a device: 'a' @cpu\.0"):
+    with pytest.raises(
+        PlanError, match=r"colocation group 'pair' must share a device: 'a' @cpu\.0"
+    ):
         check(case, [Run(0, 0), Run(1, 1)])
 
 

@@ -160,12 +160,12 @@ def task_groups(problem: Problem, order: Sequence[int]) -> IntArray:
     run_ns = problem.native.run_ns
     is_allowed = run_ns != IMPOSSIBLE
     mean = np.where(is_allowed, run_ns, 0).sum(axis=1) / np.maximum(1, is_allowed.sum(axis=1))
-    label = problem.native.task_group
+    colocation = problem.native.task_group
     first_of: dict[int, int] = {}
     leader = list(range(len(order)))
     for task in order:
-        if label[task] >= 0:
-            leader[task] = first_of.setdefault(label[task], task)
+        if colocation[task] >= 0:
+            leader[task] = first_of.setdefault(colocation[task], task)
     # A small constant spreads tasks of no time too.
     weight = np.bincount(leader, mean + 1e-9 * (mean.sum() + 1.0), minlength=len(order))
     leaders = [task for task in order if leader[task] == task]

@@ -77,15 +77,15 @@ class _Units:
 
     def __init__(self, problem: Problem, groups: list[list[int]]) -> None:
         native, graph = problem.native, problem.graph
-        by_label: dict[int, list[int]] = {}
+        by_colocation: dict[int, list[int]] = {}
         self.members: list[list[int]] = []
-        for task, label in enumerate(native.task_group):
-            if label >= 0 and label in by_label:
-                by_label[label].append(task)
+        for task, colocation in enumerate(native.task_group):
+            if colocation >= 0 and colocation in by_colocation:
+                by_colocation[colocation].append(task)
                 continue
             self.members.append([task])
-            if label >= 0:
-                by_label[label] = self.members[-1]
+            if colocation >= 0:
+                by_colocation[colocation] = self.members[-1]
         self.of_task = np.zeros(len(graph.tasks), dtype=np.int64)
         for unit, members in enumerate(self.members):
             self.of_task[members] = unit
@@ -170,7 +170,7 @@ def _add_paths(
 ) -> None:
     """Add end[i] + run[j] x[j] <= end[j], run[i] x[i] <= end[i] and end[i] <= T.
 
-    Each unit is a kind; a task of a label has the parts of the label.
+    Each unit is a kind; a task of a colocation group has the parts of the group.
     """
     graph = mean_graph(problem.native)
     num_tasks, num_edges, num_groups = len(graph.run_ns), len(graph.src), len(groups)

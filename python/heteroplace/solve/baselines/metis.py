@@ -81,16 +81,16 @@ class MetisSolver:
 
 
 class _TaskWeights:
-    """The undirected graph that METIS cuts: tasks of one label are one vertex."""
+    """The undirected graph that METIS cuts: a colocation group is one vertex."""
 
     def __init__(self, problem: Problem) -> None:
         graph, native = problem.graph, problem.native
         self._num_parts = len(problem.cluster.devices)
-        label_vertex: dict[int, int] = {}
+        group_vertex: dict[int, int] = {}
         vertices: list[int] = []
         count = 0
-        for label in native.task_group:
-            vertex = label_vertex.setdefault(label, count) if label >= 0 else count
+        for group in native.task_group:
+            vertex = group_vertex.setdefault(group, count) if group >= 0 else count
             count += vertex == count
             vertices.append(vertex)
         self._vertex = np.array(vertices, dtype=np.int64)

@@ -42,7 +42,7 @@ def lower_bound(
     time_limit_s
         Of "thorough"; wall time, in seconds.
     target_ns
-        A known makespan, which sets the steps of memory prices; 0: HEFT makes one.
+        A known makespan, which sets the steps of Lagrange multipliers; 0: HEFT makes one.
 
     Raises
     ------

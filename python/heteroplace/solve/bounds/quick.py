@@ -23,7 +23,7 @@ def quick_bound(problem: Problem, target_ns: int = 0) -> Bound:
     Parameters
     ----------
     target_ns
-        A known makespan, which sets the steps of memory prices; 0: HEFT makes one.
+        A known makespan, which sets the steps of Lagrange multipliers; 0: HEFT makes one.
     """
     native = problem.native
     if not is_bounded(problem):

@@ -120,7 +120,7 @@ class CpSatModel(ScheduleModel):
         self.forbid_overlaps(1)
 
     def _add_task_rules(self) -> None:
-        """One device each, after all producers, with the rest of the label."""
+        """One device each, after all producers, with the rest of the colocation group."""
         model, formulation = self.model, self._formulation
         for task, before in enumerate(formulation.problem.graph.predecessors):
             model.add_exactly_one([self._literals[c] for c in formulation.of_activity[task]])

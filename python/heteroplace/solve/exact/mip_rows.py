@@ -104,7 +104,7 @@ class MipRows:
         return terms
 
     def _add_task_rows(self) -> None:
-        """M1 from task to task, M3, labels and memories without a link between them."""
+        """M1 from task to task, M3, colocation groups and memories without a link between them."""
         formulation, program = self._formulation, self.program
         for task, before in enumerate(formulation.problem.graph.predecessors):
             program.add_row([(c, 1.0) for c in formulation.of_activity[task]], 1.0, 1.0)

@@ -219,5 +219,5 @@ class _Filling:
 
     def _with_group(self, task: int) -> list[int]:
         """The tasks that are placed with it: the memory of all of them is charged at once."""
-        label = self._graph.tasks[task].together
-        return [task] if label is None else self._members[label]
+        group = self._graph.tasks[task].together
+        return [task] if group is None else self._members[group]

@@ -3,7 +3,7 @@
 The model is that of `heteroplace.solve.exact.cpsat_model`, with times when things are free at the
 begin and due times at the end. Its objective is by how much everything that is due comes too late;
 below 0 the whole plan gets shorter by as much, unless what lies beside the neighbourhood is just as
-long. At prices of memory it is that time and the value of the bytes.
+long. At prices of memory (Lagrange multipliers) it is that time and the value of the bytes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 For a topological order and an order of the devices the cuts with the least largest load are exact,
 where the load of a stage is its run time, or its copies in or out at the mean speed of the links
-of its memory, and a stage must fit in its memory. Tasks of one label, and all that lies between
-them, are one node of the order.
+of its memory, and a stage must fit in its memory. Tasks of one colocation group, and all that lies
+between them, are one node of the order.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _orders(problem: Problem) -> Iterable[_Order]:
     merged = Dag.of_edges(
         len(graph.tasks), [int(node_of[a]) for a, _ in edges], [int(node_of[b]) for _, b in edges]
     )
-    # What lies between tasks of one label goes with them.
+    # What lies between tasks of one group goes with them.
     component = merged.strong_components()[node_of]
     names, component = np.unique(component, return_inverse=True)
     if len(names) > MAX_SPLIT_NODES:
