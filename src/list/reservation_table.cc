@@ -45,6 +45,10 @@ int64_t ReservationTable::FindGap(int64_t ready_ns, int64_t duration_ns) const {
 void ReservationTable::Reserve(int64_t start_ns, int64_t finish_ns) {
   if (Append(start_ns, finish_ns)) return;
   const Position after = FirstEndingAfter(start_ns);
+  // Of no length, between two intervals that were joined since its place was found.
+  const bool is_covered = start_ns == finish_ns && after.chunk < order_.size() &&
+                          At(after.chunk).items[after.item].first < start_ns;
+  if (is_covered) return;
   const bool has_before = after.chunk > 0 || after.item > 0;
   Position before = after;
   if (after.item > 0) {

@@ -32,6 +32,15 @@ void SameAsUnbounded(Random& random) {
   CHECK_EQ(bounded.EarliestFit(3, kHorizon), int64_t{3});
 }
 
+/*! \brief What takes no time, between two intervals that have been joined, changes nothing. */
+void NothingBetweenJoined() {
+  list::ReservationTable table;
+  table.Reserve(0, 1);
+  table.Reserve(1, 3);
+  table.Reserve(1, 1);
+  CHECK_EQ(table.EarliestFit(0, 1), int64_t{3});
+}
+
 /*! \brief Beyond its capacity the bounded table may miss gaps, but never gives time that is taken.
  */
 void NeverTaken(Random& random) {
@@ -75,6 +84,7 @@ void SameFrom(Random& random) {
 }  // namespace
 
 int main() {
+  NothingBetweenJoined();
   ForSeeds("as unbounded", 5000, SameAsUnbounded);
   ForSeeds("never taken", 2000, NeverTaken);
   ForSeeds("same from", 1000, SameFrom);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -15,7 +16,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.list import etf, heft, m_sct, mean_graph, plan_by
 from heteroplace.native.problem import NativePlan
-from heteroplace.native.simulate import simulate_steps
+from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.baselines.getf import GetfSolver
 from heteroplace.solve.baselines.m_sct import THRESHOLD, MSctSolver
@@ -30,7 +31,7 @@ from heteroplace.solve.list.met import MetSolver
 from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.list.peft import PeftSolver
 from tests.corpus import corpus
-from tests.instances import gpus, problem_of
+from tests.instances import given_costs, gpus, problem_of
 from tests.reference import list_schedulers as reference
 from tests.reference.list_engine import Scheduler
 from tests.strategies import Instance, num_cases, random_instance
@@ -128,6 +129,33 @@ def test_earliest_pair_is_found_without_looking_at_all(problem: Problem) -> None
         assert_equal(problem, etf(problem.native), by_finish)
     if not (by_start.filled_gap and (has_instant or by_start.violation)):
         assert_equal(problem, plan_by(problem.native, "m_etf"), by_start)
+
+
+def test_a_copy_of_no_length_between_others_frees_no_time() -> None:
+    # The last task reads what takes the bus from 1 to 3, and something of no bytes at 1.
+    links = {(0, 1): 1, (0, 2): 1, (1, 0): 1, (1, 2): 1, (2, 0): 1, (2, 1): 1}
+    cluster = gpus(links, 3, capacity=2, host=0)
+    bus = [
+        replace(link, channel="bus", latency_ns=int((link.src, link.dst) == (1, 0)))
+        for link in cluster.links
+    ]
+    cluster = replace(cluster, links=tuple(bus))
+    builder = TaskGraphBuilder("instants")
+    builder.add_input("x", (2,), "int8")
+    for name, reads in (
+        ("first", []),
+        ("second", ["x", "first.0"]),
+        ("third", ["x", "first.0", "second.0"]),
+        ("output", []),
+    ):
+        builder.add_task(Task(name, "op"), reads)
+        builder.add_tensor(name, num_bytes=0)
+    graph = builder.finalize(["output.0"])
+    times = {"first": (None, 0, None), "second": (0, None, None), "third": (None, None, 0)}
+    costs = given_costs(graph, cluster, times | {"output": (None, 0, None)})
+    problem = Problem(graph, cluster, costs)
+    plan = etf(problem.native)
+    assert plan.makespan_ns == simulate_plan(problem.native, plan).makespan_ns
 
 
 @given(problems(), st.integers(0, 1000))
