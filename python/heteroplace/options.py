@@ -10,10 +10,11 @@ import argparse
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from heteroplace.errors import HeteroPlaceError
 
+T = TypeVar("T")
 _KEY = "option"
 
 
@@ -167,6 +168,7 @@ def read_arguments(
     arguments: argparse.Namespace,
     prefix: str = "",
     renamed: Mapping[str, str] | None = None,
+    reads_texts: bool = True,
 ) -> dict[str, Any]:
     """Return the options that a command line gives, by name; parameters as of `add_arguments`.
 
@@ -175,7 +177,7 @@ def read_arguments(
     Raises
     ------
     HeteroPlaceError
-        A value is wrong.
+        A value is wrong, where the parser did not read it.
     """
     found = {}
     for entry in options_of(cls):
@@ -184,9 +186,35 @@ def read_arguments(
         value = getattr(arguments, attribute, None)
         if value is not None:
             several = value if entry.join is not None else [value]
-            read = [_read(entry, f"--{attribute.replace('_', '-')}", each) for each in several]
-            found[entry.name] = read[0] if entry.join is None else entry.join(read)
+            if not reads_texts:
+                shown = f"--{attribute.replace('_', '-')}"
+                several = [_read(entry, shown, each) for each in several]
+            found[entry.name] = several[0] if entry.join is None else entry.join(several)
     return found
+
+
+def from_arguments(
+    cls: type[T],
+    arguments: argparse.Namespace,
+    renamed: Mapping[str, str] | None = None,
+    **others: Any,
+) -> T:
+    """Return the dataclass of options that a command line gives.
+
+    Parameters
+    ----------
+    cls
+        Of which all options may be given.
+    arguments
+        What was parsed.
+    renamed
+        As of `add_arguments`.
+    others
+        Fields that are no options.
+    """
+    attributes = {entry.name: entry.attribute for entry in options_of(cls)}
+    given = read_arguments(cls, arguments, renamed=renamed)
+    return cls(**{attributes[name]: value for name, value in given.items()}, **others)
 
 
 def _read(entry: Option, flag: str, value: Any) -> Any:
@@ -229,6 +257,13 @@ def seconds(text: str) -> float:
     if not 0 < value < float("inf"):
         raise ValueError(f"expected a number of seconds above 0, got {text!r}")
     return value
+
+
+def count(text: str) -> int:
+    """Read a whole number of at least 1."""
+    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) < 2**63:
+        raise ValueError(f"expected a whole number >= 1, got {text!r}")
+    return int(text)
 
 
 def pair(text: str) -> tuple[str, str]:

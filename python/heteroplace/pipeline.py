@@ -12,6 +12,7 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,28 +53,39 @@ class StageReport:
     name: str
     wall_s: float
     cpu_s: float
-    """Processor time of this process."""
-    figures: Mapping[str, int | float | str]
+    """Processor time of this process, and of the compilers that it started."""
+    figures: Mapping[str, int]
     """What it found, e.g. the number of tasks."""
+
+    @property
+    def text(self) -> str:
+        """As one line, e.g. "prepare: tasks 82; 0.4 s"."""
+        found = ", ".join(f"{name} {value:,}" for name, value in self.figures.items())
+        return (
+            f"{self.name}: {found}; {self.wall_s:.1f} s"
+            if found
+            else f"{self.name}: {self.wall_s:.1f} s"
+        )
 
 
 @dataclass
 class StageLog:
-    """Collects what the stages of one network did, and tells when one begins."""
+    """Collects what the stages of one network did, and tells when one begins and what it did."""
 
     progress: Progress | None = None
     reports: list[StageReport] = field(default_factory=list)
 
     @contextmanager
-    def stage(self, name: str, text: str = "") -> Iterator[dict[str, int | float | str]]:
+    def stage(self, name: str, text: str = "") -> Iterator[dict[str, int]]:
         """Say `text`, if any, and take the time of the block, which fills in the figures."""
         if text:
             self.say(text)
-        figures: dict[str, int | float | str] = {}
-        wall, cpu = time.perf_counter(), time.process_time()
+        figures: dict[str, int] = {}
+        wall, cpu = time.perf_counter(), _cpu_s()
         yield figures
-        spent = time.perf_counter() - wall, time.process_time() - cpu
-        self.reports.append(StageReport(name, *spent, figures))
+        report = StageReport(name, time.perf_counter() - wall, _cpu_s() - cpu, figures)
+        self.reports.append(report)
+        self.say(report.text)
 
     def say(self, text: str) -> None:
         """Tell what begins."""
@@ -83,6 +95,12 @@ class StageLog:
     def cpu_s(self, *names: str) -> float:
         """Return the processor seconds of some stages."""
         return sum(report.cpu_s for report in self.reports if report.name in names)
+
+
+def _cpu_s() -> float:
+    """Processor seconds of this process and of the ones that it started and that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 @dataclass(frozen=True)

@@ -91,15 +91,18 @@ def test_measured_placed_built_exported_loaded_run(tmp_path: Path) -> None:
     expected = stock_outputs(tvm.IRModule.from_expr(bound), inputs)
     for _ in range(10):
         np.testing.assert_array_equal(executor.run(**inputs)[0], expected[0])
-    words = [line.split()[0] for line in lines]
+    begun = [line.split()[0] for line in lines if ": " not in line]
     # Of a plan on several devices, also how they disturb each other.
-    assert set(words[4:]) <= {"measuring"}
-    assert words[:4] == [
-        "optimising",
-        "compiling",
-        "measuring",
-        "placing",
+    assert set(begun[4:]) <= {"measuring"}
+    assert begun[:4] == ["optimising", "compiling", "measuring", "placing"]
+    done = [line.partition(":")[0] for line in lines if ": " in line]
+    assert [name for name in done if name != "interference"] == [
+        "prepare",
+        "compile",
+        "cost",
+        "solve",
     ]
+    assert lines[1].startswith(f"prepare: tasks {len(executor.solution.graph.tasks)}; ")
     solution = executor.solution
     assert solution.bound_ns <= solution.predicted_ns <= solution.best_single[1]
 

@@ -56,7 +56,9 @@ def two_memories(first_bytes: int, second_bytes: int) -> Cluster:
 
 
 def rough(graph: TaskGraph, cluster: Cluster) -> CostTable:
-    return build_table(graph, cluster, lambda task, device: Cost.roofline(1000 + device, "rough"))
+    return build_table(
+        graph, cluster, lambda task, device: Cost.predicted("roofline", 1000 + device, "rough")
+    )
 
 
 def measured(

@@ -6,23 +6,22 @@ import argparse
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from heteroplace.cli import costs_cross_validate
-from heteroplace.cli.shared import add_store, check_writable, count, plural, print_json
+from heteroplace.cli.shared import add_store, check_writable, plural, print_json
 from heteroplace.costs.device_figures import device_figures_table
 from heteroplace.costs.store import CostStore, default_path
 from heteroplace.costs.store_file import load_rows, rows_to_json
-from heteroplace.costs.store_values import Row, StoreFilter
+from heteroplace.costs.store_values import UNITS_S, Row, StoreFilter
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.measurements import MODES, Note, date_seconds, date_text
+from heteroplace.files.measurements import Note, date_seconds
 from heteroplace.files.reader import write_json
 from heteroplace.model.units import format_bytes, format_ns
+from heteroplace.options import add_arguments, from_arguments
 from heteroplace.report.tables import format_table
 
 _HOW_TO_FILL = "measure with: heteroplace profile MODEL --cluster FILE"
-_UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _SHAPE = re.compile(r"float32(?=\[)")
 _ARCHITECTURE = re.compile(r"-(?:mcpu|arch)=(\S+)")
 _STANDARD_OUTPUT = "-"
@@ -83,7 +82,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run_list(arguments: argparse.Namespace) -> None:
     """Print a table and a summary, or JSON."""
-    only = _filter(arguments)
+    only = from_arguments(StoreFilter, arguments)
     with _Opened(arguments.store) as opened:
         rows = opened.rows(only)
         notes = opened.notes(only)
@@ -99,7 +98,7 @@ def run_list(arguments: argparse.Namespace) -> None:
 
 def run_export(arguments: argparse.Namespace) -> None:
     """Write what the filters let through to a file, or to standard output."""
-    only = _filter(arguments)
+    only = from_arguments(StoreFilter, arguments)
     with _Opened(arguments.store) as opened:
         rows, notes = opened.rows(only), opened.notes(only)
     if not rows and not notes:
@@ -125,7 +124,7 @@ def run_import(arguments: argparse.Namespace) -> None:
 
 def run_forget(arguments: argparse.Namespace) -> None:
     """Remove what the filters let through."""
-    only = _filter(arguments)
+    only = from_arguments(StoreFilter, arguments)
     if only.is_empty != arguments.all:
         raise HeteroPlaceError(
             "forget: give a filter, such as --op or --older-than, or --all to remove everything"
@@ -179,44 +178,7 @@ class _Opened:
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("filters", "All that are given must be met.")
-    group.add_argument("--op", metavar="PATTERN", help="ops, e.g. 'nn.conv2d*'")
-    group.add_argument("--device", metavar="PATTERN", help="fingerprints, e.g. '*Xeon*'")
-    group.add_argument("--target", metavar="PATTERN", help="target strings, e.g. 'cuda*'")
-    group.add_argument("--mode", type=_mode, choices=MODES, help="how it was measured")
-    group.add_argument("--network", metavar="PATTERN", help="digests of networks")
-    group.add_argument("--batch", type=count, metavar="N", help="items run together")
-    group.add_argument("--threads", type=count, metavar="N", help="number of cores")
-    group.add_argument(
-        "--older-than", type=_age_s, metavar="AGE", help="e.g. 30d (units: s, min, h, d, w)"
-    )
-
-
-def _filter(arguments: argparse.Namespace) -> StoreFilter:
-    given = {
-        field.name: getattr(arguments, field.name)
-        for field in fields(StoreFilter)
-        if field.name != "measured_before"
-    }
-    age_s = arguments.older_than
-    before = None if age_s is None else date_text(time.time() - age_s)
-    return StoreFilter(**given, measured_before=before)
-
-
-def _mode(text: str) -> str:
-    """Also "in-place", which needs no quotes."""
-    return text.replace("-", " ")
-
-
-def _age_s(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,9}) ?([a-z]+)", text)
-    if match is None or match[2] not in _UNITS_S:
-        raise argparse.ArgumentTypeError(
-            f"expected an age such as 30d or 12h (units: {', '.join(_UNITS_S)}), got {text!r}"
-        )
-    age_s = int(match[1]) * _UNITS_S[match[2]]
-    if age_s > time.time():
-        raise argparse.ArgumentTypeError(f"expected an age since 1970, got {text!r}")
-    return age_s
+    add_arguments(group, StoreFilter)
 
 
 def _rows_table(rows: Sequence[Row]) -> str:
@@ -289,7 +251,7 @@ def _short_target(target: str) -> str:
 def _age(date: str, now: float) -> str:
     """How long ago, in the largest unit of which it is at least two."""
     age_s = now - date_seconds(date)
-    for unit, size_s in sorted(_UNITS_S.items(), key=lambda item: -item[1]):
+    for unit, size_s in sorted(UNITS_S.items(), key=lambda item: -item[1]):
         if age_s >= 2 * size_s and unit != "w":
             return f"{age_s / size_s:.0f} {unit}"
     return f"{age_s:.0f} s" if age_s > -1 else "in the future"

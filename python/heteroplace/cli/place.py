@@ -9,7 +9,7 @@ import time
 
 from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
-from heteroplace.errors import MissingCostError, SolverError
+from heteroplace.errors import MissingCostError
 from heteroplace.files.cluster import load_cluster
 from heteroplace.files.costs import costs_from_times, load_costs
 from heteroplace.files.graph import GraphFile, load_graph
@@ -18,7 +18,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
 from heteroplace.model.units import format_ns
-from heteroplace.options import add_arguments, by_attribute, read_arguments
+from heteroplace.options import add_arguments, from_arguments
 from heteroplace.progress import ProgressLine
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.tables import (
@@ -66,9 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
     is_shown = arguments.progress or sys.stderr.isatty()
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter())
     check_writable(arguments.output, arguments.trace)
-    given = read_arguments(SolveOptions, arguments, renamed=_RENAMED)
-    (fields,) = by_attribute([SolveOptions], given, "place", SolverError)
-    options = SolveOptions(**fields, progress=line)
+    options = from_arguments(SolveOptions, arguments, _RENAMED, progress=line)
     with paused_collector():
         cluster = load_cluster(arguments.cluster)
         read = load_graph(arguments.graph)

@@ -21,7 +21,6 @@ from heteroplace.cli.shared import (
     add_output,
     add_store,
     check_writable,
-    count,
     print_json,
 )
 from heteroplace.costs.store import CostStore
@@ -31,7 +30,7 @@ from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
-from heteroplace.options import add_arguments, by_attribute, option, read_arguments, seconds
+from heteroplace.options import add_arguments, count, from_arguments, option, seconds
 from heteroplace.progress import StatusLine
 from heteroplace.report.tables import format_table
 from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
@@ -150,8 +149,7 @@ def run(arguments: argparse.Namespace) -> None:
     model = Path(arguments.model)
     if not model.is_file():
         raise FrontendError(f"{model}: there is no such file; give the path of an ONNX model")
-    given = read_arguments(Extras, arguments)
-    extras = Extras(**by_attribute([Extras], given, "profile", FrontendError)[0])
+    extras = from_arguments(Extras, arguments)
     check_writable(arguments.output, arguments.graph_out)
     cluster = load_cluster(arguments.cluster)
     require_tvm()

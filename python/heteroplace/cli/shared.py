@@ -46,13 +46,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
 
 
-def count(text: str) -> int:
-    """Read a whole number of at least 1; as `type` of an argument."""
-    if not text.isascii() or not text.isdecimal() or not 1 <= int(text) < 2**63:
-        raise argparse.ArgumentTypeError(f"expected a whole number >= 1, got {text!r}")
-    return int(text)
-
-
 def check_writable(*paths: str | Path | None) -> None:
     """Raise HeteroPlaceError before the work if a file could not be written after it."""
     for path in paths:

@@ -123,7 +123,7 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """
     options: dict[str, Any] = {}
     for cls in OPTION_CLASSES:
-        options |= read_arguments(cls, arguments, _ATTRIBUTE_PREFIX)
+        options |= read_arguments(cls, arguments, _ATTRIBUTE_PREFIX, reads_texts=False)
     costs = options.get("costs")
     if costs is not None and costs not in COST_MODELS and not Path(costs).is_file():
         raise MissingCostError(

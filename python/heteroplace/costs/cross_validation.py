@@ -8,7 +8,7 @@ get. The errors become the error estimates of predicted cells, so those are neve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heteroplace.costs.methods import (
@@ -24,7 +24,6 @@ from heteroplace.costs.methods import (
     Sample,
     samples_of,
 )
-from heteroplace.costs.wave_scaling import LaunchShape
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
@@ -79,12 +78,7 @@ class CrossValidation:
     by_kernel: tuple[Trial, ...]
 
 
-def cross_validate(
-    graph: TaskGraph,
-    cluster: Cluster,
-    table: CostTable,
-    shapes: Mapping[str, LaunchShape] | None = None,
-) -> CrossValidation:
+def cross_validate(graph: TaskGraph, cluster: Cluster, table: CostTable) -> CrossValidation:
     """Predict every measured or given cell of a table by every method that applies.
 
     Raises
@@ -94,7 +88,7 @@ def cross_validate(
     """
     table.check(graph, cluster)
     samples = samples_of(graph, cluster, table)
-    return validate_methods(Methods(graph, cluster, samples, shapes), samples)
+    return validate_methods(Methods(graph, cluster, samples), samples)
 
 
 def validate_methods(methods: Methods, samples: Sequence[Sample]) -> CrossValidation:

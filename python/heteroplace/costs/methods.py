@@ -9,7 +9,7 @@ type of op on the same device; the roofline calibrated by measured kernels; the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 
 from heteroplace.costs.device_figures import DeviceFigures, figures_of
@@ -20,7 +20,7 @@ from heteroplace.costs.op_regression import (
     fit_op_regression,
 )
 from heteroplace.costs.roofline import Calibration, RatioSums, device_speeds, roofline_ns
-from heteroplace.costs.wave_scaling import DEFAULT_SHAPE, LaunchShape, scale_by_waves
+from heteroplace.costs.wave_scaling import scale_by_waves
 from heteroplace.costs.work import ALL_OPS, Work, main_dtype, op_types, task_work
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster, Device
@@ -114,11 +114,9 @@ class Methods:
         graph: TaskGraph,
         cluster: Cluster,
         samples: Iterable[Sample],
-        shapes: Mapping[str, LaunchShape] | None = None,
     ) -> None:
-        """Take samples of `graph` on `cluster`; `shapes` are launch shapes by task name."""
+        """Take samples of `graph` on `cluster`."""
         self.graph, self.cluster = graph, cluster
-        self._shapes = shapes or {}
         self._dtype = main_dtype(graph)
         self.speeds = [device_speeds(device, self._dtype) for device in cluster.devices]
         self._gpus = [_gpu_figures(device) for device in cluster.devices]
@@ -224,13 +222,12 @@ class Methods:
         if self._gpus[device] is None:
             return Refusal()
         work = self._work(task, batch)
-        shape = self._shapes.get(self.graph.tasks[task].name, DEFAULT_SHAPE)
         best: tuple[float, float, Sample] | None = None
         fault = ""
         for sample in self._measured.get((task, batch), ()):
             if self._gpus[sample.device] is None or self.alike[sample.device] == self.alike[device]:
                 continue
-            ratio = self._wave_ratio(sample.device, device, work, shape)
+            ratio = self._wave_ratio(sample.device, device, work)
             if isinstance(ratio, str):
                 fault = ratio
             elif best is None or max(ratio, 1 / ratio) < best[0]:
@@ -241,14 +238,14 @@ class Methods:
         name = self.cluster.devices[sample.device].name
         return Guess(sample.ns * ratio, WAVES, f"wave scaling from {name}, time x{ratio:.2g}")
 
-    def _wave_ratio(self, src: int, dst: int, work: Work, shape: LaunchShape) -> float | str:
+    def _wave_ratio(self, src: int, dst: int, work: Work) -> float | str:
         """Time on `dst` over time on `src`, or why that is not known."""
-        key = (self.alike[src], self.alike[dst], work, shape)
+        key = (self.alike[src], self.alike[dst], work)
         if key not in self._waves:
             origin, destination = self._gpus[src], self._gpus[dst]
             assert origin is not None and destination is not None
             try:
-                found = scale_by_waves(1.0, origin, destination, work, self._dtype, shape)
+                found = scale_by_waves(1.0, origin, destination, work, self._dtype)
                 self._waves[key] = found
             except MissingCostError as err:
                 self._waves[key] = str(err)

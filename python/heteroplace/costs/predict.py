@@ -7,12 +7,10 @@ which method it was made, from what, and what error to expect, from cross-valida
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from heteroplace.costs.cross_validation import CrossValidation, ErrorEstimates, validate_methods
 from heteroplace.costs.methods import METHODS, SOURCE_OF, Guess, Methods, Sample, samples_of
-from heteroplace.costs.wave_scaling import LaunchShape
 from heteroplace.errors import MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import (
@@ -28,23 +26,13 @@ from heteroplace.model.graph import TaskGraph
 _MAX_LISTED = 8
 
 
-def predict_costs(
-    graph: TaskGraph,
-    cluster: Cluster,
-    table: CostTable,
-    shapes: Mapping[str, LaunchShape] | None = None,
-) -> CostTable:
+def predict_costs(graph: TaskGraph, cluster: Cluster, table: CostTable) -> CostTable:
     """Return `table` with every unknown cell filled in.
 
     For each cell the first that applies: what was measured on a device that is like it (and says so
     still); an equal task on the device; wave scaling from a measured GPU; a regression over
     measured kernels of the op on the device; the roofline calibrated by measured kernels; the
     plain roofline.
-
-    Parameters
-    ----------
-    shapes
-        Launch shapes of GPU kernels by task name; see `DEFAULT_SHAPE` for the others.
 
     Raises
     ------
@@ -58,7 +46,7 @@ def predict_costs(
     if not any(UNKNOWN in times for times in table.ns):
         return table
     samples = samples_of(graph, cluster, table)
-    methods = Methods(graph, cluster, samples, shapes)
+    methods = Methods(graph, cluster, samples)
     # Without samples there is nothing to validate by, and errors stay unknown.
     validation = validate_methods(methods, samples)
     return _fill(graph, cluster, table, _Predictor(methods, validation, table))

@@ -67,7 +67,9 @@ def estimate_costs(graph: TaskGraph, cluster: Cluster) -> CostTable:
     def cost(task: int, device: int) -> Cost:
         found = speeds[device]
         assert found is not None
-        return Cost.roofline(roofline_ns(works[task], found), "peak speeds, not calibrated")
+        return Cost.predicted(
+            "roofline", roofline_ns(works[task], found), "peak speeds, not calibrated"
+        )
 
     return build_table(graph, cluster, cost)
 

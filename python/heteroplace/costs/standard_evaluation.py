@@ -32,7 +32,8 @@ MEDIAN_OF_DEVIATIONS = 0.6745
 def regressed_cost(fit: BatchFit, batch: int) -> Cost:
     """Return the cell of a cost table for a time that `fit` predicts."""
     sizes = ", ".join(map(str, fit.batches))
-    return Cost.regressed(
+    return Cost.predicted(
+        "regressed",
         round(fit.predict(batch)),
         f"{fit.form} in the batch, from batches {sizes}",
         round(MEDIAN_OF_DEVIATIONS * fit.error_ratio(batch), 4),

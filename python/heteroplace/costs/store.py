@@ -246,7 +246,7 @@ class CostStore:
 
         What is stored or forgotten after the first row does not change what comes.
         """
-        where, values = _where(only or StoreFilter())
+        where, values = _where(only or StoreFilter())  # A fault in it is told here and now.
         return self._rows(f"{_SELECT} {where} ORDER BY {_ORDER}", values)
 
     def forget(self, only: StoreFilter) -> int:
@@ -266,52 +266,29 @@ class CostStore:
 
     def __len__(self) -> int:
         """Return the number of measurements."""
-        return self._count("SELECT count(*) FROM measurements")
+        with self._transaction("DEFERRED") as connection:
+            return int(connection.execute("SELECT count(*) FROM measurements").fetchone()[0])
 
     def __bool__(self) -> bool:
         """A store is true also while it is empty."""
         return True
 
-    def num_kernels(self) -> int:
-        """Return the number of different kernels that have measurements."""
-        return self._count("SELECT count(DISTINCT kernel_id) FROM measurements")
-
-    def add_note(self, note: Note) -> None:
-        """Store a note in a transaction of its own; raises as `add`.
-
-        Earlier notes of the same thing stay, but for one of the same second.
-        """
-        self.add_many([], [note])
-
-    def notes(
-        self, kind: str | None = None, subject: str | None = None, device: str | None = None
-    ) -> list[Note]:
-        """Return the notes with these values, of each thing by date, the newest last."""
-        where, values = _conditions({"kind": kind, "subject": subject, "device": device})
-        names = ("kind", "subject", "device", "quantity", "unit")
-        order = f"{', '.join(names)}, substr(measured_at, 1, 19)"
+    def notes(self) -> list[Note]:
+        """Return all notes, those of one thing by date, the newest last."""
+        order = "kind, subject, device, quantity, unit, substr(measured_at, 1, 19)"
         with self._transaction("DEFERRED") as connection:
-            found = connection.execute(
-                f"SELECT {', '.join(NOTE_FIELDS)} FROM notes {where} ORDER BY {order}", values
-            ).fetchall()
-        return [Note(*row) for row in found]
+            query = f"SELECT {', '.join(NOTE_FIELDS)} FROM notes ORDER BY {order}"
+            return [Note(*row) for row in connection.execute(query)]
 
-    def forget_notes(
-        self, kind: str | None = None, subject: str | None = None, device: str | None = None
-    ) -> int:
-        """Remove the notes with these values, and return how many that were."""
-        where, values = _conditions({"kind": kind, "subject": subject, "device": device})
+    def forget_notes(self) -> int:
+        """Remove all notes, and return how many that were."""
         with self._transaction("IMMEDIATE") as connection:
-            return connection.execute(f"DELETE FROM notes {where}", values).rowcount
+            return connection.execute("DELETE FROM notes").rowcount
 
     def _rows(self, query: str, values: list[Any]) -> Iterator[Row]:
         with self._transaction("DEFERRED") as connection:
             for row in connection.execute(query, values):
                 yield row_of(row)
-
-    def _count(self, query: str) -> int:
-        with self._transaction("DEFERRED") as connection:
-            return int(connection.execute(query).fetchone()[0])
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
@@ -376,9 +353,3 @@ def _where(only: StoreFilter) -> tuple[str, list[Any]]:
             raise CostStoreError(f"filter: {name}: expected {fault}, got {value!r}") from fault
         conditions.append(condition)
     return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), values
-
-
-def _conditions(requested: dict[str, str | None]) -> tuple[str, list[str]]:
-    given = {name: value for name, value in requested.items() if value is not None}
-    where = " AND ".join(f"{name} = ?" for name in given)
-    return (f"WHERE {where}" if given else ""), list(given.values())

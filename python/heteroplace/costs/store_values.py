@@ -5,6 +5,8 @@ What the fields accept is said once, in `heteroplace.files.measurements`.
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -12,36 +14,62 @@ from typing import Any
 from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.errors import CostStoreError
 from heteroplace.files.measurements import (
+    MODES,
     KernelKey,
     MeasuredEntry,
     MeasurementEntry,
     Note,
+    date_text,
     readers_of,
 )
+from heteroplace.options import count, option
 
 Row = tuple[KernelKey, Measurement]
 Reader = Callable[[object], Any]
 
 
+UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+"""Of ages."""
+
+
+def _date_before(age: str) -> str:
+    """The date and time an age such as 30d ago."""
+    match = re.fullmatch(r"([0-9]{1,9}) ?([a-z]+)", age)
+    if match is None or match[2] not in UNITS_S:
+        units = ", ".join(UNITS_S)
+        raise ValueError(f"expected an age such as 30d or 12h (units: {units}), got {age!r}")
+    date_s = time.time() - int(match[1]) * UNITS_S[match[2]]
+    if date_s < 0:
+        raise ValueError(f"expected an age since 1970, got {age!r}")
+    return date_text(date_s)
+
+
 @dataclass(frozen=True)
 class StoreFilter:
-    """Which rows are meant: those that meet all that is not None."""
+    """Which rows are meant: those that meet all that is not None.
 
-    op: str | None = None
-    """Pattern of the whole text, with the wildcards *, ? and [...]: "nn.conv2d*"."""
-    device: str | None = None
-    """Pattern of the fingerprint."""
-    target: str | None = None
-    """Pattern of the target string."""
-    mode: str | None = None
-    """One of MODES."""
-    network: str | None = None
-    """Pattern of the digest of the network around the call."""
-    batch: int | None = None
-    """Items that the network's inputs hold."""
-    threads: int | None = None
-    """Number of cores."""
-    measured_before: str | None = None
+    A pattern is of the whole text, with the wildcards *, ? and [...].
+    """
+
+    op: str | None = option(None, "ops, e.g. 'nn.conv2d*'", metavar="PATTERN")
+    device: str | None = option(None, "fingerprints, e.g. '*Xeon*'", metavar="PATTERN")
+    target: str | None = option(None, "target strings, e.g. 'cuda*'", metavar="PATTERN")
+    mode: str | None = option(
+        # Also "in-place", which needs no quotes.
+        *(None, "how it was measured"),
+        choices=lambda: MODES,
+        parse=lambda text: text.replace("-", " "),
+    )
+    network: str | None = option(None, "digests of networks", metavar="PATTERN")
+    batch: int | None = option(None, "items run together", metavar="N", parse=count)
+    threads: int | None = option(None, "number of cores", metavar="N", parse=count)
+    measured_before: str | None = option(
+        None,
+        f"e.g. 30d (units: {', '.join(UNITS_S)})",
+        name="older_than",
+        metavar="AGE",
+        parse=_date_before,
+    )
     """Date and time in UTC, ISO 8601; rows of that second are left out."""
 
     @property

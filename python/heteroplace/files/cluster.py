@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from msgspec import structs
+
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster_fields import (
     SCHEMA_VERSION,
@@ -160,21 +162,9 @@ def _device(entry: DeviceEntry, index: int, memories: _Memories) -> Device:
     else:
         # One of its own, called like the device.
         memory = memories.add(entry.name, int(entry.memory or 0), path)
-    return Device(
-        entry.name,
-        device_kind,
-        entry.target,
-        number,
-        memory,
-        cores=entry.cores,
-        host=entry.host,
-        flops_per_second=entry.flops_per_second,
-        memory_bytes_per_second=entry.memory_bytes_per_second,
-        copy_engines=entry.copy_engines,
-        batch_sizes=entry.batch_sizes,
-        launch_ns=entry.launch_ns,
-        model=entry.model,
-    )
+    fields = structs.asdict(entry) | {"kind": device_kind, "index": number, "memory": memory}
+    del fields["device"]
+    return Device(**fields)
 
 
 def _check_cores(devices: tuple[Device, ...], faults: Faults) -> None:
@@ -286,23 +276,18 @@ def _device_to_json(cluster: Cluster, device: Device) -> dict[str, object]:
         "device": f"{device.kind}:{device.index}",
         "memory": cluster.memories[device.memory].name,
     }
-    if device.cores:
-        value["cores"] = list(device.cores)
-    if device.host:
-        value["host"] = device.host
-    if device.flops_per_second is not None:
-        value["flops_per_second"] = device.flops_per_second
-    if device.memory_bytes_per_second is not None:
-        value["memory_bandwidth"] = f"{device.memory_bytes_per_second} B/s"
-    if device.copy_engines is not None:
-        value["copy_engines"] = device.copy_engines
-    if device.batch_sizes != (1,):
-        value["batch_sizes"] = list(device.batch_sizes)
-    if device.launch_ns:
-        value["launch"] = f"{device.launch_ns} ns"
-    if device.model:
-        value["model"] = device.model
-    return value
+    bandwidth, sizes = device.memory_bytes_per_second, device.batch_sizes
+    optional = {
+        "cores": list(device.cores),
+        "host": device.host,
+        "flops_per_second": device.flops_per_second,
+        "memory_bandwidth": None if bandwidth is None else f"{bandwidth} B/s",
+        "copy_engines": device.copy_engines,
+        "batch_sizes": [] if sizes == (1,) else list(sizes),
+        "launch": f"{device.launch_ns} ns" if device.launch_ns else "",
+        "model": device.model,
+    }
+    return value | {key: each for key, each in optional.items() if each not in (None, "", [])}
 
 
 def _ready_made_folder() -> Path:

@@ -172,23 +172,12 @@ MemorySize = Annotated[int, kind(positive(parse_bytes), 0, schema=size_schema(1)
 DeviceKind = Annotated[
     tuple[str, int], kind(_kind_and_index, ("", 0), schema={"type": "string", "minLength": 1})
 ]
-CopyEngines = Annotated[
-    int | None, kind(one_of((0, 1, 2), "0, 1 or 2"), None, schema={"enum": [0, 1, 2]})
-]
 Cores = Annotated[
     tuple[int, ...],
     kind(
         distinct(a_count, "a list of different core numbers such as [0, 1]"),
         (),
         schema=_numbers(0),
-    ),
-]
-Congestion = Annotated[
-    str,
-    kind(
-        one_of(CONGESTION_MODES, f"one of {', '.join(CONGESTION_MODES)}"),
-        "channel",
-        schema={"enum": list(CONGESTION_MODES)},
     ),
 ]
 
@@ -236,7 +225,8 @@ class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         Bandwidth | None, about("Peak bandwidth of its memory, for estimates.")
     ] = field(default=None, name="memory_bandwidth")
     copy_engines: Annotated[
-        CopyEngines,
+        int | None,
+        one_of((0, 1, 2), None, "0, 1 or 2"),
         about(
             "How many copies may touch its memory at once: 0: none while it runs, a copy occupies "
             "the device; 1: one; 2: one in and one out. Absent: only the links limit."
@@ -304,7 +294,8 @@ class ClusterFile(Struct, forbid_unknown_fields=True, kw_only=True):
         | None
     ) = None
     congestion: Annotated[
-        Congestion,
+        str,
+        one_of(CONGESTION_MODES, "channel"),
         about(
             "Which copies exclude each other: none; those on one channel; those out of one memory "
             "or into one; all."

@@ -148,16 +148,16 @@ def positive(read: Callable[[object], int]) -> Callable[[object], int]:
     return read_positive
 
 
-def one_of(choices: tuple[object, ...], expected: str) -> Callable[[object], object]:
-    """Return a reader that accepts the choices, of the same type each."""
+def one_of(choices: tuple[object, ...], stand_in: object, expected: str = "") -> Meta:
+    """Return the kind of fields that are one of the choices, of the same type each."""
 
     def read_choice(value: object) -> object:
         for choice in choices:
             if value == choice and isinstance(value, bool) == isinstance(choice, bool):
                 return choice
-        raise ValueError(expected)
+        raise ValueError(expected or f"one of {', '.join(map(str, choices))}")
 
-    return read_choice
+    return kind(read_choice, stand_in, schema={"enum": list(choices)})
 
 
 def version(newest: int, oldest: int | None = None) -> Meta:

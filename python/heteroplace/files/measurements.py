@@ -120,9 +120,7 @@ Label = Annotated[str, _text("text of printable characters", 0)]
 PrintableName = Annotated[str, _text("text of printable characters that is not empty", 1)]
 Whole = Annotated[int, _whole(0, 0)]
 Positive = Annotated[int, _whole(1, 1)]
-Mode = Annotated[
-    str, kind(one_of(MODES, f"one of {', '.join(MODES)}"), "", schema={"enum": list(MODES)})
-]
+Mode = Annotated[str, one_of(MODES, "")]
 Date = Annotated[
     str, kind(a_date, "", schema=_DATES), about("Date and time in UTC, to the second.")
 ]

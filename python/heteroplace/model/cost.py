@@ -56,19 +56,19 @@ class Cost:
         return cls(ns, "measured", spread_ns, reason, spread_error(ns, spread_ns))
 
     @classmethod
-    def scaled(cls, ns: int, reason: str = "", error: float | None = None) -> Cost:
-        """A time that was measured of an equal kernel or on another device, and scaled."""
-        return cls(ns, "scaled", 0, reason, error)
+    def predicted(cls, source: str, ns: int, reason: str = "", error: float | None = None) -> Cost:
+        """A time from one of the sources PREDICTED.
 
-    @classmethod
-    def regressed(cls, ns: int, reason: str = "", error: float | None = None) -> Cost:
-        """A time from a model that was fitted to other kernels of the same device."""
-        return cls(ns, "regressed", 0, reason, error)
-
-    @classmethod
-    def roofline(cls, ns: int, reason: str = "", error: float | None = None) -> Cost:
-        """A time that was computed from sizes and peak speeds."""
-        return cls(ns, "roofline", 0, reason, error)
+        Parameters
+        ----------
+        source
+            One of PREDICTED.
+        ns
+            Run time in nanoseconds.
+        reason, error
+            As the fields.
+        """
+        return cls(ns, source, 0, reason, error)
 
     @classmethod
     def given(cls, ns: int) -> Cost:

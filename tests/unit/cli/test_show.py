@@ -90,7 +90,11 @@ def test_costs_are_shown_with_their_sources(
     def cost(task: int, device: int) -> Cost:
         if device:
             return Cost.unsupported("no kernel")
-        return Cost.measured(1000 + task, 100) if task else Cost.roofline(5000, "by size", 0.25)
+        return (
+            Cost.measured(1000 + task, 100)
+            if task
+            else Cost.predicted("roofline", 5000, "by size", 0.25)
+        )
 
     table = build_table(solution.graph, solution.cluster, cost)
     value = costs_to_json(table, solution.graph, solution.cluster)

@@ -162,7 +162,11 @@ def test_cost_of_a_group_is_the_sum_and_unsupported_where_a_member_is() -> None:
 
 def test_cost_of_a_group_is_as_certain_as_its_least_certain_member() -> None:
     graph = lettered("ab bc")
-    rows = (Cost.measured(300, 6), Cost.scaled(100, "", 0.3), Cost.roofline(50))
+    rows = (
+        Cost.measured(300, 6),
+        Cost.predicted("scaled", 100, "", 0.3),
+        Cost.predicted("roofline", 50),
+    )
     costs = build_table(graph, PAIR, lambda task, device: rows[task] if device == 0 else rows[0])
     table = coarsen(graph, [(0, 1), (2,)]).project_costs(costs, PAIR)
     assert table.rows[0][1] == Cost.measured(600, 12, "sum over 2 tasks")

@@ -175,7 +175,7 @@ def test_every_cell_says_where_it_is_from_and_known_ones_stay(kinds):
             "measured": Cost.measured(ns, 2),
             "given": Cost.given(ns),
             "no": Cost.unsupported("no kernel"),
-            "old": Cost.regressed(ns + 1, "before", 0.2),
+            "old": Cost.predicted("regressed", ns + 1, "before", 0.2),
         }[kind]
         if kind == "unknown" and device == 7:
             made = Cost.given(ns)  # nothing else is known about it

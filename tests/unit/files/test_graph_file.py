@@ -1,6 +1,7 @@
 """Graph, cost and plan files: round trips, faults with their paths, agreement with the schemas."""
 
 import json
+from functools import partial
 from importlib import resources
 
 import pytest
@@ -19,7 +20,7 @@ from heteroplace.files.costs import (
 from heteroplace.files.graph import graph_from_json, graph_to_json, load_graph, save_graph
 from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json, save_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.cost import Cost, table_from_rows
+from heteroplace.model.cost import PREDICTED, Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run
 from tests.corpus import corpus
@@ -256,8 +257,11 @@ def test_times_of_unknown_tasks_are_refused():
 COSTS = st.one_of(
     st.builds(Cost.measured, st.integers(0, 10**15), st.integers(0, 99), st.text(max_size=3)),
     *(
-        st.builds(make, st.integers(0, 10**15), st.text(max_size=3), st.none() | st.floats(0, 9))
-        for make in (Cost.scaled, Cost.regressed, Cost.roofline)
+        st.builds(
+            partial(Cost.predicted, source),
+            *(st.integers(0, 10**15), st.text(max_size=3), st.none() | st.floats(0, 9)),
+        )
+        for source in PREDICTED
     ),
     st.builds(Cost.given, st.integers(0, 10**15)),
     st.builds(Cost.unsupported, st.text(max_size=3)),
@@ -330,7 +334,7 @@ def test_files_of_version_1_are_read_with_estimates_as_rooflines(read):
     value["costs"]["a"]["cpu"] = {"source": "estimated", "ns": 4, "reason": "peaks"}
     value["costs"]["a"]["gpu"] = {"source": "measured", "ns": 10, "spread_ns": 1}
     table = costs_from_json(value, read.graph, CLUSTER)
-    assert table.rows[0] == (Cost.roofline(4, "peaks"), Cost.measured(10, 1))
+    assert table.rows[0] == (Cost.predicted("roofline", 4, "peaks"), Cost.measured(10, 1))
     value["costs"]["a"]["cpu"] = {"source": "scaled", "ns": 4}
     with pytest.raises(CostMismatchError, match="expected one of measured, estimated, given"):
         costs_from_json(value, read.graph, CLUSTER)

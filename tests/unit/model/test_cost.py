@@ -56,7 +56,7 @@ def test_one_batch_calls_with_task_and_device(graph):
 def test_columns_hold_times_and_marks(graph):
     rows = (
         (Cost.given(7), Cost.unknown()),
-        (Cost.unsupported("no"), Cost.roofline(9, "peak", 0.5)),
+        (Cost.unsupported("no"), Cost.predicted("roofline", 9, "peak", 0.5)),
     )
     table = table_from_rows(graph.digest(), CLUSTER, rows)
     assert list(table.ns[0]) == [7, UNKNOWN, NO_TIME, 9]
@@ -95,8 +95,8 @@ def test_the_error_of_a_measured_time_is_its_spread():
     assert Cost.measured(200, 3).error == 0.015
     assert Cost.measured(0, 3).error is None
     assert Cost.measured(200).error is None
-    assert Cost.scaled(5, "x", 0.1) == Cost(5, "scaled", 0, "x", 0.1)
-    assert Cost.regressed(5).error is None
+    assert Cost.predicted("scaled", 5, "x", 0.1) == Cost(5, "scaled", 0, "x", 0.1)
+    assert Cost.predicted("regressed", 5).error is None
 
 
 def test_200_000_cells_share_their_details(graph):
@@ -104,4 +104,4 @@ def test_200_000_cells_share_their_details(graph):
     builder.add_times(range(200_000), Detail("scaled", 0, "x", 0.25))
     table = builder.finalize()
     assert len(table.details) == 1
-    assert table.cost(99_999, 1) == Cost.scaled(199_999, "x", 0.25)
+    assert table.cost(99_999, 1) == Cost.predicted("scaled", 199_999, "x", 0.25)

@@ -179,12 +179,21 @@ def sources_line(costs, cluster):
 
 def test_cost_sources_are_shares_of_the_times_there_are(cluster):
     costs = [Cost.measured(9, 1)] * 12 + [Cost.unsupported("no")]
-    costs += [Cost.scaled(5, "", 0.1), Cost.scaled(5, "", 0.14), Cost.scaled(5, "", 0.3)]
+    costs += [
+        Cost.predicted("scaled", 5, "", 0.1),
+        Cost.predicted("scaled", 5, "", 0.14),
+        Cost.predicted("scaled", 5, "", 0.3),
+    ]
     assert sources_line(costs, cluster) == "costs: 80 % measured, 20 % scaled (error about 14 %)"
 
 
 def test_cost_sources_without_an_error_say_so(cluster):
-    costs = [Cost.given(1), Cost.roofline(2), Cost.regressed(1, "", 0.02), Cost.unknown()]
+    costs = [
+        Cost.given(1),
+        Cost.predicted("roofline", 2),
+        Cost.predicted("regressed", 1, "", 0.02),
+        Cost.unknown(),
+    ]
     assert sources_line(costs, cluster) == (
         "costs: 25 % given, 25 % regressed (error about 2 %), 25 % roofline (error unknown), "
         "25 % unknown"

@@ -116,11 +116,9 @@ def prepare_model(model: Model, cluster: Cluster, say: Say = lambda line: None) 
     costs = choose_cost_model("measure", CostOptions(progress=say))
     log = StageLog(say)
     with in_pass_context():
-        start = cpu_seconds()
         compiled = compile_once(model, cluster, log)
-        compile_s = cpu_seconds() - start
         costed = pipeline.cost(compiled, cluster, costs, log)
-    return Prepared(model, costed, compile_s)
+    return Prepared(model, costed, log.cpu_s("prepare", "compile", "kernels"))
 
 
 def compile_once(model: Model, cluster: Cluster, log: StageLog | None = None) -> CompiledNetwork:
@@ -128,7 +126,8 @@ def compile_once(model: Model, cluster: Cluster, log: StageLog | None = None) ->
     costs = choose_cost_model("measure", CostOptions())
     network = pipeline.prepare(model.mod, model.params, log)
     compiled = pipeline.compile(network, cluster, costs, log)
-    compiled.kernels(cluster, [0] * len(compiled.graph.tasks))
+    with (log or StageLog()).stage("kernels"):
+        compiled.kernels(cluster, [0] * len(compiled.graph.tasks))
     return compiled
 
 

@@ -83,6 +83,8 @@ def _cost(device: Device, efficiency: Efficiency, flops: int, num_bytes: int) ->
     assert device.flops_per_second is not None and device.memory_bytes_per_second is not None
     compute_s = flops / (device.flops_per_second * efficiency.compute_ratio)
     memory_s = num_bytes / (device.memory_bytes_per_second * efficiency.memory_ratio)
-    return Cost.roofline(
-        max(1, round(max(compute_s, memory_s) * 1e9)) + device.launch_ns, "assumed efficiencies"
+    return Cost.predicted(
+        "roofline",
+        max(1, round(max(compute_s, memory_s) * 1e9)) + device.launch_ns,
+        "assumed efficiencies",
     )
