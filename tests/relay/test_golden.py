@@ -73,4 +73,6 @@ def test_two_branches_on_two_cores(golden: Golden) -> None:
     golden("branches/annotated.relay", text_of(placed), "branches/input.relay")
     with tvm.transform.PassContext(opt_level=3):
         program = build_module(placed).manifest.program_text
+    # TVM numbers kernels of one name through all that a process compiles.
+    program = re.sub(r"^(kernel .*?)_\d+$", r"\1", program, flags=re.MULTILINE)
     golden("branches/program.txt", program, "branches/plan.txt")

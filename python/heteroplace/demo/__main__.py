@@ -31,7 +31,7 @@ from heteroplace.demo.report import (
     summary_row,
     times_text,
     verdict_text,
-    write_placement,
+    write_solution,
     write_summary,
     write_timelines,
 )
@@ -158,7 +158,7 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     measured = executor.timeline()
     predicted = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
     write_timelines(solution, measured, trace)
-    write_placement(solution, full)
+    write_solution(solution, full)
     screen.print(f"\n{solution_headline(solution)}")
     if CORES in result.executables:
         cores = result.executables[CORES].solution

@@ -55,7 +55,7 @@ def _cut(line: str) -> str:
     return line if len(line) <= _LINE_LENGTH else line[: _LINE_LENGTH - 3] + "..."
 
 
-def write_placement(solution: Solution, path: Path) -> None:
+def write_solution(solution: Solution, path: Path) -> None:
     """Write where every task runs, and the whole reason for it."""
     graph, cluster, plan = solution.graph, solution.cluster, solution.plan
     timeline = simulate(graph, cluster, solution.costs, plan)
