@@ -76,18 +76,18 @@ def test_properties_of_the_same_number_share_their_cases() -> None:
     assert len(identities[0]) == 20
 
 
-def test_a_failure_shrinks_to_a_small_case() -> None:
+def test_a_failure_that_large_cases_have_shrinks_to_the_smallest_of_them() -> None:
+    every = sorted(cases_seen(instances(max_tasks=5), NUM_CASES), key=lambda case: len(repr(case)))
+    limit = len(repr(every[NUM_CASES // 2]))
     failing = []
 
     @given(instances(max_tasks=5))
     @settings(max_examples=NUM_CASES, database=None)
-    def has_less_than_three_tasks(case: Instance) -> None:
-        if len(case.graph.tasks) >= 3:
+    def is_small(case: Instance) -> None:
+        if len(repr(case)) >= limit:
             failing.append(case)
             raise ValueError
 
     with pytest.raises(ValueError):
-        has_less_than_three_tasks()
-    every = cases_seen(instances(max_tasks=5), NUM_CASES)
-    lengths = sorted(len(repr(case)) for case in every if len(case.graph.tasks) >= 3)
-    assert len(repr(failing[-1])) <= lengths[len(lengths) // 20]
+        is_small()
+    assert len(repr(failing[-1])) == limit
