@@ -83,6 +83,11 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
     extra = {name: given[name] for name in _CALLER_ONLY if name in given}
     rest = {name: value for name, value in given.items() if name not in extra}
     place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
+    if not isinstance(place.get("pin", {}), Mapping):  # as a PassContext has it
+        try:
+            place["pin"] = dict(map(pair, place["pin"]))
+        except ValueError as err:
+            raise SolverError(f"pin {list(place['pin'])}: {err}") from err
     return PlaceOptions(**place, **extra), SolveOptions(**limits)
 
 
@@ -95,6 +100,6 @@ def pass_config_types() -> dict[str, str]:
 def _type_key(entry: Option) -> str:
     """TVM's type of an option's values in a PassContext."""
     if entry.join is not None:
-        return "Map" if entry.join is dict else "Array"
+        return "Array"  # TVM would make an object of the fields of a map
     numbers = {int: "IntImm", float: "FloatImm", seconds: "FloatImm"}
     return numbers.get(entry.parse, "runtime.String")

@@ -181,8 +181,6 @@ def pass_config(context: Any, prefix: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """The Python value of a TVM object of a configuration."""
-    if hasattr(value, "items"):
-        return {str(key): _plain(item) for key, item in value.items()}
     if hasattr(value, "value"):  # a number
         return value.value
     if isinstance(value, str):

@@ -172,8 +172,10 @@ def make():
     return len
 
 {first}
-add_to_relay_transform("Nothing", make)
+add_to_relay_transform("Nothing", make, lambda: {{"relay.Nothing.size": "IntImm"}})
 import tvm.relay
+assert "relay.Nothing.size" in tvm.transform.PassContext.list_configs()
+assert "relay.HeteroPlace.solver" in tvm.transform.PassContext.list_configs()
 assert made == []
 assert tvm.relay.transform.Nothing is len and tvm.relay.transform.Nothing is len
 assert made == ["made"]
