@@ -143,7 +143,8 @@ def add_arguments(
             continue
         flag = prefix + (renamed or {}).get(entry.name, entry.flag)
         default = entry.default
-        shown = "" if default in (None, (), {}, False) else f"; default: {_text(default)}"
+        is_none = default is None or default is False or default in ((), {})
+        shown = "" if is_none else f"; default: {_text(default)}"
         if entry.default is False:
             parser.add_argument(flag, action="store_true", default=None, help=entry.help)
             continue
