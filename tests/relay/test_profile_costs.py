@@ -26,7 +26,7 @@ from heteroplace.costs.sampling import SamplingOptions
 from heteroplace.errors import InfeasibleError, MissingCostError
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.plan_program import serial_plan
-from heteroplace.measure.profile import measure_costs, with_workspaces
+from heteroplace.measure.profile import profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
@@ -43,7 +43,7 @@ def extraction() -> Extraction:
 
 def measured(extraction: Extraction, graph: TaskGraph, cluster: Cluster) -> CostTable:
     with tvm.transform.PassContext(opt_level=3):
-        table = measure_costs(compiled_of(extraction, graph), cluster, options=QUICK)
+        table = profile_network(compiled_of(extraction, graph), cluster, QUICK).costs
     table.check(graph, cluster)
     return table
 
@@ -70,7 +70,8 @@ def test_every_task_is_measured_on_every_device(extraction: Extraction) -> None:
 def test_devices_that_are_alike_have_equal_times(extraction: Extraction) -> None:
     lines: list[str] = []
     with tvm.transform.PassContext(opt_level=3):
-        table = measure_costs(compiled_of(extraction), cpu_cluster(), lines.append, options=QUICK)
+        options = replace(QUICK, progress=lines.append)
+        table = profile_network(compiled_of(extraction), cpu_cluster(), options).costs
     assert [row[0].ns for row in table.rows] == [row[1].ns for row in table.rows]
     measured_on = {len(device.cores): device.name for device in reversed(cpu_cluster().devices)}
     assert lines == [
@@ -139,7 +140,8 @@ def test_kernels_are_measured_one_by_one_where_the_network_does_not_fit() -> Non
 def test_kernels_can_be_measured_one_by_one(extraction: Extraction) -> None:
     cluster = cpu_cluster()
     with tvm.transform.PassContext(opt_level=3):
-        table = measure_costs(compiled_of(extraction), cluster, None, False, QUICK)
+        options = replace(QUICK, is_in_place=False)
+        table = profile_network(compiled_of(extraction), cluster, options).costs
     assert all(cost.source == "measured" and cost.ns > 0 for row in table.rows for cost in row)
 
 

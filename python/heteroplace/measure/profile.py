@@ -17,7 +17,7 @@ from heteroplace.costs.measurement import Measurement
 from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.devices_under_test import device_class, find_devices_under_test
 from heteroplace.measure.kernel_calls import with_kernel_workspaces
-from heteroplace.measure.options import ProfileOptions, Progress
+from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profiler import Profiler
 from heteroplace.measure.remote import RemoteHost, measure_remotely
 from heteroplace.measure.requests import MeasurementRequest, request_measurements
@@ -136,18 +136,6 @@ def _requests(
             found = host.fingerprint(cluster.devices[under_test.device])
             far.append((host, request_measurements(compiled, cluster, under_test, isolated, found)))
     return near, far
-
-
-def measure_costs(
-    compiled: CompiledNetwork,
-    cluster: Cluster,
-    progress: Progress | None = None,
-    is_in_place: bool = True,
-    options: ProfileOptions = ProfileOptions(),  # noqa: B008  (it is frozen)
-) -> CostTable:
-    """Return only the costs of `profile_network`; parameters and errors as there."""
-    chosen = replace(options, progress=progress, is_in_place=is_in_place)
-    return profile_network(compiled, cluster, chosen).costs
 
 
 def with_workspaces(
