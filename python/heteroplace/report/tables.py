@@ -16,6 +16,7 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.steps import step_times
 from heteroplace.stats import counted_median
+from heteroplace.terminal import printable
 
 MAX_ROWS = 40
 _MAX_CELL = 48
@@ -48,6 +49,7 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: s
     """
     align = align or "<" * len(headers)
     cells = [list(headers), *([*map(_cut, row[:-1]), row[-1]] for row in rows)]
+    cells = [[printable(cell, kept="") for cell in row] for row in cells]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     lines = []
     for row in cells:
