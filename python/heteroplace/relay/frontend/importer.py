@@ -37,6 +37,7 @@ from heteroplace.relay.frontend.onnx_load import (
 )
 from heteroplace.relay.frontend.onnx_repair import describe_node, repair_model
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
+from heteroplace.relay.frontend.onnx_sizes import check_sizes
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
@@ -135,8 +136,9 @@ def from_onnx(
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
     report = set_input_shapes(model, input_shapes or {}, where)
+    check_sizes(model, where)
     if simplify:
-        model, lines = simplify_offline(model)
+        model, lines = simplify_offline(model, where)
         report += lines
     try:
         model, lines = repair_model(model)

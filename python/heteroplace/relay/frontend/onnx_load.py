@@ -13,11 +13,11 @@ from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.onnx_repair import describe_node
+from heteroplace.relay.frontend.onnx_tensors import complete_tensors
 
 _ONNX_DOMAINS = ("", "ai.onnx")
 _FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
@@ -48,11 +48,11 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
         model = ModelProto()
         model.CopyFrom(source)
         where = f"model '{model.graph.name}'"
-        _load_external_data(model, None, where)
+        complete_tensors(model, None, where)
     else:
         path = Path(source)
         model, where = _parse_file(path), str(path)
-        _load_external_data(model, path.parent, where)
+        complete_tensors(model, path.parent, where)
     if not model.graph.output:
         raise FrontendError(
             f"{where} has no graph with outputs: it is empty, or no ONNX model. Export it again."
@@ -77,45 +77,6 @@ def _parse_file(path: Path) -> ModelProto:
         ) from err
     except OSError as err:
         raise FrontendError(f"{path} cannot be read: {err.strerror}.") from err
-
-
-def _load_external_data(model: ModelProto, folder: Path | None, where: str) -> None:
-    """Read the weights that lie in files of their own."""
-    external = [tensor for tensor in _tensors(model.graph) if uses_external_data(tensor)]
-    if not external:
-        return
-    if folder is None:
-        raise FrontendError(
-            f"{where} keeps {len(external)} tensors in external files, and a model in memory does "
-            f"not say where. Pass the path of the .onnx file, or load it with its external data."
-        )
-    faults = []
-    for tensor in external:
-        info = ExternalDataInfo(tensor)
-        path = folder / info.location
-        needed = (info.offset or 0) + (info.length or 0)
-        if not path.is_file():
-            faults.append(f"'{tensor.name}' is in {path}, which does not exist")
-        elif path.stat().st_size < needed:
-            size = path.stat().st_size
-            faults.append(f"'{tensor.name}' ends at byte {needed} of {path}, which has {size}")
-    if faults:
-        raise FrontendError(
-            f"{where}: the weights are incomplete: {_some(faults, '; ')}. Put the file(s) of the "
-            f"export beside the model."
-        )
-    try:
-        onnx.load_external_data_for_model(model, str(folder))
-    except (onnx.checker.ValidationError, OSError, ValueError) as err:
-        raise FrontendError(f"{where}: its external weights cannot be read: {err}.") from err
-
-
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
 
 
 def _check_names_are_text(graph: GraphProto, where: str) -> None:

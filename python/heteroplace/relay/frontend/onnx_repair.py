@@ -43,6 +43,17 @@ _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
 """Attributes that newer opsets added: dropped at this value (None: at any), refused otherwise."""
 
 
+_DAMAGE_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,  # InferenceError is one, too
+    TypeError,
+    ValueError,
+)
+"""What a repair meets in a node that lacks an input or attribute, or has one of another type."""
+
+
 def opset_of(model: ModelProto) -> int:
     """Return the version of the ai.onnx operator set that `model` uses (1 if it names none)."""
     for entry in model.opset_import:
@@ -81,6 +92,12 @@ def repair_model(model: ModelProto) -> tuple[ModelProto, list[str]]:
             report += repair(model)
         except FrontendError as err:
             faults.append(str(err))
+        except _DAMAGE_ERRORS as err:
+            what = (repair.__doc__ or repair.__name__).splitlines()[0]
+            faults.append(
+                f"a node, or a constant that it reads, is not as its op says ({what} fails: "
+                f"{type(err).__name__}: {err}); check the model by onnx.checker"
+            )
     _raise_all(faults)
     report += stamp_opset(model)
     return model, report
