@@ -59,6 +59,7 @@ def run_cases(kind: str, seed: str, first: int, last: int) -> tuple[Counter[str]
 def main(arguments: list[str]) -> None:
     """Run the cases; ends with an error code only if a case kills the process."""
     kind, seed, first, last = arguments
+    faulthandler.enable()
     # Ctrl-C of the tests' own terminal ends this process without a word.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     run_case = importlib.import_module(f"tests.fuzz.{kind}").run_case

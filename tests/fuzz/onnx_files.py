@@ -98,13 +98,21 @@ def _own_models() -> list[ModelProto]:
         _model(
             lstm,
             [3, 1, 2],
-            {"w": weight[:1, :2, 0, 0].repeat(8, 1)[:, :, None].repeat(2, 2),
-             "r": np.ones((1, 16, 4), np.float32), "axes": [0]},
+            {
+                "w": weight[:1, :2, 0, 0].repeat(8, 1)[:, :, None].repeat(2, 2),
+                "r": np.ones((1, 16, 4), np.float32),
+                "axes": [0],
+            },
         ),
         _model([node("ReduceMean", ["x", "axes"], ["y"])], [2, 3, 4], {"axes": [1, 2]}, 18),
         _model([node("Split", ["x"], ["y", "z"], axis=1, num_outputs=2)], [2, 8], {}, 18),
-        _model([node("Pad", ["x", "pads", "", "axes"], ["y"])], [2, 3], {"pads": [1, 2], "axes": [1]}, 18),
-    ]  # fmt: skip
+        _model(
+            [node("Pad", ["x", "pads", "", "axes"], ["y"])],
+            [2, 3],
+            {"pads": [1, 2], "axes": [1]},
+            18,
+        ),
+    ]
 
 
 @cache

@@ -17,6 +17,7 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
+from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
@@ -223,6 +224,7 @@ class _Lowerer:
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
         try:
             cached = te_compiler.get().lower(function, target)
+            functions = keep_nan(cached.funcs)
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
             reason = last_cause(str(err))
@@ -233,9 +235,9 @@ class _Lowerer:
         symbol = str(cached.prim_fn_var.name_hint)
         if symbol not in self.kernels:
             is_cpu = target.kind.name == "llvm"
-            workspace = kernel_workspace(cached.funcs) if is_cpu else Workspace()
+            workspace = kernel_workspace(functions) if is_cpu else Workspace()
             self.kernels[symbol] = Kernel(
-                symbol, cached.funcs, target, workspace, op_text(function), _flops(function)
+                symbol, functions, target, workspace, op_text(function), _flops(function)
             )
         return symbol
 

@@ -29,6 +29,7 @@ from tvm.relay.frontend import onnx as tvm_onnx
 from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
+from heteroplace.relay.frontend.limits import check_sizes
 from heteroplace.relay.frontend.onnx_load import (
     check_ops_are_known,
     read_model,
@@ -37,7 +38,6 @@ from heteroplace.relay.frontend.onnx_load import (
 )
 from heteroplace.relay.frontend.onnx_repair import describe_node, repair_model
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
-from heteroplace.relay.frontend.onnx_sizes import check_sizes
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
@@ -136,11 +136,10 @@ def from_onnx(
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
     report = set_input_shapes(model, input_shapes or {}, where)
-    check_sizes(model, where)
-    if simplify:
-        model, lines = simplify_offline(model, where)
-        report += lines
     try:
+        if simplify:
+            model, lines = simplify_offline(model)
+            report += lines
         model, lines = repair_model(model)
     except FrontendError as err:
         raise FrontendError(f"{where}: {err}") from err
@@ -150,6 +149,7 @@ def from_onnx(
     _move_initialisers_to_constants(model)
     mod, params, num_folded = _import(model, where)
     _check_is_static(mod, where)
+    check_sizes(mod["main"], where)
     main = mod["main"]
     report.append(
         f"{num_nodes} ONNX nodes -> {count_calls(main)} Relay calls, {num_folded} folded by "

@@ -31,6 +31,8 @@ from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.limits import call_fault
 from heteroplace.relay.tasks.fold import ConstantFolder, children, is_constant
 
 _RENDERER = "diagnostics.OverrideRenderer"
@@ -117,6 +119,9 @@ class _ImportFolder(ConstantFolder):
             return result
         if not all(is_constant(arg) for arg in result.args) or not result.args:
             return result
+        fault = call_fault(result, self._type_of(expr))
+        if fault is not None:
+            raise FrontendError(f"a constant cannot be computed: {fault}")
         folded = relay.transform.FoldConstantExpr(result, tvm.IRModule())
         return self._remember(folded)
 

@@ -20,6 +20,8 @@ import onnx.inliner
 from onnx import ModelProto, NodeProto, defs, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend import onnx_process
+from heteroplace.relay.frontend.onnx_process import RefusedModelError
 
 IMPORTER_OPSET = 17
 """The opset of ai.onnx that models are brought to."""
@@ -108,7 +110,7 @@ def inline_functions(model: ModelProto) -> tuple[ModelProto, list[str]]:
     report = []
     if model.functions:
         num_before = len(model.functions)
-        model = onnx.inliner.inline_local_functions(model)
+        model = onnx_process.inline_functions(model)
         report.append(f"inlined {num_before} functions of the model")
     newer = sorted({node.op_type for node in model.graph.node if _is_newer_op(node)})
     can_inline = (
@@ -117,12 +119,9 @@ def inline_functions(model: ModelProto) -> tuple[ModelProto, list[str]]:
     )
     if newer and can_inline:
         try:
-            model = onnx.inliner.inline_selected_functions(
-                _with_types(model), [("", name) for name in newer], inline_schema_functions=True
-            )
-        except RuntimeError as err:  # the ops stay, and are refused by name later
-            reason = str(err).splitlines()[-1]
-            report.append(f"could not expand {', '.join(newer)} into older ops: {reason}")
+            model = onnx_process.inline_functions(_with_types(model), newer)
+        except RefusedModelError as err:  # the ops stay, and are refused by name later
+            report.append(f"could not expand {', '.join(newer)} into older ops: {err}")
         left = {node.op_type for node in model.graph.node if _is_newer_op(node)}
         done = [name for name in newer if name not in left]
         if done:
@@ -132,7 +131,7 @@ def inline_functions(model: ModelProto) -> tuple[ModelProto, list[str]]:
 
 def _with_types(model: ModelProto) -> ModelProto:
     """Return `model` with the types of all its values, which definitions depend on."""
-    typed = onnx.shape_inference.infer_shapes(model)
+    typed = onnx_process.infer_shapes(model)
     known = {value.name for value in (*typed.graph.value_info, *typed.graph.input)}
     for tensor in typed.graph.initializer:
         if tensor.name not in known:
@@ -372,7 +371,7 @@ def _small_constants(model: ModelProto) -> Iterator[tuple[str, np.ndarray]]:
 
 def _inferred_shapes(model: ModelProto) -> dict[str, list[int | None]]:
     """Return value name -> dimensions (None where unknown), by ONNX's shape inference."""
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    graph = onnx_process.infer_shapes(model).graph
     shapes: dict[str, list[int | None]] = {t.name: list(t.dims) for t in graph.initializer}
     for value in (*graph.input, *graph.value_info, *graph.output):
         if value.type.tensor_type.HasField("shape"):

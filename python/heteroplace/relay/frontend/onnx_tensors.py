@@ -18,10 +18,8 @@ from pathlib import Path, PurePosixPath
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.limits import MAX_ELEMENTS
 from heteroplace.terminal import printable
-
-MAX_ELEMENTS = 2**31 - 1
-"""Of a tensor: compiled kernels count elements in 32 bits."""
 
 _BITS = {
     **dict.fromkeys(("FLOAT", "INT32", "UINT32"), 32),
@@ -96,6 +94,8 @@ def complete_tensors(model: ModelProto, folder: Path | None, where: str) -> None
         fault = _shape_fault(tensor)
         if fault is None and tensor.data_location == TensorProto.EXTERNAL:
             external.append(tensor)
+            if tensor.data_type == TensorProto.STRING:
+                fault = "has texts as external data"
         elif fault is None:
             fault = _data_fault(tensor)
         if fault is not None:
@@ -173,7 +173,7 @@ def _data_fault(tensor: TensorProto) -> str | None:
 
 
 def _check_total(tensors: Sequence[TensorProto], where: str) -> None:
-    total = sum(_num_bytes(tensor) for tensor in tensors if tensor.data_type in _NAMES)
+    total = sum(map(_num_bytes, tensors))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if total > memory:
         raise FrontendError(
@@ -187,8 +187,6 @@ def _part_of(tensor: TensorProto, folder: Path) -> tuple[Path, int]:
 
     An absolute path, and one with enough `..` to leave the folder, could name any file.
     """
-    if _NAMES[tensor.data_type] == "STRING":
-        raise ValueError("has texts as external data")
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     relative = os.path.normpath(location)
