@@ -84,8 +84,8 @@ def _type_fault(value_type: Any) -> str | None:
             return f"a value has the shape {shape}"
         if _num_elements(shape) > MAX_ELEMENTS:
             return (
-                f"a value has {_num_elements(shape)} elements, of the shape {shape}, and one tensor "
-                f"can have {MAX_ELEMENTS}"
+                f"a value has {_num_elements(shape)} elements, of the shape {shape}, and one "
+                f"tensor can have {MAX_ELEMENTS}"
             )
     return None
 
