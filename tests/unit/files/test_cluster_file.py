@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from tests.strategies import exact_cases
 
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import (
@@ -356,6 +357,7 @@ def clusters(draw):
     return Cluster(draw(NAMES), memories, devices, links, draw(st.none() | ids), congestion)
 
 
+@exact_cases(100)
 @given(clusters())
 def test_saved_cluster_is_read_back_equal(cluster):
     value = json.loads(json.dumps(cluster_to_json(cluster)))

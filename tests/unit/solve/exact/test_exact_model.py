@@ -31,11 +31,11 @@ from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
 from tests.reference.per_edge import split_tensors
-from tests.strategies import Instance, exact_cases, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 
 
 @given(instances(max_tasks=7, has_modes=True))
-@num_cases(60)
+@exact_cases(60)
 def test_a_plan_is_a_schedule_of_its_simulated_times_that_satisfies_all_rows(
     case: Instance,
 ) -> None:
