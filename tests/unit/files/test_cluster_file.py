@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from tests.strategies import exact_cases
 
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import (
@@ -26,6 +25,7 @@ from heteroplace.model.cluster import (
     Link,
     Memory,
 )
+from tests.strategies import exact_cases
 
 VALIDATOR = Draft202012Validator(
     json.loads((resources.files("heteroplace") / "schemas/cluster.schema.json").read_text("utf-8"))
