@@ -6,7 +6,7 @@ widest path, then the fewest hops, then the lowest link ids, compared from the f
 
 What is asked from one memory is found for all others at once. A search for the widest paths cannot
 settle hops on its way (a wide path of many hops and a narrow one of few end alike behind a narrow
-link), so the widths come first, and then breadth-first searches over the links that are wide enough.
+link), so the widths come first, and then breadth-first searches over links that are wide enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
 
 _Ways = dict[int, tuple[int, ...]]
 """Link ids of the route to each memory that is reached."""
