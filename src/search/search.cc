@@ -125,7 +125,8 @@ class ColumnGeneration {
     for (size_t index = 0; index < all.size(); ++index) {
       if (all[index].layout.device == layout.device) return static_cast<int>(index);
     }
-    return std::max(0, selector_.Best(module_class, exit, exit, price_));
+    const int entry = is_one_module_ ? 0 : exit;
+    return std::max(0, selector_.Best(module_class, entry, exit, price_));
   }
 
   /*! \brief Adds a layout to its class and tries it in classes of equal shape. */

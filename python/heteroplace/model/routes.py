@@ -66,7 +66,7 @@ class Routes:
         for index, memory, width in self._out[src]:
             if memory not in direct or width > direct[memory][0]:
                 direct[memory] = (width, index)
-        ways = {memory: (index,) for memory, (_, index) in direct.items()}
+        ways: _Ways = {memory: (index,) for memory, (_, index) in direct.items()}
         if len(ways) < self.num_memories - 1:
             left = {
                 memory: width for memory, width in self._widths(src).items() if memory not in ways

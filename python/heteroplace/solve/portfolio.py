@@ -42,9 +42,9 @@ from heteroplace.solve.registry import SOLVERS, get_solver
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import (
     MAX_TASKS_TO_BOUND,
-    PLAN_S_PER_TASK,
     begin_solve,
     run_search,
+    solve_deadline,
 )
 
 _CPSAT = "heteroplace.solve.exact.cpsat"
@@ -227,6 +227,7 @@ class _Auto:
         self._problem = problem
         self._options = options
         self._begin = time.perf_counter()
+        self._deadline = solve_deadline(problem, options, self._begin)
         self._candidates: list[_Candidate] = []
         self._tried: list[tuple[str, int | None, str]] = []
         self._was_interrupted = False
@@ -239,6 +240,8 @@ class _Auto:
         plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         self._note_singles({name for name, _ in plans})
         for name, plan in plans:
+            if self._candidates and self._deadline.is_over():
+                break
             self._add(name, plan)
         if not self._is_proven():
             route = choose_route(problem)
@@ -258,6 +261,7 @@ class _Auto:
             time.perf_counter() - self._begin,
             was_interrupted=self._was_interrupted,
             candidates=tuple(self._tried),
+            native_plan=chosen.plan,
         )
 
     def _note_singles(self, found: set[str]) -> None:
@@ -288,10 +292,6 @@ class _Auto:
             lambda: self._problem.native.plan(best.plan.steps, best.name),
         )
 
-    def _left_s(self) -> float:
-        spare = PLAN_S_PER_TASK * len(self._problem.graph.tasks)
-        return self._options.time_limit_s - spare - (time.perf_counter() - self._begin)
-
     def _is_proven(self) -> bool:
         best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
         return best is not None and best <= self._bound_ns
@@ -301,8 +301,8 @@ class _Auto:
         if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
             return
-        limit = max(0.01, self._left_s() * share)
-        end = run_search(problem, initial, options, limit, self._bound_ns)
+        deadline = self._deadline.within(share * self._deadline.left_s())
+        end = run_search(problem, initial, options, deadline, self._bound_ns)
         self._was_interrupted = end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices
@@ -310,21 +310,20 @@ class _Auto:
 
     def _refine(self, refinement: str) -> None:
         """Let the refinement solver have the rest of the time."""
-        left = self._left_s()
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
-        if left < _LEAST_S and best is not None:
+        if self._deadline.left_s() < _LEAST_S and best is not None:
             self._tried.append((refinement, None, "left out: the time is up"))
             return
         if best is None or refinement == "cpsat":
-            self._prove_whole(best, max(left, _LEAST_S))
+            self._prove_whole(best)
         elif refinement == "split":
-            self._split(best, left)
+            self._split(best)
         else:
-            self._improve_neighbourhoods(best, left)
+            self._improve_neighbourhoods(best)
 
     # OR-Tools takes 0.2 s to load, and what is proven by bounds never needs it.
 
-    def _prove_whole(self, best: _Candidate | None, limit: float) -> None:
+    def _prove_whole(self, best: _Candidate | None) -> None:
         problem = self._problem
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
@@ -334,7 +333,7 @@ class _Auto:
             problem,
             None if best is None else best.plan.steps,
             self._options,
-            limit,
+            self._deadline,
             self._bound_ns,
         )
         if end.steps is None:
@@ -342,9 +341,9 @@ class _Auto:
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
-    def _split(self, best: _Candidate, limit: float) -> None:
+    def _split(self, best: _Candidate) -> None:
         end = importlib.import_module(_SPLIT).run_split(
-            self._problem, best.plan.steps, self._options, limit, self._bound_ns
+            self._problem, best.plan.steps, self._options, self._deadline, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -353,9 +352,9 @@ class _Auto:
             "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
         )
 
-    def _improve_neighbourhoods(self, best: _Candidate, limit: float) -> None:
+    def _improve_neighbourhoods(self, best: _Candidate) -> None:
         end = importlib.import_module(_LNS).run_lns(
-            self._problem, best.plan, self._options, limit, self._bound_ns, self._prices
+            self._problem, best.plan, self._options, self._deadline, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:
