@@ -13,6 +13,7 @@ several devices then gains less than the simulated makespan says, which is what 
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -47,11 +48,16 @@ from heteroplace.solve.search.solver import (
     solve_deadline,
 )
 
-_CPSAT = "heteroplace.solve.exact.cpsat"
-_SPLIT = "heteroplace.solve.split.solver"
-_LNS = "heteroplace.solve.lns.engine"
+_MODULES = {
+    "cpsat": "heteroplace.solve.exact.cpsat",
+    "split": "heteroplace.solve.split.solver",
+    "lns": "heteroplace.solve.lns.engine",
+}
+"""Of the refinement solvers; they load OR-Tools, which what is proven by bounds never needs."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
+_LEAST_TO_LOAD_S = 0.5
+"""Less is not worth loading one for: OR-Tools takes 0.2 s."""
 _MAX_SPLIT_TASKS = 2_000
 """Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are
 solved once by the search as well."""
@@ -85,6 +91,7 @@ def solve_network(
         The plan breaks a rule: a bug of the solver.
     """
     solve, expected = get_solver(solver).solve, None
+    options = replace(options, min_gain_ratio=least_gain_ratio(problem, options))
     if interference is None:
         result = solve(problem, options)
     else:
@@ -150,6 +157,12 @@ def choose_expected(
 def _num_devices(problem: Problem, plan: Plan) -> int:
     """How many devices run a task."""
     return len(set(problem.native.placement(plan.steps)))
+
+
+def least_gain_ratio(problem: Problem, options: SolveOptions) -> float:
+    """Return `options.min_gain_ratio` for measured costs; 0 for others, which are taken as told."""
+    is_measured = any(detail.source == "measured" for detail in problem.costs.details)
+    return options.min_gain_ratio if is_measured else 0.0
 
 
 def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool:
@@ -246,6 +259,9 @@ class _Auto:
         if not self._is_proven():
             route = choose_route(problem)
             self._tried.append((f"route: {route.refinement}", None, route.reason))
+            # Loaded now, since the search can be told how much time is left, and loading cannot.
+            if self._deadline.left_s() >= _LEAST_TO_LOAD_S:
+                importlib.import_module(_MODULES[route.refinement])
             self._search([plan for _, plan in plans], route.search_share)
             if not self._is_proven() and not self._was_interrupted:
                 self._refine(route.refinement)
@@ -311,7 +327,9 @@ class _Auto:
     def _refine(self, refinement: str) -> None:
         """Let the refinement solver have the rest of the time."""
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
-        if self._deadline.left_s() < _LEAST_S and best is not None:
+        is_loaded = _MODULES[refinement] in sys.modules
+        least = _LEAST_S if is_loaded else _LEAST_TO_LOAD_S
+        if self._deadline.left_s() < least and best is not None:
             self._tried.append((refinement, None, "left out: the time is up"))
             return
         if best is None or refinement == "cpsat":
@@ -321,15 +339,13 @@ class _Auto:
         else:
             self._improve_neighbourhoods(best)
 
-    # OR-Tools takes 0.2 s to load, and what is proven by bounds never needs it.
-
     def _prove_whole(self, best: _Candidate | None) -> None:
         problem = self._problem
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
-        end = importlib.import_module(_CPSAT).run_cpsat(
+        end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
             problem,
             None if best is None else best.plan.steps,
             self._options,
@@ -342,7 +358,7 @@ class _Auto:
         self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
     def _split(self, best: _Candidate) -> None:
-        end = importlib.import_module(_SPLIT).run_split(
+        end = importlib.import_module(_MODULES["split"]).run_split(
             self._problem, best.plan.steps, self._options, self._deadline, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
@@ -353,7 +369,7 @@ class _Auto:
         )
 
     def _improve_neighbourhoods(self, best: _Candidate) -> None:
-        end = importlib.import_module(_LNS).run_lns(
+        end = importlib.import_module(_MODULES["lns"]).run_lns(
             self._problem, best.plan, self._options, self._deadline, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
@@ -368,7 +384,7 @@ class _Auto:
         singles = [one for one in ranked if one.num_devices <= 1]
         if not singles or singles[0] is best:
             return best, ""
-        least, single = self._options.min_gain_ratio, singles[0]
+        least, single = least_gain_ratio(self._problem, self._options), singles[0]
         gain = 1 - best.makespan_ns / single.makespan_ns if single.makespan_ns else 0.0
         if gains_enough(best.makespan_ns, single.makespan_ns, least):
             return best, f"{gain:.2%} shorter than {single.name}"
