@@ -128,7 +128,7 @@ class CostedNetwork:
         ids = [self.cluster.device_id(name) for name in names]
         part = replace(self.cluster, devices=tuple(self.cluster.devices[index] for index in ids))
         rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
-        costs = table_from_rows(self.costs.graph_digest, part, rows)
+        costs = table_from_rows(self.graph, part, rows)
 
         def interference() -> Interference:
             whole = self.interference

@@ -171,4 +171,4 @@ def join_batches(
 ) -> CostTable:
     """Return one table of the tables of several batch sizes, 1 among them."""
     larger = {batch: profiles[batch].rows for batch in sorted(profiles) if batch != 1}
-    return table_from_rows(graph.digest(), cluster, profiles[1].rows, larger)
+    return table_from_rows(graph, cluster, profiles[1].rows, larger)
