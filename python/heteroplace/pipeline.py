@@ -128,7 +128,7 @@ class CostedNetwork:
         ids = [self.cluster.device_id(name) for name in names]
         part = replace(self.cluster, devices=tuple(self.cluster.devices[index] for index in ids))
         rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
-        costs = table_from_rows(self.costs.graph_digest, part, rows)
+        costs = table_from_rows(self.graph, part, rows)
 
         def interference() -> Interference:
             whole = self.interference
@@ -207,8 +207,11 @@ def cost(
         figures["devices"] = len(cluster.devices)
 
     def interference() -> Interference:
-        with log.stage("interference", "measuring how tasks disturb each other"):
-            return measure_interference(compiled, cluster, log.say)
+        with (
+            log.stage("interference", "measuring how tasks disturb each other"),
+            model.options.open_store() as store,
+        ):
+            return measure_interference(compiled, cluster, log.say, store)
 
     return CostedNetwork(compiled, cluster, costs, interference if model.has_interference else None)
 
@@ -277,7 +280,8 @@ def place(
     log = log or StageLog(options.progress)
     check_reachable(cluster)
     get_solver(options.solver)  # a wrong name is told before minutes of measuring
-    model = choose_cost_model(options.costs, CostOptions(options.store, options.progress))
+    asked = CostOptions(options.store, options.progress, options.missing)
+    model = choose_cost_model(options.costs, asked)
     network = prepare(mod, options.params, log, cluster)
     network = network.with_graph(with_pins(network.graph, cluster, options.pin, options.exclude))
     compiled = compile(network, cluster, model, log)

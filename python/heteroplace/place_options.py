@@ -26,6 +26,13 @@ COST_MODELS = {
 """By name; a new one is one more line. Tables and files have no name: see `choose_cost_model`."""
 
 
+MISSING = ("refuse", "measure", "predict", "estimate")
+"""What to do about tasks and devices that a given cost table does not know."""
+
+STORE_ON, STORE_OFF = "on", "off"
+"""Values of the option `store` that are no paths."""
+
+
 @dataclass(frozen=True)
 class PlaceOptions:
     """What the stages up to the plan are told beside `SolveOptions`."""
@@ -39,11 +46,18 @@ class PlaceOptions:
         "cost table (JSON)",
         metavar=f"{'|'.join(COST_MODELS)}|FILE",
     )
+    missing: str = option(
+        "refuse",
+        "what to do about tasks and devices that the cost table does not know: refuse, and name "
+        "them; measure them on the devices that are here; predict them from the others; estimate "
+        "them from sizes and peak speeds",
+        choices=lambda: MISSING,
+    )
     store: str | os.PathLike[str] | None = option(
-        None,
+        STORE_ON,
         "store of measured kernels: what it knows is not measured again, and what is measured goes "
-        "into it",
-        metavar="FILE",
+        "into it; on: the user's, see `heteroplace costs`; off: everything is measured anew",
+        metavar=f"{STORE_ON}|{STORE_OFF}|FILE",
     )
     pin: Mapping[str, str] = option(
         dict,
@@ -60,6 +74,15 @@ class PlaceOptions:
     """Weights to bind into the module first; None: they are bound already."""
     progress: Callable[[str], None] | None = None
     """Called with a line of text whenever a stage or another long step begins."""
+
+    def __post_init__(self) -> None:
+        if self.missing not in MISSING:
+            raise SolverError(f"missing={self.missing!r}; expected one of {', '.join(MISSING)}")
+        if self.missing != "refuse" and self.costs in COST_MODELS:
+            raise SolverError(
+                f"missing={self.missing!r} says what to do about what a given cost table does not "
+                f"know, and costs={self.costs!r} is none; leave it out, or give costs=FILE"
+            )
 
 
 OPTION_CLASSES = (PlaceOptions, SolveOptions)

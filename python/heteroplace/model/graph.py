@@ -15,6 +15,7 @@ from functools import cached_property
 import msgspec
 
 from heteroplace.errors import GraphError
+from heteroplace.model.identity import TaskIdentity
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,24 @@ class TaskGraph:
                 found[producer].add(task)
         return tuple(tuple(sorted(ids)) for ids in found)
 
+    @cached_property
+    def identities(self) -> tuple[TaskIdentity, ...]:
+        """For each task what its cost depends on."""
+        types = [_type_text(tensor) for tensor in self.tensors]
+        return tuple(
+            TaskIdentity(
+                task.name,
+                task.op,
+                task.flops,
+                task.weight_bytes,
+                tuple(sorted([types[tensor] for tensor in reads])),
+                tuple([types[tensor] for tensor in writes]),
+            )
+            for task, reads, writes in zip(
+                self.tasks, self.task_inputs, self.task_outputs, strict=True
+            )
+        )
+
     def digest(self) -> str:
         """Return a hex digest of the whole graph; computed once."""
         return self._digest
@@ -130,6 +149,12 @@ class TaskGraph:
             # Half a surrogate pair in a name, or a size beyond 64 bits.
             text = ascii(columns).encode()
         return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _type_text(tensor: Tensor) -> str:
+    if not tensor.dtype:
+        return f"{tensor.bytes} B"
+    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
 
 
 _TASK_FIELDS = tuple(field.name for field in fields(Task))

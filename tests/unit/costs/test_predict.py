@@ -149,7 +149,7 @@ def test_unlike_planning_devices_are_not_taken_for_one_another():
     builder = TaskGraphBuilder("one")
     builder.add_task(Task("a", "conv", flops=1000), [])
     graph = builder.finalize([builder.add_tensor("a", (4,), "float32")])
-    table = table_from_rows(graph.digest(), cluster, ((Cost.given(3000), Cost.unknown()),))
+    table = table_from_rows(graph, cluster, ((Cost.given(3000), Cost.unknown()),))
     cost = predict_costs(graph, cluster, table).cost(0, 1)
     assert (cost.ns, cost.source) == (3000, "roofline")
     assert cost.reason.startswith("roofline x3, by 1 kernels of conv on devices of kind cuda")

@@ -22,9 +22,7 @@ def with_targets(made: Instance) -> Instance:
         replace(d, target={"cpu": "llvm"}.get(d.kind, d.kind)) for d in made.cluster.devices
     )
     cluster = replace(made.cluster, devices=devices)
-    return replace(
-        made, cluster=cluster, costs=replace(made.costs, cluster_digest=cluster.digest())
-    )
+    return replace(made, cluster=cluster, costs=replace(made.costs, devices=cluster.identities))
 
 
 def chain() -> Solution:

@@ -160,7 +160,7 @@ def test_a_split_that_fits_goes_before_one_that_is_faster(name: str) -> None:
     case = batched([], {"op": ({1: 1, 2: 1, 4: 1}, {1: 9, 2: 9, 4: 9})}, {}, (1, 2, 4))
     memories = tuple(replace(memory, bytes=25) for memory in case.cluster.memories)
     cluster = replace(case.cluster, memories=memories)
-    costs = replace(case.costs, cluster_digest=cluster.digest())
+    costs = replace(case.costs, devices=cluster.identities)
     assert solve(Instance(case.graph, cluster, costs), name, 4).objective_ns == 9
 
 
@@ -211,7 +211,7 @@ def test_simulated_makespan_is_never_later_than_scheduled(case: Instance) -> Non
 @exact_cases(60)
 def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
     cluster = replace(case.cluster, congestion="none")
-    costs = replace(case.costs, cluster_digest=cluster.digest())
+    costs = replace(case.costs, devices=cluster.identities)
     free = Instance(case.graph, cluster, costs)
     optimum = optimal_batch_makespan(case.graph, cluster, costs, items)
     if optimum is not None:

@@ -132,7 +132,7 @@ def test_repetitions_of_stages_keep_the_pace_of_the_busiest_resource(case: Insta
     count = len(cluster.memories)
     if len(pairs) != count * (count - 1) or any(len(d.units) > 1 for d in cluster.devices):
         return
-    free = Instance(case.graph, cluster, replace(case.costs, cluster_digest=cluster.digest()))
+    free = Instance(case.graph, cluster, replace(case.costs, devices=cluster.identities))
     try:
         result = solve(free)
     except InfeasibleError:
@@ -212,7 +212,7 @@ def test_co_located_ends_leave_one_stage() -> None:
         replace(task, together="ends") if task.name != "b" else task for task in case.graph.tasks
     )
     graph = replace(case.graph, tasks=tasks)
-    costs = replace(case.costs, graph_digest=graph.digest())
+    costs = replace(case.costs, tasks=graph.identities)
     result = get_solver("pipeline").solve(Problem(graph, case.cluster, costs), OPTIONS)
     assert result.objective_ns == 26
     assert result.candidates[0][2] == "no stages take less than 26 ns per item"
