@@ -246,7 +246,8 @@ def solve(
         solution = solve_network(
             problem, options, interference if is_known else None, solver=solver
         )
-        found |= {"predicted_ns": solution.predicted_ns, "bound_ns": solution.bound_ns}
+        asked = "predicted_ns" if solution.item_ns is None else "item_ns"
+        found |= {asked: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution
 
 

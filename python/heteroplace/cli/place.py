@@ -17,7 +17,6 @@ from heteroplace.files.plan import save_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
-from heteroplace.model.units import format_ns
 from heteroplace.options import add_arguments, from_arguments
 from heteroplace.progress import ProgressLine
 from heteroplace.report.chrome_trace import TraceRun, write_trace
@@ -32,7 +31,7 @@ from heteroplace.report.tables import (
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
-from heteroplace.solve.list.single import single_makespans
+from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.problem import make_result
 
 _RENAMED = {"time_limit": "budget"}
@@ -64,7 +63,8 @@ def run(arguments: argparse.Namespace) -> None:
     The first Ctrl-C ends the search; its best plan is taken. The second one ends the program.
     """
     is_shown = arguments.progress or sys.stderr.isatty()
-    line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter())
+    unit = " per item" if arguments.objective == THROUGHPUT else ""
+    line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
     check_writable(arguments.output, arguments.trace)
     options = from_arguments(SolveOptions, arguments, _RENAMED, progress=line)
     with paused_collector():
@@ -123,14 +123,14 @@ def _finish(
     arguments: argparse.Namespace, options: SolveOptions, problem: Problem, result: SolveResult
 ) -> None:
     graph, cluster = problem.graph, problem.cluster
-    plan = explain(problem, result.plan)
+    plan = explain(problem, result.plan, options.objective)
     timeline = simulate(graph, cluster, problem.costs, plan)
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
-        print_json(_to_json(problem, result, plan.reasons))
+        print_json(_to_json(problem, result, options.objective, plan.reasons))
         return
     tables = (
         placement_table(graph, cluster, plan, timeline),
@@ -163,24 +163,24 @@ def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable
 
 
 def _summary(problem: Problem, result: SolveResult, objective: str, makespan_ns: int) -> str:
-    singles = single_makespans(problem).items()
+    singles = single_objectives(problem, objective, result.plan.items).items()
     best_single = min(singles, key=lambda single: single[1], default=None)
-    bound = result.bound_ns if objective == "latency" else None
-    text = headline(problem.cluster, result.plan, makespan_ns, best_single, bound)
-    if objective == "throughput":
-        text += (
-            f"\none item every {format_ns(result.objective_ns)} (bound "
-            f"{format_ns(result.bound_ns)}, gap {100 * result.gap:.0f} %)"
-        )
+    item_ns = result.objective_ns if objective == THROUGHPUT else None
+    text = headline(
+        problem.cluster, result.plan, makespan_ns, best_single, result.bound_ns, item_ns=item_ns
+    )
     return (
         f"{text}\n{cost_sources_line(problem.costs)}\n"
         f"solver {result.solver}: {result.status} after {result.wall_s:.2f} s"
     )
 
 
-def _to_json(problem: Problem, result: SolveResult, reasons: tuple[str, ...]) -> dict[str, object]:
+def _to_json(
+    problem: Problem, result: SolveResult, objective: str, reasons: tuple[str, ...]
+) -> dict[str, object]:
     devices = result.plan.placement(len(problem.graph.tasks))
     return {
+        "objective": objective,
         "objective_ns": result.objective_ns,
         "bound_ns": result.bound_ns,
         "gap": result.gap,
@@ -195,7 +195,7 @@ def _to_json(problem: Problem, result: SolveResult, reasons: tuple[str, ...]) ->
             task.name: reason for task, reason in zip(problem.graph.tasks, reasons, strict=True)
         },
         "candidates": [
-            {"name": name, "makespan_ns": makespan, "note": note}
-            for name, makespan, note in result.candidates
+            {"name": name, "objective_ns": objective, "note": note}
+            for name, objective, note in result.candidates
         ],
     }

@@ -30,6 +30,7 @@ from heteroplace.simulate.interference import Interference
 from heteroplace.solve.explain import explain
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.list.single import single_makespans, single_plan
+from heteroplace.solve.objective import THROUGHPUT, objective_ns, single_objectives
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
@@ -71,7 +72,8 @@ def solve_network(
     interference
         How tasks slow each other: a plan on several devices is kept only if it is expected to be
         quicker than the best single device by more than `options.min_gain_ratio`. Or a function
-        that measures it, called only for such a plan. None: the solver's plan is kept.
+        that measures it, called only for such a plan. None: the solver's plan is kept. It is that
+        of single runs: for throughput, or several items, it is not asked for.
     solver
         Its name in `SOLVERS`.
 
@@ -85,6 +87,8 @@ def solve_network(
         The plan breaks a rule: a bug of the solver.
     """
     solve, expected = get_solver(solver).solve, None
+    if options.objective == THROUGHPUT or options.items > 1:
+        interference = None
     if interference is None:
         result = solve(problem, options)
     else:
@@ -99,14 +103,15 @@ def solve_network(
         graph,
         cluster,
         costs,
-        explain(problem, result.plan),
-        result.objective_ns,
+        explain(problem, result.plan, options.objective),
+        objective_ns(problem, result.plan, "latency"),
         result.bound_ns,
         tuple((name, objective) for name, objective, _ in result.candidates),
-        tuple(single_makespans(problem).items()),
+        tuple(single_objectives(problem, options.objective, result.plan.items).items()),
         None
         if expected is None
         else RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns),
+        result.objective_ns if options.objective == THROUGHPUT else None,
     )
 
 
@@ -155,6 +160,22 @@ def _num_devices(problem: Problem, plan: Plan) -> int:
 def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool:
     """Tell whether several devices are quicker than one by more than this part."""
     return single_ns > 0 and 1 - several_ns / single_ns > min_gain_ratio
+
+
+def _with_least_gain(problem: Problem, result: SolveResult, min_gain_ratio: float) -> SolveResult:
+    """A plan of least time per item, or the best single device if that is almost as good."""
+    singles = single_objectives(problem, THROUGHPUT)
+    name = min(singles, key=lambda device: singles[device], default=None)
+    if name is None or _num_devices(problem, result.plan) <= 1:
+        return result
+    if gains_enough(result.objective_ns, singles[name], min_gain_ratio):
+        return result
+    plan = single_plan(problem, problem.cluster.device_id(name))
+    assert isinstance(plan, Plan)  # it has a time per item
+    note = f"the plan takes {result.objective_ns} ns per item; min_gain_ratio is {min_gain_ratio}"
+    status = "optimal" if singles[name] == result.bound_ns else "feasible"
+    tried = (*result.candidates, (f"single {name}", singles[name], note))
+    return replace(result, plan=plan, objective_ns=singles[name], status=status, candidates=tried)
 
 
 @dataclass(frozen=True)
@@ -215,8 +236,9 @@ class AutoSolver:
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
-        if options.objective == "throughput":
-            return SOLVERS["throughput"].solve(problem, options)
+        if options.objective == THROUGHPUT:
+            result = SOLVERS[THROUGHPUT].solve(problem, options)
+            return _with_least_gain(problem, result, options.min_gain_ratio)
         return _Auto(problem, options).run()
 
 
