@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace.errors import ClusterError
-from heteroplace.machine.cpu import cpu_model, first_fields, read_text
+from heteroplace.control_groups import read_text
+from heteroplace.machine.cpu import cpu_model, first_fields
 from heteroplace.machine.gpu import GpuInfo, read_gpus
 from heteroplace.model.cluster import Device
 

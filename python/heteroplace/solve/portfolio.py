@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
 from heteroplace.model.check import check_plan
@@ -233,6 +234,7 @@ class AutoSolver:
 
     name = "auto"
     objectives = ("latency", "throughput")
+    engines: ClassVar = {"latency": ("cpsat",), "throughput": ("gurobi", "highs")}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
