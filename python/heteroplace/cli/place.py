@@ -6,6 +6,7 @@ import argparse
 import gc
 import sys
 import time
+from dataclasses import replace
 
 from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
@@ -14,10 +15,18 @@ from heteroplace.files.cluster import load_cluster
 from heteroplace.files.costs import costs_from_times, load_costs
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
+from heteroplace.files.plan_in import read_plan_in
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
-from heteroplace.options import add_arguments, from_arguments
+from heteroplace.model.demands import with_max_memory
+from heteroplace.options import add_arguments, from_arguments, read_arguments
+from heteroplace.place_options import (
+    GRAPH_OPTIONS,
+    PlaceOptions,
+    check_options,
+    demanded_graph,
+)
 from heteroplace.progress import ProgressLine
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.tables import (
@@ -30,15 +39,12 @@ from heteroplace.report.tables import (
     placement_table,
 )
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
+from heteroplace.solve import Problem, SolveOptions, SolveResult, explain, get_solver
+from heteroplace.solve.judge import replay
 from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.problem import make_result
 
 _RENAMED = {"time_limit": "budget"}
-_OPTIONS = (
-    *("objective", "time_limit", "iterations", "items", "seed", "threads"),
-    "min_gain_ratio",
-)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -49,8 +55,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Place a task graph on a cluster and print where everything goes.",
     )
     add_problem(parser)
-    parser.add_argument("--solver", choices=list(SOLVERS), default="auto", help="default: auto")
-    add_arguments(parser, SolveOptions, renamed=_RENAMED, names=_OPTIONS)
+    add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
+    add_arguments(parser, SolveOptions, renamed=_RENAMED)
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
@@ -67,18 +73,35 @@ def run(arguments: argparse.Namespace) -> None:
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
     check_writable(arguments.output, arguments.trace)
     options = from_arguments(SolveOptions, arguments, _RENAMED, progress=line)
+    place = PlaceOptions(**read_arguments(PlaceOptions, arguments, names=GRAPH_OPTIONS))
+    check_options(place, options)
     with paused_collector():
-        cluster = load_cluster(arguments.cluster)
-        read = load_graph(arguments.graph)
-        problem = Problem(read.graph, cluster, read_costs(arguments.costs, read, cluster))
+        problem = _read_problem(arguments, place)
+        plan = None
+        if place.plan_in is not None:
+            plan = read_plan_in(place.plan_in).plan_for(problem.graph, problem.cluster)
         gc.freeze()  # Hundreds of thousands of values that stay, and need not be walked again.
     try:
         with Interrupts() as interrupts:
-            result = _solve(problem, arguments.solver, options, line, interrupts)
+            if plan is None:
+                result = _solve(problem, place.solver, options, line, interrupts)
+            else:
+                result = replay(problem, plan, options)
             interrupts.ends_work = False
             _finish(arguments, options, problem, result)
     finally:
         gc.unfreeze()
+
+
+def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem:
+    """The graph and the cluster of the files, as far as the options let them be used."""
+    whole, read = load_cluster(arguments.cluster), load_graph(arguments.graph)
+    cluster = with_max_memory(whole, place.max_memory)
+    graph = demanded_graph(read.graph, cluster, place)
+    costs = read_costs(arguments.costs, read, whole)
+    # A cost is that of a task on a device, whatever else it may run on and how much memory it has.
+    digests = {"graph_digest": graph.digest(), "cluster_digest": cluster.digest()}
+    return Problem(graph, cluster, replace(costs, **digests))
 
 
 def _solve(

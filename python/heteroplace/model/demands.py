@@ -110,8 +110,8 @@ def with_no_split(graph: TaskGraph, no_split: Sequence[str]) -> TaskGraph:
                 f"{task.name} on {', '.join(task.devices or ())}" for task in members[:4]
             )
             raise SolverError(
-                f"no_split: the tasks of {group!r} must share a device, and none is allowed for all "
-                f"of them ({listed}); change pin, exclude or the pattern"
+                f"no_split: the tasks of {group!r} must share a device, and none is allowed for "
+                f"all of them ({listed}); change pin, exclude or the pattern"
             )
     return replace(graph, tasks=tasks)
 

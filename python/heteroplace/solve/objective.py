@@ -99,3 +99,13 @@ def _batches(problem: Problem, task: int, device: int, items: int) -> list[tuple
         found.append(tuple(range(begin, begin + size)))
         begin += size
     return found
+
+
+def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool:
+    """Tell whether several devices are better than one by more than this part."""
+    return single_ns > 0 and 1 - several_ns / single_ns > min_gain_ratio
+
+
+def num_devices(problem: Problem, plan: Plan) -> int:
+    """Return how many devices run a task of `plan`."""
+    return len(set(problem.native.placement(plan.steps)))

@@ -1,4 +1,4 @@
-"""The option `coarsening`: groups are placed, tasks are planned, and every number is of the tasks."""
+"""The option `coarsening`: groups are placed, and every number is of the tasks."""
 
 from __future__ import annotations
 

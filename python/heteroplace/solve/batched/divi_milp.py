@@ -24,8 +24,8 @@ from heteroplace.solve.lp.program import (
 from heteroplace.solve.problem import Problem
 
 _BOUND_SLACK = 2e-6
-"""Error of an engine's bound that is allowed for, as a part of the horizon: big-M times its tolerance
-of integers, and its tolerance of rows."""
+"""Error of an engine's bound that is allowed for, as a part of the horizon: big-M times its
+tolerance of integers, and its tolerance of rows."""
 
 
 @dataclass(frozen=True)
