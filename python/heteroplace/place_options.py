@@ -12,7 +12,6 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.demands import memory_limit, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.units import parse_bytes
 from heteroplace.options import Option, by_attribute, option, options_of, pair, seconds
 from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
@@ -37,7 +36,10 @@ def memory_pair(text: str) -> tuple[str, str]:
     name, equals, size = text.rpartition("=")
     if not (name and equals and size):
         raise ValueError("expected DEVICE=SIZE, such as 'gpu0=10GiB'")
-    parse_bytes(size)
+    try:
+        memory_limit(name, size)
+    except SolverError as err:
+        raise ValueError(str(err)) from err
     return name, size
 
 

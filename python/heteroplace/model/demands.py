@@ -150,8 +150,9 @@ def with_max_memory(cluster: Cluster, max_memory: Mapping[str, str | int]) -> Cl
 
 def memory_limit(name: str, size: str | int) -> int:
     """Return a limit of `max_memory` in bytes; SolverError if it is none."""
+    is_number = isinstance(size, str) and size.isascii() and size.isdecimal()
     try:
-        limit = parse_bytes(size)
+        limit = parse_bytes(int(size) if is_number else size)
     except ValueError as err:
         raise SolverError(f"max_memory of {name!r} is {size!r}; expected {err}") from err
     if not limit:
