@@ -83,7 +83,9 @@ def test_a_missing_field_is_a_typed_error(field: str) -> None:
         solution_from_json(json.dumps(value))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "3", "null", "{", '{"placement_version": 2}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "3", "null", "{", f'{{"placement_version": {SOLUTION_VERSION}}}']
+)
 def test_other_json_is_a_typed_error(text: str) -> None:
     with pytest.raises(PlanError, match="not a placement that heteroplace wrote"):
         solution_from_json(text)

@@ -20,11 +20,11 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.solve import ProgressReport, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.exact import moirai
 from heteroplace.solve.exact.formulate import formulate
-from heteroplace.solve.exact.gurobi_engine import why_no_gurobi
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.mip_rows import MipRows
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps
+from heteroplace.solve.lp.gurobi import why_no_gurobi
 from heteroplace.solve.lp.highs import HighsEngine
 from tests.exact_engines import Engine, by_cpsat, by_highs, every_engine, needs_gurobi, optimum
 from tests.instances import cpu, diamond, gpus, instance, problem_of
