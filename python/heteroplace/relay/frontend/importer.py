@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
 import onnx
 import tvm
 from onnx import ModelProto, helper
@@ -28,11 +29,13 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.frontend.converters import CONVERTERS
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
 from heteroplace.relay.frontend.onnx_load import (
     check_ops_are_known,
     read_model,
     set_input_shapes,
+    set_input_values,
     true_inputs,
 )
 from heteroplace.relay.frontend.onnx_repair import describe_node, repair_model
@@ -102,6 +105,7 @@ def from_onnx(
     path_or_model: str | os.PathLike[str] | ModelProto,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, npt.ArrayLike] | None = None,
     simplify: bool = True,
 ) -> ImportedModel:
     """Import an ONNX model, with or without weights.
@@ -112,6 +116,9 @@ def from_onnx(
         Path of an .onnx file (external weights beside it), or a model in memory (not changed).
     input_shapes
         Sizes of inputs that the file leaves free: name -> shape.
+    input_values
+        Values of inputs that are then constants and no inputs any more: name -> array. For those
+        of which shapes are made (`inputs_read_at_import` lists them).
     simplify
         Let onnxruntime simplify the graph first, if it is installed.
 
@@ -134,7 +141,8 @@ def from_onnx(
     require_tvm()
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
-    report = set_input_shapes(model, input_shapes or {}, where)
+    report = set_input_values(model, input_values or {}, where)
+    report += set_input_shapes(model, input_shapes or {}, where)
     if simplify:
         model, lines = simplify_offline(model)
         report += lines
@@ -170,7 +178,8 @@ def count_calls(function: relay.Function) -> int:
 
 
 def _importer_ops() -> frozenset[str]:
-    return frozenset(tvm_onnx._get_convert_map(17)) | frozenset(tvm_onnx._identity_list)
+    stock = frozenset(tvm_onnx._get_convert_map(17)) | frozenset(tvm_onnx._identity_list)
+    return stock | frozenset(CONVERTERS)
 
 
 def _move_initialisers_to_constants(model: ModelProto) -> None:
@@ -212,6 +221,8 @@ def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, A
         warnings.simplefilter("ignore")
         try:
             mod, params = relay.frontend.from_onnx(model, freeze_params=False)
+        except FrontendError as err:  # of a converter of ours
+            raise FrontendError(f"{_place(state, where)}: {err}.") from err
         except _IMPORTER_ERRORS as err:
             raise _import_error(state, where, err) from err
         num_folded = state.num_folded
@@ -226,13 +237,17 @@ def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, A
 
 
 def _import_error(state: IncrementalImport, where: str, err: BaseException) -> FrontendError:
-    node = state.current_node
-    place = f"{where}: {describe_node(node)}" if node is not None else where
     reason = _reason(err, state.diagnostics)
     return FrontendError(
-        f"{place} cannot be imported: {reason}. Export the model with other settings, or express "
+        f"{_place(state, where)} cannot be imported: {reason}. Export the model with other settings, or express "
         f"this op by others."
     )
+
+
+def _place(state: IncrementalImport, where: str) -> str:
+    """Return the name of the node that is being converted, for messages."""
+    node = state.current_node
+    return f"{where}: {describe_node(node)}" if node is not None else where
 
 
 def _reason(err: BaseException, diagnostics: Sequence[str]) -> str:

@@ -10,10 +10,21 @@ import collections
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from heteroplace.errors import FrontendError
@@ -168,6 +179,75 @@ def true_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     return [value for value in graph.input if value.name not in filled]
 
 
+def free_sizes(value: ValueInfoProto) -> bool:
+    """Tell whether the file leaves some size of an input free, or gives it no shape at all."""
+    tensor = value.type.tensor_type
+    return not tensor.HasField("shape") or any(isinstance(_size(d), str) for d in tensor.shape.dim)
+
+
+def set_input_values(
+    model: ModelProto, input_values: Mapping[str, npt.ArrayLike], where: str
+) -> list[str]:
+    """Make inputs of `model` initialisers with given values, in place.
+
+    Parameters
+    ----------
+    model
+        The model; the named inputs are none any more.
+    input_values
+        Name of an input -> its value, of the type and shape that the file says.
+    where
+        Name of the model, for messages.
+
+    Returns
+    -------
+    One line that names the inputs, if there are any.
+
+    Raises
+    ------
+    FrontendError
+        There is no such input, or a value has another type or shape. All faults are reported.
+    """
+    if not input_values:
+        return []
+    inputs = {value.name: value for value in true_inputs(model.graph)}
+    faults, tensors = [], []
+    for name, value in input_values.items():
+        if name not in inputs:
+            known = _some(inputs, ", ")
+            faults.append(f"input_values names '{name}', which is no input; those are {known}")
+            continue
+        array = np.asarray(value)
+        fault = _value_fault(inputs[name], array)
+        if fault:
+            faults.append(f"input_values gives '{name}' {fault}")
+            continue
+        tensors.append(numpy_helper.from_array(array, name))
+    if faults:
+        raise FrontendError(f"{where}: " + "\n  ".join(faults))
+    model.graph.initializer.extend(tensors)
+    _drop_filled_inputs(model)
+    del model.graph.value_info[:]  # shapes inside the graph were inferred for unknown values
+    return [f"input(s) of given value: {', '.join(input_values)}"]
+
+
+def _value_fault(info: ValueInfoProto, array: npt.NDArray[Any]) -> str:
+    """Return what is wrong with the value of an input, or ""."""
+    tensor = info.type.tensor_type
+    if not info.type.HasField("tensor_type"):
+        return f"an array, but it is no tensor but a {info.type.WhichOneof('value')}"
+    expected = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    if array.dtype != expected:
+        return f"an array of {array.dtype}, the file says {expected}"
+    sizes = [_size(dim) for dim in tensor.shape.dim] if tensor.HasField("shape") else None
+    if sizes is None or (
+        len(sizes) == array.ndim
+        and all(isinstance(s, str) or s == n for s, n in zip(sizes, array.shape, strict=True))
+    ):
+        return ""
+    return f"the shape {array.shape}, the file says ({', '.join(map(str, sizes))})"
+
+
 def set_input_shapes(
     model: ModelProto, input_shapes: Mapping[str, Sequence[int]], where: str
 ) -> list[str]:
@@ -230,8 +310,8 @@ def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str,
             f"Pass input_shapes={{'{name}': ({shown}{comma})}} with the sizes that you need"
         ), ""
     new = tuple(int(size) for size in given)
-    if any(size < 1 for size in new):
-        return f"input_shapes gives '{name}' the shape {new}: sizes must be positive", ""
+    if any(size < 0 for size in new):
+        return f"input_shapes gives '{name}' the shape {new}: sizes must not be negative", ""
     if old is not None and (
         len(old) != len(new)
         or any(isinstance(o, int) and o != n for o, n in zip(old, new, strict=True))

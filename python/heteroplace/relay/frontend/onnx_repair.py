@@ -27,15 +27,8 @@ IMPORTER_OPSET = 17
 _OPS_OF_OPSET_18 = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Mish")
 _ONNX_DOMAINS = ("", "ai.onnx")
 
-_RESIZE = defs.get_schema("Resize", 18).attributes
-
 _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
     "Cast": {"saturate": None, "round_mode": None},  # both matter for 8-bit floats only
-    "AveragePool": {"dilations": 1},
-    "Resize": {
-        "antialias": 0,
-        "keep_aspect_ratio_policy": _RESIZE["keep_aspect_ratio_policy"].default_value.s,
-    },
     "Reshape": {"allowzero": 0},
     "QuantizeLinear": {"saturate": None, "block_size": 0, "output_dtype": 0, "precision": 0},
     "DequantizeLinear": {"block_size": 0, "output_dtype": 0},
@@ -221,8 +214,6 @@ def drop_default_attributes(model: ModelProto) -> list[str]:
     dropped: collections.Counter[str] = collections.Counter()
     faults = []
     for node in model.graph.node:
-        if node.op_type == "Resize" and _has(node, "axes"):
-            faults.append(f"{describe_node(node)}: 'axes' is not supported; resize all axes")
         for name, default in _DEFAULT_ATTRIBUTES.get(node.op_type, {}).items():
             if not _has(node, name):
                 continue
