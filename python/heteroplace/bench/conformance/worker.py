@@ -14,7 +14,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import tvm
-from tvm import relay
 
 from heteroplace.bench.conformance.cases import Case
 from heteroplace.codegen.executable import Executable
@@ -105,7 +104,7 @@ def two_memories() -> Cluster:
 
 
 def turn_by_turn(graph: TaskGraph, cluster: Cluster) -> CostTable:
-    """Return costs by which every other task is fast on the first device, the rest on the second."""
+    """Return costs by which tasks are fast on one device and on the other in turn."""
 
     def cost(task: int, device: int) -> Cost:
         is_fast = (task + device) % len(cluster.devices) == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,6 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.onnx_repair import describe_node
-
-_ONNX_DOMAINS = ("", "ai.onnx")
-_FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
-"""Domains beside ai.onnx of which the importer knows some ops."""
 
 _MAX_NAMES_IN_MESSAGE = 5
 
@@ -185,6 +181,11 @@ def free_sizes(value: ValueInfoProto) -> bool:
     return not tensor.HasField("shape") or any(isinstance(_size(d), str) for d in tensor.shape.dim)
 
 
+def input_shape(value: ValueInfoProto) -> tuple[int, ...]:
+    """Return the sizes of an input of which none is free."""
+    return tuple(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
+
+
 def set_input_values(
     model: ModelProto, input_values: Mapping[str, npt.ArrayLike], where: str
 ) -> list[str]:
@@ -303,11 +304,9 @@ def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str,
         if old is None:
             return f"input '{name}' has no shape. Pass input_shapes={{'{name}': (...)}}", ""
         free = ", ".join(f"axis {i} ('{s}')" for i, s in enumerate(old) if isinstance(s, str))
-        shown = ", ".join(str(s) if isinstance(s, int) else "1" for s in old)
-        comma = "," if len(old) == 1 else ""
         return (
-            f"input '{name}' has free sizes at {free}; sizes must be fixed to compile. "
-            f"Pass input_shapes={{'{name}': ({shown}{comma})}} with the sizes that you need"
+            f"input '{name}' has free sizes at {free}; sizes must be fixed to compile. Give "
+            f"input_shapes={{'{name}': (...)}} with its {len(old)} sizes as your data has them"
         ), ""
     new = tuple(int(size) for size in given)
     if any(size < 0 for size in new):
@@ -333,26 +332,25 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
     return dim.dim_param or "?"
 
 
-def check_ops_are_known(model: ModelProto, known: Collection[str], where: str) -> None:
+def check_ops_are_known(
+    model: ModelProto, is_known: Callable[[NodeProto], bool], where: str
+) -> None:
     """Raise FrontendError that names every node whose op the importer does not have.
 
     Parameters
     ----------
     model
         A repaired model.
-    known
-        The op types of the importer's table.
+    is_known
+        Tells whether the importer has the op of a node.
     where
         Name of the model, for messages.
     """
     versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
     unknown: dict[str, list[str]] = collections.defaultdict(list)
     for node in all_nodes(model.graph):
-        domain = "ai.onnx" if node.domain in _ONNX_DOMAINS else node.domain
-        is_known = node.op_type in known and domain in ("ai.onnx", *_FOREIGN_DOMAINS)
-        if is_known and domain == "ai.onnx" and _is_newer_than_importer(node.op_type):
-            is_known = False
-        if not is_known:
+        if not is_known(node):
+            domain = node.domain or "ai.onnx"
             label = f"{node.op_type} (domain {domain}, opset {versions.get(domain, '?')})"
             unknown[label].append(f"'{node.name or (node.output or ['?'])[0]}'")
     if unknown:
@@ -373,11 +371,6 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
                 yield from all_nodes(attribute.g)
             for subgraph in attribute.graphs:
                 yield from all_nodes(subgraph)
-
-
-def _is_newer_than_importer(op_type: str) -> bool:
-    """Return True for names of ai.onnx that mean another op in the importer's table."""
-    return op_type in ("Attention", "Gelu")
 
 
 def _some(items: Iterable[str], separator: str) -> str:

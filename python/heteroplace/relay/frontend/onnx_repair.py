@@ -10,14 +10,12 @@ and returns one line per kind of change.
 from __future__ import annotations
 
 import collections
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
-from onnx import ModelProto, NodeProto, defs, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
 
@@ -25,7 +23,7 @@ IMPORTER_OPSET = 17
 """The opset of ai.onnx that models are brought to."""
 
 _OPS_OF_OPSET_18 = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Mish")
-_ONNX_DOMAINS = ("", "ai.onnx")
+ONNX_DOMAINS = ("", "ai.onnx")
 
 _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
     "Cast": {"saturate": None, "round_mode": None},  # both matter for 8-bit floats only
@@ -39,35 +37,35 @@ _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
 def opset_of(model: ModelProto) -> int:
     """Return the version of the ai.onnx operator set that `model` uses (1 if it names none)."""
     for entry in model.opset_import:
-        if entry.domain in _ONNX_DOMAINS:
+        if entry.domain in ONNX_DOMAINS:
             return int(entry.version)
     return 1
 
 
 def describe_node(node: NodeProto) -> str:
     """Return how messages name a node: its op type and its name, or its first output."""
-    domain = "" if node.domain in _ONNX_DOMAINS else f"{node.domain}."
+    domain = "" if node.domain in ONNX_DOMAINS else f"{node.domain}."
     return f"{domain}{node.op_type} '{node.name or (node.output[0] if node.output else '?')}'"
 
 
-def repair_model(model: ModelProto) -> tuple[ModelProto, list[str]]:
+def repair_model(model: ModelProto) -> list[str]:
     """Apply every repair to `model`.
 
     Parameters
     ----------
     model
-        Is changed in place, except where functions have to be inlined.
+        Is changed in place.
 
     Returns
     -------
-    The repaired model, and one line for each kind of repair that was done.
+    One line for each kind of repair that was done.
 
     Raises
     ------
     FrontendError
         If a node uses a form that cannot be expressed for the importer; all of them are named.
     """
-    model, report = inline_functions(model)
+    report: list[str] = []
     faults: list[str] = []
     for repair in _REPAIRS:
         try:
@@ -75,47 +73,7 @@ def repair_model(model: ModelProto) -> tuple[ModelProto, list[str]]:
         except FrontendError as err:
             faults.append(str(err))
     _raise_all(faults)
-    report += stamp_opset(model)
-    return model, report
-
-
-def inline_functions(model: ModelProto) -> tuple[ModelProto, list[str]]:
-    """Replace functions of the model, and ONNX ops that are newer than 17, by their definitions."""
-    report = []
-    if model.functions:
-        num_before = len(model.functions)
-        model = onnx.inliner.inline_local_functions(model)
-        report.append(f"inlined {num_before} functions of the model")
-    newer = sorted({node.op_type for node in model.graph.node if _is_newer_op(node)})
-    can_inline = (
-        "inline_schema_functions"
-        in inspect.signature(onnx.inliner.inline_selected_functions).parameters
-    )
-    if newer and can_inline:
-        try:
-            model = onnx.inliner.inline_selected_functions(
-                _with_types(model), [("", name) for name in newer], inline_schema_functions=True
-            )
-        except RuntimeError as err:  # the ops stay, and are refused by name later
-            reason = str(err).splitlines()[-1]
-            report.append(f"could not expand {', '.join(newer)} into older ops: {reason}")
-        left = {node.op_type for node in model.graph.node if _is_newer_op(node)}
-        done = [name for name in newer if name not in left]
-        if done:
-            report.append(f"expanded into older ops: {', '.join(done)}")
-    return model, report
-
-
-def _with_types(model: ModelProto) -> ModelProto:
-    """Return `model` with the types of all its values, which definitions depend on."""
-    typed = onnx.shape_inference.infer_shapes(model)
-    known = {value.name for value in (*typed.graph.value_info, *typed.graph.input)}
-    for tensor in typed.graph.initializer:
-        if tensor.name not in known:
-            typed.graph.value_info.append(
-                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
-    return typed
+    return report + stamp_opset(model)
 
 
 def move_reduce_axes(model: ModelProto) -> list[str]:
@@ -298,7 +256,7 @@ def stamp_opset(model: ModelProto) -> list[str]:
     if version <= requested:
         return []
     for entry in model.opset_import:
-        if entry.domain in _ONNX_DOMAINS:
+        if entry.domain in ONNX_DOMAINS:
             entry.version = requested
     return [f"stamped opset {requested} (the file said {version})"]
 
@@ -318,13 +276,6 @@ _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
 def _raise_all(faults: Sequence[str]) -> None:
     if faults:
         raise FrontendError("\n".join(faults))
-
-
-def _is_newer_op(node: NodeProto) -> bool:
-    """Return True for an op that opset 17 does not have, and that the importer does not know."""
-    if node.domain not in _ONNX_DOMAINS or node.op_type in _OPS_OF_OPSET_18:
-        return False
-    return not onnx.defs.has(node.op_type, IMPORTER_OPSET, "")
 
 
 def _constants(model: ModelProto) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of, shape_of
+from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of
 
 _MAX_POOLS = (relay.nn.max_pool1d, relay.nn.max_pool2d, relay.nn.max_pool3d)
 _AVERAGE_POOLS = (relay.nn.avg_pool1d, relay.nn.avg_pool2d, relay.nn.avg_pool3d)

@@ -36,10 +36,10 @@ class Direction:
     num_gates: int
     hidden: int
 
-    def gate(self, data: relay.Expr, index: int) -> relay.Expr:
-        """Return the part of one gate along the last axis of [batch, num_gates * hidden]."""
+    def gate(self, data: relay.Expr, index: int, axis: int = 1) -> relay.Expr:
+        """Return the part of one gate along an axis of [num_gates * hidden]."""
         begin = index * self.hidden
-        return relay.strided_slice(data, [begin], [begin + self.hidden], axes=[-1])
+        return relay.strided_slice(data, [begin], [begin + self.hidden], axes=[axis])
 
     def clipped(self, data: relay.Expr) -> relay.Expr:
         """Return `data` within the clip."""
@@ -76,7 +76,7 @@ def gru(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
             rows = relay.strided_slice(d.recurrent, [2 * d.hidden], [3 * d.hidden], axes=[0])
             candidate = relay.nn.dense(relay.multiply(reset, hidden), rows)
             if d.biases is not None:
-                candidate = relay.add(candidate, d.gate(d.biases[1], 2))
+                candidate = relay.add(candidate, d.gate(d.biases[1], 2, 0))
         new = g(d.clipped(relay.add(d.gate(x, 2), candidate)))
         return [relay.add(new, relay.multiply(update, relay.subtract(hidden, new)))]
 
@@ -95,7 +95,7 @@ def lstm(call: OnnxCall) -> relay.expr.TupleWrapper | relay.Expr:
         def gate(index: int, peephole: int | None = None, seen: relay.Expr = cell) -> relay.Expr:
             value = d.gate(total, index)
             if d.peepholes is not None and peephole is not None:
-                value = relay.add(value, relay.multiply(d.gate(d.peepholes, peephole), seen))
+                value = relay.add(value, relay.multiply(d.gate(d.peepholes, peephole, 0), seen))
             return d.clipped(value)
 
         write = f(gate(0, 0))
