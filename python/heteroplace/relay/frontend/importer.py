@@ -266,8 +266,8 @@ def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, A
 def _import_error(state: IncrementalImport, where: str, err: BaseException) -> FrontendError:
     reason = _reason(err, state.diagnostics)
     return FrontendError(
-        f"{_place(state, where)} cannot be imported: {reason}. Export the model with other settings, or express "
-        f"this op by others."
+        f"{_place(state, where)} cannot be imported: {reason}. Export the model with other "
+        f"settings, or express this op by others."
     )
 
 

@@ -76,97 +76,6 @@ def repair_model(model: ModelProto) -> list[str]:
     return report + stamp_opset(model)
 
 
-def move_reduce_axes(model: ModelProto) -> list[str]:
-    """Reduce*(x, axes) ==> Reduce*(x) {axes}: the importer would use the first axis only."""
-    constants = _constants(model)
-    count, faults = 0, []
-    for node in model.graph.node:
-        if not node.op_type.startswith("Reduce") or len(node.input) < 2:
-            continue
-        name = node.input[1]
-        if name and name not in constants:
-            faults.append(
-                f"{describe_node(node)}: its axes '{name}' are computed at run time, and only "
-                f"constant axes can be compiled. Export the model with constant axes."
-            )
-            continue
-        axes = [int(axis) for axis in constants[name].reshape(-1)] if name else []
-        del node.input[1:]
-        if axes:
-            node.attribute.append(helper.make_attribute("axes", axes))
-            _drop_attribute(node, "noop_with_empty_axes")
-        count += 1
-    _raise_all(faults)
-    return [f"made the axes of {count} Reduce* nodes an attribute"] if count else []
-
-
-def drop_scatter_reduction(model: ModelProto) -> list[str]:
-    """Scatter* {reduction="none"} ==> Scatter*: the importer does not know the word "none"."""
-    count = 0
-    for node in model.graph.node:
-        is_scatter = node.op_type in ("ScatterND", "ScatterElements")
-        if is_scatter and _attribute(node, "reduction") == b"none":
-            _drop_attribute(node, "reduction")
-            count += 1
-    return [f"dropped reduction='none' of {count} Scatter nodes"] if count else []
-
-
-def make_splits_explicit(model: ModelProto) -> list[str]:
-    """Split(x) {num_outputs} ==> Split(x, sizes): the last part may be smaller than the others."""
-    nodes = [n for n in model.graph.node if n.op_type == "Split" and _has(n, "num_outputs")]
-    if not nodes:
-        return []
-    shapes, faults = _inferred_shapes(model), []
-    for node in nodes:
-        num_outputs = len(node.output)
-        axis = _attribute(node, "axis") or 0
-        shape = shapes.get(node.input[0])
-        extent = shape[axis] if shape is not None else None
-        if extent is None:
-            faults.append(
-                f"{describe_node(node)}: the size of axis {axis} of '{node.input[0]}' is unknown, "
-                f"so it cannot be split into {num_outputs}. Pass input_shapes=... with all sizes."
-            )
-            continue
-        _drop_attribute(node, "num_outputs")
-        if extent % num_outputs:
-            part = -(-extent // num_outputs)
-            sizes = [part] * (num_outputs - 1) + [extent - part * (num_outputs - 1)]
-            name = f"{node.output[0]}__split_sizes"
-            model.graph.initializer.append(numpy_helper.from_array(np.array(sizes), name))
-            del node.input[1:]
-            node.input.append(name)
-    _raise_all(faults)
-    return [f"gave {len(nodes)} Split nodes explicit sizes"]
-
-
-def expand_pad_axes(model: ModelProto) -> list[str]:
-    """Pad(x, pads, value, axes) ==> Pad(x, pads of all axes, value)."""
-    nodes = [n for n in model.graph.node if n.op_type == "Pad" and len(n.input) == 4 and n.input[3]]
-    if not nodes:
-        return []
-    constants, shapes, faults = _constants(model), _inferred_shapes(model), []
-    for node in nodes:
-        shape = shapes.get(node.input[0])
-        if shape is None or node.input[1] not in constants or node.input[3] not in constants:
-            faults.append(
-                f"{describe_node(node)}: its pads and axes must be constants and the rank of "
-                f"'{node.input[0]}' known. Export the model with constant padding."
-            )
-            continue
-        axes = constants[node.input[3]].reshape(-1)
-        given = constants[node.input[1]].reshape(2, -1)
-        pads = np.zeros((2, len(shape)), dtype=np.int64)
-        pads[:, axes] = given
-        name = f"{node.output[0]}__pads"
-        model.graph.initializer.append(numpy_helper.from_array(pads.reshape(-1), name))
-        value = node.input[2]
-        del node.input[1:]
-        node.input.extend([name, value])
-    _raise_all(faults)
-    return [f"wrote the pads of {len(nodes)} Pad nodes for all axes"]
-
-
 def drop_default_attributes(model: ModelProto) -> list[str]:
     """Drop attributes of newer opsets that have no effect; refuse those that have one."""
     dropped: collections.Counter[str] = collections.Counter()
@@ -263,10 +172,6 @@ def stamp_opset(model: ModelProto) -> list[str]:
 
 _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
     tensor_constants,
-    make_splits_explicit,  # this and the next infer shapes: before axes become attributes, which
-    expand_pad_axes,  # opset 18 would read as "reduce all axes"
-    move_reduce_axes,
-    drop_scatter_reduction,
     drop_default_attributes,
     bypass_dropout,
     bypass_identity,
@@ -293,19 +198,6 @@ def _small_constants(model: ModelProto) -> Iterator[tuple[str, np.ndarray]]:
             tensor = _attribute(node, "value")
             if tensor.data_type in kinds:
                 yield node.output[0], numpy_helper.to_array(tensor)
-
-
-def _inferred_shapes(model: ModelProto) -> dict[str, list[int | None]]:
-    """Return value name -> dimensions (None where unknown), by ONNX's shape inference."""
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    shapes: dict[str, list[int | None]] = {t.name: list(t.dims) for t in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        if value.type.tensor_type.HasField("shape"):
-            shapes[value.name] = [
-                dim.dim_value if dim.HasField("dim_value") else None
-                for dim in value.type.tensor_type.shape.dim
-            ]
-    return shapes
 
 
 def _has(node: NodeProto, name: str) -> bool:

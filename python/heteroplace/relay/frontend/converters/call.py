@@ -78,8 +78,8 @@ class OnnxCall:
         return self.attributes.get(name, default)  # type: ignore[no-any-return]
 
 
-Converter = Callable[[OnnxCall], "relay.Expr | relay.expr.TupleWrapper"]
-"""Makes Relay of one node."""
+Converter = Callable[[OnnxCall], "relay.Expr | relay.expr.TupleWrapper | None"]
+"""Makes Relay of one node; None: TVM's converter is right for this form."""
 
 
 def typed(expr: relay.Expr) -> relay.Expr:

@@ -12,6 +12,7 @@ from typing import Any
 
 from tvm import relay
 
+from heteroplace.relay.frontend.converters import arithmetic, movement
 from heteroplace.relay.frontend.converters.call import Converter, OnnxCall, dtype_of, typed
 from heteroplace.relay.frontend.converters.pooling import (
     average_pool,
@@ -21,18 +22,35 @@ from heteroplace.relay.frontend.converters.pooling import (
     max_unpool,
 )
 from heteroplace.relay.frontend.converters.recurrent import gru, lstm, rnn
+from heteroplace.relay.frontend.converters.reductions import REDUCTIONS
 from heteroplace.relay.frontend.converters.resize import resize, upsample
 
 CONVERTERS: Mapping[str, Converter] = {
+    **REDUCTIONS,
     "AveragePool": average_pool,
+    "BatchNormalization": arithmetic.batch_normalization,
+    "BitShift": arithmetic.bit_shift,
+    "CumProd": arithmetic.cumulative_product,
+    "Det": arithmetic.determinant,
     "GRU": gru,
     "GlobalLpPool": global_lp_pool,
     "LSTM": lstm,
+    "LpNormalization": arithmetic.lp_normalization,
     "LpPool": lp_pool,
     "MaxPool": max_pool,
     "MaxUnpool": max_unpool,
+    "Mish": arithmetic.mish,
+    "Mod": arithmetic.mod,
+    "OneHot": movement.one_hot,
+    "Pad": movement.pad,
     "RNN": rnn,
     "Resize": resize,
+    "Scatter": movement.scatter_elements,
+    "ScatterElements": movement.scatter_elements,
+    "ScatterND": movement.scatter_nd,
+    "Softplus": arithmetic.softplus,
+    "SpaceToDepth": movement.space_to_depth,
+    "Split": movement.split,
     "Upsample": upsample,
 }
 """Our own; all other ops go to TVM's."""
@@ -66,12 +84,13 @@ _StockConverter = Callable[[Sequence[Any], Mapping[str, Any], Mapping[str, Any]]
 def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str, _StockConverter]:
     """Return TVM's table of converters with ours in place of some, for models of one opset."""
     table = dict(stock)
-    table.update((name, _adapted(converter, opset)) for name, converter in CONVERTERS.items())
+    for name, converter in CONVERTERS.items():
+        table[name] = _adapted(converter, opset, stock.get(name))
     return {name: _widened(name, converter) for name, converter in table.items()}
 
 
-def _adapted(converter: Converter, opset: int) -> _StockConverter:
-    """Give a converter of ours the form of TVM's."""
+def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) -> _StockConverter:
+    """Give a converter of ours the form of TVM's, which does what ours leaves to it."""
 
     def convert(
         inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
