@@ -26,6 +26,10 @@ COST_MODELS = {
 """By name; a new one is one more line. Tables and files have no name: see `choose_cost_model`."""
 
 
+VERIFY_MODES = ("auto", "on", "off")
+"""Values of the option `verify`."""
+
+
 @dataclass(frozen=True)
 class PlaceOptions:
     """What the stages up to the plan are told beside `SolveOptions`."""
@@ -56,10 +60,25 @@ class PlaceOptions:
     exclude: Sequence[str] = option(
         (), "device that must not be used", metavar="DEVICE", join=tuple
     )
+    verify: str = option(
+        "auto",
+        "compare one run of what was built with onnxruntime on the ONNX model, and fail where they "
+        "differ; auto: if that can be done here, on: fail if it cannot",
+        choices=lambda: list(VERIFY_MODES),
+    )
     params: Mapping[str, Any] | None = None
     """Weights to bind into the module first; None: they are bound already."""
     progress: Callable[[str], None] | None = None
     """Called with a line of text whenever a stage or another long step begins."""
+
+    def __post_init__(self) -> None:
+        check_verify(self.verify)
+
+
+def check_verify(value: object) -> None:
+    """Raise SolverError unless the option `verify` has this value."""
+    if value not in VERIFY_MODES:
+        raise SolverError(f"verify must be one of {', '.join(VERIFY_MODES)}, got {value!r}")
 
 
 OPTION_CLASSES = (PlaceOptions, SolveOptions)

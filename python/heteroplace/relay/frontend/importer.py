@@ -37,6 +37,7 @@ from heteroplace.relay.frontend.onnx_load import (
 )
 from heteroplace.relay.frontend.onnx_repair import describe_node, repair_model
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
+from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
@@ -77,7 +78,8 @@ class ImportedModel:
     """
 
     mod: tvm.IRModule
-    "Typed module; the parameters of its `main` are `inputs`, then the names of `params`, in order."
+    """Typed module; the parameters of its `main` are `inputs`, then the names of `params`, in
+    order. An attribute of `main` says what it was imported from (`onnx_source.py`)."""
     params: Mapping[str, tvm.nd.NDArray]
     "Weights by parameter name; they are not bound into `mod`."
     inputs: Mapping[str, tuple[tuple[int, ...], str]]
@@ -134,6 +136,7 @@ def from_onnx(
     require_tvm()
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
+    source = OnnxSource.of(path_or_model, input_shapes or {}, simplify)
     report = set_input_shapes(model, input_shapes or {}, where)
     if simplify:
         model, lines = simplify_offline(model)
@@ -156,7 +159,7 @@ def from_onnx(
     names = [value.name for value in true_inputs(model.graph)]
     types = {var.name_hint: var.checked_type for var in main.params}
     return ImportedModel(
-        mod=mod,
+        mod=with_source(mod, source),
         params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},
         inputs={name: (static_shape(types[name]), str(types[name].dtype)) for name in names},
         outputs=tuple(output.name for output in model.graph.output),
