@@ -27,6 +27,9 @@ COST_MODELS = {
 """By name; a new one is one more line. Tables and files have no name: see `choose_cost_model`."""
 
 
+VERIFY_MODES = ("auto", "on", "off")
+"""Values of the option `verify`."""
+
 MISSING = ("refuse", "measure", "predict", "estimate")
 """What to do about tasks and devices that a given cost table does not know."""
 
@@ -107,6 +110,12 @@ class PlaceOptions:
         "plan, solution or compiled model to take the plan from, of this graph: nothing is solved",
         metavar="FILE",
     )
+    verify: str = option(
+        "auto",
+        "compare one run of what was built with onnxruntime on the ONNX model, and fail where they "
+        "differ; auto: if that can be done here, on: fail if it cannot",
+        choices=lambda: list(VERIFY_MODES),
+    )
     params: Mapping[str, Any] | None = None
     """Weights to bind into the module first; None: they are bound already."""
     progress: Callable[[str], None] | None = None
@@ -120,6 +129,13 @@ class PlaceOptions:
                 f"missing={self.missing!r} says what to do about what a given cost table does not "
                 f"know, and costs={self.costs!r} is none; leave it out, or give costs=FILE"
             )
+        check_verify(self.verify)
+
+
+def check_verify(value: object) -> None:
+    """Raise SolverError unless the option `verify` has this value."""
+    if value not in VERIFY_MODES:
+        raise SolverError(f"verify must be one of {', '.join(VERIFY_MODES)}, got {value!r}")
 
 
 OPTION_CLASSES = (PlaceOptions, SolveOptions)

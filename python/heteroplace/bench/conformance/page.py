@@ -9,7 +9,7 @@ from heteroplace.bench.conformance.worker import EQUAL, REFUSED
 
 
 def page(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return the page: counts, then for each op how many cases are equal, and why others are not."""
+    """Return the page: counts, and for each op how many cases are equal, and why others are not."""
     by_op: dict[str, list[Mapping[str, object]]] = defaultdict(list)
     for row in rows:
         by_op[str(row["op"])].append(row)
