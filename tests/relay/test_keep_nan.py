@@ -1,4 +1,4 @@
-"""keep_nan: a NaN that goes into a relu, a clip or a maximum of two comes out, as of onnxruntime."""
+"""keep_nan: a NaN that goes into relu, clip or a maximum of two comes out, as of onnxruntime."""
 
 from __future__ import annotations
 
@@ -78,5 +78,3 @@ def test_whole_numbers_stay_as_they_are(dtype: str) -> None:
 
 def test_a_fold_over_elements_stays_as_it_is() -> None:
     assert "T.max(y[i], x[i])" in _lowered(lambda x, y: tir.Max(y, x), "float32")
-
-

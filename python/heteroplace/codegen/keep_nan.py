@@ -79,7 +79,7 @@ def _of_floats(is_folded: bool) -> Callable[[tir.Max | tir.Min], tir.PrimExpr | 
 
 
 def _is_number(value: tir.PrimExpr) -> bool:
-    """Tell whether a value is a constant that is not NaN, in each lane."""
+    """Tell whether a value is a constant that is not NaN, also one of several equal ones."""
     if isinstance(value, tir.Broadcast):
         value = value.value
     return isinstance(value, tir.FloatImm) and value.value == value.value

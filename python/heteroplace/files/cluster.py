@@ -126,6 +126,7 @@ class _Memories:
         self.found: list[Memory] = []
         self.faults = faults
         self._ids: dict[str, int] = {}
+        """Of each name the first memory."""
         self._reserve_bytes = reserve_bytes
 
     def add(self, name: str, size: int, path: JsonPath) -> int:
@@ -148,7 +149,7 @@ class _Memories:
         if name in self._ids:
             return self._ids[name]
         if name:
-            nearest = did_you_mean(name, self._ids)
+            nearest = did_you_mean(name, [memory.name for memory in self.found])
             self.faults.add(path, f"no memory is called {name!r}{nearest or hint}")
         return 0
 
@@ -197,9 +198,8 @@ def _links(file: ClusterFile, memories: _Memories, devices: tuple[Device, ...]) 
         links += _both_ways(entry, ("links", i), memory_of, memories.faults)
     for name, count in Counter(link.name for link in links).items():
         if count > 1:
-            memories.faults.add(
-                ("links",), f"{count} links are called {name!r}; give them a 'name' each"
-            )
+            fault = f"{count} links are called {name!r}; give them a 'name' each"
+            memories.faults.add(("links",), fault)
     return tuple(links)
 
 

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from heteroplace.files.reader import parse_json
 from heteroplace.files.solution import solution_from_json, solution_to_json
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
+from heteroplace.model.verification import Verification
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of manifest and footer."""
 
 ELF_MAGIC = b"\x7fELF"
@@ -49,6 +50,7 @@ class _ManifestFile(Struct, forbid_unknown_fields=True):
     inputs: tuple[_Port, ...]
     outputs: tuple[_Port, ...]
     memory: tuple[tuple[Count, Count, Count], ...]
+    verification: Verification | None
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Manifest:
     outputs: tuple[tuple[str, tuple[int, ...], str], ...]
     memory: tuple[MemoryUse, ...]
     """For each memory of the solution's cluster what the program is predicted to hold in it."""
+    verification: Verification | None = None
+    """How its outputs compare with those of the ONNX model; None: it was made of none."""
 
     def to_json(self) -> bytes:
         """Return the JSON bytes."""
@@ -76,6 +80,7 @@ class Manifest:
             "memory": [
                 [use.weights_bytes, use.values_bytes, use.workspace_bytes] for use in self.memory
             ],
+            "verification": None if self.verification is None else asdict(self.verification),
         }
         return json.dumps(value).encode()
 
@@ -105,7 +110,10 @@ class Manifest:
                 f"{source}: the manifest is damaged (it has the use of {len(memory)} memories, and "
                 f"the cluster has {len(solution.cluster.memories)})"
             )
-        return cls(file.tvm, file.program, solution, file.inputs, file.outputs, memory)
+        return cls(
+            *(file.tvm, file.program, solution, file.inputs, file.outputs, memory),
+            file.verification,
+        )
 
 
 def append_manifest(part: Path, manifest: bytes) -> None:

@@ -20,7 +20,7 @@ from heteroplace.files.plan import plan_from_json, plan_to_json
 from heteroplace.files.reader import parse_json
 from heteroplace.model.solution import RunTime, Solution
 
-SOLUTION_VERSION = 2
+SOLUTION_VERSION = 3
 """Version of the JSON form."""
 
 
@@ -32,6 +32,7 @@ class _Told(Struct):
     candidates: tuple[tuple[str, Count | None], ...]
     singles: tuple[tuple[str, Count], ...]
     expected_ns: tuple[Count, Count, Count] | None
+    item_ns: Count | None
 
 
 def solution_to_json(solution: Solution) -> str:
@@ -48,6 +49,7 @@ def solution_to_json(solution: Solution) -> str:
             "candidates": [list(candidate) for candidate in solution.candidates],
             "singles": [list(single) for single in solution.singles],
             "expected_ns": None if solution.expected is None else list(astuple(solution.expected)),
+            "item_ns": solution.item_ns,
         }
     )
 
@@ -93,4 +95,5 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         *(graph, cluster, costs, plan, told.predicted_ns, told.bound_ns),
         *(told.candidates, told.singles),
         None if told.expected_ns is None else RunTime(*told.expected_ns),
+        told.item_ns,
     )

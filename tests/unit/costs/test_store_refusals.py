@@ -296,10 +296,14 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
+def read_all(path: Path) -> None:
+    with CostStore(path) as store:
+        list(store.rows())
+
+
 @pytest.mark.parametrize("name", sorted(DAMAGES))
 def test_damage_that_is_met_when_rows_are_read_is_told(tmp_path: Path, name: str) -> None:
     path = tmp_path / "costs.sqlite"
     DAMAGES[name](path)
     with pytest.raises(CostStoreError, match=r"the store is damaged \(.*\) and was left"):
-        with CostStore(path) as store:
-            list(store.rows())
+        read_all(path)

@@ -1,13 +1,13 @@
 """What onnx and onnxruntime do with a model in C++, as a program of its own.
 
-`python onnx_child.py COMMAND MODEL RESULT MAX_BYTES MAX_SECONDS NAME...`, by path: it loads onnx or
+`python onnx_child.py COMMAND MODEL RESULT MAX_BYTES MAX_SECONDS`, by path: it loads onnx or
 onnxruntime and nothing of this package (`onnx_process.py` starts it). Whatever a damaged model does
 to them ends with this process: there are some on which shape inference aborts, and on which the
 optimiser reads at a false address or asks for all of the memory.
 
     simplify        onnxruntime's offline optimisation, level BASIC
     infer           ONNX's shape inference
-    inline NAME...  replace the model's functions, then the ops of these names by their definitions
+    inline          the model's functions in place of their calls
 
 Exit codes: 0 RESULT is written; 1 the library refuses the model: standard output says why.
 """
@@ -23,7 +23,7 @@ REFUSED = 1
 
 def main(arguments: list[str]) -> int:
     """Run one command within limits of memory and processor time."""
-    command, model, result, max_bytes, max_seconds, *names = arguments
+    command, model, result, max_bytes, max_seconds = arguments
     runner = {"simplify": _simplifier, "infer": _inference, "inline": _inliner}[command]()
     limit = _address_space_bytes() + int(max_bytes)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     run, errors = runner
     try:
-        run(model, result, names)
+        run(model, result)
     except errors as err:
         print((str(err).strip().splitlines() or [type(err).__name__])[-1])
         return REFUSED
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
 def _simplifier() -> tuple[Any, tuple[type[Exception], ...]]:
     import onnxruntime
 
-    def run(model: str, result: str, _: list[str]) -> None:
+    def run(model: str, result: str) -> None:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         options.optimized_model_filepath = result
@@ -66,7 +66,7 @@ def _inference() -> tuple[Any, tuple[type[Exception], ...]]:
     import onnx
     import onnx.shape_inference
 
-    def run(model: str, result: str, _: list[str]) -> None:
+    def run(model: str, result: str) -> None:
         loaded = onnx.load(model, format="protobuf")
         inferred = onnx.shape_inference.infer_shapes(loaded, data_prop=True)
         onnx.save(inferred, result, format="protobuf")
@@ -79,15 +79,9 @@ def _inliner() -> tuple[Any, tuple[type[Exception], ...]]:
     import onnx
     import onnx.inliner
 
-    def run(model: str, result: str, names: list[str]) -> None:
+    def run(model: str, result: str) -> None:
         loaded = onnx.load(model, format="protobuf")
-        if loaded.functions:
-            loaded = onnx.inliner.inline_local_functions(loaded)
-        if names:
-            loaded = onnx.inliner.inline_selected_functions(
-                loaded, [("", name) for name in names], inline_schema_functions=True
-            )
-        onnx.save(loaded, result, format="protobuf")
+        onnx.save(onnx.inliner.inline_local_functions(loaded), result, format="protobuf")
 
     return run, (MemoryError, RuntimeError, TypeError, ValueError)
 

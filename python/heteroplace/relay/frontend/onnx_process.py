@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
@@ -26,7 +25,7 @@ MAX_MODEL_BYTES = 2**30
 _MAX_SHAPE_ELEMENTS = 1024
 """Initialisers up to this size may be shapes, and are looked into by inference."""
 _BYTES, _BYTES_PER_MODEL_BYTE = 4 * 2**30, 8
-_SECONDS, _MODEL_BYTES_PER_SECOND = 60, 2**21
+_SECONDS, _MODEL_BYTES_PER_SECOND = 20, 2**21
 """What the process may take, and how much more for the size of the model; a ResNet-50 takes 1 s."""
 
 
@@ -34,12 +33,12 @@ class RefusedModelError(FrontendError):
     """A library refuses a model; the text is its reason."""
 
 
-def run_on_model(command: str, model: ModelProto, *names: str) -> ModelProto:
+def run_on_model(command: str, model: ModelProto) -> ModelProto:
     """Return what a command of `onnx_child` makes of `model`, which is not changed.
 
     Parameters
     ----------
-    command, names
+    command
         See `onnx_child`.
     model
         Of at most `MAX_MODEL_BYTES`.
@@ -54,7 +53,7 @@ def run_on_model(command: str, model: ModelProto, *names: str) -> ModelProto:
     with tempfile.TemporaryDirectory() as folder:
         path, result = Path(folder) / "model.onnx", Path(folder) / "result.onnx"
         path.write_bytes(model.SerializeToString())
-        done = _run(command, path, result, names)
+        done = _run(command, path, result)
         if done.returncode == onnx_child.REFUSED:
             raise RefusedModelError(done.stdout.strip() or _last_line(done.stderr))
         if done.returncode != 0:
@@ -80,15 +79,15 @@ def infer_shapes(model: ModelProto) -> ModelProto:
     return _with_weights(run_on_model("infer", _without_weights(model)), model)
 
 
-def inline_functions(model: ModelProto, op_types: Sequence[str] = ()) -> ModelProto:
-    """Return a copy of `model` with its functions, then ops of ai.onnx, as their definitions say.
+def inline_functions(model: ModelProto) -> ModelProto:
+    """Return a copy of `model` with its functions in place of their calls.
 
     Raises
     ------
     FrontendError
         As `run_on_model`.
     """
-    return _with_weights(run_on_model("inline", _without_weights(model), *op_types), model)
+    return _with_weights(run_on_model("inline", _without_weights(model)), model)
 
 
 def _without_weights(model: ModelProto) -> ModelProto:
@@ -130,16 +129,14 @@ def _is_large(tensor: TensorProto) -> bool:
     return math.prod(tensor.dims) > _MAX_SHAPE_ELEMENTS
 
 
-def _run(
-    command: str, path: Path, result: Path, names: tuple[str, ...]
-) -> subprocess.CompletedProcess[str]:
+def _run(command: str, path: Path, result: Path) -> subprocess.CompletedProcess[str]:
     size = path.stat().st_size
     limits = _BYTES + _BYTES_PER_MODEL_BYTE * size, _SECONDS + size // _MODEL_BYTES_PER_SECOND
     # It shall find the packages that this process has found, however that was told where they are.
     packages = os.pathsep.join(entry for entry in sys.path if entry)
     program = [sys.executable, onnx_child.__file__, command, str(path), str(result)]
     return subprocess.run(
-        [*program, *map(str, limits), *names],
+        [*program, *map(str, limits)],
         capture_output=True,
         text=True,
         errors="replace",
