@@ -125,7 +125,9 @@ def _index_fault(call: relay.Call) -> str | None:
         batch = int(call.attrs.batch_dims) if name == "gather_nd" else 0
         depth = values.shape[0] if values.ndim else 0
         limits = np.array(shape[batch : batch + depth]).reshape(-1, *[1] * (values.ndim - 1))
-    outside = (values < -limits) | (values >= limits)
+    # Of `gather` the importer has made negative indices positive, from the end.
+    lowest = np.zeros_like(limits) if name == "gather" else -limits
+    outside = (values < lowest) | (values >= limits)
     if not outside.any():
         return None
     found = values[outside].reshape(-1)[0]

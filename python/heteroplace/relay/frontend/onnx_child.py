@@ -9,7 +9,7 @@ optimiser reads at a false address or asks for all of the memory.
     infer           ONNX's shape inference
     inline          the model's functions in place of their calls
 
-Exit codes: 0 RESULT is written; 1 the library refuses the model: standard output says why.
+Exit codes: 0 RESULT is written; 3 the library refuses the model: standard output says why.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import resource
 import sys
 from typing import Any
 
-REFUSED = 1
+REFUSED = 3
+"""Not 1, which an error that nothing has caught ends with."""
 
 
 def main(arguments: list[str]) -> int:
