@@ -142,8 +142,8 @@ def _not_negative(value: object, expected: str) -> int:
 def _quantity(
     value: object, factors: dict[str, Fraction], expected: str, round_up: bool = False
 ) -> int:
-    is_text = isinstance(value, str) and len(value) <= _MAX_DIGITS
-    match = _QUANTITY.fullmatch(value) if is_text else None  # type: ignore[arg-type]
+    text = value if isinstance(value, str) and len(value) <= _MAX_DIGITS else ""
+    match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in factors:
         raise ValueError(expected)
     amount = Fraction(match[1]) * factors[match[2]]

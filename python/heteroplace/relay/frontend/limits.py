@@ -6,7 +6,7 @@ tensor. TVM computes the one and reads the other, while it folds constants or wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,14 @@ def check_sizes(function: relay.Function, where: str) -> None:
         )
 
 
+def num_elements(shape: Iterable[int]) -> int:
+    """Return the product of sizes, 1 of none."""
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
 def call_fault(call: relay.Call, result_type: Any) -> str | None:
     """Return why a call of constants must not be computed, or None.
 
@@ -68,7 +76,7 @@ def call_fault(call: relay.Call, result_type: Any) -> str | None:
     if result_type is not None:
         for part in _parts(result_type):
             shape = static_shape(part)
-            num_bytes = _num_elements(shape) * tvm.DataType(part.dtype).bits // 8
+            num_bytes = num_elements(shape) * tvm.DataType(part.dtype).bits // 8
             if num_bytes > MAX_CONSTANT_BYTES:
                 return (
                     f"{call.op.name} makes a constant of {num_bytes} bytes, of the shape {shape}, "
@@ -82,9 +90,9 @@ def _type_fault(value_type: Any) -> str | None:
         shape = static_shape(part)
         if any(size < 0 for size in shape):
             return f"a value has the shape {shape}"
-        if _num_elements(shape) > MAX_ELEMENTS:
+        if num_elements(shape) > MAX_ELEMENTS:
             return (
-                f"a value has {_num_elements(shape)} elements, of the shape {shape}, and one "
+                f"a value has {num_elements(shape)} elements, of the shape {shape}, and one "
                 f"tensor can have {MAX_ELEMENTS}"
             )
     return None
@@ -96,13 +104,6 @@ def _parts(value_type: Any) -> Iterator[Any]:
     for part in fields:
         if isinstance(part, relay.TensorType) and is_static(part):
             yield part
-
-
-def _num_elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _index_fault(call: relay.Call) -> str | None:

@@ -5,7 +5,6 @@ A process takes 0.2 s; in exchange no file can end the one that reads it (`onnx_
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend import onnx_child
+from heteroplace.relay.frontend.limits import num_elements
 
 MAX_MODEL_BYTES = 2**30
 """A serialised model cannot pass 2 GiB, and folding makes it larger."""
@@ -126,7 +126,7 @@ def _with_weights(model: ModelProto, source: ModelProto) -> ModelProto:
 
 
 def _is_large(tensor: TensorProto) -> bool:
-    return math.prod(tensor.dims) > _MAX_SHAPE_ELEMENTS
+    return num_elements(tensor.dims) > _MAX_SHAPE_ELEMENTS
 
 
 def _run(command: str, path: Path, result: Path) -> subprocess.CompletedProcess[str]:

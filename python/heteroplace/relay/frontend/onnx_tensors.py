@@ -10,7 +10,6 @@ Source: the comments of `onnx.proto` (TensorProto, fields and their use; "extern
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -18,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.limits import MAX_ELEMENTS
+from heteroplace.relay.frontend.limits import MAX_ELEMENTS, num_elements
 from heteroplace.terminal import printable
 
 _BITS = {
@@ -119,11 +118,6 @@ def complete_tensors(model: ModelProto, folder: Path | None, where: str) -> None
     _raise_all(faults, text, "Put the file(s) of the export beside the model.")
     for tensor, (path, offset) in zip(external, parts, strict=True):
         _read(tensor, path, offset, where)
-
-
-def num_elements(dims: Iterable[int]) -> int:
-    """Return the product of sizes, 1 of none."""
-    return math.prod(dims)
 
 
 def _name(tensor: TensorProto) -> str:
