@@ -38,6 +38,7 @@ _HONOURED = frozenset(
         "opt_level",
         "output",
         "pass_config",
+        "tuning_records",
         "verbose",
     }
 )

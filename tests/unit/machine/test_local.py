@@ -1,4 +1,4 @@
-""""local": this machine, its GPUs too; the driver's answers are those of an A100."""
+""" "local": this machine, its GPUs too; the driver's answers are those of an A100."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_other_names_are_clusters_of_their_own() -> None:
 def test_place_knows_this_machine(
     gpu: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    task = {"name": "a", "op": "conv", "times_ns": {"cpu.all": 900_000, gpu: 1000}}
+    times = {device.name: 9 if device.kind == "cuda" else 99 for device in local_cluster().devices}
+    task = {"name": "a", "op": "conv", "times_ns": times}
     graph = {"schema_version": 1, "name": "one", "tasks": [task], "tensors": [], "outputs": []}
     (tmp_path / "graph.json").write_text(json.dumps(graph))
     command = ["place", "--graph", str(tmp_path / "graph.json"), "--cluster", "local", "--json"]
