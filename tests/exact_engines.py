@@ -10,6 +10,7 @@ import pytest
 from heteroplace.model.check import check_plan
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.formulation import Formulation
@@ -25,7 +26,7 @@ TIME_LIMIT_S = 60
 
 
 def by_cpsat(formulation: Formulation, incumbent: Schedule | None) -> EngineEnd:
-    return solve_by_cpsat(formulation, incumbent, OPTIONS, TIME_LIMIT_S)
+    return solve_by_cpsat(formulation, incumbent, OPTIONS, Deadline.after(TIME_LIMIT_S))
 
 
 def by_highs(formulation: Formulation, incumbent: Schedule | None) -> EngineEnd:

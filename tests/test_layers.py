@@ -40,6 +40,7 @@ LAYERS = {
     "codegen": (6, 0),
     "run": (7, 0),
     "measure": (7, 1),
+    "verify": (7, 2),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
     "progress": (8, 1),

@@ -19,8 +19,9 @@ from heteroplace.errors import LoweringError, PlanError, SolverError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
-from heteroplace.place_options import CONFIG_PREFIX, read_options
+from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
 from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
 from heteroplace.tvm_bridge import pass_config
 
 
@@ -44,7 +45,8 @@ class _HeteroPlacePass:
                     f"items is {limits.items}, and a module runs one item: plan for several with "
                     f"`heteroplace place`, or give the model a batch dimension of {limits.items}"
                 )
-            return pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
+            found = pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
+            return with_source(found, with_option(read_source(mod), options.verify))
         if placed.cluster.digest() != with_max_memory(self._cluster, options.max_memory).digest():
             raise PlanError(
                 f"the module is placed on cluster {placed.cluster.name!r} already; to place it on "
@@ -108,14 +110,27 @@ def build(
     params
         Weights, if they are not bound into the module.
     options
-        Options of `HeteroPlace`.
+        Options of `HeteroPlace`; of a module that is placed only `verify` can still be said.
 
     Raises
     ------
     LoweringError
-        No cluster for a module that is not placed; weights for one that was placed without them.
+        No cluster for a module that is not placed; weights for one that was placed without them;
+        options of placing for one that is placed.
+    VerificationError
+        The module was imported from ONNX, and what was built gives other numbers; see
+        `heteroplace/verify/README.md`.
     """
+    verify = options.get("verify")
+    if verify is not None:
+        check_verify(verify)
     if read_solution(mod) is not None:
+        late = [name for name in options if name != "verify"]
+        if late:
+            raise LoweringError(
+                f"the module is placed already, and {', '.join(late)} would change nothing: give "
+                f"them to HeteroPlace"
+            )
         names = [parameter.name_hint for parameter in mod["main"].params]
         unbound = [name for name in names if params is not None and name in params]
         if unbound:
@@ -127,4 +142,4 @@ def build(
         raise LoweringError("the module is not placed; give build() a cluster, or run HeteroPlace")
     if cluster is not None:
         mod = HeteroPlace(cluster, params=params, **options)(mod)
-    return pipeline.build_module(mod)
+    return pipeline.build_module(mod, verify)

@@ -27,6 +27,16 @@ COST_MODELS = {
 """By name; a new one is one more line. Tables and files have no name: see `choose_cost_model`."""
 
 
+VERIFY_MODES = ("auto", "on", "off")
+"""Values of the option `verify`."""
+
+MISSING = ("refuse", "measure", "predict", "estimate")
+"""What to do about tasks and devices that a given cost table does not know."""
+
+STORE_ON, STORE_OFF = "on", "off"
+"""Values of the option `store` that are no paths."""
+
+
 def memory_pair(text: str) -> tuple[str, str]:
     """Read DEVICE=SIZE.
 
@@ -56,11 +66,18 @@ class PlaceOptions:
         "cost table (JSON)",
         metavar=f"{'|'.join(COST_MODELS)}|FILE",
     )
+    missing: str = option(
+        "refuse",
+        "what to do about tasks and devices that the cost table does not know: refuse, and name "
+        "them; measure them on the devices that are here; predict them from the others; estimate "
+        "them from sizes and peak speeds",
+        choices=lambda: MISSING,
+    )
     store: str | os.PathLike[str] | None = option(
-        None,
+        STORE_ON,
         "store of measured kernels: what it knows is not measured again, and what is measured goes "
-        "into it",
-        metavar="FILE",
+        "into it; on: the user's, see `heteroplace costs`; off: everything is measured anew",
+        metavar=f"{STORE_ON}|{STORE_OFF}|FILE",
     )
     pin: Mapping[str, str] = option(
         dict,
@@ -93,10 +110,32 @@ class PlaceOptions:
         "plan, solution or compiled model to take the plan from, of this graph: nothing is solved",
         metavar="FILE",
     )
+    verify: str = option(
+        "auto",
+        "compare one run of what was built with onnxruntime on the ONNX model, and fail where they "
+        "differ; auto: if that can be done here, on: fail if it cannot",
+        choices=lambda: list(VERIFY_MODES),
+    )
     params: Mapping[str, Any] | None = None
     """Weights to bind into the module first; None: they are bound already."""
     progress: Callable[[str], None] | None = None
     """Called with a line of text whenever a stage or another long step begins."""
+
+    def __post_init__(self) -> None:
+        if self.missing not in MISSING:
+            raise SolverError(f"missing={self.missing!r}; expected one of {', '.join(MISSING)}")
+        if self.missing != "refuse" and self.costs in COST_MODELS:
+            raise SolverError(
+                f"missing={self.missing!r} says what to do about what a given cost table does not "
+                f"know, and costs={self.costs!r} is none; leave it out, or give costs=FILE"
+            )
+        check_verify(self.verify)
+
+
+def check_verify(value: object) -> None:
+    """Raise SolverError unless the option `verify` has this value."""
+    if value not in VERIFY_MODES:
+        raise SolverError(f"verify must be one of {', '.join(VERIFY_MODES)}, got {value!r}")
 
 
 OPTION_CLASSES = (PlaceOptions, SolveOptions)

@@ -6,7 +6,6 @@ import argparse
 import gc
 import sys
 import time
-from dataclasses import replace
 
 from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
@@ -98,10 +97,8 @@ def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem
     whole, read = open_cluster(arguments.cluster), load_graph(arguments.graph)
     cluster = with_max_memory(whole, place.max_memory)
     graph = demanded_graph(read.graph, cluster, place)
-    costs = read_costs(arguments.costs, read, whole)
     # A cost is that of a task on a device, whatever else it may run on and how much memory it has.
-    digests = {"graph_digest": graph.digest(), "cluster_digest": cluster.digest()}
-    return Problem(graph, cluster, replace(costs, **digests))
+    return Problem(graph, cluster, read_costs(arguments.costs, read, whole))
 
 
 def _solve(

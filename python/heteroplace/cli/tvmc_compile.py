@@ -97,7 +97,10 @@ def compile_placed(arguments: argparse.Namespace) -> None:
             print("dry run: nothing was compiled")
             return
         _say("compiling")
-        heteroplace.build(mod).export_library(arguments.output)
+        executable = heteroplace.build(mod)
+        if executable.verification is not None:
+            print(executable.verification.text, flush=True)
+        executable.export_library(arguments.output)
     size = format_bytes(Path(arguments.output).stat().st_size)
     print(f"compiled: {arguments.output} ({size}); next: tvmc run {arguments.output}")
 

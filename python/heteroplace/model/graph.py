@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from heteroplace.errors import GraphError
+from heteroplace.model.identity import TaskIdentity
 from heteroplace.model.networkx_view import read_networkx, to_networkx
 
 
@@ -112,6 +113,24 @@ class TaskGraph:
                 found[producer].add(task)
         return tuple(tuple(sorted(ids)) for ids in found)
 
+    @cached_property
+    def identities(self) -> tuple[TaskIdentity, ...]:
+        """For each task what its cost depends on."""
+        types = [_type_text(tensor) for tensor in self.tensors]
+        return tuple(
+            TaskIdentity(
+                task.name,
+                task.op,
+                task.flops,
+                task.weight_bytes,
+                tuple(sorted([types[tensor] for tensor in reads])),
+                tuple([types[tensor] for tensor in writes]),
+            )
+            for task, reads, writes in zip(
+                self.tasks, self.task_inputs, self.task_outputs, strict=True
+            )
+        )
+
     def to_networkx(self) -> Any:
         """Return a `networkx.MultiDiGraph` of the tasks; see `model.networkx_view`.
 
@@ -182,6 +201,12 @@ class TaskGraph:
             # Half a surrogate pair in a name, or a size beyond 64 bits.
             text = ascii(columns).encode()
         return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _type_text(tensor: Tensor) -> str:
+    if not tensor.dtype:
+        return f"{tensor.bytes} B"
+    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
 
 
 STRUCTURE_FIELDS = ("name", "op", "flops", "weight_bytes")

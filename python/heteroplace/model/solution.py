@@ -69,6 +69,12 @@ class Solution:
         return tuple(d.name for index, d in enumerate(self.cluster.devices) if index in used)
 
     @property
+    def devices_not_used(self) -> tuple[str, ...]:
+        """Names of the other devices, in cluster order."""
+        used = self.devices_used
+        return tuple(device.name for device in self.cluster.devices if device.name not in used)
+
+    @property
     def best_single(self) -> tuple[str, int] | None:
         """The device that is best alone, and its `objective_ns`; None: none can run all tasks."""
         return min(self.singles, key=lambda single: single[1], default=None)

@@ -22,6 +22,7 @@ from heteroplace.solve.list.single import single_makespans, single_plan
 from heteroplace.solve.objective import (
     THROUGHPUT,
     gains_enough,
+    least_gain_ratio,
     num_devices,
     objective_ns,
     single_objectives,
@@ -67,6 +68,7 @@ def solve_network(
     if plan is not None:
         result = replay(problem, plan, options)
     else:
+        options = replace(options, min_gain_ratio=least_gain_ratio(problem, options))
         ratio = options.min_gain_ratio if interference is None else 0.0
         result = get_solver(solver).solve(problem, replace(options, min_gain_ratio=ratio))
     if callable(interference):

@@ -16,7 +16,7 @@ from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.list.single import single_makespans, single_native_plan, single_plan
-from heteroplace.solve.problem import Problem
+from heteroplace.solve.problem import Problem, SolveOptions
 
 THROUGHPUT = "throughput"
 """Of `OBJECTIVES`: the one that is no makespan."""
@@ -99,6 +99,12 @@ def _batches(problem: Problem, task: int, device: int, items: int) -> list[tuple
         found.append(tuple(range(begin, begin + size)))
         begin += size
     return found
+
+
+def least_gain_ratio(problem: Problem, options: SolveOptions) -> float:
+    """Return `options.min_gain_ratio` for measured costs; 0 for others, which are taken as told."""
+    is_measured = any(detail.source == "measured" for detail in problem.costs.details)
+    return options.min_gain_ratio if is_measured else 0.0
 
 
 def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool:

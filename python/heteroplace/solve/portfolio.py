@@ -11,6 +11,7 @@ Several devices are used only if they gain enough (`gains_enough`) by the object
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +27,7 @@ from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.objective import (
     THROUGHPUT,
     gains_enough,
+    least_gain_ratio,
     num_devices,
     single_objectives,
 )
@@ -41,16 +43,21 @@ from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import (
     MAX_TASKS_TO_BOUND,
-    PLAN_S_PER_TASK,
     begin_solve,
     run_search,
+    solve_deadline,
 )
 
-_CPSAT = "heteroplace.solve.exact.cpsat"
-_SPLIT = "heteroplace.solve.split.solver"
-_LNS = "heteroplace.solve.lns.engine"
+_MODULES = {
+    "cpsat": "heteroplace.solve.exact.cpsat",
+    "split": "heteroplace.solve.split.solver",
+    "lns": "heteroplace.solve.lns.engine",
+}
+"""Of the refinement solvers; they load OR-Tools, which what is proven by bounds never needs."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
+_LEAST_TO_LOAD_S = 0.5
+"""Less is not worth loading one for: OR-Tools takes 0.2 s."""
 _MAX_SPLIT_TASKS = 2_000
 """Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are
 solved once by the search as well."""
@@ -117,7 +124,7 @@ class AutoSolver:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
         if options.objective == THROUGHPUT:
             result = SOLVERS[THROUGHPUT].solve(problem, options)
-            return _with_least_gain(problem, result, options.min_gain_ratio)
+            return _with_least_gain(problem, result, least_gain_ratio(problem, options))
         return _Auto(problem, options).run()
 
 
@@ -128,6 +135,7 @@ class _Auto:
         self._problem = problem
         self._options = options
         self._begin = time.perf_counter()
+        self._deadline = solve_deadline(problem, options, self._begin)
         self._candidates: list[_Candidate] = []
         self._tried: list[tuple[str, int | None, str]] = []
         self._was_interrupted = False
@@ -140,10 +148,15 @@ class _Auto:
         plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         self._note_singles({name for name, _ in plans})
         for name, plan in plans:
+            if self._candidates and self._deadline.is_over():
+                break
             self._add(name, plan)
         if not self._is_proven():
             route = choose_route(problem)
             self._tried.append((f"route: {route.refinement}", None, route.reason))
+            # Loaded now, since the search can be told how much time is left, and loading cannot.
+            if self._deadline.left_s() >= _LEAST_TO_LOAD_S:
+                importlib.import_module(_MODULES[route.refinement])
             self._search([plan for _, plan in plans], route.search_share)
             if not self._is_proven() and not self._was_interrupted:
                 self._refine(route.refinement)
@@ -159,6 +172,7 @@ class _Auto:
             time.perf_counter() - self._begin,
             was_interrupted=self._was_interrupted,
             candidates=tuple(self._tried),
+            native_plan=chosen.plan,
         )
 
     def _note_singles(self, found: set[str]) -> None:
@@ -189,10 +203,6 @@ class _Auto:
             lambda: self._problem.native.plan(best.plan.steps, best.name),
         )
 
-    def _left_s(self) -> float:
-        spare = PLAN_S_PER_TASK * len(self._problem.graph.tasks)
-        return self._options.time_limit_s - spare - (time.perf_counter() - self._begin)
-
     def _is_proven(self) -> bool:
         best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
         return best is not None and best <= self._bound_ns
@@ -202,8 +212,8 @@ class _Auto:
         if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
             return
-        limit = max(0.01, self._left_s() * share)
-        end = run_search(problem, initial, options, limit, self._bound_ns)
+        deadline = self._deadline.within(share * self._deadline.left_s())
+        end = run_search(problem, initial, options, deadline, self._bound_ns)
         self._was_interrupted = end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices
@@ -211,31 +221,30 @@ class _Auto:
 
     def _refine(self, refinement: str) -> None:
         """Let the refinement solver have the rest of the time."""
-        left = self._left_s()
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
-        if left < _LEAST_S and best is not None:
+        is_loaded = _MODULES[refinement] in sys.modules
+        least = _LEAST_S if is_loaded else _LEAST_TO_LOAD_S
+        if self._deadline.left_s() < least and best is not None:
             self._tried.append((refinement, None, "left out: the time is up"))
             return
         if best is None or refinement == "cpsat":
-            self._prove_whole(best, max(left, _LEAST_S))
+            self._prove_whole(best)
         elif refinement == "split":
-            self._split(best, left)
+            self._split(best)
         else:
-            self._improve_neighbourhoods(best, left)
+            self._improve_neighbourhoods(best)
 
-    # OR-Tools takes 0.2 s to load, and what is proven by bounds never needs it.
-
-    def _prove_whole(self, best: _Candidate | None, limit: float) -> None:
+    def _prove_whole(self, best: _Candidate | None) -> None:
         problem = self._problem
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
-        end = importlib.import_module(_CPSAT).run_cpsat(
+        end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
             problem,
             None if best is None else best.plan.steps,
             self._options,
-            limit,
+            self._deadline,
             self._bound_ns,
         )
         if end.steps is None:
@@ -243,9 +252,9 @@ class _Auto:
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
-    def _split(self, best: _Candidate, limit: float) -> None:
-        end = importlib.import_module(_SPLIT).run_split(
-            self._problem, best.plan.steps, self._options, limit, self._bound_ns
+    def _split(self, best: _Candidate) -> None:
+        end = importlib.import_module(_MODULES["split"]).run_split(
+            self._problem, best.plan.steps, self._options, self._deadline, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -254,9 +263,9 @@ class _Auto:
             "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
         )
 
-    def _improve_neighbourhoods(self, best: _Candidate, limit: float) -> None:
-        end = importlib.import_module(_LNS).run_lns(
-            self._problem, best.plan, self._options, limit, self._bound_ns, self._prices
+    def _improve_neighbourhoods(self, best: _Candidate) -> None:
+        end = importlib.import_module(_MODULES["lns"]).run_lns(
+            self._problem, best.plan, self._options, self._deadline, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:
@@ -270,7 +279,7 @@ class _Auto:
         singles = [one for one in ranked if one.num_devices <= 1]
         if not singles or singles[0] is best:
             return best, ""
-        least, single = self._options.min_gain_ratio, singles[0]
+        least, single = least_gain_ratio(self._problem, self._options), singles[0]
         gain = 1 - best.makespan_ns / single.makespan_ns if single.makespan_ns else 0.0
         if gains_enough(best.makespan_ns, single.makespan_ns, least):
             return best, f"{gain:.2%} shorter than {single.name}"

@@ -33,7 +33,7 @@ def problem() -> Problem:
         builder.add_task(Task(name, "op"), [source])
         outputs.append(builder.add_tensor(name, num_bytes=4))
     graph = builder.finalize(outputs)
-    return Problem(graph, CORES, build_table(graph, CORES, lambda *_: Cost.given(1000)))
+    return Problem(graph, CORES, build_table(graph, CORES, lambda *_: Cost.measured(1000)))
 
 
 def solved(problem: Problem, solver: str = "heft") -> SolveResult:

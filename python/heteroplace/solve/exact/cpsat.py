@@ -14,9 +14,10 @@ from typing import ClassVar
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate
-from heteroplace.solve.exact.incumbent import find_incumbent, seconds_left
+from heteroplace.solve.exact.incumbent import find_incumbent
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.problem import (
@@ -38,6 +39,7 @@ class CpSatSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. SolverError above MAX_CPSAT_TASKS tasks."""
         begin = time.perf_counter()
+        deadline = Deadline.after(options.time_limit_s, begin)
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             raise SolverError(
                 f"cpsat takes at most {MAX_CPSAT_TASKS} tasks, graph {problem.graph.name!r} has "
@@ -47,8 +49,7 @@ class CpSatSolver:
         known = find_incumbent(problem, options)
         end = CpSatEnd(known.steps, known.bound_ns, False)
         if not known.was_interrupted:
-            left = seconds_left(options, begin)
-            end = run_cpsat(problem, known.steps, options, left, known.bound_ns)
+            end = run_cpsat(problem, known.steps, options, deadline, known.bound_ns)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
@@ -73,16 +74,19 @@ def run_cpsat(
     problem: Problem,
     incumbent: Sequence[Step] | None,
     options: SolveOptions,
-    time_limit_s: float,
+    deadline: Deadline,
     bound_ns: int,
 ) -> CpSatEnd:
     """Solve the exact model, starting from `incumbent` if there is one."""
     best = None if incumbent is None else tuple(incumbent)
     if not problem.graph.tasks:
         return CpSatEnd(best or (), 0, False)
-    formulation = formulate(problem, bound_ns)
-    known = None if best is None else schedule_of_steps(formulation, best)
-    end = solve_by_cpsat(formulation, known, options, time_limit_s)
+    try:
+        formulation = formulate(problem, bound_ns, deadline=deadline)
+        known = None if best is None else schedule_of_steps(formulation, best)
+        end = solve_by_cpsat(formulation, known, options, deadline)
+    except TimeUpError:
+        return CpSatEnd(best, bound_ns, False)
     if end.schedule is not None:
         found = steps_of_schedule(formulation, end.schedule)
         native = problem.native

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from heteroplace.errors import SolverError, SolverLicenceError
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.incumbent import (
@@ -80,14 +81,19 @@ class MoiraiSolver:
             report(options, "search", begin, makespan, known.bound_ns, lambda: found)
         if num_tasks > _MAX_SIMPLE_TASKS and not known.was_interrupted:
             known = with_thorough_bound(problem, options, known)
-        formulation = formulate(problem, known.bound_ns)
-        start = None if known.steps is None else schedule_of_steps(formulation, known.steps)
         steps, end = known.steps, EngineEnd(None, known.bound_ns, False)
-        is_proven = start is not None and start.makespan_ns <= known.bound_ns
-        if not is_proven and not known.was_interrupted:
-            end = _solve(formulation, start, options, seconds_left(options, begin), tried)
-        if end.schedule is not None:
-            steps = steps_of_schedule(formulation, end.schedule)
+        deadline = Deadline.after(options.time_limit_s, begin)
+        try:
+            formulation = formulate(problem, known.bound_ns, deadline=deadline)
+        except TimeUpError:
+            tried.append((self.name, None, "left out: its program was not made in time"))
+        else:
+            start = None if known.steps is None else schedule_of_steps(formulation, known.steps)
+            is_proven = start is not None and start.makespan_ns <= known.bound_ns
+            if not is_proven and not known.was_interrupted:
+                end = _solve(formulation, start, options, seconds_left(options, begin), tried)
+            if end.schedule is not None:
+                steps = steps_of_schedule(formulation, end.schedule)
         if steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         return make_result(
