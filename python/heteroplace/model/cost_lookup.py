@@ -166,7 +166,7 @@ def _cell(
 ) -> Cost | None:
     """What the table says of a row on a device; None: nothing, or different things."""
     for columns, is_named in ((own, True), (others, False)):
-        costs = {}
+        costs: dict[tuple[int | None, str], Cost] = {}
         for column in columns:
             cost = table.cost(row, column, batch)
             if cost.source in PREDICTED:
