@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
 # layer build on each other, the second number orders them.
 LAYERS = {
     "errors": (0, 0),
+    "control_groups": (0, 0),
     "tvm_wheel": (0, 0),
     "options": (0, 1),
     "model": (0, 1),
@@ -39,6 +40,7 @@ LAYERS = {
     "codegen": (6, 0),
     "run": (7, 0),
     "measure": (7, 1),
+    "verify": (7, 2),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
     "progress": (8, 1),

@@ -148,6 +148,8 @@ def _model_text(manifest: Manifest, has_program: bool) -> str:
         *ports,
         f"compiled by TVM {manifest.tvm_version}",
     ]
+    if manifest.verification is not None:
+        parts.append(manifest.verification.text)
     if has_program:
         parts += ["", manifest.program_text]
     return "\n".join(parts)

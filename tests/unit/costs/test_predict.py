@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from tests.corpus import corpus
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 from tests.unit.costs.synthetic import layers, machine, measured_table, true_ns
 
 from heteroplace.costs.methods import samples_of
@@ -162,7 +162,7 @@ def kinds_of_cells(random):
     return tuple(tuple(random.choices(kinds, k=len(CLUSTER.devices))) for _ in GRAPH.tasks)
 
 
-@num_cases(60)
+@exact_cases(60)
 @given(kinds_of_cells())
 def test_every_cell_says_where_it_is_from_and_known_ones_stay(kinds):
     cells = {}

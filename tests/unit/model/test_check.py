@@ -14,7 +14,7 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from tests.instances import cpu, diamond, gpus, instance
-from tests.strategies import Instance, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
 
 
 def plan_of(case: Instance, *steps: Step) -> Plan:
@@ -225,7 +225,7 @@ def test_costs_of_another_cluster_are_an_error(diamond: Instance) -> None:
 
 
 @given(instances_with_plan(max_items=3, has_modes=True), st.data())
-@num_cases(100)
+@exact_cases(100)
 def test_every_dropped_step_is_caught(case: tuple[Instance, Plan], data: st.DataObject) -> None:
     found, plan = case
     dropped = data.draw(st.integers(0, len(plan.steps) - 1))

@@ -20,22 +20,22 @@ from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.solve import ProgressReport, SolveOptions, get_solver, lower_bound
 from heteroplace.solve.exact import moirai
 from heteroplace.solve.exact.formulate import formulate
-from heteroplace.solve.exact.gurobi_engine import why_no_gurobi
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.mip_rows import MipRows
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps
+from heteroplace.solve.lp.gurobi import why_no_gurobi
 from heteroplace.solve.lp.highs import HighsEngine
 from tests.exact_engines import Engine, by_cpsat, by_highs, every_engine, needs_gurobi, optimum
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.reference.brute_force import optimal_makespan
 from tests.reference.per_edge import split_tensors
-from tests.strategies import Instance, exact_cases, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 
 
 @given(instances(max_tasks=7, has_modes=True))
-@num_cases(60)
+@exact_cases(60)
 def test_a_plan_is_a_schedule_of_its_simulated_times_that_satisfies_all_rows(
     case: Instance,
 ) -> None:

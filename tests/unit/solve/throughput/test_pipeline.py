@@ -23,7 +23,7 @@ from tests.reference.graphs import closure
 from tests.reference.placements import fits, is_allowed
 from tests.reference.software_pipeline import pipeline_plan
 from tests.reference.throughput import busy_times
-from tests.strategies import Instance, exact_cases, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 
 OPTIONS = SolveOptions(objective="throughput", iterations=4000, time_limit_s=60)
 
@@ -122,7 +122,7 @@ def test_the_programme_is_exact_without_the_search(case: Instance) -> None:
 
 
 @given(instances(max_tasks=6))
-@num_cases(40)
+@exact_cases(40)
 def test_repetitions_of_stages_keep_the_pace_of_the_busiest_resource(case: Instance) -> None:
     """In the plan's own order, where devices share nothing and every link is a channel."""
     cluster = case.cluster
@@ -177,7 +177,7 @@ def test_long_chain_is_split_near_its_bound() -> None:
 
 
 @given(instances(max_tasks=7))
-@num_cases(60)
+@exact_cases(60)
 def test_splits_are_stages_that_keep_labels_together(case: Instance) -> None:
     problem = problem_of(case)
     for placement in stage_splits(problem):
