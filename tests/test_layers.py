@@ -18,6 +18,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
 # layer build on each other, the second number orders them.
 LAYERS = {
     "errors": (0, 0),
+    "control_groups": (0, 0),
     "tvm_wheel": (0, 0),
     "options": (0, 1),
     "model": (0, 1),

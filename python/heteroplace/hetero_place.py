@@ -15,10 +15,11 @@ import tvm
 
 from heteroplace import pipeline
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import LoweringError, PlanError
+from heteroplace.errors import LoweringError, PlanError, SolverError
 from heteroplace.files.cluster import load_cluster
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.demands import with_max_memory
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
@@ -37,12 +38,17 @@ class _HeteroPlacePass:
     ) -> tvm.IRModule:
         """Place `mod`, unless it is placed on this cluster already."""
         placed = read_solution(mod)
+        given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
+        options, limits = read_options(given)
         if placed is None:
-            given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
-            options, limits = read_options(given)
+            if limits.items > 1:
+                raise SolverError(
+                    f"items is {limits.items}, and a module runs one item: plan for several with "
+                    f"`heteroplace place`, or give the model a batch dimension of {limits.items}"
+                )
             found = pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
             return with_source(found, with_option(read_source(mod), options.verify))
-        if placed.cluster.digest() != self._cluster.digest():
+        if placed.cluster.digest() != with_max_memory(self._cluster, options.max_memory).digest():
             raise PlanError(
                 f"the module is placed on cluster {placed.cluster.name!r} already; to place it on "
                 f"{self._cluster.name!r}, start from the module before the first HeteroPlace"

@@ -25,6 +25,7 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import ClusterError, LoweringError
+from heteroplace.files.plan_in import read_plan_in
 from heteroplace.measure.cost_models import (
     CostModel,
     CostOptions,
@@ -34,17 +35,18 @@ from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
+from heteroplace.model.demands import with_max_memory
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
-from heteroplace.place_options import PlaceOptions
+from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.tasks.network import Network, cut_network
-from heteroplace.relay.tasks.pins import with_pins
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
+from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.verify.executable import check_can_verify, verify_executable
 
 
@@ -130,7 +132,7 @@ class CostedNetwork:
         ids = [self.cluster.device_id(name) for name in names]
         part = replace(self.cluster, devices=tuple(self.cluster.devices[index] for index in ids))
         rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
-        costs = table_from_rows(self.costs.graph_digest, part, rows)
+        costs = table_from_rows(self.graph, part, rows)
 
         def interference() -> Interference:
             whole = self.interference
@@ -209,8 +211,11 @@ def cost(
         figures["devices"] = len(cluster.devices)
 
     def interference() -> Interference:
-        with log.stage("interference", "measuring how tasks disturb each other"):
-            return measure_interference(compiled, cluster, log.say)
+        with (
+            log.stage("interference", "measuring how tasks disturb each other"),
+            model.options.open_store() as store,
+        ):
+            return measure_interference(compiled, cluster, log.say, store)
 
     return CostedNetwork(compiled, cluster, costs, interference if model.has_interference else None)
 
@@ -220,6 +225,7 @@ def solve(
     options: SolveOptions,
     solver: str = "auto",
     log: StageLog | None = None,
+    plan: Plan | None = None,
 ) -> Solution:
     """Find a plan, compare it with the best single device, and explain it.
 
@@ -227,6 +233,8 @@ def solve(
     ----------
     solver
         Name of a solver.
+    plan
+        A plan that is taken as it is; None: the solver finds one.
 
     Raises
     ------
@@ -246,9 +254,10 @@ def solve(
 
         is_known = costed.measure_interference is not None
         solution = solve_network(
-            problem, options, interference if is_known else None, solver=solver
+            problem, options, interference if is_known else None, solver=solver, plan=plan
         )
-        found |= {"predicted_ns": solution.predicted_ns, "bound_ns": solution.bound_ns}
+        asked = "predicted_ns" if solution.item_ns is None else "item_ns"
+        found |= {asked: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution
 
 
@@ -280,14 +289,21 @@ def place(
     """
     log = log or StageLog(options.progress)
     check_reachable(cluster)
+    # What is wrong with the options is told before minutes of measuring.
+    check_options(options, limits)
     check_can_verify(options.verify, read_source(mod), cluster, options.exclude)
-    get_solver(options.solver)  # a wrong name is told before minutes of measuring
-    model = choose_cost_model(options.costs, CostOptions(options.store, options.progress))
+    saved = None if options.plan_in is None else read_plan_in(options.plan_in)
+    cluster = with_max_memory(cluster, options.max_memory)
+    asked = CostOptions(options.store, options.progress, options.missing)
+    model = choose_cost_model(options.costs, asked)
     network = prepare(mod, options.params, log, cluster)
-    network = network.with_graph(with_pins(network.graph, cluster, options.pin, options.exclude))
+    network = network.with_graph(demanded_graph(network.graph, cluster, options))
+    if saved is not None:
+        saved.plan_for(network.graph, cluster)
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log)
-    return compiled, solve(costed, limits, options.solver, log)
+    plan = None if saved is None else saved.plan_for(costed.graph, cluster)
+    return compiled, solve(costed, limits, options.solver, log, plan)
 
 
 def check_reachable(cluster: Cluster) -> None:

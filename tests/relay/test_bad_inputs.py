@@ -48,7 +48,7 @@ def place(cluster: object, **options: object) -> tvm.IRModule:
         ({"objective": "beauty"}, SolverError, "objective 'beauty' is not offered"),
         ({"time_limit": 0}, SolverError, "time_limit_s must be > 0"),
         ({"seed": -1}, SolverError, "seed must be in"),
-        ({"sovler": "heft"}, SolverError, "no option sovler; it has: solver, costs, store, pin"),
+        ({"sovler": "heft"}, SolverError, "no option sovler; it has: solver, costs, missing"),
         ({"costs": 3}, SolverError, "costs must be 'measure'"),
         (
             {"costs": lambda graph, cluster: None},

@@ -166,6 +166,7 @@ def run(arguments: argparse.Namespace) -> None:
             is_in_place=not extras.is_isolated,
             modes=("hot", "cold") if extras.is_isolated else ("hot",),
             store=store,
+            finishes_each=True,
             budget_s=extras.budget_s,
             on_step=line.step,
             progress=line.say,

@@ -33,7 +33,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         metavar="FILE",
-        help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's data "
+        help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's cache "
         f"folder",
     )
 

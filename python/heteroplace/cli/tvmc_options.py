@@ -7,7 +7,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError, MissingCostError
+from heteroplace.errors import (
+    ArtifactError,
+    ClusterError,
+    HeteroPlaceError,
+    MissingCostError,
+    SolverError,
+)
 from heteroplace.files.cluster import load_cluster, ready_made_clusters
 from heteroplace.machine.probe import local_cpu_cluster
 from heteroplace.model.cluster import Cluster
@@ -20,12 +26,6 @@ LOCAL = "local"
 """Name of the cluster that is the CPU of this machine."""
 
 _FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
-_OPTIONS = (
-    *("solver", "time_limit", "objective", "pin", "exclude", "costs", "store", "verify"),
-    *("iterations", "seed", "threads", "min_gain_ratio"),
-)
-"""The options of the pass that `tvmc compile` has; a program runs one item."""
-
 # Options of TVM's compile that mean the same with a placement; all others are refused.
 _HONOURED = frozenset(
     {
@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine's CPU",
     )
     for cls in OPTION_CLASSES:
-        add_arguments(group, cls, _FLAG_PREFIX, names=_OPTIONS, reads_texts=False)
+        add_arguments(group, cls, _FLAG_PREFIX, reads_texts=False)
     group.add_argument("--placement-plan-out", metavar="FILE", help="write the plan (JSON)")
     group.add_argument(
         "--placement-dry-run",
@@ -130,7 +130,13 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
             f"--placement-costs {costs}: no such file; give {', '.join(COST_MODELS)}, or a cost "
             f"table"
         )
-    read_options(options)  # wrong values are told before everything is measured
+    # Wrong values are told before everything is measured.
+    _, limits = read_options(options)
+    if limits.items > 1 and not arguments.placement_dry_run:
+        raise SolverError(
+            f"--placement-items {limits.items}: a compiled model runs one item; plan for several "
+            f"with --placement-dry-run, or give the model a batch dimension of {limits.items}"
+        )
     return options
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from heteroplace.control_groups import read_text
 from heteroplace.errors import ClusterError
-from heteroplace.machine.cpu import cpu_model, first_fields, read_text
+from heteroplace.machine.cpu import cpu_model, first_fields
 from heteroplace.machine.gpu import GpuInfo, read_gpus
 from heteroplace.model.cluster import Device
 

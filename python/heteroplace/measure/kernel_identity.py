@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import tvm
 
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.model.cluster import Device
 
 _DIGEST_BYTES = 16
 _NAME_ATTRIBUTE = "global_symbol"
@@ -77,6 +78,11 @@ def structural_hash(function: tvm.tir.PrimFunc) -> int:
     if function.attrs is not None and _NAME_ATTRIBUTE in function.attrs:
         function = function.without_attr(_NAME_ATTRIBUTE)
     return int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
+
+
+def place_text(device: Device) -> str:
+    """Return what the digest of a network says of where a call runs."""
+    return f"{device.kind} {device.target} {len(device.cores)}"
 
 
 def network_digest(

@@ -17,7 +17,7 @@ from heteroplace.solve import Problem, SolveOptions, get_solver
 from tests.instances import cpu, instance, problem_of
 from tests.interrupts import ctrl_c_after
 from tests.programs import run_python
-from tests.strategies import Instance, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances, num_cases
 
 
 def layered(num_layers: int = 8, width: int = 4) -> Instance:
@@ -101,7 +101,7 @@ def test_simulated_makespan_is_never_later_than_the_scheduler_had_it(case: Insta
 
 
 @given(instances(max_tasks=8))
-@num_cases(40)
+@exact_cases(40)
 def test_what_if_of_the_plan_itself_is_its_evaluation(case: Instance) -> None:
     problem = problem_of(case)
     result = get_solver("heft").solve(problem, SolveOptions())

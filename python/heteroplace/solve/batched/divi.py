@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
@@ -36,6 +37,7 @@ from heteroplace.solve.batched.list_solver import (
     check_compositions,
 )
 from heteroplace.solve.bounds.batched import batched_lower_bound
+from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
 MAX_SLOT_PAIRS = 30_000
@@ -59,6 +61,7 @@ class DiviSolver:
 
     name = "divi"
     takes_items = True
+    engines: ClassVar = {"latency": ("gurobi", "highs")}
 
     def __init__(
         self,
@@ -160,6 +163,7 @@ class _Run:
             # Plans of the list schedulers need not keep the published conditions.
             horizon_ns=self.best_ns if _is_ours(rules) else None,
             bound_ns=self.bound_ns,
+            engine=ChosenEngine(self.options),
         )
         self.end = end
         note = (

@@ -103,7 +103,7 @@ def test_task_allowed_nowhere_is_named(name: str) -> None:
 
 
 @given(instances(max_tasks=6, has_modes=True), st.integers(0, 3))
-@num_cases(40)
+@exact_cases(40)
 def test_plans_are_valid_and_not_below_the_bound(case: Instance, seed: int) -> None:
     for name in NAMES:
         solve(case, name, iterations=20, seed=seed)
@@ -184,7 +184,7 @@ def mappings_of(problem: Problem) -> Iterator[tuple[int, ...]]:
 @given(
     instances(max_tasks=8, is_memory_tight=True, has_modes=True), st.integers(0, 9), st.booleans()
 )
-@num_cases(40)
+@exact_cases(40)
 def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: bool) -> None:
     problem = problem_of(case)
     if not_possible(case):
@@ -209,7 +209,7 @@ def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: 
 
 
 @given(instances(max_tasks=6, is_memory_tight=True))
-@num_cases(40)
+@exact_cases(40)
 def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> None:
     problem = problem_of(case)
     if not_possible(case):
@@ -224,7 +224,7 @@ def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> 
 
 
 @given(instances(max_tasks=8))
-@num_cases(40)
+@exact_cases(40)
 def test_fastest_mapping_takes_least_run_time_where_memory_is_ample(case: Instance) -> None:
     problem = problem_of(case)
     native = problem.native
@@ -261,7 +261,7 @@ def test_a_device_is_replaced_only_where_the_task_cannot_be(case: Instance) -> N
 
 
 @given(instances(max_tasks=12))
-@num_cases(40)
+@exact_cases(40)
 def test_groups_are_numbered_from_0_in_order_and_keep_labels_together(case: Instance) -> None:
     problem = problem_of(case)
     order = depth_first_order(problem.native)

@@ -19,7 +19,7 @@ from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import cpu, gpus, instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
-from tests.strategies import Instance, exact_cases, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 from tests.unit.solve.test_worked import disconnected, empty_graph, many_outputs, zero_sizes
 
 NAMES = ("bmet", "bgreedy", "bheft")
@@ -160,7 +160,7 @@ def test_a_split_that_fits_goes_before_one_that_is_faster(name: str) -> None:
     case = batched([], {"op": ({1: 1, 2: 1, 4: 1}, {1: 9, 2: 9, 4: 9})}, {}, (1, 2, 4))
     memories = tuple(replace(memory, bytes=25) for memory in case.cluster.memories)
     cluster = replace(case.cluster, memories=memories)
-    costs = replace(case.costs, cluster_digest=cluster.digest())
+    costs = replace(case.costs, devices=cluster.identities)
     assert solve(Instance(case.graph, cluster, costs), name, 4).objective_ns == 9
 
 
@@ -183,7 +183,7 @@ def test_items_out_of_range_are_named() -> None:
 
 
 @given(instances(max_tasks=6, max_batch=4, has_modes=True), st.integers(1, 5))
-@num_cases(60)
+@exact_cases(60)
 def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items: int) -> None:
     for name in NAMES:
         try:
@@ -197,7 +197,7 @@ def test_simulated_makespan_is_never_later_than_scheduled() -> None:
     fit: list[bool] = []
 
     @given(instances(max_tasks=6, max_batch=3, has_modes=True, is_memory_tight=True))
-    @num_cases(60)
+    @exact_cases(60)
     def check(case: Instance) -> None:
         problem = Problem(case.graph, case.cluster, case.costs)
         for rule in ("fastest", "latency", "finish"):
@@ -219,7 +219,7 @@ def test_simulated_makespan_is_never_later_than_scheduled() -> None:
 @exact_cases(60)
 def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
     cluster = replace(case.cluster, congestion="none")
-    costs = replace(case.costs, cluster_digest=cluster.digest())
+    costs = replace(case.costs, devices=cluster.identities)
     free = Instance(case.graph, cluster, costs)
     optimum = optimal_batch_makespan(case.graph, cluster, costs, items)
     if optimum is not None:
@@ -236,7 +236,7 @@ def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
 
 
 @given(instances(max_tasks=6, has_modes=True))
-@num_cases(60)
+@exact_cases(60)
 def test_batches_of_one_item_are_plain_runs(case: Instance) -> None:
     result = solve(case, "bheft", 1)
     assert all(step.items == (0,) for step in result.plan.steps)

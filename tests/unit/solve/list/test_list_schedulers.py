@@ -34,7 +34,7 @@ from tests.corpus import corpus
 from tests.instances import given_costs, gpus, problem_of
 from tests.reference import list_schedulers as reference
 from tests.reference.list_engine import Scheduler
-from tests.strategies import Instance, num_cases, random_instance
+from tests.strategies import Instance, exact_cases, num_cases, random_instance
 from tests.unit.solve.list.test_list_solvers import LIST_SOLVERS
 
 PLANS: dict[str, Callable[[Problem], NativePlan]] = {
@@ -77,7 +77,7 @@ def problems(is_memory_tight: bool | None = None) -> st.SearchStrategy[Problem]:
 
 
 @given(problems())
-@num_cases(200)
+@exact_cases(200)
 def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> None:
     bound = lower_bound(problem).ns
     for name, plan_of in PLANS.items():
@@ -93,7 +93,7 @@ def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> No
 
 
 @given(problems(is_memory_tight=False))
-@num_cases(200)
+@exact_cases(200)
 def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
     for name, plan_of in PLANS.items():
         assert plan_of(problem).violation == 0, name
