@@ -14,13 +14,13 @@ import tvm
 from onnx_models import INT64, make_model, node, tiny_cnn
 from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
-from tvm.relay.frontend import onnx as tvm_onnx
 
 import heteroplace as hp
 from heteroplace.codegen.artifact import load_manifest
 from heteroplace.errors import LoweringError, SolverError, VerificationError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
+from heteroplace.relay.frontend import incremental_types
 from heteroplace.relay.legal_inputs import legal_inputs
 from heteroplace.verify import executable as verify_module
 
@@ -44,12 +44,12 @@ def outcome(executable: hp.Executable) -> Verification:
 @pytest.fixture
 def wrong_relu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An importer that takes Relu for the absolute value."""
-    stock = tvm_onnx._get_convert_map
+    stock = incremental_types._STOCK_CONVERT_MAP
 
     def wrong(opset: int) -> dict[str, Callable[..., Any]]:
         return {**stock(opset), "Relu": lambda inputs, attrs, params: relay.abs(inputs[0])}
 
-    monkeypatch.setattr(tvm_onnx, "_get_convert_map", wrong)
+    monkeypatch.setattr(incremental_types, "_STOCK_CONVERT_MAP", wrong)
 
 
 def never(*_: Any) -> Any:
