@@ -87,7 +87,7 @@ def test_costs_of_another_graph() -> None:
     builder = TaskGraphBuilder("other")
     graph = builder.finalize([builder.add_input("x", (1,), "float32")])
     table = build_table(graph, cpu_cluster(), lambda task, device: Cost.given(1))
-    with pytest.raises(CostMismatchError, match="made for a graph with digest"):
+    with pytest.raises(CostMismatchError, match="knows none of the tasks of graph"):
         place(cpu_cluster(), costs=table)
 
 

@@ -293,6 +293,8 @@ def _conditions(measurements: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _conditions_text(measurements: Mapping[Any, Any]) -> str:
+    if not measurements:
+        return "nothing was measured, as no device of the cluster is here"
     found = _conditions(measurements)
     latency = found["median_core_to_core_ns"]
     parts = [f"measured {found['first']} to {found['last']}", f"TVM {', '.join(found['tvm'])}"]
