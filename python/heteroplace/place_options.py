@@ -124,7 +124,7 @@ class PlaceOptions:
     def __post_init__(self) -> None:
         if self.missing not in MISSING:
             raise SolverError(f"missing={self.missing!r}; expected one of {', '.join(MISSING)}")
-        if self.missing != "refuse" and self.costs in COST_MODELS:
+        if self.missing != "refuse" and isinstance(self.costs, str) and self.costs in COST_MODELS:
             raise SolverError(
                 f"missing={self.missing!r} says what to do about what a given cost table does not "
                 f"know, and costs={self.costs!r} is none; leave it out, or give costs=FILE"

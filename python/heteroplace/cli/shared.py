@@ -16,7 +16,10 @@ from heteroplace.files.output import final_path, is_replaceable
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Add --cluster, which must be given."""
     parser.add_argument(
-        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
+        "--cluster",
+        required=True,
+        metavar="FILE|NAME",
+        help="cluster (JSON), a ready-made one, or local: this machine",
     )
 
 

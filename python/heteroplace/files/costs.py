@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import structs, to_builtins
 
@@ -266,7 +266,8 @@ def _check_digests(
 def _entry(kind: type[RowEntry | ColumnEntry], identity: tuple[object, ...]) -> object:
     """The identity without its name, as a value for `json.dump`."""
     names = [found.name for found in structs.fields(kind)]
-    return to_builtins(kind(**dict(zip(names, identity[1:], strict=True))))
+    values: dict[str, Any] = dict(zip(names, identity[1:], strict=True))
+    return to_builtins(kind(**values))
 
 
 def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCost]:

@@ -331,18 +331,18 @@ def table_from_rows(
     return builder.finalize()
 
 
-Identities = Sequence[TaskIdentity] | Sequence[DeviceIdentity]
-
-
-def _difference(kind: str, own: Identities, others: Identities) -> str:
+def _difference(
+    kind: str,
+    own: Sequence[TaskIdentity | DeviceIdentity],
+    others: Sequence[TaskIdentity | DeviceIdentity],
+) -> str:
     """What differs first, as text; "" if nothing does."""
     if own == others:
         return ""
     if len(own) != len(others):
         return f"it has {len(own)} {kind}s, expected {len(others)}"
-    for index, (found, expected) in enumerate(zip(own, others, strict=True)):
-        if found != expected:
-            if found.name != expected.name:
-                return f"{kind} {index} is {found.name!r} in it, expected {expected.name!r}"
-            return f"{kind} {found.name!r} is {found} in it, expected {expected}"
-    raise AssertionError("tuples that differ have an element that differs")
+    index = next(index for index, found in enumerate(own) if found != others[index])
+    found, expected = own[index], others[index]
+    if found.name != expected.name:
+        return f"{kind} {index} is {found.name!r} in it, expected {expected.name!r}"
+    return f"{kind} {found.name!r} is {found} in it, expected {expected}"

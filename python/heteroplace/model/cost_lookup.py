@@ -32,7 +32,7 @@ def find_costs(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTabl
 
     A task of a name that the table has not, whose work it has, gets the median of what was measured
     of that work, as "scaled". Where several devices are like one that the table has not, and their
-    times differ, none is taken.
+    times differ, none is taken. Times that somebody gave are of the device of that name only.
 
     Raises
     ------
@@ -165,15 +165,17 @@ def _cell(
     batch: int,
 ) -> Cost | None:
     """What the table says of a row on a device; None: nothing, or different things."""
-    for columns in (own, others):
-        costs = {}
+    for columns, is_named in ((own, True), (others, False)):
+        costs: dict[tuple[int | None, str], Cost] = {}
         for column in columns:
             cost = table.cost(row, column, batch)
-            is_other = (
-                cost.source in PREDICTED
-                and table.devices[column].predicts_alike != device.predicts_alike
-            )
-            if cost.source not in _NOT_SAID and not is_other:
+            if cost.source in PREDICTED:
+                is_valid = table.devices[column].predicts_alike == device.predicts_alike
+            elif is_named:
+                is_valid = cost.source not in _NOT_SAID
+            else:
+                is_valid = cost.source == "measured"  # what is given, is for one device
+            if is_valid:
                 costs.setdefault((cost.ns, cost.source), cost)
         if costs:
             return next(iter(costs.values())) if len(costs) == 1 else None

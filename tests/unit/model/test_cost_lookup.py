@@ -141,6 +141,12 @@ def test_given_times_are_of_one_task_only() -> None:
     assert found.rows[2] == (Cost.unknown(), Cost.unknown())
 
 
+def test_given_times_are_of_one_device_only() -> None:
+    table = build_table(GRAPH, PAIR, lambda *_: Cost.given(5))
+    found = find_costs(table, GRAPH, cluster(device("cpu.1", cores=(1,)), OTHER))
+    assert found.rows == ((Cost.unknown(), Cost.given(5)),) * 2
+
+
 def test_a_task_that_computes_something_else_is_not_known_by_its_name() -> None:
     other = chain(replace(GRAPH.tasks[0], flops=5), GRAPH.tasks[1])
     found = find_costs(TABLE, other, PAIR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.predict import predict_costs
@@ -74,9 +75,13 @@ class GivenCosts:
             return found
         if self.options.missing == "predict":
             return predict_costs(graph, cluster, found)
-        if self.options.missing == "estimate":
-            return _filled(found, graph, cluster, estimate_costs(graph, cluster))
-        filled = _filled(found, graph, cluster, self._present.costs(compiled, cluster))
+        part = _lacking(found, graph, cluster)
+        others = (
+            estimate_costs(graph, part)
+            if self.options.missing == "estimate"
+            else self._present.costs(compiled, part)
+        )
+        filled = _filled(found, graph, cluster, find_costs(others, graph, cluster))
         check_known(filled, graph, cluster, source, _NOT_HERE)
         return filled
 
@@ -90,6 +95,12 @@ class GivenCosts:
                 f"the function given as costs must return a CostTable; it returned {table!r}"
             )
         return table
+
+
+def _lacking(table: CostTable, graph: TaskGraph, cluster: Cluster) -> Cluster:
+    """The part of the cluster with the devices of which the table does not know all."""
+    ids = sorted({device for _, _, device in unknown_cells(table, graph, cluster)})
+    return replace(cluster, devices=tuple(cluster.devices[index] for index in ids))
 
 
 def _filled(table: CostTable, graph: TaskGraph, cluster: Cluster, others: CostTable) -> CostTable:
