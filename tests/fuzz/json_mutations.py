@@ -1,4 +1,4 @@
-"""JSON values and texts -> damaged ones: wrong types, sizes, names and records; bits and pieces."""
+"""JSON values and texts -> damaged ones: wrong types, sizes, names and records; bytes."""
 
 from __future__ import annotations
 

@@ -253,6 +253,16 @@ def test_a_constant_index_outside_of_its_tensor_is_refused(index: int) -> None:
         assert "outside of its data of the shape (4, 4)" in message(model), op_type
 
 
+def test_a_step_of_zero_is_refused() -> None:
+    weights = {"zero": np.array([0]), "one": np.array([1])}
+    nodes = [om.node("Slice", "x zero one zero zero", "y")]
+    model = om.make_model(nodes, {"x": [4]}, ["y"], weights, 13)
+    assert "strides" in message(model)
+    convolution = om.tiny_cnn()
+    convolution.graph.node[0].attribute.append(helper.make_attribute("strides", [0, 1]))
+    assert "nn.conv2d has the strides [0, 1], and none may be 0" in message(convolution)
+
+
 # --- processes --------------------------------------------------------------------------------
 
 

@@ -33,7 +33,7 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters import converters_of
-from heteroplace.relay.frontend.limits import call_fault
+from heteroplace.relay.frontend.limits import call_fault, divisor_fault
 from heteroplace.relay.tasks.fold import ConstantFolder, children, is_constant
 
 _RENDERER = "diagnostics.OverrideRenderer"
@@ -133,6 +133,8 @@ def write_types(node: Any) -> None:
 
     Raises
     ------
+    FrontendError
+        If TVM would divide by an attribute that is 0.
     tvm.TVMError
         If an expression does not type-check.
     """
@@ -147,6 +149,9 @@ def write_types(node: Any) -> None:
             stack.extend(reversed(missing))
             continue
         stack.pop()
+        fault = divisor_fault(current) if isinstance(current, relay.Call) else None
+        if fault is not None:
+            raise FrontendError(fault)
         relay.transform.InferTypeLocal(current)
 
 

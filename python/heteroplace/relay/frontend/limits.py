@@ -23,6 +23,16 @@ MAX_CONSTANT_BYTES = 2**31
 """Of a constant that the graph itself makes; no larger one could stand in a file."""
 
 _MAX_FAULTS = 5
+_CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in "123" for kind in ("", "_transpose"))
+_POOLS = tuple(f"nn.{kind}_pool{rank}d" for rank in "123" for kind in ("max", "avg"))
+_DIVISORS = {
+    "strided_slice": ("strides",),
+    **dict.fromkeys(_CONVOLUTIONS, ("strides", "groups")),
+    **dict.fromkeys(_POOLS, ("strides",)),
+    **dict.fromkeys(("nn.depth_to_space", "nn.space_to_depth"), ("block_size",)),
+    "nn.group_norm": ("num_groups",),
+}
+"""Attributes of ops; at 0 the process would end with SIGFPE, or TVM with an error of its own."""
 
 
 def check_sizes(function: relay.Function, where: str) -> None:
@@ -83,6 +93,17 @@ def call_fault(call: relay.Call, result_type: Any) -> str | None:
                     f"and at most {MAX_CONSTANT_BYTES} are computed"
                 )
     return _index_fault(call)
+
+
+def divisor_fault(call: relay.Call) -> str | None:
+    """Return which attribute of a call is 0 that TVM divides by while it infers types, or None."""
+    name = getattr(call.op, "name", "")
+    for attribute in _DIVISORS.get(name, ()):
+        value = getattr(call.attrs, attribute)
+        numbers = value if isinstance(value, tvm.ir.Array) else [value]
+        if any(isinstance(each, (int, tvm.tir.IntImm)) and int(each) == 0 for each in numbers):
+            return f"{name} has the {attribute} {value}, and none may be 0"
+    return None
 
 
 def _type_fault(value_type: Any) -> str | None:
