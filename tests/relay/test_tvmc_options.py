@@ -226,6 +226,7 @@ def test_tvmc_compiles_a_saved_plan(here: Path) -> None:
     assert places(dry_run("--placement-plan-in", "net.so")) == places(plan)
 
 
+@pytest.mark.slow
 def test_tvmc_measures_kernels_alone_and_predicts_devices_that_are_not_here(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
