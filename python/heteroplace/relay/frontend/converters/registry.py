@@ -12,8 +12,14 @@ from typing import Any
 
 from tvm import relay
 
-from heteroplace.relay.frontend.converters import arithmetic, movement
-from heteroplace.relay.frontend.converters.call import Converter, OnnxCall, dtype_of, typed
+from heteroplace.relay.frontend.converters import arithmetic, movement, quantized, signal, vision
+from heteroplace.relay.frontend.converters.call import (
+    Converter,
+    OnnxCall,
+    as_float32,
+    dtype_of,
+    typed,
+)
 from heteroplace.relay.frontend.converters.pooling import (
     average_pool,
     global_lp_pool,
@@ -44,6 +50,20 @@ CONVERTERS: Mapping[str, Converter] = {
     "OneHot": movement.one_hot,
     "Pad": movement.pad,
     "RNN": rnn,
+    "BitCast": arithmetic.bit_cast,
+    "Cast": arithmetic.cast,
+    "CastLike": arithmetic.cast,
+    "Col2Im": vision.col2im,
+    "DFT": signal.dft,
+    "DequantizeLinear": quantized.dequantize_linear,
+    "Elu": arithmetic.elu,
+    "GridSample": vision.grid_sample,
+    "MatMul": arithmetic.mat_mul,
+    "QLinearMatMul": quantized.q_linear_mat_mul,
+    "QuantizeLinear": quantized.quantize_linear,
+    "RoiAlign": vision.roi_align,
+    "STFT": signal.stft,
+    "TopK": arithmetic.top_k,
     "Resize": resize,
     "Scatter": movement.scatter_elements,
     "ScatterElements": movement.scatter_elements,
@@ -96,7 +116,12 @@ def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) ->
         inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
     ) -> Any:
         custom = attributes["tvm_custom"]
-        return converter(OnnxCall(tuple(inputs), attributes, opset, custom["num_outputs"], params))
+        call = OnnxCall(tuple(inputs), attributes, opset, custom["num_outputs"], params)
+        result = converter(call)
+        if result is None:
+            assert stock is not None  # else there is nobody to leave it to
+            result = stock(inputs, attributes, params)
+        return result
 
     return convert
 
@@ -117,8 +142,7 @@ def _widened(name: str, converter: _StockConverter) -> _StockConverter:
             return converter(inputs, attributes, params)
         dtype = own.pop()
         wide = type(inputs)(
-            relay.cast(one, "float32") if _is_tensor(one) and dtype_of(one) == dtype else one
-            for one in inputs
+            as_float32(one) if _is_tensor(one) and dtype_of(one) == dtype else one for one in inputs
         )
         return _narrowed(converter(wide, attributes, params), dtype)
 
