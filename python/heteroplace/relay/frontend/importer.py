@@ -31,6 +31,7 @@ from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.converters import CONVERTERS, REFUSED
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
+from heteroplace.relay.frontend.onnx_control_flow import expand_control_flow
 from heteroplace.relay.frontend.onnx_functions import expand_functions
 from heteroplace.relay.frontend.onnx_load import (
     check_ops_are_known,
@@ -160,6 +161,7 @@ def from_onnx(
     is_known = _importer_knows()
     model, lines = expand_functions(model, is_known)
     report += lines
+    report += expand_control_flow(model)
     if simplify:
         model, lines = simplify_offline(model)
         report += lines

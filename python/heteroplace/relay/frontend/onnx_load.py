@@ -371,11 +371,16 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield the nodes of `graph` and of the graphs inside their attributes."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from all_nodes(attribute.g)
-            for subgraph in attribute.graphs:
-                yield from all_nodes(subgraph)
+        for body in subgraphs(node):
+            yield from all_nodes(body)
+
+
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs in the attributes of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
 
 
 def some(items: Iterable[str], separator: str) -> str:

@@ -18,6 +18,7 @@ import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.onnx_bfloat16 import widen_bfloat16
 
 IMPORTER_OPSET = 17
 """The opset of ai.onnx that models are brought to."""
@@ -184,6 +185,7 @@ def stamp_opset(model: ModelProto) -> list[str]:
 
 _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
     tensor_constants,
+    widen_bfloat16,
     drop_default_attributes,
     bypass_dropout,
     bypass_identity,

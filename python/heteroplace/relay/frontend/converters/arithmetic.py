@@ -214,3 +214,14 @@ def top_k(call: OnnxCall) -> relay.expr.TupleWrapper:
     axis = int(call.number("axis", -1)) % len(call.shape(0))
     is_ascending = not call.number("largest", 1)
     return relay.topk(call.operand(0), int(k), axis, "both", is_ascend=is_ascending, dtype="int64")
+
+
+def round_to_bfloat16(call: OnnxCall) -> relay.Expr:
+    """Convert our RoundToBFloat16: the nearest float32 whose lower half is zero, ties to even."""
+    data = call.operand(0)
+    bits = relay.reinterpret(data, "uint32")
+    upper = relay.right_shift(bits, const(16, "uint32"))
+    last = relay.bitwise_and(upper, const(1, "uint32"))
+    rounded = relay.add(relay.add(bits, const(0x7FFF, "uint32")), last)
+    kept = relay.bitwise_and(rounded, const(0xFFFF0000, "uint32"))
+    return relay.where(relay.isnan(data), data, relay.reinterpret(kept, "float32"))

@@ -121,8 +121,10 @@ def constant_value(expr: relay.Expr, params: Mapping[str, Any]) -> Array | None:
     return np.asarray(tvm_onnx.infer_value(expr, dict(params)).numpy())
 
 
-def const(value: npt.ArrayLike, dtype: str) -> relay.Constant:
-    """Return a constant."""
+def const(value: npt.ArrayLike, dtype: str) -> relay.Expr:
+    """Return a constant; of bfloat16, which numpy does not know, one that is cast."""
+    if dtype == "bfloat16":
+        return relay.cast(const(value, "float32"), dtype)
     return relay.const(np.asarray(value).astype(dtype), dtype)
 
 

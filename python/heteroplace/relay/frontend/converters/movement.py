@@ -162,3 +162,17 @@ def space_to_depth(call: OnnxCall) -> relay.Expr:
     order = [0, 1, 3, 5, 2, 4] if is_by_channels else [0, 3, 5, 1, 2, 4]
     moved = relay.transpose(split_up, order)
     return relay.reshape(moved, [batch, channels * size * size, height // size, width // size])
+
+
+def arange(call: OnnxCall) -> relay.Expr:
+    """Convert Range: its operands are constants, and so is its result."""
+    names = ("start", "limit", "delta")
+    is_float = "float" in call.dtype(0)
+    start, limit, delta = (
+        call.constant(i, name).reshape(-1)[0].astype("float64" if is_float else "int64")
+        for i, name in enumerate(names)
+    )
+    if not delta:
+        raise FrontendError("its delta is 0")
+    count = max(int(np.ceil((limit - start) / delta)), 0)
+    return const(start + np.arange(count) * delta, call.dtype(0))
