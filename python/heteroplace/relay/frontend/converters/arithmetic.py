@@ -77,7 +77,7 @@ def softplus(call: OnnxCall) -> relay.Expr:
 
 
 def _log_one_plus(data: relay.Expr, dtype: str) -> relay.Expr:
-    """Return log(1 + x) of x in 0 .. 1: of small ones by four terms, as 1 + x loses their digits."""
+    """Return log(1 + x) of x in 0 .. 1: of small x, whose digits 1 + x loses, by four terms."""
     series: relay.Expr = const(-1 / 4, dtype)
     for coefficient in (1 / 3, -1 / 2, 1.0):
         series = relay.add(relay.multiply(series, data), const(coefficient, dtype))

@@ -80,7 +80,7 @@ def transform(data: relay.Expr, axis: int, matrix: Floats, dtype: str) -> relay.
 
 
 def stft(call: OnnxCall) -> relay.Expr:
-    """Convert STFT: (signal [batch, n, 1 or 2], step, window, length) -> [batch, frames, bins, 2]."""
+    """Convert STFT: (x [batch, n, 1 or 2], step, window, length) -> [batch, frames, bins, 2]."""
     batch, size, parts = call.shape(0)
     step = int(call.constant(1, "frame step").reshape(-1)[0])
     if call.has(3):

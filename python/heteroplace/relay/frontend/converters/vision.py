@@ -148,10 +148,10 @@ def roi_align(call: OnnxCall) -> relay.Expr | None:
     """Leave RoiAlign to TVM in the form that it knows: averages, positions not shifted."""
     default = "output_half_pixel" if call.opset < 16 else "half_pixel"
     coordinates = call.text("coordinate_transformation_mode", default)
-    if coordinates != "output_half_pixel" or call.text("mode", "avg") != "avg":
+    mode = call.text("mode", "avg")
+    if coordinates != "output_half_pixel" or mode != "avg":
         raise FrontendError(
-            f"coordinate_transformation_mode={coordinates!r} with mode={call.text('mode', 'avg')!r} "
-            f"is not supported, only 'output_half_pixel' with 'avg'"
+            f"coordinate_transformation_mode='{coordinates}' with mode='{mode}' is not supported, only 'output_half_pixel' with 'avg'"
         )
     return None
 
