@@ -151,7 +151,8 @@ def roi_align(call: OnnxCall) -> relay.Expr | None:
     mode = call.text("mode", "avg")
     if coordinates != "output_half_pixel" or mode != "avg":
         raise FrontendError(
-            f"coordinate_transformation_mode='{coordinates}' with mode='{mode}' is not supported, only 'output_half_pixel' with 'avg'"
+            f"coordinate_transformation_mode='{coordinates}' with mode='{mode}' is not supported, "
+            f"only 'output_half_pixel' with 'avg'"
         )
     return None
 
