@@ -22,6 +22,7 @@ _NEED_TVM = {
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
     "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
     "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),
+    "recompile": ("heteroplace.bench.recompile", "the second `tvmc compile` against the first"),
     "run": (
         "heteroplace.bench.run.command",
         "run time of plans, against stock TVM and onnxruntime",

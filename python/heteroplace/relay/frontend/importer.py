@@ -48,6 +48,7 @@ from heteroplace.relay.frontend.onnx_repair import (
     repair_model,
 )
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
+from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.frontend.onnx_types import check_types
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
@@ -94,7 +95,8 @@ class ImportedModel:
     """
 
     mod: tvm.IRModule
-    "Typed module; the parameters of its `main` are `inputs`, then the names of `params`, in order."
+    """Typed module; the parameters of its `main` are `inputs`, then the names of `params`, in
+    order. An attribute of `main` says what it was imported from (`onnx_source.py`)."""
     params: Mapping[str, tvm.nd.NDArray]
     "Weights by parameter name; they are not bound into `mod`."
     inputs: Mapping[str, tuple[tuple[int, ...], str]]
@@ -156,6 +158,7 @@ def from_onnx(
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
     report = set_input_values(model, input_values or {}, where)
+    source = OnnxSource.of(model if input_values else path_or_model, input_shapes or {}, simplify)
     report += set_input_shapes(model, input_shapes or {}, where)
     check_types(model, where)
     is_known = _importer_knows()
@@ -182,7 +185,7 @@ def from_onnx(
     names = [value.name for value in true_inputs(model.graph)]
     types = {var.name_hint: var.checked_type for var in main.params}
     return ImportedModel(
-        mod=mod,
+        mod=with_source(mod, source),
         params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},
         inputs={name: (static_shape(types[name]), str(types[name].dtype)) for name in names},
         outputs=tuple(output.name for output in model.graph.output),
