@@ -215,7 +215,7 @@ REPAIRS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "reduce sum over two axes": (_reduce_sum, "1 ONNX nodes"),
     "uneven split": (_uneven_split, "stamped opset 17"),
     "even split": (_even_split, "stamped opset 17"),
-    "scatter": (_scatter, "dropped reduction='none' of 1"),
+    "scatter": (_scatter, "stamped opset 17"),
     "pad with axes": (_padded_axes, "stamped opset 17"),
     "dropout": (_dropout, "bypassed 1 Dropout"),
     "tanh gelu": (_gelu, "expanded into older ops: Gelu"),

@@ -140,8 +140,10 @@ def test_known_loop_is_unrolled() -> None:
             helper.make_tensor_value_info("product", TensorProto.FLOAT, [3]),
         ],
     )
-    node = om.node("Loop", "count - x", "last all", body=body)
-    model = om.make_model([node], {"x": [3]}, ["last", "all"], {"count": np.array(3)})
+    node = om.node("Loop", "count go_in x", "last all", body=body)
+    model = om.make_model(
+        [node], {"x": [3]}, ["last", "all"], {"count": np.array(3), "go_in": np.array(True)}
+    )
     assert_equals_reference(model)
 
 

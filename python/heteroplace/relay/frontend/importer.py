@@ -29,7 +29,7 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.frontend.converters import CONVERTERS, REFUSED
+from heteroplace.relay.frontend.converters import CONVERTERS, RANDOM_OPS, REFUSED
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
 from heteroplace.relay.frontend.onnx_control_flow import expand_control_flow
 from heteroplace.relay.frontend.onnx_functions import expand_functions
@@ -161,6 +161,7 @@ def from_onnx(
     source = OnnxSource.of(model if input_values else path_or_model, input_shapes or {}, simplify)
     report += set_input_shapes(model, input_shapes or {}, where)
     check_types(model, where)
+    check_ops_are_known(model, lambda node: node.op_type not in RANDOM_OPS, REFUSED, where)
     is_known = _importer_knows()
     model, lines = expand_functions(model, is_known)
     report += lines

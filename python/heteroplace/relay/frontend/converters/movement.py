@@ -12,7 +12,14 @@ import numpy as np
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of, shape_of
+from heteroplace.relay.frontend.converters.call import (
+    OnnxCall,
+    const,
+    constant_value,
+    dtype_of,
+    shape_of,
+)
+from heteroplace.relay.frontend.converters.refused import SIZE_REASON
 
 _SCATTER_MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
@@ -176,3 +183,11 @@ def arange(call: OnnxCall) -> relay.Expr:
         raise FrontendError("its delta is 0")
     count = max(int(np.ceil((limit - start) / delta)), 0)
     return const(start + np.arange(count) * delta, call.dtype(0))
+
+
+def non_zero(call: OnnxCall) -> relay.Expr:
+    """Convert NonZero of a constant; of anything else the size of the result is not known."""
+    value = constant_value(call.operand(0), call.params)
+    if value is None:
+        raise FrontendError(SIZE_REASON)
+    return const(np.stack(np.nonzero(value)), "int64")

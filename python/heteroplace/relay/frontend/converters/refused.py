@@ -12,7 +12,7 @@ _FLOW = (
     "only dataflow can be placed. Unroll it when exporting the model (a number of steps that is "
     "known by then)"
 )
-_SIZE = (
+SIZE_REASON = (
     "the size of its result depends on values at run time, and only static shapes can be placed. "
     "Cut the model before it, and compute the rest outside"
 )
@@ -29,12 +29,14 @@ REFUSED: Mapping[str, str] = {
     "Loop": _FLOW,
     "Momentum": _TRAINING,
     "Multinomial": _RANDOM,
-    "NonMaxSuppression": _SIZE,
-    "NonZero": _SIZE,
+    "NonMaxSuppression": SIZE_REASON,
     "RandomNormal": _RANDOM,
     "RandomNormalLike": _RANDOM,
     "RandomUniform": _RANDOM,
     "RandomUniformLike": _RANDOM,
     "Scan": _FLOW,
-    "Unique": _SIZE,
+    "Unique": SIZE_REASON,
 }
+
+RANDOM_OPS = frozenset(op_type for op_type, reason in REFUSED.items() if reason == _RANDOM)
+"""Looked for before anything is rewritten: their definitions and simplified forms hide them."""

@@ -46,6 +46,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "MaxUnpool": max_unpool,
     "Mish": arithmetic.mish,
     "Mod": arithmetic.mod,
+    "NonZero": movement.non_zero,
     "OneHot": movement.one_hot,
     "Pad": movement.pad,
     "RNN": rnn,
