@@ -30,6 +30,7 @@ from heteroplace.measure.cost_models import (
     CostOptions,
     choose_cost_model,
 )
+from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
@@ -278,7 +279,8 @@ def place(
     check_reachable(cluster)
     get_solver(options.solver)  # a wrong name is told before minutes of measuring
     model = choose_cost_model(options.costs, CostOptions(options.store, options.progress))
-    network = prepare(mod, options.params, log, cluster)
+    examples = read_examples(options.inputs)
+    network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(with_pins(network.graph, cluster, options.pin, options.exclude))
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log)

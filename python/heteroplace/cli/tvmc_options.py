@@ -21,7 +21,7 @@ LOCAL = "local"
 
 _FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
 _OPTIONS = (
-    *("solver", "time_limit", "objective", "pin", "exclude", "costs", "store"),
+    *("solver", "time_limit", "objective", "pin", "exclude", "costs", "store", "inputs"),
     *("iterations", "seed", "threads", "min_gain_ratio"),
 )
 """The options of the pass that `tvmc compile` has; a program runs one item."""

@@ -28,6 +28,8 @@ from heteroplace.relay.expressions import (
     tasks_in,
     tensor_types,
 )
+from heteroplace.relay.ranges.interval import Interval
+from heteroplace.relay.ranges.legal import Trap, find_traps, legal_inputs
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
 
 _Bytes = bytes  # below, the name is that of a size
@@ -45,6 +47,10 @@ class Value:
     """Its content if it is a weight."""
     alias_of: int | None = None
     """The value whose bytes it shares under another shape (a reshape), or None."""
+    range: Interval | None = None
+    """Of an input, what its readers need it to be in; None: whatever it is, it is legal."""
+    example: np.ndarray | None = None
+    """Of an input, what it is when kernels are measured; None: anything in `range`."""
 
     @property
     def bytes(self) -> int:
@@ -84,6 +90,8 @@ class KernelCalls:
     """Values of the model's results."""
     kernels: dict[str, Kernel]
     """By symbol."""
+    traps: tuple[Trap, ...] = ()
+    """Ops that may end the process though all inputs are as `Value` says."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,10 @@ class Kernel:
     no part of the network."""
     flops: int = 0
     """Floating-point operations of a call; 0: it only moves data, or they are not known."""
+    ranges: tuple[Interval | None, ...] = ()
+    """As `Value.range`, for each value that it reads; empty: not known."""
+    traps: tuple[Trap, ...] = ()
+    """As `KernelCalls.traps`, where it runs alone."""
 
 
 def lower_segments(
@@ -234,8 +246,21 @@ class _Lowerer:
         if symbol not in self.kernels:
             is_cpu = target.kind.name == "llvm"
             workspace = kernel_workspace(cached.funcs) if is_cpu else Workspace()
+            legal = legal_inputs(function)
+            ranges = [
+                legal.get(parameter)
+                for parameter in function.params
+                for _ in tensor_types(parameter.checked_type)
+            ]
             self.kernels[symbol] = Kernel(
-                symbol, cached.funcs, target, workspace, op_text(function), _flops(function)
+                symbol,
+                cached.funcs,
+                target,
+                workspace,
+                op_text(function),
+                _flops(function),
+                tuple(ranges),
+                find_traps(function, legal),
             )
         return symbol
 
