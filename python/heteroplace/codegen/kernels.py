@@ -269,7 +269,7 @@ class _Lowerer:
 
         Those without a span convert what a task makes or reads: they get the task of the nearest
         call of their segment whose value they read, or else the one whose result they make, or
-        else that of the nearest call that reads theirs.
+        else that of the first call that reads theirs.
         """
         tasks = [call.task for call in self.calls]
         reads = [[self._owner(value) for value in call.reads] for call in self.calls]
@@ -281,10 +281,13 @@ class _Lowerer:
             made = self._owner(value)
             if made in maker:
                 tasks[maker[made]] = tasks[maker[made]] or name.task
-        for index in reversed(range(len(reads))):
-            for value in reads[index]:
+        readers: list[list[int]] = [[] for _ in self.calls]
+        for index, values in enumerate(reads):
+            for value in values:
                 if value in maker:
-                    tasks[maker[value]] = tasks[maker[value]] or tasks[index]
+                    readers[maker[value]].append(index)
+        for index in reversed(range(len(reads))):
+            tasks[index] = tasks[index] or next((tasks[i] for i in readers[index] if tasks[i]), "")
         assert all(tasks)  # what no task reads, is read through others, or is exported
         return [replace(call, task=task) for call, task in zip(self.calls, tasks, strict=True)]
 

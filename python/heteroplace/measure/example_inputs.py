@@ -63,9 +63,9 @@ def made_up(value: Value, random: np.random.Generator) -> np.ndarray:
         return np.zeros(shape, "uint16")
     if value.range is None and dtype.startswith("float"):
         return random.standard_normal(shape).astype(dtype)
-    wanted = value.range or BOOLEAN
-    low = wanted.low if math.isfinite(wanted.low) else min(-_WIDTH / 2, wanted.high - _WIDTH)
-    high = wanted.high if math.isfinite(wanted.high) else max(_WIDTH / 2, low + _WIDTH)
+    goal = value.range or BOOLEAN
+    low = goal.low if math.isfinite(goal.low) else min(-_WIDTH / 2, goal.high - _WIDTH)
+    high = goal.high if math.isfinite(goal.high) else max(_WIDTH / 2, low + _WIDTH)
     if dtype.startswith("float"):
         return random.uniform(low, high, shape).astype(dtype)
     return random.integers(math.ceil(low), math.floor(high), shape, endpoint=True).astype(dtype)

@@ -34,7 +34,7 @@ _SHIFTS = Interval(0, 7)
 _Needs = list[tuple[relay.Expr, Interval]]
 """Of arguments."""
 _Rule = Callable[[Any, Interval], _Needs]
-"""Of a call and what is needed of its result."""
+"""Of a call, and the goal: what is needed of its result."""
 
 
 @dataclass(frozen=True)
@@ -179,16 +179,16 @@ _INDEXED: Mapping[str, Callable[[Any], tuple[int, int]]] = {
 """By op: position of the indices, and what they are below."""
 
 
-def _same(call: Any, wanted: Interval) -> _Needs:
-    return [(call.args[0], wanted)]
+def _same(call: Any, goal: Interval) -> _Needs:
+    return [(call.args[0], goal)]
 
 
-def _every(call: Any, wanted: Interval) -> _Needs:
-    return [(argument, wanted) for argument in call.args]
+def _every(call: Any, goal: Interval) -> _Needs:
+    return [(argument, goal) for argument in call.args]
 
 
-def _branches(call: Any, wanted: Interval) -> _Needs:
-    return [(argument, wanted) for argument in call.args[1:]]
+def _branches(call: Any, goal: Interval) -> _Needs:
+    return [(argument, goal) for argument in call.args[1:]]
 
 
 def _constant(expr: relay.Expr) -> Interval | None:
@@ -199,40 +199,40 @@ def _constant(expr: relay.Expr) -> Interval | None:
     return Interval(array.min().item(), array.max().item()) if array.size else None
 
 
-def _halves(wanted: Interval) -> tuple[Interval, Interval]:
-    """Two intervals whose sums are wanted: one about the low end, one from 0."""
-    if math.isinf(wanted.low) or math.isinf(wanted.high):
-        return wanted, wanted
-    room = (wanted.high - wanted.low) // 2
-    return Interval(wanted.low, wanted.low + room), Interval(0, room)
+def _halves(goal: Interval) -> tuple[Interval, Interval]:
+    """Two intervals whose sums are in the goal: one about the low end, one from 0."""
+    if math.isinf(goal.low) or math.isinf(goal.high):
+        return goal, goal
+    room = (goal.high - goal.low) // 2
+    return Interval(goal.low, goal.low + room), Interval(0, room)
 
 
-def _sum(call: Any, wanted: Interval) -> _Needs:
+def _sum(call: Any, goal: Interval) -> _Needs:
     left, right = call.args
     for one, other in ((left, right), (right, left)):
         known = _constant(other)
         if known is not None:
-            low = wanted.low - known.low
-            return [(one, Interval(low, max(low, wanted.high - known.high)))]
-    return list(zip(call.args, _halves(wanted), strict=True))
+            low = goal.low - known.low
+            return [(one, Interval(low, max(low, goal.high - known.high)))]
+    return list(zip(call.args, _halves(goal), strict=True))
 
 
-def _difference(call: Any, wanted: Interval) -> _Needs:
+def _difference(call: Any, goal: Interval) -> _Needs:
     left, right = call.args
     known = _constant(right)
     if known is not None:
-        low = wanted.low + known.high
-        return [(left, Interval(low, max(low, wanted.high + known.low)))]
+        low = goal.low + known.high
+        return [(left, Interval(low, max(low, goal.high + known.low)))]
     known = _constant(left)
     if known is not None:
-        low = known.high - wanted.high
-        return [(right, Interval(low, max(low, known.low - wanted.low)))]
-    near, rest = _halves(wanted)
+        low = known.high - goal.high
+        return [(right, Interval(low, max(low, known.low - goal.low)))]
+    near, rest = _halves(goal)
     return [(left, near.moved(rest.high, rest.high)), (right, rest)]
 
 
-def _factors(call: Any, wanted: Interval) -> _Needs:
-    if wanted.low < 0 or math.isinf(wanted.high):
+def _factors(call: Any, goal: Interval) -> _Needs:
+    if goal.low < 0 or math.isinf(goal.high):
         return []
     left, right = call.args
     for one, other in ((left, right), (right, left)):
@@ -240,14 +240,14 @@ def _factors(call: Any, wanted: Interval) -> _Needs:
         if known is not None:
             if known.low <= 0:
                 return []
-            low = math.ceil(wanted.low / known.low)
-            return [(one, Interval(low, max(low, wanted.high // known.high)))]
-    low = math.ceil(math.sqrt(wanted.low))
-    return _every(call, Interval(low, max(low, math.isqrt(int(wanted.high)))))
+            low = math.ceil(goal.low / known.low)
+            return [(one, Interval(low, max(low, goal.high // known.high)))]
+    low = math.ceil(math.sqrt(goal.low))
+    return _every(call, Interval(low, max(low, math.isqrt(int(goal.high)))))
 
 
-def _negated(call: Any, wanted: Interval) -> _Needs:
-    return [(call.args[0], product(wanted, Interval(-1, -1)))]
+def _negated(call: Any, goal: Interval) -> _Needs:
+    return [(call.args[0], product(goal, Interval(-1, -1)))]
 
 
 _SAME = (
