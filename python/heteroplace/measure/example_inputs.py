@@ -7,7 +7,6 @@ A value that an op divides by, or that says where another one reads, must be in 
 
 from __future__ import annotations
 
-import math
 import os
 import zipfile
 from collections.abc import Mapping
@@ -17,10 +16,7 @@ import numpy as np
 
 from heteroplace.codegen.kernels import Value
 from heteroplace.errors import ExecutionError
-from heteroplace.relay.ranges.interval import BOOLEAN
-
-_WIDTH = 4
-"""Of the interval that numbers are drawn from where an end is not bounded."""
+from heteroplace.relay.ranges.arrays import array_in
 
 
 def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:
@@ -54,18 +50,8 @@ def input_arrays(values: tuple[Value, ...]) -> dict[str, np.ndarray]:
 
 
 def made_up(value: Value, random: np.random.Generator) -> np.ndarray:
-    """Return data for a value: its example, numbers in its range, or any that are legal."""
-    if value.example is not None:
-        is_opaque = value.example.dtype.name == "bfloat16"  # a type that the core takes by its bits
-        return value.example.view(np.uint16) if is_opaque else value.example
-    shape, dtype = value.shape, value.dtype
-    if dtype == "bfloat16":  # numpy has none; zeros have the same bits in any type
-        return np.zeros(shape, "uint16")
-    if value.range is None and dtype.startswith("float"):
-        return random.standard_normal(shape).astype(dtype)
-    goal = value.range or BOOLEAN
-    low = goal.low if math.isfinite(goal.low) else min(-_WIDTH / 2, goal.high - _WIDTH)
-    high = goal.high if math.isfinite(goal.high) else max(_WIDTH / 2, low + _WIDTH)
-    if dtype.startswith("float"):
-        return random.uniform(low, high, shape).astype(dtype)
-    return random.integers(math.ceil(low), math.floor(high), shape, endpoint=True).astype(dtype)
+    """Return data for a value: its example, or random numbers in its range."""
+    if value.example is None:
+        return array_in(value.range, value.shape, value.dtype, random)
+    is_opaque = value.example.dtype.name == "bfloat16"  # a type that the core takes by its bits
+    return value.example.view(np.uint16) if is_opaque else value.example

@@ -26,7 +26,7 @@ from heteroplace.relay.expressions import (
     tensor_types,
 )
 from heteroplace.relay.ranges.bounds import value_bounds
-from heteroplace.relay.ranges.interval import BOOLEAN, Interval, product
+from heteroplace.relay.ranges.interval import BOOLEAN, Interval, of_dtype, product
 
 DIVISORS = Interval(1, 7)
 _DIVISIONS = frozenset(("divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod"))
@@ -96,13 +96,20 @@ def legal_inputs(function: relay.Function) -> dict[relay.Var, Interval]:
             if node in needed and rule is not None:
                 for argument, interval in rule(node, needed[node]):
                     need(argument, interval)
-    found = {}
-    for parameter in function.params:
-        if parameter in needed:
-            found[parameter] = needed[parameter]
-        elif "float" not in tensor_types(parameter.checked_type)[0].dtype:
-            found[parameter] = BOOLEAN  # a mask, or whatever else: 0 and 1 are among its numbers
-    return found
+    return {
+        parameter: needed.get(parameter) or free
+        for parameter in function.params
+        if (free := _free(tensor_types(parameter.checked_type)[0].dtype)) or parameter in needed
+    }
+
+
+def _free(dtype: str) -> Interval | None:
+    """What numbers are in of which no op needs anything; None: of floating point."""
+    if "float" in dtype:
+        return None
+    # What has 8 bits is quantised, and takes them all. Else 0 and 1 are among the numbers of a
+    # mask, a length, an identifier.
+    return of_dtype(dtype) if dtype in ("int8", "uint8") else BOOLEAN
 
 
 def find_traps(function: relay.Function, inputs: Mapping[relay.Var, Interval]) -> tuple[Trap, ...]:

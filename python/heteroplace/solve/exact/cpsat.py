@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate
-from heteroplace.solve.exact.incumbent import find_incumbent, seconds_left
+from heteroplace.solve.exact.incumbent import find_incumbent
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.problem import (
@@ -31,10 +33,13 @@ class CpSatSolver:
     """Exact solver for up to MAX_CPSAT_TASKS tasks."""
 
     name = "cpsat"
+    engines: ClassVar = {"latency": ("cpsat",)}
+    max_tasks = MAX_CPSAT_TASKS
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. SolverError above MAX_CPSAT_TASKS tasks."""
         begin = time.perf_counter()
+        deadline = Deadline.after(options.time_limit_s, begin)
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             raise SolverError(
                 f"cpsat takes at most {MAX_CPSAT_TASKS} tasks, graph {problem.graph.name!r} has "
@@ -44,8 +49,7 @@ class CpSatSolver:
         known = find_incumbent(problem, options)
         end = CpSatEnd(known.steps, known.bound_ns, False)
         if not known.was_interrupted:
-            left = seconds_left(options, begin)
-            end = run_cpsat(problem, known.steps, options, left, known.bound_ns)
+            end = run_cpsat(problem, known.steps, options, deadline, known.bound_ns)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
@@ -70,16 +74,19 @@ def run_cpsat(
     problem: Problem,
     incumbent: Sequence[Step] | None,
     options: SolveOptions,
-    time_limit_s: float,
+    deadline: Deadline,
     bound_ns: int,
 ) -> CpSatEnd:
     """Solve the exact model, starting from `incumbent` if there is one."""
     best = None if incumbent is None else tuple(incumbent)
     if not problem.graph.tasks:
         return CpSatEnd(best or (), 0, False)
-    formulation = formulate(problem, bound_ns)
-    known = None if best is None else schedule_of_steps(formulation, best)
-    end = solve_by_cpsat(formulation, known, options, time_limit_s)
+    try:
+        formulation = formulate(problem, bound_ns, deadline=deadline)
+        known = None if best is None else schedule_of_steps(formulation, best)
+        end = solve_by_cpsat(formulation, known, options, deadline)
+    except TimeUpError:
+        return CpSatEnd(best, bound_ns, False)
     if end.schedule is not None:
         found = steps_of_schedule(formulation, end.schedule)
         native = problem.native

@@ -8,6 +8,7 @@ import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.bounds.paths import find_paths
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.exact.formulation import (
     NOWHERE,
     Arrival,
@@ -21,7 +22,9 @@ from heteroplace.solve.exact.formulation import (
 from heteroplace.solve.problem import Problem
 
 
-def formulate(problem: Problem, bound_ns: int = 0, *, dedup: bool = True) -> Formulation:
+def formulate(
+    problem: Problem, bound_ns: int = 0, *, dedup: bool = True, deadline: Deadline = NEVER
+) -> Formulation:
     """Return the model of `problem`. O(choices * memories).
 
     Parameters
@@ -31,12 +34,18 @@ def formulate(problem: Problem, bound_ns: int = 0, *, dedup: bool = True) -> For
     dedup
         One transfer per tensor and memory. False: one per tensor and reader, as in Moirai; the
         optimum is then never shorter, and no bound for our plans, which copy once.
+
+    Raises
+    ------
+    TimeUpError
+        The deadline came first: there is a choice for each tensor and pair of memories.
     """
     choices = _runs(problem)
     homes = _homes(problem, choices)
     transfers: list[Transfer] = []
     exclusions: dict[AtMost, None] = {}
     for candidate in _transfers(problem, homes, dedup):
+        deadline.check()
         ways = _ways(problem, homes, candidate, exclusions)
         activity = len(problem.graph.tasks) + len(transfers)
         if ways:

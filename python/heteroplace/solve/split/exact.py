@@ -11,6 +11,7 @@ from heteroplace.model.plan import Step
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_plan, simulate_steps
+from heteroplace.solve.deadline import TimeUpError
 from heteroplace.solve.exact.cpsat_engine import CpSatModel
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.one_thread import Effort, Stopper
@@ -49,7 +50,7 @@ def search_and_prove(
         native,
         initial,
         max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
-        time_limit_s=effort.time_limit_s / 4,
+        time_limit_s=effort.deadline.left_s() / 4,
         seed=effort.seed,
         bound_ns=bound_ns,
         finds_bound=False,
@@ -78,8 +79,12 @@ def prove(
     best_ns = simulate_steps(problem.native, incumbent).makespan_ns
     if best_ns <= bound_ns:
         return Proof(tuple(incumbent), bound_ns, True, 0.0)
-    formulation = formulate(problem, bound_ns)
-    model = CpSatModel(formulation, schedule_of_steps(formulation, incumbent))
+    try:
+        formulation = formulate(problem, bound_ns, deadline=effort.deadline)
+        known = schedule_of_steps(formulation, incumbent)
+        model = CpSatModel(formulation, known, effort.deadline)
+    except TimeUpError:
+        return Proof(tuple(incumbent), bound_ns, False, 0.0)
     end = stopper.solve(model.model, effort)
     if end is None:
         return Proof(tuple(incumbent), bound_ns, False, 0.0)
