@@ -31,6 +31,7 @@ from heteroplace.relay.expressions import (
 from heteroplace.relay.ranges.interval import Interval
 from heteroplace.relay.ranges.legal import Trap, find_traps, legal_inputs
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
+from heteroplace.tvm_bridge import library_info_kept
 
 _Bytes = bytes  # below, the name is that of a size
 
@@ -135,8 +136,9 @@ def lower_segments(
     lowerer = _Lowerer()
     for parameter in inputs:
         lowerer.add_input(parameter)
-    for index, segment in enumerate(segments):
-        lowerer.add_segment(index, segment)
+    with library_info_kept():
+        for index, segment in enumerate(segments):
+            lowerer.add_segment(index, segment)
     return lowerer.finish(outputs)
 
 
