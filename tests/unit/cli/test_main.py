@@ -108,9 +108,11 @@ def test_costs_that_a_file_does_not_know_are_named(files, capsys):
     more = {"name": "new", "target": "npu", "device": "npu:0", "memory": "ram"}
     value = {**CLUSTER, "devices": [*CLUSTER["devices"], more]}
     (files / "cluster.json").write_text(json.dumps(value))
-    assert main([*PLACE, "--costs", "costs.json"]) == 2
-    text = capsys.readouterr().err
-    assert "the cost table does not know: task 'a' on 'new', task 'b' on 'new'" in text
+    check = ["check", "costs.json", "--graph", "graph.json", "--cluster", "cluster.json"]
+    for command in ([*PLACE, "--costs", "costs.json"], check):
+        assert main(command) == 2
+        text = capsys.readouterr().err
+        assert "the cost table does not know: task 'a' on 'new', task 'b' on 'new'" in text
     assert main([*PLACE, "--costs", "costs.json", "--exclude", "new"]) == 0
     assert "predicted 3.00 ms" in capsys.readouterr().out
 
