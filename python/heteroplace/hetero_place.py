@@ -16,8 +16,7 @@ import tvm
 from heteroplace import pipeline
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import LoweringError, PlanError, SolverError
-from heteroplace.files.cluster import load_cluster
-from heteroplace.machine.local import local_cluster
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
 from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
@@ -65,7 +64,7 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     ----------
     cluster
         A cluster, the path of a cluster file, the name of a ready-made one, or "local": the CPU
-        of this machine.
+        and the GPUs of this machine.
     options
         Those of `PlaceOptions` and `SolveOptions`, e.g. `solver`, `time_limit`, `pin`.
 
@@ -88,10 +87,8 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     >>> seq = tvm.transform.Sequential([relay.transform.HeteroPlace(cluster)])  # doctest: +SKIP
     """
     read_options(options)  # wrong ones are told now, not when the pass runs
-    if cluster == "local":
-        cluster = local_cluster()
-    elif not isinstance(cluster, Cluster):
-        cluster = load_cluster(cluster)
+    if not isinstance(cluster, Cluster):
+        cluster = open_cluster(cluster)
     make = tvm.transform.module_pass(_HeteroPlacePass, opt_level=0, name="HeteroPlace")
     return make(cluster, options)
 

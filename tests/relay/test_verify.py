@@ -14,13 +14,13 @@ import tvm
 from onnx_models import INT64, make_model, node, tiny_cnn
 from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
-from tvm.relay.frontend import onnx as tvm_onnx
 
 import heteroplace as hp
 from heteroplace.codegen.artifact import load_manifest
 from heteroplace.errors import LoweringError, SolverError, VerificationError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
+from heteroplace.relay.frontend import incremental_types, onnx_source
 from heteroplace.relay.legal_inputs import legal_inputs
 from heteroplace.verify import executable as verify_module
 
@@ -44,12 +44,12 @@ def outcome(executable: hp.Executable) -> Verification:
 @pytest.fixture
 def wrong_relu(monkeypatch: pytest.MonkeyPatch) -> None:
     """An importer that takes Relu for the absolute value."""
-    stock = tvm_onnx._get_convert_map
+    stock = incremental_types._STOCK_CONVERT_MAP
 
     def wrong(opset: int) -> dict[str, Callable[..., Any]]:
         return {**stock(opset), "Relu": lambda inputs, attrs, params: relay.abs(inputs[0])}
 
-    monkeypatch.setattr(tvm_onnx, "_get_convert_map", wrong)
+    monkeypatch.setattr(incremental_types, "_STOCK_CONVERT_MAP", wrong)
 
 
 def never(*_: Any) -> Any:
@@ -124,6 +124,14 @@ def test_another_file_under_the_same_name_is_not_taken_for_the_model(tmp_path: P
         )
         with pytest.raises(VerificationError, match="changed since it was imported"):
             hp.build(placed, verify="on")
+
+
+def test_a_model_in_memory_that_is_too_large_to_travel_is_not_verified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onnx_source, "MAX_BYTES", 100)
+    found = outcome(built(tiny_cnn()))
+    assert found.text.startswith("not verified: the model was in memory and has over 2 GiB")
 
 
 def test_weights_in_another_file_belong_to_the_model(tmp_path: Path) -> None:

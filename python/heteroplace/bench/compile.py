@@ -71,7 +71,7 @@ def measure_ours(name: str) -> dict[str, float]:
         frontend.from_onnx(model)
         return {"import_s": round(cpu_seconds() - start, 2)}
     network = load_model(name)
-    cluster = local_cluster()
+    cluster = local_cluster(has_gpus=False)
     start = cpu_seconds()
     with in_pass_context():
         compiled = compile_once(network, cluster)

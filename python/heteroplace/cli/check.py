@@ -13,6 +13,7 @@ from heteroplace.files.kinds import read_known_file
 from heteroplace.files.manifest import read_manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.solution import load_solution
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost_lookup import check_known, find_costs
@@ -71,7 +72,7 @@ def run_clusters(arguments: argparse.Namespace) -> None:
 
 
 def _check_for_graph(kind: str, value: object, arguments: argparse.Namespace) -> str:
-    read, cluster = load_graph(arguments.graph), load_cluster(arguments.cluster)
+    read, cluster = load_graph(arguments.graph), open_cluster(arguments.cluster)
     if kind == "costs":
         table = table_from_json(value, read.graph, cluster, arguments.file)
         found = find_costs(table, read.graph, cluster)

@@ -10,11 +10,11 @@ import time
 from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
 from heteroplace.errors import MissingCostError
-from heteroplace.files.cluster import load_cluster
 from heteroplace.files.costs import costs_from_times, load_costs
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
 from heteroplace.files.plan_in import read_plan_in
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem:
     """The graph and the cluster of the files, as far as the options let them be used."""
-    whole, read = load_cluster(arguments.cluster), load_graph(arguments.graph)
+    whole, read = open_cluster(arguments.cluster), load_graph(arguments.graph)
     cluster = with_max_memory(whole, place.max_memory)
     graph = demanded_graph(read.graph, cluster, place)
     # A cost is that of a task on a device, whatever else it may run on and how much memory it has.

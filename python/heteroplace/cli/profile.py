@@ -25,9 +25,9 @@ from heteroplace.cli.shared import (
 )
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import FrontendError, MissingPackageError
-from heteroplace.files.cluster import load_cluster
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, from_arguments, option, seconds
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise FrontendError(f"{model}: there is no such file; give the path of an ONNX model")
     extras = from_arguments(Extras, arguments)
     check_writable(arguments.output, arguments.graph_out)
-    cluster = load_cluster(arguments.cluster)
+    cluster = open_cluster(arguments.cluster)
     require_tvm()
     if importlib.util.find_spec("onnx") is None:
         raise MissingPackageError(

@@ -15,7 +15,10 @@ from heteroplace.errors import HeteroPlaceError
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Add --cluster, which must be given."""
     parser.add_argument(
-        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
+        "--cluster",
+        required=True,
+        metavar="FILE|NAME",
+        help="cluster (JSON), a ready-made one, or local: this machine",
     )
 
 

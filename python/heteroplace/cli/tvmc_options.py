@@ -14,16 +14,12 @@ from heteroplace.errors import (
     MissingCostError,
     SolverError,
 )
-from heteroplace.files.cluster import load_cluster, ready_made_clusters
-from heteroplace.machine.probe import local_cpu_cluster
+from heteroplace.files.cluster import ready_made_clusters
+from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import add_arguments, pair, read_arguments
 from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
 from heteroplace.run.executor import missing_devices
-from heteroplace.tvm_bridge import llvm_cpu_target
-
-LOCAL = "local"
-"""Name of the cluster that is the CPU of this machine."""
 
 _FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
 # Options of TVM's compile that mean the same with a placement; all others are refused.
@@ -42,6 +38,7 @@ _HONOURED = frozenset(
         "opt_level",
         "output",
         "pass_config",
+        "tuning_records",
         "verbose",
     }
 )
@@ -55,7 +52,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--placement",
         metavar="CLUSTER",
-        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine's CPU",
+        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine, its GPUs too",
     )
     for cls in OPTION_CLASSES:
         add_arguments(group, cls, _FLAG_PREFIX, reads_texts=False)
@@ -152,14 +149,14 @@ def read_cluster(arguments: argparse.Namespace) -> Cluster:
         The costs shall be measured on a device that is not in this machine.
     """
     text = arguments.placement
-    if text == LOCAL:
-        cluster = local_cpu_cluster(llvm_cpu_target())
-    elif text in ready_made_clusters() or Path(text).is_file():
-        cluster = load_cluster(Path(text) if Path(text).is_file() else text)
+    if text != LOCAL and Path(text).is_file():
+        cluster = open_cluster(Path(text))
+    elif text == LOCAL or text in ready_made_clusters():
+        cluster = open_cluster(text)
     else:
         raise ClusterError(
-            f"--placement {text}: no such file; give a cluster file (JSON), {LOCAL!r} for the CPU "
-            f"of this machine, or a ready-made cluster: {', '.join(ready_made_clusters())}"
+            f"--placement {text}: no such file; give a cluster file (JSON), {LOCAL!r} for "
+            f"this machine, or a ready-made cluster: {', '.join(ready_made_clusters())}"
         )
     for name in (
         *dict(map(pair, arguments.placement_pin or [])).values(),
@@ -169,7 +166,7 @@ def read_cluster(arguments: argparse.Namespace) -> Cluster:
     excluded = arguments.placement_exclude or []
     used = [device.name for device in cluster.devices if device.name not in excluded]
     absent = missing_devices(cluster, used)
-    if absent and arguments.placement_costs in (None, "measure"):
+    if absent and arguments.placement_costs in (None, "measure", "isolated"):
         raise MissingCostError(
             f"costs cannot be measured on devices that are not in this machine: "
             f"{'; '.join(absent)}. Give --placement-costs predict or estimate, or a cost table "

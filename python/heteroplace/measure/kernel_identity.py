@@ -17,6 +17,7 @@ import tvm
 
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
 from heteroplace.model.cluster import Device
+from heteroplace.place_options import CONFIG_PREFIX
 
 _DIGEST_BYTES = 16
 _NAME_ATTRIBUTE = "global_symbol"
@@ -66,7 +67,12 @@ def _describe(calls: KernelCalls, call: KernelCall) -> KernelDescription:
 def kernel_identity(kernel: Kernel, shapes: str) -> str:
     """Return the identity of a kernel whose arguments have these types."""
     config = tvm.transform.PassContext.current().config
-    options = sorted(f"{name}={value}" for name, value in config.items())
+    # What the pass is told changes where kernels run, and not what they are.
+    options = sorted(
+        f"{name}={value}"
+        for name, value in config.items()
+        if not str(name).startswith(CONFIG_PREFIX)
+    )
     assert kernel.functions is not None  # it was lowered here
     hashes = sorted(structural_hash(body) for body in kernel.functions.functions.values())
     return _digest([*(f"{number:016x}" for number in hashes), kernel.op, shapes,

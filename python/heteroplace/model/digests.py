@@ -45,8 +45,8 @@ def _returns_others(saved: TaskGraph, graph: TaskGraph) -> bool:
 
 def _first_unequal(
     what: str,
-    saved: Sequence[Task] | Sequence[Tensor],
-    present: Sequence[Task] | Sequence[Tensor],
+    saved: Sequence[Task | Tensor],
+    present: Sequence[Task | Tensor],
     fields: Sequence[str],
     graph: str,
 ) -> str:

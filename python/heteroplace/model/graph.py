@@ -11,11 +11,13 @@ import hashlib
 import heapq
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
 from heteroplace.errors import GraphError
 from heteroplace.model.identity import TaskIdentity
+from heteroplace.model.networkx_view import read_networkx, to_networkx
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,44 @@ class TaskGraph:
                 self.tasks, self.task_inputs, self.task_outputs, strict=True
             )
         )
+
+    def to_networkx(self) -> Any:
+        """Return a `networkx.MultiDiGraph` of the tasks; see `model.networkx_view`.
+
+        Raises
+        ------
+        MissingPackageError
+            networkx is not installed.
+        """
+        return to_networkx(self)
+
+    @staticmethod
+    def from_networkx(value: Any) -> TaskGraph:
+        """Return the task graph of a directed networkx graph; see `model.networkx_view`.
+
+        `TaskGraph.from_networkx(graph.to_networkx()) == graph`.
+
+        Raises
+        ------
+        GraphError
+            It is not directed, has a cycle, or an attribute is wrong.
+        """
+        entries = read_networkx(value)
+        builder = TaskGraphBuilder(entries.name)
+        reads: dict[str, list[str]] = {name: [] for name in entries.tasks}
+        for entry in entries.tensors:
+            for consumer in entry.consumers:
+                reads[consumer].append(entry.name)
+        for name, fields_of_task in entries.tasks.items():
+            builder.add_task(Task(name, **fields_of_task), reads[name])
+        for entry in entries.tensors:
+            if entry.producer is None:
+                builder.add_input(entry.name, entry.shape, entry.dtype, entry.bytes)
+            else:
+                builder.add_tensor(
+                    entry.producer, entry.shape, entry.dtype, entry.bytes, entry.name
+                )
+        return builder.finalize(entries.outputs)
 
     def digest(self) -> str:
         """Return a hex digest of the whole graph; computed once."""

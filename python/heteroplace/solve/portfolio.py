@@ -124,7 +124,7 @@ class AutoSolver:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
         if options.objective == THROUGHPUT:
             result = SOLVERS[THROUGHPUT].solve(problem, options)
-            return _with_least_gain(problem, result, options.min_gain_ratio)
+            return _with_least_gain(problem, result, least_gain_ratio(problem, options))
         return _Auto(problem, options).run()
 
 

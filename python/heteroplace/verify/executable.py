@@ -100,6 +100,8 @@ class _CannotCompare(Exception):
 def _missing(source: OnnxSource | None) -> str:
     if source is None:
         return NO_SOURCE
+    if not source.is_known:
+        return "the model was in memory and has over 2 GiB; import it by the path of its file"
     return "" if is_installed() else "onnxruntime is not installed"
 
 

@@ -54,7 +54,11 @@ def test_the_headline_sets_times_per_item_beside_times_per_item() -> None:
 
 def test_the_least_gain_is_asked_of_times_per_item() -> None:
     careful = replace(THROUGHPUT, min_gain_ratio=0.6)  # two cores gain half
-    found = solve_network(chain(), careful)
+    given = chain()
+    graph, cluster = given.graph, given.cluster
+    costs = build_table(graph, cluster, lambda *_: Cost.measured(1000))
+    assert solve_network(given, careful).item_ns == 1000
+    found = solve_network(Problem(graph, cluster, costs), careful)
     assert (found.devices_used, found.item_ns) == (("cpu.0",), 2000)
     assert "one device is best: everything on cpu.0, predicted one item every 2.00 us" in (
         solution_headline(found)

@@ -40,7 +40,7 @@ class OnnxSource:
     path: str
     """Absolute path of the file; empty: the model was in memory."""
     data: tvm.nd.NDArray | None
-    """The serialised model, uint8 [num_bytes], if it was in memory."""
+    """The serialised model, uint8 [num_bytes], if it was in memory, and not too large."""
     digests: Mapping[str, str]
     """SHA-256 of each file, in hex, by its absolute path; external weights are among them."""
     input_shapes: Mapping[str, tuple[int, ...]]
@@ -56,17 +56,22 @@ class OnnxSource:
         path_or_model: str | os.PathLike[str] | ModelProto,
         input_shapes: Mapping[str, Sequence[int]],
         simplify: bool,
-    ) -> OnnxSource | None:
-        """Describe a model that can be read; None: it is in memory, and too large to travel."""
+    ) -> OnnxSource:
+        """Describe a model that can be read; parameters as of `from_onnx`."""
         shapes = {name: tuple(int(size) for size in shape) for name, shape in input_shapes.items()}
         if isinstance(path_or_model, ModelProto):
             if path_or_model.ByteSize() > MAX_BYTES:
-                return None
+                return cls("", None, {}, shapes, simplify)
             content = np.frombuffer(path_or_model.SerializeToString(), dtype="uint8")
             return cls("", tvm.nd.array(content), {}, shapes, simplify)
         path = Path(path_or_model).absolute()
         digests = {str(file): _sha256(file) for file in (path, *_external_files(path))}
         return cls(str(path), None, digests, shapes, simplify)
+
+    @property
+    def is_known(self) -> bool:
+        """Say whether the model can be read again: it is in a file, or travels along."""
+        return bool(self.path) or self.data is not None
 
     @property
     def path_or_bytes(self) -> str | bytes:

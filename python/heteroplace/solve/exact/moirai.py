@@ -117,9 +117,12 @@ def _solve(
     """Solve by the engine that was asked for, or the first whose licence takes the model."""
     if options.engine == "cpsat":
         cpsat = importlib.import_module(_CPSAT)  # OR-Tools takes 0.2 s to load
-        return _noted(
-            "CP-SAT", cpsat.solve_by_cpsat(formulation, start, options, time_limit_s), tried
-        )
+        deadline = Deadline.after(time_limit_s)
+        try:
+            end = cpsat.solve_by_cpsat(formulation, start, options, deadline)
+        except TimeUpError:
+            end = EngineEnd(None, formulation.bound_ns, False, note="the time was up")
+        return _noted("CP-SAT", end, tried)
     (*others, last), left_out = mip_engines(options)
     if left_out:
         tried.append((GurobiEngine.name, None, left_out))

@@ -31,11 +31,8 @@ class ChosenEngine:
 
     def __init__(self, options: SolveOptions) -> None:
         self._engines, _ = mip_engines(options)
-
-    @property
-    def name(self) -> str:
-        """Of the one that is tried first."""
-        return self._engines[0].name
+        self.name = self._engines[0].name
+        """Of the one that has solved the latest program, or is tried first."""
 
     def solve(
         self, program: MixedProgram, limits: MipLimits, start: FloatArray | None = None
@@ -49,8 +46,10 @@ class ChosenEngine:
         """
         *others, last = self._engines
         for engine in others:
+            self.name = engine.name
             try:
                 return engine.solve(program, limits, start)
             except SolverLicenceError:
                 continue  # smaller models have a licence
+        self.name = last.name
         return last.solve(program, limits, start)

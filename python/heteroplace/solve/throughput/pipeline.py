@@ -91,6 +91,7 @@ class _Run:
     """Of all plans."""
     staged_ns: int = 0
     """Of plans in stages."""
+    tried: list[tuple[str, int | None, str]] = field(default_factory=list)
 
     def run(self) -> SolveResult:
         problem = self.problem
@@ -112,7 +113,8 @@ class _Run:
         wall = time.perf_counter() - self.begin
         proof = ("stages", objective, f"no stages take less than {self.staged_ns} ns per item")
         return SolveResult(
-            plan, objective, self.bound_ns, status, PipelineSolver.name, wall, (proof,)
+            *(plan, objective, self.bound_ns, status, PipelineSolver.name, wall),
+            candidates=(proof, *self.tried),
         )
 
     def _initial(self) -> list[IntArray]:
@@ -162,6 +164,7 @@ class _Run:
         if found.is_impossible:
             raise self._nothing(True)
         self.staged_ns = max(self.staged_ns, found.bound_ns)
+        self.tried.append(("assignment", None, f"{engine.name}, bound {found.bound_ns} ns"))
         if found.placement is not None:
             self._offer(found.placement)
         self._report("assignment")

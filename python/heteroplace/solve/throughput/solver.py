@@ -81,6 +81,7 @@ class _Run:
     bound_ns: int = 0
     initial: list[IntArray] = field(default_factory=list)
     patterns: list[IntArray] = field(default_factory=list)
+    tried: list[tuple[str, int | None, str]] = field(default_factory=list)
 
     def run(self) -> SolveResult:
         problem = self.problem
@@ -171,6 +172,7 @@ class _Run:
         if found.is_impossible:
             raise no_placement_error(self.problem, is_proven=True)
         self.bound_ns = max(self.bound_ns, found.bound_ns)
+        self.tried.append(("assignment", None, f"{engine.name}, bound {found.bound_ns} ns"))
         if found.placement is not None:
             self.initial.insert(0, found.placement)
         self._report("assignment")
@@ -223,7 +225,9 @@ class _Run:
         if objective == self.bound_ns:
             status = "optimal"
         wall = time.perf_counter() - self.begin
-        return SolveResult(plan, objective, self.bound_ns, status, ThroughputSolver.name, wall)
+        return SolveResult(
+            plan, objective, self.bound_ns, status, ThroughputSolver.name, wall, tuple(self.tried)
+        )
 
     def _plan(self, placement: IntArray) -> Plan:
         return listed_plan(self.problem, placement, f"throughput seed {self.options.seed}")

@@ -106,11 +106,7 @@ def test_task_allowed_nowhere_is_named(name: str) -> None:
 @exact_cases(40)
 def test_plans_are_valid_and_not_below_the_bound(case: Instance, seed: int) -> None:
     for name in NAMES:
-        try:
-            solve(case, name, iterations=20, seed=seed)
-        except InfeasibleError:
-            # Only for lack of links: memory is ample here.
-            assert len(case.cluster.memories) > 1 or not_possible(case)
+        solve(case, name, iterations=20, seed=seed)
 
 
 def not_possible(case: Instance) -> bool:
@@ -121,17 +117,27 @@ def not_possible(case: Instance) -> bool:
     return False
 
 
-@given(instances(max_tasks=4, is_memory_tight=True))
-@exact_cases(40)
-def test_no_plan_is_below_brute_force_with_tight_memory(case: Instance) -> None:
-    optimum = optimal_makespan(case.graph, case.cluster, case.costs)
-    for name in NAMES:
-        try:
-            objective = solve(case, name, iterations=50).objective_ns
-        except InfeasibleError:
-            continue
-        assert optimum is not None
-        assert objective >= optimum
+def test_no_plan_is_below_brute_force_with_tight_memory_and_nearly_all_are_found() -> None:
+    are_found: list[bool] = []
+
+    @given(instances(max_tasks=4, is_memory_tight=True))
+    @exact_cases(40)
+    def check(case: Instance) -> None:
+        optimum = optimal_makespan(case.graph, case.cluster, case.costs)
+        for name in NAMES:
+            if optimum is None:
+                with pytest.raises(InfeasibleError):
+                    solve(case, name, iterations=50)
+                continue
+            try:
+                assert solve(case, name, iterations=50).objective_ns >= optimum
+                are_found.append(True)
+            except InfeasibleError:
+                are_found.append(False)
+
+    check()
+    assert are_found
+    assert sum(are_found) >= 0.85 * len(are_found)
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))

@@ -189,22 +189,30 @@ def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items
         try:
             solve(case, name, items)
         except InfeasibleError as error:
-            # Memory is ample: the sizes do not add up, or a link is missing.
-            assert "add up" in str(error) or len(case.cluster.memories) > 1
+            # Memory is ample, and every link is there.
+            assert "add up" in str(error)
 
 
-@given(instances(max_tasks=6, max_batch=3, has_modes=True, is_memory_tight=True))
-@exact_cases(60)
-def test_simulated_makespan_is_never_later_than_scheduled(case: Instance) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
-    for rule in ("fastest", "latency", "finish"):
-        try:
-            found = schedule_batches(problem.native, 3, rule)
-        except InfeasibleError:
-            continue
-        if found.violation == 0:
-            solve(case, {"fastest": "bmet", "latency": "bgreedy", "finish": "bheft"}[rule], 3)
-            assert simulate_steps(problem.native, found.steps, 3).makespan_ns <= found.makespan_ns
+def test_simulated_makespan_is_never_later_than_scheduled() -> None:
+    fit: list[bool] = []
+
+    @given(instances(max_tasks=6, max_batch=3, has_modes=True, is_memory_tight=True))
+    @exact_cases(60)
+    def check(case: Instance) -> None:
+        problem = Problem(case.graph, case.cluster, case.costs)
+        for rule in ("fastest", "latency", "finish"):
+            try:
+                found = schedule_batches(problem.native, 3, rule)
+            except InfeasibleError:
+                continue
+            fit.append(found.violation == 0)
+            if fit[-1]:
+                solve(case, {"fastest": "bmet", "latency": "bgreedy", "finish": "bheft"}[rule], 3)
+                simulated = simulate_steps(problem.native, found.steps, 3)
+                assert simulated.makespan_ns <= found.makespan_ns
+
+    check()
+    assert sum(fit) > 0.1 * len(fit)
 
 
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))
@@ -221,6 +229,7 @@ def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
             try:
                 objective = solve(one, name, items).objective_ns
             except InfeasibleError:
+                assert optimum is None
                 continue
             assert optimum is not None
             assert objective >= optimum
@@ -229,10 +238,7 @@ def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
 @given(instances(max_tasks=6, has_modes=True))
 @exact_cases(60)
 def test_batches_of_one_item_are_plain_runs(case: Instance) -> None:
-    try:
-        result = solve(case, "bheft", 1)
-    except InfeasibleError:
-        return
+    result = solve(case, "bheft", 1)
     assert all(step.items == (0,) for step in result.plan.steps)
     assert len([step for step in result.plan.steps if isinstance(step, Run)]) == len(
         case.graph.tasks

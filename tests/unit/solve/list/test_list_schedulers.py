@@ -22,6 +22,7 @@ from heteroplace.solve.baselines.getf import GetfSolver
 from heteroplace.solve.baselines.m_sct import THRESHOLD, MSctSolver
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
+from heteroplace.solve.list.celeritas import CeleritasSolver
 from heteroplace.solve.list.cpop import CpopSolver
 from heteroplace.solve.list.etf import EtfSolver
 from heteroplace.solve.list.greedy import GreedySolver
@@ -51,6 +52,7 @@ PLANS: dict[str, Callable[[Problem], NativePlan]] = {
     "getf": GetfSolver().native_plan,
     "order-place": OrderPlaceSolver().native_plan,
     "adjusting-placement": AdjustingPlacementSolver().native_plan,
+    "celeritas": CeleritasSolver().native_plan,
 }
 
 

@@ -71,7 +71,7 @@ def test_a_device_does_not_run_the_first_and_the_last_stage() -> None:
     result = solve(case)
     # All on either device takes 26 or 46; b and c on the first 23, behind a on the second, 20.
     assert result.objective_ns == 23
-    assert result.candidates == (("stages", 23, "no stages take less than 23 ns per item"),)
+    assert result.candidates[0] == ("stages", 23, "no stages take less than 23 ns per item")
     assert result.bound_ns <= 6
     assert stage_order(problem_of(case), result.plan.placement(3)) in ((0, 1), (1, 0))
 
@@ -133,10 +133,7 @@ def test_repetitions_of_stages_keep_the_pace_of_the_busiest_resource(case: Insta
     if len(pairs) != count * (count - 1) or any(len(d.units) > 1 for d in cluster.devices):
         return
     free = Instance(case.graph, cluster, replace(case.costs, devices=cluster.identities))
-    try:
-        result = solve(free)
-    except InfeasibleError:
-        return
+    result = solve(free)
     plan = result.plan
     once = simulate(free.graph, cluster, free.costs, plan)
     busy = sum(span.finish_ns - span.start_ns for span in once.spans)
