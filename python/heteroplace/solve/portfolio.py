@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
+from heteroplace.errors import SolverError
 from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
@@ -345,13 +346,16 @@ class _Auto:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
-        end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
-            problem,
-            None if best is None else best.plan.steps,
-            self._options,
-            self._deadline,
-            self._bound_ns,
-        )
+        steps = None if best is None else best.plan.steps
+        try:
+            end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
+                problem, steps, self._options, self._deadline, self._bound_ns
+            )
+        except SolverError as err:
+            if best is None:
+                raise
+            self._tried.append(("cpsat", None, f"left out: {err}"))
+            return
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)

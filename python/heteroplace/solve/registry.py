@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from heteroplace.errors import SolverError
+from heteroplace.native.limits import check_items
 from heteroplace.solve.problem import OBJECTIVES, Problem, SolveOptions, SolveResult
 
 
@@ -59,7 +60,11 @@ class RegisteredSolver:
         return bool(getattr(self._solver, "takes_items", False))
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
-        """See `Solver.solve`; SolverError for an objective or items that it does not offer."""
+        """See `Solver.solve`.
+
+        SolverError for an objective or items that it does not offer; CostMismatchError for so many
+        items that sums of their times or sizes are too large.
+        """
         if options.objective not in self.objectives:
             others = [name for name in SOLVERS if options.objective in SOLVERS[name].objectives]
             raise SolverError(
@@ -72,6 +77,8 @@ class RegisteredSolver:
                 f"solver {self.name!r} makes plans for one item, not for {options.items}; for "
                 f"several there are: {', '.join(others) or 'no solver'}"
             )
+        if options.items > 1:
+            check_items(options.items, problem.native.longest_ns, problem.native.most_bytes)
         return self._solver.solve(problem, options)
 
 
