@@ -42,7 +42,7 @@ def check_times(
     """
     slowest = np.maximum(batch_run_ns.max(axis=(0, 2), initial=0), 0).tolist()
     copies = _copy_ns(graph, cluster, routes)
-    total = sum(slowest) + sum(copies)
+    total: int = sum(slowest) + sum(copies)
     if total > MAX_PLAN_NS:
         if max(slowest, default=0) >= max(copies, default=0):
             longest = max(slowest)

@@ -5,8 +5,8 @@ import pytest
 from heteroplace.bench.suites.catalogue import get_instance, layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.solve import SolveOptions, get_solver
-from heteroplace.solve.portfolio import choose_route
 from heteroplace.solve.problem import Problem
+from heteroplace.solve.refinement import choose_route
 
 
 def wide(num_tasks: int) -> Problem:
