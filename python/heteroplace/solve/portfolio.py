@@ -208,6 +208,7 @@ class _Auto:
         self._options = options
         self._begin = time.perf_counter()
         self._deadline = solve_deadline(problem, options, self._begin)
+        self._initial_deadline = self._deadline
         self._candidates: list[_Candidate] = []
         self._tried: list[tuple[str, int | None, str]] = []
         self._was_interrupted = False
@@ -217,6 +218,7 @@ class _Auto:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         initial, self._bound_ns = begin_solve(problem, options, self._begin)
+        self._initial_deadline = self._deadline.within(2 * INITIAL_SHARE * options.time_limit_s)
         plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         self._note_singles({name for name, _ in plans})
         for name, plan in plans:
@@ -256,9 +258,11 @@ class _Auto:
             name = f"single {device.name}"
             if name in found:
                 continue
-            note = f"{device.name} cannot run or hold all tasks"
-            if len(self._problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
-                note = str(single_plan(self._problem, device_id))
+            note = f"{device.name} cannot run or hold all tasks, or the time was up"
+            is_short = len(self._problem.graph.tasks) <= MAX_TASKS_TO_BOUND
+            if is_short and not self._initial_deadline.is_over():
+                reason = single_plan(self._problem, device_id)
+                note = reason if isinstance(reason, str) else "left out: the time was up"
             self._tried.append((name, None, note))
 
     def _add(self, name: str, plan: NativePlan, note: str = "") -> None:
@@ -301,6 +305,9 @@ class _Auto:
         problem, options = self._problem, self._options
         if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
+            return
+        if self._candidates and self._deadline.is_over():
+            self._tried.append(("search", None, "left out: the time is up"))
             return
         deadline = self._deadline.within(share * self._deadline.left_s())
         end = run_search(problem, initial, options, deadline, self._bound_ns)
