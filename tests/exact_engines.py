@@ -14,10 +14,10 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.formulation import Formulation
-from heteroplace.solve.exact.gurobi_engine import GurobiEngine
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
+from heteroplace.solve.lp.gurobi import GurobiEngine
 from heteroplace.solve.lp.highs import HighsEngine
 
 Engine = Callable[[Formulation, Schedule | None], EngineEnd]

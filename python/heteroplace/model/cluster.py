@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from heteroplace.errors import ClusterError
+from heteroplace.model.identity import DeviceIdentity
 from heteroplace.model.routes import Routes
 
 CONGESTION_MODES = ("none", "channel", "port", "bus")
@@ -68,6 +69,21 @@ class Device:
     """Fixed time to start one task, used by estimates."""
     model: str = ""
     """What is printed on the box. For people; estimates look up the peak speeds of known models."""
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """What costs on it depend on."""
+        return DeviceIdentity(
+            self.name,
+            self.kind,
+            self.target,
+            len(self.cores),
+            self.model,
+            "" if self.model else self.host,
+            self.flops_per_second,
+            self.memory_bytes_per_second,
+            self.launch_ns,
+        )
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -128,6 +144,11 @@ class Cluster:
         faults = list(_faults(self))
         if faults:
             raise ClusterError(f"cluster {self.name!r}: " + "; ".join(faults))
+
+    @cached_property
+    def identities(self) -> tuple[DeviceIdentity, ...]:
+        """For each device what costs on it depend on."""
+        return tuple(device.identity for device in self.devices)
 
     @cached_property
     def units(self) -> tuple[str, ...]:

@@ -98,8 +98,8 @@ class NativeProblem:
         costs.check(graph, cluster)
         self.graph = graph
         self.cluster = cluster
-        self.graph_digest = costs.graph_digest
-        self.cluster_digest = costs.cluster_digest
+        self.graph_digest = graph.digest()
+        self.cluster_digest = cluster.digest()
         self.task_group = group_ids(graph)
         self.batch_run_ns = np.stack(
             [

@@ -1,13 +1,11 @@
-"""The default solver `auto`, and Problem -> Solution by any solver: what the pipeline calls.
+"""The default solver `auto`.
 
 Candidates of `auto`: the initial solutions; the search from all of them; then, by the size and the
 structure of the graph, a refinement solver, which has the rest of the time and may prove its plan.
 Every candidate is measured by the same simulator, and the best single device is always among them,
 so the result is never longer than it. For throughput `auto` is the solver `throughput`.
 
-Several devices are used only if they gain enough (`gains_enough`, applied once for each solve): by
-simulated times; or, where it is known how tasks slow each other, by expected ones, since a plan on
-several devices then gains less than the simulated makespan says, which is what bounds hold for.
+Several devices are used only if they gain enough (`gains_enough`) by the objective.
 """
 
 from __future__ import annotations
@@ -15,22 +13,24 @@ from __future__ import annotations
 import importlib
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from heteroplace.errors import SolverError
-from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
-from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.arrays import RUN
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of, simulate_plan
-from heteroplace.simulate.expect import Expectation, expect
-from heteroplace.simulate.interference import Interference
-from heteroplace.solve.explain import explain
 from heteroplace.solve.feasibility import no_placement_error
-from heteroplace.solve.list.single import single_makespans, single_plan
+from heteroplace.solve.list.single import single_plan
+from heteroplace.solve.objective import (
+    THROUGHPUT,
+    gains_enough,
+    least_gain_ratio,
+    num_devices,
+    single_objectives,
+)
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
@@ -40,7 +40,7 @@ from heteroplace.solve.problem import (
     report,
 )
 from heteroplace.solve.refinement import choose_route
-from heteroplace.solve.registry import SOLVERS, get_solver
+from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import (
     MAX_TASKS_TO_BOUND,
@@ -60,113 +60,6 @@ _LEAST_S = 0.05
 _LEAST_SHARE_TO_SEARCH_ON = 0.02
 _LEAST_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
-
-
-def solve_network(
-    problem: Problem,
-    options: SolveOptions,
-    interference: Interference | Callable[[], Interference] | None = None,
-    *,
-    solver: str = "auto",
-) -> Solution:
-    """Place a network by a solver; check and explain the plan.
-
-    Parameters
-    ----------
-    interference
-        How tasks slow each other: a plan on several devices is kept only if it is expected to be
-        quicker than the best single device by more than `options.min_gain_ratio`. Or a function
-        that measures it, called only for such a plan. None: the solver's plan is kept.
-    solver
-        Its name in `SOLVERS`.
-
-    Raises
-    ------
-    SolverError
-        There is no such solver, or it cannot handle this problem.
-    InfeasibleError, SolverLimitError
-        See `Solver.solve`.
-    PlanError
-        The plan breaks a rule: a bug of the solver.
-    """
-    solve, expected = get_solver(solver).solve, None
-    options = replace(options, min_gain_ratio=least_gain_ratio(problem, options))
-    if interference is None:
-        result = solve(problem, options)
-    else:
-        result = solve(problem, replace(options, min_gain_ratio=0.0))
-        if callable(interference):
-            interference = interference() if _num_devices(problem, result.plan) > 1 else None
-    if interference is not None:
-        result, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
-    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
-    check_plan(graph, cluster, costs, result.plan)
-    return Solution(
-        graph,
-        cluster,
-        costs,
-        explain(problem, result.plan),
-        result.objective_ns,
-        result.bound_ns,
-        tuple((name, objective) for name, objective, _ in result.candidates),
-        tuple(single_makespans(problem).items()),
-        None
-        if expected is None
-        else RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns),
-    )
-
-
-def choose_expected(
-    problem: Problem, result: SolveResult, interference: Interference, min_gain_ratio: float
-) -> tuple[SolveResult, Expectation]:
-    """Return the solver's result or the best single device's, and how long it will run.
-
-    Parameters
-    ----------
-    result
-        A plan for one item.
-    min_gain_ratio
-        See `SolveOptions`.
-    """
-
-    def run_time(plan: Plan) -> Expectation:
-        return expect(problem.graph, problem.cluster, problem.costs, plan, interference)
-
-    expected, singles = run_time(result.plan), single_makespans(problem)
-    if not singles or _num_devices(problem, result.plan) == 1:
-        return result, expected
-    name = min(singles, key=lambda device: singles[device])
-    plan = single_plan(problem, problem.cluster.device_id(name))
-    assert isinstance(plan, Plan)  # it has a makespan
-    alone = run_time(plan)
-    if gains_enough(expected.makespan_ns, alone.makespan_ns, min_gain_ratio):
-        return result, expected
-    note = f"expected {alone.makespan_ns} ns, the plan above {expected.makespan_ns} ns"
-    chosen = make_result(
-        problem,
-        plan,
-        result.bound_ns,
-        result.solver,
-        result.wall_s,
-        candidates=(*result.candidates, (f"single {name}, as expected", singles[name], note)),
-    )
-    return chosen, alone
-
-
-def _num_devices(problem: Problem, plan: Plan) -> int:
-    """How many devices run a task."""
-    return len(set(problem.native.placement(plan.steps)))
-
-
-def least_gain_ratio(problem: Problem, options: SolveOptions) -> float:
-    """Return `options.min_gain_ratio` for measured costs; 0 for others, which are taken as told."""
-    is_measured = any(detail.source == "measured" for detail in problem.costs.details)
-    return options.min_gain_ratio if is_measured else 0.0
-
-
-def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool:
-    """Tell whether several devices are quicker than one by more than this part."""
-    return single_ns > 0 and 1 - several_ns / single_ns > min_gain_ratio
 
 
 @dataclass(frozen=True)
@@ -192,11 +85,13 @@ class AutoSolver:
 
     name = "auto"
     objectives = ("latency", "throughput")
+    engines: ClassVar = {"latency": ("cpsat",), "throughput": ("gurobi", "highs")}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
-        if options.objective == "throughput":
-            return SOLVERS["throughput"].solve(problem, options)
+        if options.objective == THROUGHPUT:
+            result = SOLVERS[THROUGHPUT].solve(problem, options)
+            return _with_least_gain(problem, result, least_gain_ratio(problem, options))
         return _Auto(problem, options).run()
 
 
@@ -384,3 +279,19 @@ class _Auto:
         if gains_enough(best.makespan_ns, single.makespan_ns, least):
             return best, f"{gain:.2%} shorter than {single.name}"
         return single, f"{best.name} is only {gain:.2%} shorter; min_gain_ratio is {least:.2%}"
+
+
+def _with_least_gain(problem: Problem, result: SolveResult, min_gain_ratio: float) -> SolveResult:
+    """A plan of least time per item, or the best single device if that is almost as good."""
+    singles = single_objectives(problem, THROUGHPUT)
+    name = min(singles, key=lambda device: singles[device], default=None)
+    if name is None or num_devices(problem, result.plan) <= 1:
+        return result
+    if gains_enough(result.objective_ns, singles[name], min_gain_ratio):
+        return result
+    plan = single_plan(problem, problem.cluster.device_id(name))
+    assert isinstance(plan, Plan)  # it has a time per item
+    note = f"the plan takes {result.objective_ns} ns per item; min_gain_ratio is {min_gain_ratio}"
+    status = "optimal" if singles[name] == result.bound_ns else "feasible"
+    tried = (*result.candidates, (f"single {name}", singles[name], note))
+    return replace(result, plan=plan, objective_ns=singles[name], status=status, candidates=tried)

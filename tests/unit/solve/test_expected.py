@@ -11,7 +11,7 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.simulate.interference import Interference, no_interference
-from heteroplace.solve.portfolio import choose_expected, solve_network
+from heteroplace.solve.network import choose_expected, solve_network
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
 from heteroplace.solve.registry import get_solver
 

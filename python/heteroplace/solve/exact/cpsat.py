@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
@@ -32,6 +33,8 @@ class CpSatSolver:
     """Exact solver for up to MAX_CPSAT_TASKS tasks."""
 
     name = "cpsat"
+    engines: ClassVar = {"latency": ("cpsat",)}
+    max_tasks = MAX_CPSAT_TASKS
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. SolverError above MAX_CPSAT_TASKS tasks."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import ClassVar
 
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import no_placement_error
@@ -22,6 +23,7 @@ class LnsSolver:
     """Improves the plan of the search by exact solutions of its neighbourhoods."""
 
     name = "lns"
+    engines: ClassVar = {"latency": ("cpsat",)}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`; `candidates` of the result say what each part achieved."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
@@ -51,6 +52,7 @@ class SplitSolver:
     """Divide and conquer with exact modules."""
 
     name = "split"
+    engines: ClassVar = {"latency": ("cpsat",)}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""

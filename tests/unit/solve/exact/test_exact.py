@@ -25,34 +25,51 @@ def solve(instance: Instance, name: str) -> SolveResult:
     return result
 
 
-def check_all_solvers(instance: Instance) -> None:
-    """cpsat, moirai and auto find the optimum of brute force; no other solver is below it."""
+HEURISTICS = ("single", "heft", "search")
+
+
+def found_by_heuristics(instance: Instance) -> list[bool]:
+    """cpsat, moirai and auto find the optimum of brute force; no other solver is below it.
+
+    Returns for each of `HEURISTICS` whether it found a plan; nothing if there is none.
+    """
     optimum = optimal_makespan(instance.graph, instance.cluster, instance.costs)
     problem = Problem(instance.graph, instance.cluster, instance.costs)
     if optimum is None:
-        for name in ("single", "heft", "search", "cpsat", "moirai", "auto"):
+        for name in (*HEURISTICS, "cpsat", "moirai", "auto"):
             with pytest.raises(InfeasibleError):
                 solve(instance, name)
-        return
+        return []
     assert lower_bound(problem).ns <= optimum
     for name in ("cpsat", "moirai", "auto"):
         result = solve(instance, name)
         assert result.objective_ns == optimum
         assert result.status == "optimal"
-    for name in ("single", "heft", "search"):
+    found = []
+    for name in HEURISTICS:
         try:
             assert solve(instance, name).objective_ns >= optimum
+            found.append(True)
         except InfeasibleError:
-            assert name == "single" or any(m.bytes < 1000 for m in instance.cluster.memories)
+            found.append(False)
+    return found
 
 
 @given(instances(max_tasks=5))
 @exact_cases(60)
 def test_solvers_against_brute_force(instance: Instance) -> None:
-    check_all_solvers(instance)
+    assert found_by_heuristics(instance) == [True] * len(HEURISTICS)
 
 
-@given(instances(max_tasks=4, is_memory_tight=True))
-@exact_cases(60)
-def test_solvers_against_brute_force_with_tight_memory(instance: Instance) -> None:
-    check_all_solvers(instance)
+def test_solvers_against_brute_force_with_tight_memory() -> None:
+    found: list[bool] = []
+
+    @given(instances(max_tasks=4, is_memory_tight=True))
+    @exact_cases(60)
+    def check(instance: Instance) -> None:
+        found.extend(found_by_heuristics(instance))
+
+    check()
+    # Where everything must be on one device, there often is none with room for it.
+    assert found
+    assert sum(found) >= 0.85 * len(found)

@@ -181,21 +181,29 @@ def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) 
     assert end.note.endswith("proven optimal") == end.is_optimal
 
 
-@given(chains(max_tasks=5))
-@exact_cases(40)
-def test_solver_is_never_worse_than_the_search_inside_it(case: Instance) -> None:
-    optimum = optimum_of(case)
-    problem = problem_of(case) if optimum is not None else None
-    if problem is None or optimum is None:
-        return
-    try:
-        result = get_solver("lns").solve(problem, SHORT)
-    except InfeasibleError:
-        return
-    check_plan(case.graph, case.cluster, case.costs, result.plan)
-    searched = dict((name, makespan) for name, makespan, _ in result.candidates)["search"]
-    assert searched is not None
-    assert result.bound_ns <= optimum <= result.objective_ns <= searched
+def test_solver_is_never_worse_than_the_search_inside_it() -> None:
+    are_found: list[bool] = []
+
+    @given(chains(max_tasks=5))
+    @exact_cases(40)
+    def check(case: Instance) -> None:
+        optimum = optimum_of(case)
+        if optimum is None:
+            return
+        try:
+            result = get_solver("lns").solve(problem_of(case), SHORT)
+        except InfeasibleError:
+            are_found.append(False)
+            return
+        are_found.append(True)
+        check_plan(case.graph, case.cluster, case.costs, result.plan)
+        searched = dict((name, makespan) for name, makespan, _ in result.candidates)["search"]
+        assert searched is not None
+        assert result.bound_ns <= optimum <= result.objective_ns <= searched
+
+    check()
+    assert are_found
+    assert sum(are_found) >= 0.9 * len(are_found)
 
 
 def test_neighbourhoods_of_a_long_chain_end_near_its_optimum() -> None:
