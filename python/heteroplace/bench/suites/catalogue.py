@@ -187,8 +187,8 @@ def rwnn(stack: RwnnStack) -> Problem:
 
 
 def on_hub(num_devices: int, num_tasks: int) -> Problem:
-    """Return a layered random DAG on so many devices around a hub, memories filled to a half."""
-    return layered(Layered(num_tasks), 0.5, hub(num_devices))
+    """Return a layered random DAG on so many devices around a hub, with room to spare."""
+    return layered(Layered(num_tasks), 0.1, hub(num_devices))
 
 
 def layered(parameters: Layered, fill: float = 0.75, cluster: Cluster | None = None) -> Problem:
