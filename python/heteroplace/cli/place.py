@@ -151,7 +151,7 @@ def _finish(
 ) -> None:
     graph, cluster = problem.graph, problem.cluster
     plan = explain(problem, result.plan, options.objective)
-    timeline = simulate(graph, cluster, problem.costs, plan)
+    timeline = simulate(graph, cluster, problem.costs, plan, problem.native)
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
     if arguments.trace:

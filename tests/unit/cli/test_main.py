@@ -204,7 +204,7 @@ def test_wrong_usage_is_code_2(files, arguments):
 
 def test_option_out_of_range_is_a_user_error(files, capsys):
     assert main([*PLACE, "--threads", "0"]) == 2
-    assert "threads must be >= 1, got 0" in capsys.readouterr().err
+    assert "threads must be in 1..4096, got 0" in capsys.readouterr().err
 
 
 def test_an_objective_that_a_solver_does_not_offer_is_a_user_error(files, capsys):
