@@ -29,6 +29,7 @@ from heteroplace.native.arrays import (
     routes,
     task_reads,
 )
+from heteroplace.native.limits import check_bytes, check_times
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,8 @@ class NativeProblem:
             `costs` belongs to another graph or cluster.
         MissingCostError
             A cost that is needed is unknown.
+        CostMismatchError, GraphError
+            Times or sizes are so large that sums of them are not (see `native.limits`).
         """
         costs.check(graph, cluster)
         self.graph = graph
@@ -113,6 +116,10 @@ class NativeProblem:
         read_offsets, read_values = task_reads(graph)
         self.routes = csr(routes(cluster))
         """Links of the way between each ordered pair of memories, as offsets and values."""
+        self.most_bytes = check_bytes(graph, cluster)
+        """No plan of one item has more in all memories together."""
+        self.longest_ns = check_times(graph, cluster, self.batch_run_ns, self.routes)
+        """No plan of one item is longer."""
         resource_offsets, resource_values = csr(cluster.link_resources)
         tasks, tensors = graph.tasks, graph.tensors
         is_output = np.zeros(len(tensors), dtype=np.int64)
