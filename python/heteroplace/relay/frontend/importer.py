@@ -174,6 +174,11 @@ def from_onnx(
         report += repair_model(model)
     except FrontendError as err:
         raise FrontendError(f"{where}: {err}") from err
+    except (*_IMPORTER_ERRORS, MemoryError) as err:
+        raise FrontendError(
+            f"{where} cannot be prepared: {type(err).__name__}: {err}. A node, or a constant that "
+            f"it reads, is not as its op says; check the model by onnx.checker."
+        ) from err
     check_ops_are_known(model, is_known, REFUSED, where)
     num_nodes = len(model.graph.node)
     _move_initialisers_to_constants(model)

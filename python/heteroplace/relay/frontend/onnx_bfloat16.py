@@ -10,8 +10,9 @@ bfloat16. `RoundToBFloat16` is an op of ours.
 from __future__ import annotations
 
 import numpy as np
-import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from heteroplace.relay.frontend.onnx_process import infer_shapes
 
 ROUND = "RoundToBFloat16"
 _BFLOAT16 = TensorProto.BFLOAT16
@@ -35,9 +36,9 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
     One line that says so, or none where there is no bfloat16.
     """
     graph = model.graph
-    narrow = _bfloat16_values(model)
-    if not narrow:
+    if not _names_bfloat16(model):
         return []
+    narrow = _bfloat16_values(model)
     for tensor in graph.initializer:
         if tensor.data_type == _BFLOAT16:
             tensor.CopyFrom(_widened(tensor))
@@ -83,9 +84,20 @@ def _widened_node(
     return [copy, *rounds]
 
 
+def _names_bfloat16(model: ModelProto) -> bool:
+    """Tell whether some value can be bfloat16: one that is given is, or an attribute says so."""
+    graph = model.graph
+    types = {tensor.data_type for tensor in graph.initializer}
+    types |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
+    for node in graph.node:
+        for attribute in node.attribute:
+            types.add(attribute.t.data_type if attribute.HasField("t") else attribute.i)
+    return _BFLOAT16 in types
+
+
 def _bfloat16_values(model: ModelProto) -> set[str]:
     """Return the names of the values that are bfloat16."""
-    graph = onnx.shape_inference.infer_shapes(model).graph
+    graph = infer_shapes(model).graph
     narrow = {tensor.name for tensor in graph.initializer if tensor.data_type == _BFLOAT16}
     narrow |= {
         value.name

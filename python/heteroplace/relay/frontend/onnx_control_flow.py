@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from heteroplace.relay.frontend.onnx_process import infer_shapes
 from heteroplace.relay.frontend.onnx_repair import opset_of
 
 _MAX_ROUNDS = 8
@@ -70,7 +70,7 @@ class _Graph:
     is_changed: bool = False
 
     def __post_init__(self) -> None:
-        graph = onnx.shape_inference.infer_shapes(self.model, data_prop=True).graph
+        graph = infer_shapes(self.model).graph
         self.producers = {name: node for node in self.model.graph.node for name in node.output}
         self.constants = {tensor.name: tensor for tensor in self.model.graph.initializer}
         self.shapes: dict[str, tuple[int, ...]] = {}
