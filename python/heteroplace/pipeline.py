@@ -48,6 +48,7 @@ from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
+from heteroplace.solve.feasibility import check_demands
 from heteroplace.verify.executable import check_can_verify, verify_executable
 
 
@@ -300,8 +301,8 @@ def place(
     examples = read_examples(options.inputs)
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
-    if saved is not None:
-        saved.plan_for(network.graph, cluster)
+    early = None if saved is None else saved.plan_for(network.graph, cluster)
+    check_demands(network.graph, cluster, early)
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
