@@ -53,6 +53,10 @@ def memory_pair(text: str) -> tuple[str, str]:
     return name, size
 
 
+_MEASURING = ("measure", "isolated", "predict")
+"""Models that run kernels."""
+
+
 @dataclass(frozen=True)
 class PlaceOptions:
     """What the stages up to the plan are told beside `SolveOptions`."""
@@ -134,6 +138,12 @@ class PlaceOptions:
             raise SolverError(
                 f"missing={self.missing!r} says what to do about what a given cost table does not "
                 f"know, and costs={self.costs!r} is none; leave it out, or give costs=FILE"
+            )
+        measures = self.costs in _MEASURING if isinstance(self.costs, str) else False
+        if self.inputs is not None and not measures and self.missing != "measure":
+            raise SolverError(
+                f"inputs are what kernels are measured with, and costs={self.costs!r} measures "
+                f"nothing; leave them out, or give costs={' or '.join(_MEASURING)}"
             )
         check_verify(self.verify)
 

@@ -19,7 +19,7 @@ from tvm import relay
 import heteroplace
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.codegen.kernels import Value
-from heteroplace.errors import ExecutionError
+from heteroplace.errors import ExecutionError, SolverError
 from heteroplace.measure.example_inputs import made_up, read_examples
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
@@ -198,3 +198,8 @@ def test_build_measures_with_the_given_inputs() -> None:
     with tvm.transform.PassContext(opt_level=3):
         executable = heteroplace.build(mod, cpu_cluster(), costs="isolated", inputs=ODD)
     assert executable.solution.plan.steps
+
+
+def test_inputs_without_anything_measured_are_refused() -> None:
+    with pytest.raises(SolverError, match="costs='estimate' measures nothing"):
+        heteroplace.HeteroPlace(cpu_cluster(), costs="estimate", inputs=ODD)

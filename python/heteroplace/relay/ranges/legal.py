@@ -96,11 +96,12 @@ def legal_inputs(function: relay.Function) -> dict[relay.Var, Interval]:
             if node in needed and rule is not None:
                 for argument, interval in rule(node, needed[node]):
                     need(argument, interval)
-    return {
-        parameter: needed.get(parameter) or free
-        for parameter in function.params
-        if (free := _free(tensor_types(parameter.checked_type)[0].dtype)) or parameter in needed
-    }
+    found = {}
+    for parameter in function.params:
+        known = needed.get(parameter) or _free(tensor_types(parameter.checked_type)[0].dtype)
+        if known is not None:
+            found[parameter] = known
+    return found
 
 
 def _free(dtype: str) -> Interval | None:
