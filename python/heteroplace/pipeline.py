@@ -31,6 +31,7 @@ from heteroplace.measure.cost_models import (
     CostOptions,
     choose_cost_model,
 )
+from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
@@ -297,7 +298,8 @@ def place(
     cluster = with_max_memory(cluster, options.max_memory)
     asked = CostOptions(options.store, options.progress, options.missing)
     model = choose_cost_model(options.costs, asked)
-    network = prepare(mod, options.params, log, cluster)
+    examples = read_examples(options.inputs)
+    network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     early = None if saved is None else saved.plan_for(network.graph, cluster)
     check_demands(network.graph, cluster, early)
