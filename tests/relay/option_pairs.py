@@ -136,6 +136,7 @@ DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
         Value("single", given(solver="single")),
         Value("cpsat", given(solver="cpsat", iterations=50)),
     ),
+    "inputs": (Value("made up"), Value("file", in_folder(inputs="x.npz"))),
     "verify": (
         Value("auto"),
         Value("on", given(verify="on")),
@@ -258,6 +259,7 @@ def make_setup(folder: Path) -> Setup:
     """Write the files."""
     setup = Setup(folder)
     onnx.save(network(), setup.model)
+    np.savez(folder / "x.npz", x=np.ones((1, 3, 8, 8), np.float32))
     mod, params = hp.frontend.from_onnx(setup.model)
     graph = prepare(mod, params).graph
     cluster = cluster_of({"device": Value("here")})
