@@ -21,6 +21,7 @@ from heteroplace.solve.judge import judge_plan
 from heteroplace.solve.problem import (
     COARSENINGS,
     Problem,
+    Progress,
     ProgressReport,
     SolveOptions,
     SolveResult,
@@ -128,11 +129,12 @@ def _solve_groups(
     coarse = coarsen(problem.graph, groups)
     if len(coarse.members) == len(problem.graph.tasks):
         return solver.solve(problem, options)
-    costs = coarse.project_costs(problem.costs, problem.cluster)
-    whole = Problem(coarse.graph, problem.cluster, costs)
-    noted = replace(options, progress=partial(_report, coarse, options))
+    noted = options
+    if options.progress is not None:
+        noted = replace(options, progress=partial(_report, coarse, options.progress))
     try:
-        found = solver.solve(whole, noted if options.progress is not None else options)
+        costs = coarse.project_costs(problem.costs, problem.cluster)
+        found = solver.solve(Problem(coarse.graph, problem.cluster, costs), noted)
     except InfeasibleError as err:
         raise SolverLimitError(
             f"no plan was found that keeps the {len(groups)} groups of coarsening {coarsening!r} "
@@ -154,13 +156,12 @@ def _solve_groups(
     )
 
 
-def _report(coarse: Coarsening, options: SolveOptions, report: ProgressReport) -> None:
+def _report(coarse: Coarsening, progress: Progress, report: ProgressReport) -> None:
     """Tell of a plan of groups as one of tasks; nothing is proven by it."""
-    assert options.progress is not None  # else nothing is reported
     make = report.plan
 
     def plan() -> Plan:
         assert make is not None  # else it is not called
         return coarse.expand_plan(make())
 
-    options.progress(replace(report, bound_ns=0, plan=None if make is None else plan))
+    progress(replace(report, bound_ns=0, plan=None if make is None else plan))

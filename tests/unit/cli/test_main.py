@@ -101,6 +101,22 @@ def test_costs_come_from_a_file_if_given(files, capsys):
     assert "costs of graph 'fork' on cluster 'two-cores': no faults" in capsys.readouterr().out
 
 
+def test_costs_that_a_file_does_not_know_are_named(files, capsys):
+    read, cluster = load_graph("graph.json"), load_cluster("cluster.json")
+    slow = {task.name: dict.fromkeys(TIMES, 1_000_000) for task in read.graph.tasks}
+    save_costs(costs_from_times(read.graph, cluster, slow), read.graph, cluster, "costs.json")
+    more = {"name": "new", "target": "npu", "device": "npu:0", "memory": "ram"}
+    value = {**CLUSTER, "devices": [*CLUSTER["devices"], more]}
+    (files / "cluster.json").write_text(json.dumps(value))
+    check = ["check", "costs.json", "--graph", "graph.json", "--cluster", "cluster.json"]
+    for command in ([*PLACE, "--costs", "costs.json"], check):
+        assert main(command) == 2
+        text = capsys.readouterr().err
+        assert "the cost table does not know: task 'a' on 'new', task 'b' on 'new'" in text
+    assert main([*PLACE, "--costs", "costs.json", "--exclude", "new"]) == 0
+    assert "predicted 3.00 ms" in capsys.readouterr().out
+
+
 def test_graph_without_times_is_a_user_error(files, capsys):
     tasks = [{"name": name} for name in "abcd"]
     (files / "graph.json").write_text(json.dumps({**GRAPH, "tasks": tasks}))

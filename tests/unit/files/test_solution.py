@@ -36,6 +36,9 @@ def chain() -> Solution:
 
 def test_json_and_back() -> None:
     assert solution_from_json(solution_to_json(chain())) == chain()
+    many = replace(chain(), item_ns=6)
+    assert solution_from_json(solution_to_json(many)) == many
+    assert (many.objective_ns, chain().objective_ns) == (6, 10)
 
 
 @exact_cases(50)

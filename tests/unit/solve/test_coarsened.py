@@ -16,7 +16,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve import Problem, SolveOptions, get_solver
 from heteroplace.solve.problem import COARSENINGS, ProgressReport
-from tests.instances import cpu, gpus, instance, problem_of
+from tests.instances import cpu, given_costs, gpus, instance, problem_of
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases, instances
 
@@ -124,6 +124,30 @@ def test_groups_that_do_not_fit_prove_nothing_of_the_tasks() -> None:
     assert get_solver("heft").solve(problem, options()).objective_ns == 20
     with pytest.raises(SolverLimitError, match="'fuse-ops' there may be one"):
         get_solver("heft").solve(problem, options(coarsening="moirai"))
+
+
+def test_a_group_that_no_device_can_run_whole_proves_nothing_of_the_tasks() -> None:
+    builder = TaskGraphBuilder("pair")
+    builder.add_task(Task("a", "conv"), [])
+    builder.add_task(Task("b", "bn"), [builder.add_tensor("a", num_bytes=4)])
+    graph = builder.finalize([builder.add_tensor("b", num_bytes=4)])
+    cluster = gpus({(0, 1): 1, (1, 0): 1}, 2)
+    costs = given_costs(graph, cluster, {"a": (5, None), "b": (None, 5)})
+    problem = Problem(graph, cluster, costs)
+    assert get_solver("heft").solve(problem, options()).objective_ns == 14
+    with pytest.raises(SolverLimitError, match="no device of cluster 'gpus' can run all tasks"):
+        get_solver("heft").solve(problem, options(coarsening="moirai"))
+
+
+@pytest.mark.parametrize("coarsening", COARSENINGS)
+@pytest.mark.parametrize(("solver", "objective"), [("auto", "latency"), ("auto", "throughput")])
+def test_a_graph_without_tasks_has_a_plan(coarsening: str, solver: str, objective: str) -> None:
+    builder = TaskGraphBuilder("empty")
+    graph = builder.finalize([builder.add_input("x", num_bytes=4)])
+    problem = Problem(graph, cpu(), given_costs(graph, cpu(), {}))
+    asked = options(coarsening=coarsening, objective=objective)
+    assert get_solver(solver).solve(problem, asked).objective_ns == 0
+    assert get_solver("celeritas").solve(problem, options()).objective_ns == 0
 
 
 def test_a_wrong_coarsening_is_refused() -> None:

@@ -198,7 +198,7 @@ def test_device_out_of_reach_of_the_host_is_left_out() -> None:
 
 def test_unknown_cost_is_an_error(diamond: Instance) -> None:
     costs = build_table(diamond.graph, diamond.cluster, lambda *_: Cost.unknown())
-    with pytest.raises(MissingCostError, match="the cost of task 0 on device 0 is unknown"):
+    with pytest.raises(MissingCostError, match="the cost of task 'a' on device 'gpu0' is unknown"):
         solve(Instance(diamond.graph, diamond.cluster, costs), "auto")
 
 

@@ -108,7 +108,7 @@ def _load_external_data(model: ModelProto, folder: Path | None, where: str) -> N
             faults.append(f"'{tensor.name}' ends at byte {needed} of {path}, which has {size}")
     if faults:
         raise FrontendError(
-            f"{where}: the weights are incomplete: {_some(faults, '; ')}. Put the file(s) of the "
+            f"{where}: the weights are incomplete: {some(faults, '; ')}. Put the file(s) of the "
             f"export beside the model."
         )
     try:
@@ -152,7 +152,7 @@ def _check_values_are_produced(graph: GraphProto, where: str) -> None:
     if faults:
         raise FrontendError(
             f"{where}: values are used that no earlier node, input or initialiser gives: "
-            f"{_some(faults, '; ')}. The file is damaged, or its nodes are not sorted."
+            f"{some(faults, '; ')}. The file is damaged, or its nodes are not sorted."
         )
 
 
@@ -215,7 +215,7 @@ def set_input_values(
     faults, tensors = [], []
     for name, value in input_values.items():
         if name not in inputs:
-            known = _some(inputs, ", ")
+            known = some(inputs, ", ")
             faults.append(f"input_values names '{name}', which is no input; those are {known}")
             continue
         array = np.asarray(value)
@@ -275,7 +275,7 @@ def set_input_shapes(
     """
     inputs = {value.name: value for value in true_inputs(model.graph)}
     faults = [
-        f"input_shapes names '{name}', which is no input; the inputs are {_some(inputs, ', ')}"
+        f"input_shapes names '{name}', which is no input; the inputs are {some(inputs, ', ')}"
         for name in input_shapes
         if name not in inputs
     ]
@@ -333,7 +333,10 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
 
 
 def check_ops_are_known(
-    model: ModelProto, is_known: Callable[[NodeProto], bool], where: str
+    model: ModelProto,
+    is_known: Callable[[NodeProto], bool],
+    reasons: Mapping[str, str],
+    where: str,
 ) -> None:
     """Raise FrontendError that names every node whose op the importer does not have.
 
@@ -343,37 +346,44 @@ def check_ops_are_known(
         A repaired model.
     is_known
         Tells whether the importer has the op of a node.
+    reasons
+        Op type -> why it is not there, for some.
     where
         Name of the model, for messages.
     """
     versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
-    unknown: dict[str, list[str]] = collections.defaultdict(list)
+    unknown: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for node in all_nodes(model.graph):
         if not is_known(node):
             domain = node.domain or "ai.onnx"
-            label = f"{node.op_type} (domain {domain}, opset {versions.get(domain, '?')})"
-            unknown[label].append(f"'{node.name or (node.output or ['?'])[0]}'")
+            default = (
+                f"there is no such op in domain {domain}, opset {versions.get(domain, '?')}, that "
+                f"can be compiled. Export the model with another opset, or express it by others"
+            )
+            reason = reasons.get(node.op_type, default)
+            unknown[node.op_type, reason].append(describe_node(node))
     if unknown:
-        lines = [f"{label}: node {_some(names, ', ')}" for label, names in sorted(unknown.items())]
-        raise FrontendError(
-            f"{where}: {len(unknown)} op types cannot be imported:\n  "
-            + "\n  ".join(lines)
-            + "\nExport the model with an older opset (17), or express them by other ops."
-        )
+        lines = [f"{some(names, ', ')}: {reason}" for (_, reason), names in sorted(unknown.items())]
+        raise FrontendError(f"{where} cannot be imported:\n  " + "\n  ".join(lines) + ".")
 
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield the nodes of `graph` and of the graphs inside their attributes."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from all_nodes(attribute.g)
-            for subgraph in attribute.graphs:
-                yield from all_nodes(subgraph)
+        for body in subgraphs(node):
+            yield from all_nodes(body)
 
 
-def _some(items: Iterable[str], separator: str) -> str:
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs in the attributes of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def some(items: Iterable[str], separator: str) -> str:
     """Join the first few of `items` and say how many more there are."""
     all_items = list(items)
     shown = separator.join(all_items[:_MAX_NAMES_IN_MESSAGE])
