@@ -15,10 +15,10 @@ import ml_dtypes
 import numpy as np
 import tvm
 
+from heteroplace import HeteroPlace, build
 from heteroplace.bench.conformance.cases import Case
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.hetero_place import HeteroPlace, build
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
@@ -126,14 +126,14 @@ def _fault(
     if len(outputs) != len(expected):
         return f"{len(outputs)} outputs instead of {len(expected)}"
     for index, (actual, reference) in enumerate(zip(outputs, expected, strict=True)):
-        wanted = np.asarray(reference)
-        if actual.dtype != wanted.dtype or actual.shape != wanted.shape:
+        expected_value = np.asarray(reference)
+        if actual.dtype != expected_value.dtype or actual.shape != expected_value.shape:
             return (
                 f"output {index} is {actual.dtype}{list(actual.shape)} instead of "
-                f"{wanted.dtype}{list(wanted.shape)}"
+                f"{expected_value.dtype}{list(expected_value.shape)}"
             )
-        if not _is_close(actual, wanted, case):
-            return f"output {index}: {_largest_difference(actual, wanted)}"
+        if not _is_close(actual, expected_value, case):
+            return f"output {index}: {_largest_difference(actual, expected_value)}"
     return ""
 
 

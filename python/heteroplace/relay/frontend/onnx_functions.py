@@ -17,7 +17,7 @@ from heteroplace.relay.frontend.onnx_repair import ONNX_DOMAINS, opset_of
 
 _MAX_ROUNDS = 4
 """A definition may use ops that are themselves defined by others."""
-_OWN_DOMAIN = "heteroplace.definition"
+_OWN_DOMAIN = "definition.of.the.standard"
 
 
 def expand_functions(
