@@ -13,8 +13,12 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from heteroplace.errors import FrontendError
+
 ROUND = "RoundToBFloat16"
 _BFLOAT16 = TensorProto.BFLOAT16
+_MAX_ROUNDED = 4
+"""A rounding reads its operand four times, so the code of a kernel grows by four with each."""
 _MOVING = frozenset(
     {
         *("Compress", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten"),
@@ -33,6 +37,11 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
     Returns
     -------
     One line that says so, or none where there is no bfloat16.
+
+    Raises
+    ------
+    FrontendError
+        More values are computed in bfloat16 than can be compiled.
     """
     graph = model.graph
     narrow = _bfloat16_values(model)
@@ -48,6 +57,15 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
         nodes.append(_node("Cast", name, f"{name}__float32", to=TensorProto.FLOAT))
     for node in graph.node:
         nodes += _widened_node(node, narrow, inputs, set(outputs))
+    rounded = [node.output[0] for node in nodes if node.op_type == ROUND]
+    if len(rounded) > _MAX_ROUNDED:
+        makers = {name: node.op_type for node in graph.node for name in node.output}
+        name = rounded[_MAX_ROUNDED].removesuffix("__float32")
+        raise FrontendError(
+            f"{makers[name]} '{name}' and {len(rounded) - 1} more nodes compute in bfloat16, which "
+            f"TVM's kernels do not; more than {_MAX_ROUNDED} roundings in a row take it hours to "
+            f"compile. Convert the model to float32 or float16"
+        )
     for name in outputs:
         source = f"{name}__float32"
         nodes.append(_node("Cast", source, name, to=_BFLOAT16))

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from heteroplace.relay.frontend.onnx_repair import opset_of
 
@@ -102,6 +101,9 @@ class _Graph:
         """Return the value of what is made of constants and sizes only, else None."""
         ancestors: list[NodeProto] = []
         feeds: dict[str, Any] = {}
+        # The reference brings an implementation of every op, which takes a second to load.
+        from onnx.reference import ReferenceEvaluator
+
         pending, seen = [name], set()
         while pending:
             one = pending.pop()
