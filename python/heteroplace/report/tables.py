@@ -98,12 +98,11 @@ def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timel
     """Return the load of each device: tasks, busy time, its share of the makespan, memory."""
     times = step_times(timeline)
     rows = []
-    for device_id, device in enumerate(cluster.devices):
-        steps = [
-            index
-            for index, step in enumerate(plan.steps)
-            if isinstance(step, Run) and step.device == device_id
-        ]
+    runs: list[list[int]] = [[] for _ in cluster.devices]
+    for index, step in enumerate(plan.steps):
+        if isinstance(step, Run):
+            runs[step.device].append(index)
+    for device, steps in zip(cluster.devices, runs, strict=True):
         busy_ns = sum(times[step][1] - times[step][0] for step in steps if step in times)
         memory = cluster.memories[device.memory]
         used = format_bytes(timeline.used_bytes[device.memory]) if timeline.used_bytes else "?"
@@ -159,13 +158,13 @@ def channel_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Time
     """Return the load of each channel that is used; "" if nothing is copied."""
     times = step_times(timeline)
     rows = []
+    of_channel: dict[str, list[tuple[int, Copy]]] = {}
+    for index, step in enumerate(plan.steps):
+        if isinstance(step, Copy):
+            for channel in {cluster.links[link].channel for link in step.route}:
+                of_channel.setdefault(channel, []).append((index, step))
     for channel in cluster.channels:
-        copies = [
-            (index, step)
-            for index, step in enumerate(plan.steps)
-            if isinstance(step, Copy)
-            and channel in {cluster.links[link].channel for link in step.route}
-        ]
+        copies = of_channel.get(channel, [])
         if not copies:
             continue
         busy_ns = sum(times[i][1] - times[i][0] for i, _ in copies if i in times)
