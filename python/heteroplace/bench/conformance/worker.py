@@ -95,7 +95,8 @@ def _place_and_build(imported: ImportedModel) -> Executable:
             solver=_SOLVER,
             verify="off",
         )
-        return build(place(imported.mod))
+        executable: Executable = build(place(imported.mod))
+    return executable
 
 
 def two_memories() -> Cluster:

@@ -54,7 +54,7 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
     outputs = [value.name for value in graph.output if value.name in narrow]
     nodes = []
     for name in sorted(inputs):
-        nodes.append(_node("Cast", name, f"{name}__float32", to=TensorProto.FLOAT))
+        nodes.append(_cast(name, f"{name}__float32", TensorProto.FLOAT))
     for node in graph.node:
         nodes += _widened_node(node, narrow, inputs, set(outputs))
     rounded = [node.output[0] for node in nodes if node.op_type == ROUND]
@@ -68,7 +68,7 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
         )
     for name in outputs:
         source = f"{name}__float32"
-        nodes.append(_node("Cast", source, name, to=_BFLOAT16))
+        nodes.append(_cast(source, name, _BFLOAT16))
     copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:], graph.value_info[:]
     graph.node.extend(copies)
@@ -97,7 +97,7 @@ def _widened_node(
         copy.output[position] = result
         if node.op_type not in _MOVING:
             copy.output[position] = f"{name}__exact"
-            rounds.append(_node(ROUND, f"{name}__exact", result))
+            rounds.append(helper.make_node(ROUND, [f"{name}__exact"], [result], name=result))
     return [copy, *rounds]
 
 
@@ -113,8 +113,8 @@ def _bfloat16_values(model: ModelProto) -> set[str]:
     return narrow
 
 
-def _node(op_type: str, source: str, target: str, **attributes: int) -> NodeProto:
-    return helper.make_node(op_type, [source], [target], name=target, **attributes)
+def _cast(source: str, target: str, data_type: int) -> NodeProto:
+    return helper.make_node("Cast", [source], [target], name=target, to=data_type)
 
 
 def _widened(tensor: TensorProto) -> TensorProto:
