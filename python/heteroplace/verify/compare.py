@@ -87,6 +87,10 @@ def largest_difference(actual: np.ndarray, expected: np.ndarray) -> float:
         return float("inf")
     if not expected.size:
         return 0.0
+    actual, expected = (
+        np.atleast_1d(actual),
+        np.atleast_1d(expected),
+    )  # numpy's scalars are no arrays
     # float64 holds every value of the types that networks compute in, but int64 beyond 2**53.
     equal = actual == expected
     with np.errstate(invalid="ignore", over="ignore"):

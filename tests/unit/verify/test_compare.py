@@ -94,3 +94,10 @@ def test_the_outcome_as_a_line() -> None:
         "(allowed 0.0001); a note"
     )
     assert Verification(note="no GPU").text == "not verified: no GPU"
+
+
+def test_scalars_are_compared() -> None:
+    one, two = np.array(1, np.uint8), np.array(2, np.uint8)
+    assert largest_difference(one, one) == 0.0
+    assert largest_difference(one, two) == 1.0
+    assert largest_difference(np.array(np.nan), np.array(0.0)) == np.inf

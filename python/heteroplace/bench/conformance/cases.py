@@ -64,7 +64,7 @@ def _node_cases() -> list[Case]:
         warnings.simplefilter("ignore")  # numpy's, about the overflows that cases are made of
         from onnx.backend.test.loader import load_model_tests
 
-        loaded = load_model_tests(kind="node")
+        loaded: list[Any] = list(load_model_tests(kind="node"))
     ops: dict[str, str] = {}
     for case in loaded:
         nodes = [node.op_type for node in case.model.graph.node if node.op_type != "Constant"]
@@ -74,7 +74,7 @@ def _node_cases() -> list[Case]:
             case.name.removeprefix("test_"),
             ops.get(_EXPANDED.sub("", case.name), ops[case.name]),
             case.model,
-            [tuple(map(_arrays, pair)) for pair in case.data_sets],
+            [(_arrays(inputs), _arrays(outputs)) for inputs, outputs in case.data_sets],
             case.rtol,
             case.atol,
         )

@@ -12,10 +12,13 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.onnx_process import infer_shapes
 
 ROUND = "RoundToBFloat16"
 _BFLOAT16 = TensorProto.BFLOAT16
+_MAX_ROUNDED = 4
+"""A rounding reads its operand four times, so the code of a kernel grows by four with each."""
 _MOVING = frozenset(
     {
         *("Compress", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten"),
@@ -34,6 +37,11 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
     Returns
     -------
     One line that says so, or none where there is no bfloat16.
+
+    Raises
+    ------
+    FrontendError
+        More values are computed in bfloat16 than can be compiled.
     """
     graph = model.graph
     if not _names_bfloat16(model):
@@ -46,12 +54,21 @@ def widen_bfloat16(model: ModelProto) -> list[str]:
     outputs = [value.name for value in graph.output if value.name in narrow]
     nodes = []
     for name in sorted(inputs):
-        nodes.append(_node("Cast", name, f"{name}__float32", to=TensorProto.FLOAT))
+        nodes.append(_cast(name, f"{name}__float32", TensorProto.FLOAT))
     for node in graph.node:
         nodes += _widened_node(node, narrow, inputs, set(outputs))
+    rounded = [node.output[0] for node in nodes if node.op_type == ROUND]
+    if len(rounded) > _MAX_ROUNDED:
+        makers = {name: node.op_type for node in graph.node for name in node.output}
+        name = rounded[_MAX_ROUNDED].removesuffix("__float32")
+        raise FrontendError(
+            f"{makers[name]} '{name}' and {len(rounded) - 1} more nodes compute in bfloat16, which "
+            f"TVM's kernels do not; more than {_MAX_ROUNDED} roundings in a row take it hours to "
+            f"compile. Convert the model to float32 or float16"
+        )
     for name in outputs:
         source = f"{name}__float32"
-        nodes.append(_node("Cast", source, name, to=_BFLOAT16))
+        nodes.append(_cast(source, name, _BFLOAT16))
     copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:], graph.value_info[:]
     graph.node.extend(copies)
@@ -80,7 +97,7 @@ def _widened_node(
         copy.output[position] = result
         if node.op_type not in _MOVING:
             copy.output[position] = f"{name}__exact"
-            rounds.append(_node(ROUND, f"{name}__exact", result))
+            rounds.append(helper.make_node(ROUND, [f"{name}__exact"], [result], name=result))
     return [copy, *rounds]
 
 
@@ -107,8 +124,8 @@ def _bfloat16_values(model: ModelProto) -> set[str]:
     return narrow
 
 
-def _node(op_type: str, source: str, target: str, **attributes: int) -> NodeProto:
-    return helper.make_node(op_type, [source], [target], name=target, **attributes)
+def _cast(source: str, target: str, data_type: int) -> NodeProto:
+    return helper.make_node("Cast", [source], [target], name=target, to=data_type)
 
 
 def _widened(tensor: TensorProto) -> TensorProto:

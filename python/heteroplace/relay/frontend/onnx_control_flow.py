@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from heteroplace.relay.frontend.onnx_process import infer_shapes
 from heteroplace.relay.frontend.onnx_repair import opset_of
@@ -102,6 +101,9 @@ class _Graph:
         """Return the value of what is made of constants and sizes only, else None."""
         ancestors: list[NodeProto] = []
         feeds: dict[str, Any] = {}
+        # The reference brings an implementation of every op, which takes a second to load.
+        from onnx.reference import ReferenceEvaluator
+
         pending, seen = [name], set()
         while pending:
             one = pending.pop()
@@ -130,7 +132,7 @@ class _Graph:
         ]
         graph = helper.make_graph(ancestors, "condition", inputs, [output])
         part = helper.make_model(graph, opset_imports=self.model.opset_import)
-        return ReferenceEvaluator(part).run([name], feeds)[0]
+        return _first(ReferenceEvaluator(part).run([name], feeds))
 
 
 def _inline_if(graph: _Graph, node: NodeProto) -> bool:
@@ -284,7 +286,7 @@ def _splice(graph: _Graph, body: GraphProto, names: Mapping[str, str], prefix: s
 
 def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProto:
     """Return a copy of a node under other names, those that its subgraphs read included."""
-    copy = NodeProto.FromString(node.SerializeToString())
+    copy: NodeProto = NodeProto.FromString(node.SerializeToString())
     copy.name = f"{prefix}__{node.name}" if node.name else ""
     for position, name in enumerate(node.input):
         copy.input[position] = names.get(name, name)
@@ -322,7 +324,8 @@ def _keeps_condition(body: GraphProto) -> bool:
 
 
 def _subgraph(node: NodeProto, name: str) -> GraphProto:
-    return next(attribute.g for attribute in node.attribute if attribute.name == name)
+    (body,) = (attribute.g for attribute in node.attribute if attribute.name == name)
+    return cast(GraphProto, body)
 
 
 def _integers(node: NodeProto, name: str, default: list[int]) -> list[int]:
@@ -330,6 +333,10 @@ def _integers(node: NodeProto, name: str, default: list[int]) -> list[int]:
         if attribute.name == name:
             return [attribute.i] if attribute.HasField("i") else list(attribute.ints)
     return default
+
+
+def _first(values: Any) -> Any:
+    return values[0]
 
 
 def _has_subgraph(node: NodeProto) -> bool:

@@ -8,6 +8,7 @@ operands, or on which of them are there, so they are asked for node by node.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import onnx
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, helper
@@ -17,7 +18,7 @@ from heteroplace.relay.frontend.onnx_repair import ONNX_DOMAINS, opset_of
 
 _MAX_ROUNDS = 4
 """A definition may use ops that are themselves defined by others."""
-_OWN_DOMAIN = "heteroplace.definition"
+_OWN_DOMAIN = "definition.of.the.standard"
 
 
 def expand_functions(
@@ -70,7 +71,7 @@ def _definition(
     is_standard = node.domain in ONNX_DOMAINS
     if not is_standard or not onnx.defs.has(node.op_type, opset, ""):
         return None
-    schema = onnx.defs.get_schema(node.op_type, opset, "")
+    schema: Any = onnx.defs.get_schema(node.op_type, opset, "")  # its stub lacks some methods
     _write_defaults(node, schema)
     plain = [v for v in schema.function_opset_versions if v <= opset]
     dependent = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
@@ -85,7 +86,7 @@ def _definition(
         return None
     if not text:
         return None
-    function = FunctionProto.FromString(text)
+    function: FunctionProto = FunctionProto.FromString(text)
     for entry in function.opset_import:
         if entry.domain in ONNX_DOMAINS:
             # Newer forms are read as well; the inliner insists on one version.

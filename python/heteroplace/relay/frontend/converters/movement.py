@@ -6,9 +6,10 @@ operands, axes counted from the back, parts of no elements, padding of every mod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 from tvm import relay
 
 from heteroplace.errors import FrontendError
@@ -21,6 +22,12 @@ from heteroplace.relay.frontend.converters.call import (
 )
 from heteroplace.relay.frontend.converters.refused import SIZE_REASON
 
+_Positions = npt.NDArray[np.int64]
+_PAD_MODES: dict[str, Callable[[_Positions, tuple[int, int]], _Positions]] = {
+    "reflect": lambda positions, added: np.pad(positions, added, mode="reflect"),
+    "edge": lambda positions, added: np.pad(positions, added, mode="edge"),
+    "wrap": lambda positions, added: np.pad(positions, added, mode="wrap"),
+}
 _SCATTER_MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
 
@@ -75,8 +82,10 @@ def pad(call: OnnxCall) -> relay.Expr:
             continue
         if size == 0:
             raise FrontendError(f"axis {axis} has no elements to pad with by mode '{mode}'")
-        positions = np.arange(size)[-cut[axis][0] : size + cut[axis][1]]
-        positions = np.pad(positions, added[axis], mode=mode)
+        positions = np.arange(size, dtype=np.int64)[-cut[axis][0] : size + cut[axis][1]]
+        if mode not in _PAD_MODES:
+            raise FrontendError(f"mode '{mode}' is not known")
+        positions = _PAD_MODES[mode](positions, added[axis])
         data = relay.take(data, const(positions, "int32"), axis=axis, mode="clip")
     return data
 
@@ -86,7 +95,7 @@ def _pads(call: OnnxCall, rank: int) -> tuple[list[int], list[int]]:
     given = call.attributes.get("pads", call.attributes.get("paddings"))
     if given is None:
         given = call.constant(1, "pads")
-    axes = range(rank)
+    axes = list(range(rank))
     if call.has(3):
         axes = [int(axis) % rank for axis in call.constant(3, "axes").reshape(-1)]
     if len(given) != 2 * len(axes):

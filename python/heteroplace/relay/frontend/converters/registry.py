@@ -128,7 +128,8 @@ def _widened(name: str, converter: _StockConverter) -> _StockConverter:
         is_half = [_is_tensor(one) and dtype_of(one) == "float16" for one in inputs]
         if not any(is_half):
             return converter(inputs, attributes, params)
-        wide = type(inputs)(
+        kind: Any = type(inputs)
+        wide = kind(
             relay.cast(one, "float32") if half else one
             for one, half in zip(inputs, is_half, strict=True)
         )

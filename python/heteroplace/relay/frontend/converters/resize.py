@@ -127,10 +127,10 @@ def _scales_and_sizes(call: OnnxCall, shape: Sequence[int]) -> tuple[list[float]
     if 0 in shape:
         raise FrontendError(f"an axis of no elements (of {list(shape)}) has no scale")
     ratios = [size / extent for size, extent in zip(sizes, shape, strict=True)]
-    policy = call.text("keep_aspect_ratio_policy", "stretch")
-    if policy == "stretch":
+    choose = {"not_larger": min, "not_smaller": max}.get(call.text("keep_aspect_ratio_policy", ""))
+    if choose is None:
         return ratios, sizes
-    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    ratio = choose(ratios)
     return [ratio] * len(shape), [int(ratio * extent + 0.5) for extent in shape]
 
 
@@ -151,14 +151,14 @@ def _taps(call: OnnxCall, mode: str, axis: AxisResize) -> Taps:
         nearest = np.clip(_round(rounding, source), 0, last).astype(np.int64)[:, None]
         return Taps(nearest, np.ones(nearest.shape), is_outside)
     kernel, radius = _kernel(mode, call.number("cubic_coeff_a", -0.75))
-    stretch = min(axis.scale, 1.0) if call.number("antialias", 0) else 1.0
+    squeeze = min(axis.scale, 1.0) if call.number("antialias", 0) else 1.0
     # As in the reference, an even number of neighbours, the last of the left half being the
     # largest integer below the position (which itself counts as right half if it is an integer).
     left = np.ceil(source).astype(np.int64) - 1
-    first = int(np.floor(-radius / stretch)) + 1
+    first = int(np.floor(-radius / squeeze)) + 1
     offsets = np.arange(first, 2 - first)
     positions = left[:, None] + offsets
-    weights = kernel((positions - source[:, None]) * stretch)
+    weights = kernel((positions - source[:, None]) * squeeze)
     if call.number("exclude_outside", 0):
         weights = np.where((positions < 0) | (positions > last), 0.0, weights)
     total = weights.sum(axis=1, keepdims=True)
