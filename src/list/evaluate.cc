@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "list/copies.h"
+#include "simulate/simulator.h"
 
 namespace heteroplace::list {
 
@@ -42,9 +43,16 @@ Value Evaluator::operator()(std::span<const int> device, std::span<const int> or
     use_.AddTask(task, place);
   }
   if (problem_.host >= 0) CopyOutputs(device);
-  const int64_t violation = use_.Overflow() + unreachable_;
-  if (makespan_ns_ > limit_ns) return Value{kNever, violation};
-  return Value{makespan_ns_, violation};
+  if (makespan_ns_ > limit_ns) return Value{kNever, use_.Overflow() + unreachable_};
+  return Value{makespan_ns_, Violation(device)};
+}
+
+int64_t Evaluator::Violation(std::span<const int> device) const {
+  const int64_t overflow = use_.Overflow();
+  if (overflow == 0 || unreachable_ > 0 || !problem_.counts_lifetimes) {
+    return overflow + unreachable_;
+  }
+  return simulate::LiveOverflow(problem_, Schedule(device));
 }
 
 int64_t Evaluator::Arrival(int tensor, int memory, std::span<const int> device) {
@@ -87,6 +95,12 @@ void Evaluator::CopyOutputs(std::span<const int> device) {
 }
 
 model::NativePlan Evaluator::LatestPlan(std::span<const int> device) const {
+  model::NativePlan plan = Schedule(device);
+  plan.violation = Violation(device);
+  return plan;
+}
+
+model::NativePlan Evaluator::Schedule(std::span<const int> device) const {
   model::NativePlan plan;
   plan.device.assign(device.begin(), device.end());
   plan.start_ns.resize(static_cast<size_t>(problem_.num_tasks));
@@ -95,7 +109,6 @@ model::NativePlan Evaluator::LatestPlan(std::span<const int> device) const {
   }
   plan.copies = copies_;
   plan.makespan_ns = makespan_ns_;
-  plan.violation = use_.Overflow() + unreachable_;
   return plan;
 }
 

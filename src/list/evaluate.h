@@ -54,6 +54,10 @@ class Evaluator {
   int64_t Arrival(int tensor, int memory, std::span<const int> device);
   int64_t Copy(int tensor, int src, int dst, int64_t ready);
   void CopyOutputs(std::span<const int> device);
+  /*! \brief Of the latest evaluation: bytes that memories lack by lifetime, and unreachable. */
+  int64_t Violation(std::span<const int> device) const;
+  /*! \brief The plan of the latest evaluation, without its violation. */
+  model::NativePlan Schedule(std::span<const int> device) const;
 
   const model::Problem& problem_;
   model::MemoryUse use_;

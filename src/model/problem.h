@@ -44,6 +44,9 @@ struct Problem {
   std::vector<int64_t> workspace_bytes;  // [num_tasks]
   std::vector<int> task_group;           // [num_tasks], -1: free; tasks of a group share a device
   std::vector<int64_t> tensor_bytes;     // [num_tensors]
+  // [num_tensors], what a tensor adds to each memory where it is made or copied to, by the static
+  // rule; empty: tensor_bytes. All 0 where tensors count by lifetime (WithoutTensors).
+  std::vector<int64_t> charged_bytes;
   std::vector<int> producer;             // [num_tensors], -1: model input
   std::vector<uint8_t> is_output;        // [num_tensors]
   Csr task_reads;                        // [num_tasks], tensor ids
@@ -79,9 +82,20 @@ struct Problem {
   std::vector<int> outputs;          // distinct tensor ids that the model returns
   std::vector<int64_t> tail_ns;      // [num_tasks], shortest possible time after its finish
   std::vector<int64_t> base_bytes;   // [num_memories], in use under every placement
+  // Some placement may be short by the static rule: then tensors count while they live.
+  bool counts_lifetimes = false;
 
   /*! \brief Fills the derived vectors. Throws Error(kGraph) if sizes disagree. */
   void Finish();
+  /*!
+   * \brief The same with tensors charged nowhere: what every plan needs whatever its order.
+   *
+   * Plans that fit by lifetime fit here, so what is proven here holds for them.
+   * \param reserve_bytes [num_memories], set aside in each memory; empty: nothing.
+   */
+  Problem WithoutTensors(std::span<const int64_t> reserve_bytes) const;
+  /*! \brief The same by the static rule alone. */
+  Problem Static() const;
 
   /*! \brief Run time of a task on a device, or kImpossible. */
   int64_t Run(int task, int device) const {
@@ -118,6 +132,7 @@ struct Problem {
   void DeriveLists();
   void DeriveTransfers();
   void DeriveTails();
+  void DeriveRule();
 
   size_t pairs_ = 0;
   std::vector<int> batch_row_;  // [largest batch size + 1], row in batch_run_ns; -1: none

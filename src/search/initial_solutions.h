@@ -18,6 +18,13 @@ std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
                                                const std::vector<InitialSolution>& initial);
 
 /*!
+ * \brief What live tensors of the best solution that fits need in each memory beside weights and
+ * workspaces, [num_memories] bytes; 0 if none fits.
+ */
+std::vector<int64_t> LiveReserve(const model::Problem& problem,
+                                 const std::vector<InitialSolution>& complete);
+
+/*!
  * \brief The part of a plan for one module, with local ids.
  * \param position [num_tasks], of each task in the plan's order
  */

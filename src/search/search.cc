@@ -16,6 +16,7 @@
 #include "search/planner.h"
 #include "search/prune.h"
 #include "search/selection.h"
+#include "simulate/simulator.h"
 #include "support/jobs.h"
 #include "support/random.h"
 
@@ -36,15 +37,20 @@ using Clock = std::chrono::steady_clock;
 
 class ColumnGeneration {
  public:
-  ColumnGeneration(const model::Problem& problem, const SearchOptions& options,
-                   const SearchHook& hook)
+  /*!
+   * \param charges The problem as modules charge their memories, or without tensors: then what is
+   * chosen is measured by lifetime.
+   */
+  ColumnGeneration(const model::Problem& problem, const model::Problem& charges,
+                   const SearchOptions& options, const SearchHook& hook)
       : problem_(problem),
+        charges_(charges),
         options_(options),
         hook_(hook),
-        modules_(decompose::Decompose(problem)),
-        patterns_(problem, modules_),
-        selector_(problem, modules_, patterns_),
-        planner_(problem, modules_, patterns_, selector_, options.seed),
+        modules_(decompose::Decompose(charges)),
+        patterns_(charges, modules_),
+        selector_(charges, modules_, patterns_),
+        planner_(charges, modules_, patterns_, selector_, options.seed),
         random_(options.seed),
         price_(options.price),
         begin_(Clock::now()) {
@@ -55,10 +61,10 @@ class ColumnGeneration {
     bound_ns_ = options.bound_ns;
   }
 
-  SearchOutcome Run(const std::vector<InitialSolution>& initial) {
-    initial_ = CompleteSolutions(problem_, initial);
+  SearchOutcome Run(std::vector<InitialSolution> initial) {
+    initial_ = std::move(initial);
     RankInitial();
-    if (!is_one_module_) AddPlainPatterns(problem_, modules_, patterns_);
+    if (!is_one_module_) AddPlainPatterns(charges_, modules_, patterns_);
     AddPlans(initial_);
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
@@ -135,7 +141,12 @@ class ColumnGeneration {
 
   // Selection.
 
-  void Offer(const Selection& selection) {
+  void Offer(Selection selection) {
+    if (!selection_.choice.empty() && selection_.violation == 0 &&
+        selection.time_ns >= selection_.time_ns) {
+      return;
+    }
+    if (problem_.counts_lifetimes && selection.num_unreachable == 0) Measure(selection);
     const bool is_better =
         selection_.choice.empty() || selection.violation < selection_.violation ||
         (selection.violation == selection_.violation && selection.time_ns < selection_.time_ns);
@@ -145,8 +156,23 @@ class ColumnGeneration {
         selection.time_ns < selection_.time_ns - selection_.time_ns / 2000) {
       last_gain_ = evaluations_;
     }
-    selection_ = selection;
-    if (selection.violation == 0) best_ns_ = std::min(best_ns_, selection.time_ns);
+    selection_ = std::move(selection);
+    if (selection_.violation == 0) best_ns_ = std::min(best_ns_, selection_.time_ns);
+  }
+
+  /*! \brief Finds what a selection lacks by lifetime; where that is more than modules were told,
+   * they get less room from now on. */
+  void Measure(Selection& selection) {
+    const bool fits_room = selection.violation == 0;
+    const model::NativePlan plan = AssemblePlan(charges_, modules_, patterns_, selection);
+    const simulate::Times times = simulate::Simulate(problem_, model::ToSteps(problem_, plan));
+    selection.violation = 0;
+    for (int memory = 0; memory < problem_.num_memories; ++memory) {
+      const int64_t lack =
+          std::max<int64_t>(0, times.peak_bytes[memory] - problem_.memory_bytes[memory]);
+      selection.violation += lack;
+      if (fits_room) modules_.room_bytes[memory] -= lack;
+    }
   }
 
   void SelectPatterns() {
@@ -222,7 +248,7 @@ class ColumnGeneration {
           }
           Job& job = jobs[index - extra];
           job.outcome =
-              Anneal(problem_, modules_.classes[job.module_class], branches_[job.module_class],
+              Anneal(charges_, modules_.classes[job.module_class], branches_[job.module_class],
                      job.start, job.goal, job.options, stop_);
         },
         [this] { Watch(); });
@@ -269,10 +295,11 @@ class ColumnGeneration {
       evaluate(start.device, start.order, list::kNever);
       return evaluate.LatestPlan(start.device);
     }
-    return AssemblePlan(problem_, modules_, patterns_, selection_);
+    return AssemblePlan(charges_, modules_, patterns_, selection_);
   }
 
   const model::Problem& problem_;
+  const model::Problem& charges_;
   const SearchOptions& options_;
   const SearchHook& hook_;
   decompose::Modules modules_;
@@ -302,7 +329,12 @@ class ColumnGeneration {
 
 SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
                      const SearchOptions& options, const SearchHook& hook) {
-  return ColumnGeneration(problem, options, hook).Run(initial);
+  std::vector<InitialSolution> complete = CompleteSolutions(problem, initial);
+  if (!problem.counts_lifetimes) {
+    return ColumnGeneration(problem, problem, options, hook).Run(std::move(complete));
+  }
+  const model::Problem without_tensors = problem.WithoutTensors(LiveReserve(problem, complete));
+  return ColumnGeneration(problem, without_tensors, options, hook).Run(std::move(complete));
 }
 
 }  // namespace heteroplace::search

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
-from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.formulate import formulate, memory_rules
 from heteroplace.solve.exact.incumbent import find_incumbent, seconds_left
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
-from heteroplace.solve.feasibility import check_possible, no_placement_error
+from heteroplace.solve.feasibility import check_possible, no_placement_error, overflow
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
@@ -73,19 +73,37 @@ def run_cpsat(
     time_limit_s: float,
     bound_ns: int,
 ) -> CpSatEnd:
-    """Solve the exact model, starting from `incumbent` if there is one."""
-    best = None if incumbent is None else tuple(incumbent)
+    """Solve the exact model, starting from `incumbent` if there is one.
+
+    By each of `memory_rules` in turn, each for its share of the budget, until a plan fits.
+    """
+    begin, best = time.perf_counter(), None if incumbent is None else tuple(incumbent)
     if not problem.graph.tasks:
         return CpSatEnd(best or (), 0, False)
-    formulation = formulate(problem, bound_ns)
-    known = None if best is None else schedule_of_steps(formulation, best)
-    end = solve_by_cpsat(formulation, known, options, time_limit_s)
-    if end.schedule is not None:
-        found = steps_of_schedule(formulation, end.schedule)
-        native = problem.native
-        if (
-            best is None
-            or simulate_steps(native, found).makespan_ns < simulate_steps(native, best).makespan_ns
-        ):
-            best = found
-    return CpSatEnd(best, end.bound_ns, end.is_infeasible and best is None)
+    rules = memory_rules(problem)
+    if options.iterations is not None:
+        options = replace(options, iterations=options.iterations // len(rules))
+    is_infeasible = False
+    for index, charges_tensors in enumerate(rules):
+        left = time_limit_s - (time.perf_counter() - begin)
+        formulation = formulate(problem, bound_ns, charges_tensors=charges_tensors)
+        known = None if best is None else schedule_of_steps(formulation, best)
+        end = solve_by_cpsat(formulation, known, options, max(0.01, left / (len(rules) - index)))
+        if index == 0:
+            bound_ns, is_infeasible = end.bound_ns, end.is_infeasible and best is None
+        found = None if end.schedule is None else steps_of_schedule(formulation, end.schedule)
+        if found is not None and not any(overflow(problem, found)):
+            best = found if best is None else _shorter(problem, best, found)
+            break
+        if is_infeasible:
+            break
+    return CpSatEnd(best, bound_ns, is_infeasible)
+
+
+def _shorter(problem: Problem, best: tuple[Step, ...], found: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The first, unless the other one is shorter."""
+    native = problem.native
+    is_shorter = (
+        simulate_steps(native, found).makespan_ns < simulate_steps(native, best).makespan_ns
+    )
+    return found if is_shorter else best
