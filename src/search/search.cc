@@ -171,7 +171,10 @@ class ColumnGeneration {
       const int64_t lack =
           std::max<int64_t>(0, times.peak_bytes[memory] - problem_.memory_bytes[memory]);
       selection.violation += lack;
-      if (fits_room) modules_.room_bytes[memory] -= lack;
+      if (!fits_room || lack == 0) continue;
+      const bool has_plan = !selection_.choice.empty() && selection_.violation == 0;
+      const int64_t least = has_plan ? selection_.used[memory] : 0;
+      modules_.room_bytes[memory] = std::max(least, modules_.room_bytes[memory] - lack);
     }
   }
 
