@@ -252,7 +252,8 @@ double ModuleBound::Evaluate(int entry, int exit, const Case& one, const Prices&
           rate += prices.resource[resource];
         }
         const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
-        const double bytes = is_set_aside ? 0.0 : static_cast<double>(module_.charged_bytes[tensor]);
+        const double bytes =
+            is_set_aside ? 0.0 : static_cast<double>(module_.charged_bytes[tensor]);
         const double cost = rate * static_cast<double>(transfer) + prices.memory[memory] * bytes;
         if (cost < least) {
           least = cost;

@@ -16,6 +16,7 @@ struct Pattern {
   int exit_memory = 0;           // of the last task
   std::vector<int64_t> time_ns;  // [num_memories], kNever: not from there
   std::vector<int64_t> used;     // [num_memories of entry][num_memories], bytes
+  int64_t lack_bytes = 0;        // what a module that is all of the problem lacks by lifetime
 };
 
 /*! \brief The patterns that are known for each class of modules. Not thread-safe. */
@@ -25,9 +26,10 @@ class Patterns {
 
   /*!
    * \brief Adds a layout to a class, unless another one is at least as good everywhere.
+   * \param lack_bytes See Pattern.
    * \return Its id within the class, or -1.
    */
-  int Add(int module_class, const Layout& layout);
+  int Add(int module_class, const Layout& layout, int64_t lack_bytes = 0);
   /*! \brief Patterns of a class. */
   const std::vector<Pattern>& of(int module_class) const { return patterns_[module_class]; }
   /*! \brief Drops all but the given patterns of a class; ids are then positions in `kept`. */

@@ -52,6 +52,7 @@ class ColumnGeneration {
         selector_(charges, modules_, patterns_),
         planner_(charges, modules_, patterns_, selector_, options.seed),
         random_(options.seed),
+        evaluate_(problem),
         price_(options.price),
         begin_(Clock::now()) {
     for (const decompose::Module& module : modules_.classes)
@@ -74,6 +75,7 @@ class ColumnGeneration {
                                   : planner_.PatternJobs(price_, round_);
       const bool has_bound = options_.finds_bound && IsBoundRound();
       if (jobs.empty() && !has_bound) break;
+      if (problem_.counts_lifetimes && is_one_module_) LimitLifetimes(jobs);
       RunAll(jobs, has_bound);
       planner_.UsePrices(jobs);
       for (Job& job : jobs) AddToFamily(job.module_class, job.outcome.layout);
@@ -88,10 +90,9 @@ class ColumnGeneration {
 
   /*! \brief Ranks the initial solutions, the best one first. */
   void RankInitial() {
-    list::Evaluator evaluate(problem_);
     std::vector<std::pair<list::Value, size_t>> ranked;
     for (const InitialSolution& start : initial_) {
-      ranked.emplace_back(evaluate(start.device, start.order, list::kNever), ranked.size());
+      ranked.emplace_back(evaluate_(start.device, start.order, list::kNever), ranked.size());
     }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& left, const auto& right) { return left.first < right.first; });
@@ -119,7 +120,7 @@ class ColumnGeneration {
 
   /*! \brief Id of a layout's pattern, or of one that is at least as good where it counts. */
   int AddOrFind(int module_class, const Layout& layout) {
-    const int added = patterns_.Add(module_class, layout);
+    const int added = patterns_.Add(module_class, layout, Lack(layout));
     if (added >= 0) return added;
     const int exit = layout.device.empty() ? 0 : problem_.device_memory[layout.device.back()];
     const auto& all = patterns_.of(module_class);
@@ -129,12 +130,29 @@ class ColumnGeneration {
     return std::max(0, selector_.Best(module_class, exit, exit, price_));
   }
 
+  /*! \brief What the layout of the only module lacks by lifetime. */
+  int64_t Lack(const Layout& layout) {
+    if (!is_one_module_ || !problem_.counts_lifetimes || layout.device.empty()) return 0;
+    return evaluate_(layout.device, layout.order, list::kNever).violation;
+  }
+
   /*! \brief Adds a layout to its class and tries it in classes of equal shape. */
   void AddToFamily(int module_class, const Layout& layout) {
-    patterns_.Add(module_class, layout);
+    patterns_.Add(module_class, layout, Lack(layout));
     for (int other = 0; other < static_cast<int>(modules_.classes.size()); ++other) {
       if (other != module_class && modules_.shape[other] == modules_.shape[module_class]) {
         patterns_.Add(other, layout);
+      }
+    }
+  }
+
+  /*! \brief Jobs over all tasks measure what they lack themselves, instead of a reserve for it. */
+  void LimitLifetimes(std::vector<Job>& jobs) const {
+    for (Job& job : jobs) {
+      if (job.options.segment > 0) continue;
+      job.goal.whole = &problem_;
+      for (size_t memory = 0; memory < job.goal.limit_bytes.size(); ++memory) {
+        job.goal.limit_bytes[memory] = problem_.memory_bytes[memory] - problem_.base_bytes[memory];
       }
     }
   }
@@ -310,6 +328,7 @@ class ColumnGeneration {
   Selector selector_;
   JobPlanner planner_;
   Random random_;
+  list::Evaluator evaluate_;
   std::vector<Branches> branches_;  // [num_classes]
   std::vector<double> price_;       // [num_memories]
   Clock::time_point begin_;

@@ -202,7 +202,8 @@ class _Run:
     def _nothing(self) -> InfeasibleError:
         """The error where there is no plan; SolverLimitError unless that is proven."""
         graph, cluster = self.problem.graph, self.problem.cluster
-        is_proven = self.end is not None and self.end.is_infeasible and self._is_complete()
+        is_ruled_out = self.rules.memory == "published" or self._is_complete()
+        is_proven = self.end is not None and self.end.is_infeasible and is_ruled_out
         found = "no plan exists" if is_proven else "no plan was found in time"
         capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
         return (InfeasibleError if is_proven else SolverLimitError)(
