@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from heteroplace.costs.store import PATH_VARIABLE
 from tests.corpus import set_seed
 from tests.golden_files import check_golden
 from tests.instances import diamond as make_diamond
@@ -107,6 +108,17 @@ def _turn(item: pytest.Item) -> int:
     names = {item.path.stem, item.path.parent.name}
     longest = [place for place, name in enumerate(_LONGEST) if name in names]
     return min(longest, default=len(_LONGEST)) if _is_grouped(item) else len(_LONGEST) + 1
+
+
+@pytest.fixture(autouse=True)
+def own_store(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """A store of costs for each test: none reads or writes the user's, or that of another test."""
+    folder = tmp_path_factory.getbasetemp()
+    monkeypatch.setenv(PATH_VARIABLE, str(folder / f"costs-{id(request.node):x}.sqlite"))
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ import pytest
 from heteroplace.model.check import check_plan
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.formulation import Formulation
-from heteroplace.solve.exact.gurobi_engine import GurobiEngine
 from heteroplace.solve.exact.incumbent import EngineEnd
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.schedule import Schedule, steps_of_schedule
+from heteroplace.solve.lp.gurobi import GurobiEngine
 from heteroplace.solve.lp.highs import HighsEngine
 
 Engine = Callable[[Formulation, Schedule | None], EngineEnd]
@@ -25,7 +26,7 @@ TIME_LIMIT_S = 60
 
 
 def by_cpsat(formulation: Formulation, incumbent: Schedule | None) -> EngineEnd:
-    return solve_by_cpsat(formulation, incumbent, OPTIONS, TIME_LIMIT_S)
+    return solve_by_cpsat(formulation, incumbent, OPTIONS, Deadline.after(TIME_LIMIT_S))
 
 
 def by_highs(formulation: Formulation, incumbent: Schedule | None) -> EngineEnd:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from heteroplace.options import options_of
+from heteroplace.place_options import OPTION_CLASSES
+
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 PACKAGE = ROOT / "python" / "heteroplace"
@@ -45,6 +48,13 @@ def test_links_of_the_readme_lead_to_files() -> None:
     assert links
     missing = [link for link in links if not (README.parent / link).exists()]
     assert not missing
+
+
+def test_readme_tells_every_option_of_a_placement() -> None:
+    _, rest = README.read_text().split("## Options\n")
+    told = set(re.findall(r"`(\w+)`[*,| ]", rest.split("\n## ")[0]))
+    names = {entry.name for cls in OPTION_CLASSES for entry in options_of(cls)}
+    assert not sorted(names - told)
 
 
 def _walk() -> list[Path]:

@@ -77,3 +77,7 @@ class ArtifactError(HeteroPlaceError):
 
 class ExecutionError(HeteroPlaceError):
     """A run failed, or was asked for with wrong inputs."""
+
+
+class VerificationError(HeteroPlaceError):
+    """A compiled network's numbers are not those of its model, or could not be compared."""

@@ -15,12 +15,13 @@ import tvm
 
 from heteroplace import pipeline
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import LoweringError, PlanError
-from heteroplace.files.cluster import load_cluster
-from heteroplace.machine.local import local_cluster
+from heteroplace.errors import LoweringError, PlanError, SolverError
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.place_options import CONFIG_PREFIX, read_options
+from heteroplace.model.demands import with_max_memory
+from heteroplace.place_options import CONFIG_PREFIX, check_verify, read_options
 from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.frontend.onnx_source import read_source, with_option, with_source
 from heteroplace.tvm_bridge import pass_config
 
 
@@ -36,10 +37,17 @@ class _HeteroPlacePass:
     ) -> tvm.IRModule:
         """Place `mod`, unless it is placed on this cluster already."""
         placed = read_solution(mod)
+        given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
+        options, limits = read_options(given)
         if placed is None:
-            given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
-            return pipeline.annotate(*pipeline.place(mod, self._cluster, *read_options(given)))
-        if placed.cluster.digest() != self._cluster.digest():
+            if limits.items > 1:
+                raise SolverError(
+                    f"items is {limits.items}, and a module runs one item: plan for several with "
+                    f"`heteroplace place`, or give the model a batch dimension of {limits.items}"
+                )
+            found = pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
+            return with_source(found, with_option(read_source(mod), options.verify))
+        if placed.cluster.digest() != with_max_memory(self._cluster, options.max_memory).digest():
             raise PlanError(
                 f"the module is placed on cluster {placed.cluster.name!r} already; to place it on "
                 f"{self._cluster.name!r}, start from the module before the first HeteroPlace"
@@ -56,7 +64,7 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     ----------
     cluster
         A cluster, the path of a cluster file, the name of a ready-made one, or "local": the CPU
-        of this machine.
+        and the GPUs of this machine.
     options
         Those of `PlaceOptions` and `SolveOptions`, e.g. `solver`, `time_limit`, `pin`.
 
@@ -79,10 +87,8 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
     >>> seq = tvm.transform.Sequential([relay.transform.HeteroPlace(cluster)])  # doctest: +SKIP
     """
     read_options(options)  # wrong ones are told now, not when the pass runs
-    if cluster == "local":
-        cluster = local_cluster()
-    elif not isinstance(cluster, Cluster):
-        cluster = load_cluster(cluster)
+    if not isinstance(cluster, Cluster):
+        cluster = open_cluster(cluster)
     make = tvm.transform.module_pass(_HeteroPlacePass, opt_level=0, name="HeteroPlace")
     return make(cluster, options)
 
@@ -104,14 +110,27 @@ def build(
     params
         Weights, if they are not bound into the module.
     options
-        Options of `HeteroPlace`.
+        Options of `HeteroPlace`; of a module that is placed only `verify` can still be said.
 
     Raises
     ------
     LoweringError
-        No cluster for a module that is not placed; weights for one that was placed without them.
+        No cluster for a module that is not placed; weights for one that was placed without them;
+        options of placing for one that is placed.
+    VerificationError
+        The module was imported from ONNX, and what was built gives other numbers; see
+        `heteroplace/verify/README.md`.
     """
+    verify = options.get("verify")
+    if verify is not None:
+        check_verify(verify)
     if read_solution(mod) is not None:
+        late = [name for name in options if name != "verify"]
+        if late:
+            raise LoweringError(
+                f"the module is placed already, and {', '.join(late)} would change nothing: give "
+                f"them to HeteroPlace"
+            )
         names = [parameter.name_hint for parameter in mod["main"].params]
         unbound = [name for name in names if params is not None and name in params]
         if unbound:
@@ -123,4 +142,4 @@ def build(
         raise LoweringError("the module is not placed; give build() a cluster, or run HeteroPlace")
     if cluster is not None:
         mod = HeteroPlace(cluster, params=params, **options)(mod)
-    return pipeline.build_module(mod)
+    return pipeline.build_module(mod, verify)

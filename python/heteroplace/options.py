@@ -166,6 +166,7 @@ def read_arguments(
     prefix: str = "",
     renamed: Mapping[str, str] | None = None,
     reads_texts: bool = True,
+    names: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Return the options that a command line gives, by name; parameters as of `add_arguments`.
 
@@ -178,6 +179,8 @@ def read_arguments(
     """
     found = {}
     for entry in options_of(cls):
+        if names is not None and entry.name not in names:
+            continue
         flag = (renamed or {}).get(entry.name, entry.flag)
         attribute = prefix + flag.replace("-", "_")
         value = getattr(arguments, attribute, None)

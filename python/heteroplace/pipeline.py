@@ -5,7 +5,7 @@
     cost      CompiledNetwork, cluster  -> CostedNetwork (cost table, interference)
     solve     CostedNetwork             -> Solution (plan, bound, expected time, reasons)
     annotate  CompiledNetwork, Solution -> annotated module, which carries plan and kernels
-    build     annotated module          -> Executable
+    build     annotated module          -> Executable (verified, if it was imported from ONNX)
 
 The pass, the command line, the benchmarks and the demo call these and repeat none of them.
 """
@@ -25,6 +25,7 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import ClusterError, LoweringError
+from heteroplace.files.plan_in import read_plan_in
 from heteroplace.measure.cost_models import (
     CostModel,
     CostOptions,
@@ -34,16 +35,19 @@ from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
+from heteroplace.model.demands import with_max_memory
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
-from heteroplace.place_options import PlaceOptions
+from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
 from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
+from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.tasks.network import Network, cut_network
-from heteroplace.relay.tasks.pins import with_pins
 from heteroplace.simulate.interference import Interference
-from heteroplace.solve import Problem, SolveOptions, get_solver, solve_network
+from heteroplace.solve import Problem, SolveOptions, solve_network
+from heteroplace.verify.executable import check_can_verify, verify_executable
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class CostedNetwork:
         ids = [self.cluster.device_id(name) for name in names]
         part = replace(self.cluster, devices=tuple(self.cluster.devices[index] for index in ids))
         rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
-        costs = table_from_rows(self.costs.graph_digest, part, rows)
+        costs = table_from_rows(self.graph, part, rows)
 
         def interference() -> Interference:
             whole = self.interference
@@ -207,8 +211,11 @@ def cost(
         figures["devices"] = len(cluster.devices)
 
     def interference() -> Interference:
-        with log.stage("interference", "measuring how tasks disturb each other"):
-            return measure_interference(compiled, cluster, log.say)
+        with (
+            log.stage("interference", "measuring how tasks disturb each other"),
+            model.options.open_store() as store,
+        ):
+            return measure_interference(compiled, cluster, log.say, store)
 
     return CostedNetwork(compiled, cluster, costs, interference if model.has_interference else None)
 
@@ -218,6 +225,7 @@ def solve(
     options: SolveOptions,
     solver: str = "auto",
     log: StageLog | None = None,
+    plan: Plan | None = None,
 ) -> Solution:
     """Find a plan, compare it with the best single device, and explain it.
 
@@ -225,6 +233,8 @@ def solve(
     ----------
     solver
         Name of a solver.
+    plan
+        A plan that is taken as it is; None: the solver finds one.
 
     Raises
     ------
@@ -244,9 +254,10 @@ def solve(
 
         is_known = costed.measure_interference is not None
         solution = solve_network(
-            problem, options, interference if is_known else None, solver=solver
+            problem, options, interference if is_known else None, solver=solver, plan=plan
         )
-        found |= {"predicted_ns": solution.predicted_ns, "bound_ns": solution.bound_ns}
+        asked = "predicted_ns" if solution.item_ns is None else "item_ns"
+        found |= {asked: solution.objective_ns, "bound_ns": solution.bound_ns}
     return solution
 
 
@@ -273,16 +284,26 @@ def place(
     ------
     UnsupportedRelayError, ClusterError, InfeasibleError, MissingCostError, SolverError
         See the stages.
+    VerificationError
+        `verify="on"` cannot be done.
     """
     log = log or StageLog(options.progress)
     check_reachable(cluster)
-    get_solver(options.solver)  # a wrong name is told before minutes of measuring
-    model = choose_cost_model(options.costs, CostOptions(options.store, options.progress))
+    # What is wrong with the options is told before minutes of measuring.
+    check_options(options, limits)
+    check_can_verify(options.verify, read_source(mod), cluster, options.exclude)
+    saved = None if options.plan_in is None else read_plan_in(options.plan_in)
+    cluster = with_max_memory(cluster, options.max_memory)
+    asked = CostOptions(options.store, options.progress, options.missing)
+    model = choose_cost_model(options.costs, asked)
     network = prepare(mod, options.params, log, cluster)
-    network = network.with_graph(with_pins(network.graph, cluster, options.pin, options.exclude))
+    network = network.with_graph(demanded_graph(network.graph, cluster, options))
+    if saved is not None:
+        saved.plan_for(network.graph, cluster)
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log)
-    return compiled, solve(costed, limits, options.solver, log)
+    plan = None if saved is None else saved.plan_for(costed.graph, cluster)
+    return compiled, solve(costed, limits, options.solver, log, plan)
 
 
 def check_reachable(cluster: Cluster) -> None:
@@ -327,8 +348,15 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     return write_programs(kernels, [solution])[0]
 
 
-def build_module(mod: tvm.IRModule) -> Executable:
+def build_module(
+    mod: tvm.IRModule, verify: str | None = None, log: StageLog | None = None
+) -> Executable:
     """Build a module that is placed; its annotations say where every op runs.
+
+    Parameters
+    ----------
+    verify
+        "auto", "on" or "off", as the option of the pass; None: as the module was placed.
 
     Raises
     ------
@@ -337,15 +365,26 @@ def build_module(mod: tvm.IRModule) -> Executable:
         implementation on the target of its device.
     InfeasibleError
         The compiled program does not fit in some memory.
+    VerificationError
+        It was imported from ONNX, and its outputs are not those of onnxruntime on that model.
     """
+    log = log or StageLog()
     solution = solution_of_module(mod)
     if solution is None:
         raise LoweringError(
             "the module carries no plan; run relay.transform.HeteroPlace(cluster) on it first"
         )
+    source = read_source(mod)
+    mode = verify or ("off" if source is None else source.verify)
+    check_can_verify(mode, source, solution.cluster, solution.devices_not_used)
     network = Network(solution.graph, strip_annotations(mod))
     compiled = CompiledNetwork.of(network)
     carried = carried_kernels(mod, network.digest)
     if carried is not None:
         compiled.add(*carried)
-    return build(compiled, solution)
+    with log.stage("build", "writing the program"):
+        executable = build(compiled, solution)
+    if source is None or mode == "off":
+        return executable
+    with log.stage("verify", "comparing a run with onnxruntime"):
+        return executable.verified(verify_executable(executable, network.mod, source, mode))

@@ -10,9 +10,10 @@ from typing import Any
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
+from heteroplace.model.demands import memory_limit, with_no_split, with_pins
 from heteroplace.model.graph import TaskGraph
 from heteroplace.options import Option, by_attribute, option, options_of, pair, seconds
-from heteroplace.solve import SOLVERS, SolveOptions
+from heteroplace.solve import SOLVERS, SolveOptions, get_solver
 
 CostSource = CostTable | str | os.PathLike[str] | Callable[[TaskGraph, Cluster], CostTable]
 """How a caller says where costs come from: the name of a model, a table, a file, or a function."""
@@ -24,6 +25,32 @@ COST_MODELS = {
     "estimate": "heteroplace.measure.cost_models.estimated:EstimatedCosts",
 }
 """By name; a new one is one more line. Tables and files have no name: see `choose_cost_model`."""
+
+
+VERIFY_MODES = ("auto", "on", "off")
+"""Values of the option `verify`."""
+
+MISSING = ("refuse", "measure", "predict", "estimate")
+"""What to do about tasks and devices that a given cost table does not know."""
+
+STORE_ON, STORE_OFF = "on", "off"
+"""Values of the option `store` that are no paths."""
+
+
+def memory_pair(text: str) -> tuple[str, str]:
+    """Read DEVICE=SIZE.
+
+    >>> memory_pair("gpu0=10 GiB")
+    ('gpu0', '10 GiB')
+    """
+    name, equals, size = text.rpartition("=")
+    if not (name and equals and size):
+        raise ValueError("expected DEVICE=SIZE, such as 'gpu0=10GiB'")
+    try:
+        memory_limit(name, size)
+    except SolverError as err:
+        raise ValueError(str(err)) from err
+    return name, size
 
 
 @dataclass(frozen=True)
@@ -39,11 +66,18 @@ class PlaceOptions:
         "cost table (JSON)",
         metavar=f"{'|'.join(COST_MODELS)}|FILE",
     )
+    missing: str = option(
+        "refuse",
+        "what to do about tasks and devices that the cost table does not know: refuse, and name "
+        "them; measure them on the devices that are here; predict them from the others; estimate "
+        "them from sizes and peak speeds",
+        choices=lambda: MISSING,
+    )
     store: str | os.PathLike[str] | None = option(
-        None,
+        STORE_ON,
         "store of measured kernels: what it knows is not measured again, and what is measured goes "
-        "into it",
-        metavar="FILE",
+        "into it; on: the user's, see `heteroplace costs`; off: everything is measured anew",
+        metavar=f"{STORE_ON}|{STORE_OFF}|FILE",
     )
     pin: Mapping[str, str] = option(
         dict,
@@ -56,14 +90,59 @@ class PlaceOptions:
     exclude: Sequence[str] = option(
         (), "device that must not be used", metavar="DEVICE", join=tuple
     )
+    no_split: Sequence[str] = option(
+        (),
+        "tasks, ops or layers of the imported model that stay on one device together, e.g. "
+        "'encoder.0.*'",
+        metavar="PATTERN",
+        join=tuple,
+    )
+    max_memory: Mapping[str, str | int] = option(
+        dict,
+        "most memory that a device (or memory) may use, e.g. gpu0=10GiB; devices of one memory "
+        "share it",
+        metavar="DEVICE=SIZE",
+        parse=memory_pair,
+        join=dict,
+    )
+    plan_in: str | os.PathLike[str] | None = option(
+        None,
+        "plan, solution or compiled model to take the plan from, of this graph: nothing is solved",
+        metavar="FILE",
+    )
+    verify: str = option(
+        "auto",
+        "compare one run of what was built with onnxruntime on the ONNX model, and fail where they "
+        "differ; auto: if that can be done here, on: fail if it cannot",
+        choices=lambda: list(VERIFY_MODES),
+    )
     params: Mapping[str, Any] | None = None
     """Weights to bind into the module first; None: they are bound already."""
     progress: Callable[[str], None] | None = None
     """Called with a line of text whenever a stage or another long step begins."""
 
+    def __post_init__(self) -> None:
+        if self.missing not in MISSING:
+            raise SolverError(f"missing={self.missing!r}; expected one of {', '.join(MISSING)}")
+        if self.missing != "refuse" and isinstance(self.costs, str) and self.costs in COST_MODELS:
+            raise SolverError(
+                f"missing={self.missing!r} says what to do about what a given cost table does not "
+                f"know, and costs={self.costs!r} is none; leave it out, or give costs=FILE"
+            )
+        check_verify(self.verify)
+
+
+def check_verify(value: object) -> None:
+    """Raise SolverError unless the option `verify` has this value."""
+    if value not in VERIFY_MODES:
+        raise SolverError(f"verify must be one of {', '.join(VERIFY_MODES)}, got {value!r}")
+
 
 OPTION_CLASSES = (PlaceOptions, SolveOptions)
 """The dataclasses whose options are keywords of the pass."""
+
+GRAPH_OPTIONS = ("solver", "pin", "exclude", "no_split", "max_memory", "plan_in")
+"""Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
 
 _CALLER_ONLY = ("params", "progress")
 """Keywords that are no options of a configuration or a command line."""
@@ -83,12 +162,55 @@ def read_options(given: Mapping[str, Any]) -> tuple[PlaceOptions, SolveOptions]:
     extra = {name: given[name] for name in _CALLER_ONLY if name in given}
     rest = {name: value for name, value in given.items() if name not in extra}
     place, limits = by_attribute(OPTION_CLASSES, rest, "HeteroPlace", SolverError)
-    if not isinstance(place.get("pin", {}), Mapping):  # as a PassContext has it
-        try:
-            place["pin"] = dict(map(pair, place["pin"]))
-        except ValueError as err:
-            raise SolverError(f"pin {list(place['pin'])}: {err}") from err
-    return PlaceOptions(**place, **extra), SolveOptions(**limits)
+    for entry in options_of(PlaceOptions):
+        value = place.get(entry.attribute)
+        if entry.join is dict and value is not None and not isinstance(value, Mapping):
+            try:  # as a PassContext has it
+                place[entry.attribute] = dict(map(entry.parse, value))
+            except ValueError as err:
+                raise SolverError(f"{entry.name} {list(value)}: {err}") from err
+    found = PlaceOptions(**place, **extra), SolveOptions(**limits)
+    check_options(*found)
+    return found
+
+
+def check_options(place: PlaceOptions, limits: SolveOptions) -> None:
+    """Raise SolverError for a value that is wrong for every graph, or for options that clash.
+
+    So it is told at once, before anything is measured.
+    """
+    for name, size in place.max_memory.items():
+        memory_limit(name, size)
+    if place.plan_in is None:
+        get_solver(place.solver).check(limits)
+        return
+    default, defaults = PlaceOptions(), SolveOptions()
+    clashes = [
+        name
+        for name, given, unset in (
+            ("solver", place.solver, default.solver),
+            ("coarsening", limits.coarsening, defaults.coarsening),
+            ("engine", limits.engine, defaults.engine),
+        )
+        if given != unset
+    ]
+    if clashes:
+        raise SolverError(
+            f"plan_in takes the plan of {os.fspath(place.plan_in)} and solves nothing; leave out "
+            f"{' and '.join(clashes)}"
+        )
+
+
+def demanded_graph(graph: TaskGraph, cluster: Cluster, options: PlaceOptions) -> TaskGraph:
+    """Return the graph whose tasks go only where `pin`, `exclude` and `no_split` let them.
+
+    Raises
+    ------
+    ClusterError, SolverError, LoweringError
+        See `with_pins` and `with_no_split`.
+    """
+    pinned = with_pins(graph, cluster, options.pin, options.exclude)
+    return with_no_split(pinned, options.no_split)
 
 
 def pass_config_types() -> dict[str, str]:

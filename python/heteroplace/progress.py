@@ -103,9 +103,12 @@ class ProgressLine:
         Where to write; None: nowhere, only `latest` is kept.
     begin
         `time.perf_counter()` from which the time is counted.
+    unit
+        What the times are of, e.g. " per item".
     """
 
-    def __init__(self, stream: TextIO | None, begin: float) -> None:
+    def __init__(self, stream: TextIO | None, begin: float, unit: str = "") -> None:
+        self._unit = unit
         self.latest: ProgressReport | None = None
         """The latest report with a plan that can be had; None: none so far."""
         self._line = StatusLine(stream)
@@ -119,22 +122,23 @@ class ProgressLine:
         is_first_plan = report.best_ns is not None and not self._has_shown_plan
         if is_first_plan or self._line.is_due:
             self._has_shown_plan = self._has_shown_plan or is_first_plan
-            self._line.show(describe(report, time.perf_counter() - self._begin))
+            self._line.show(describe(report, time.perf_counter() - self._begin, self._unit))
 
     def close(self) -> None:
         """Wipe the line, so that other output can follow."""
         self._line.close()
 
 
-def describe(report: ProgressReport, elapsed_s: float) -> str:
+def describe(report: ProgressReport, elapsed_s: float, unit: str = "") -> str:
     """Return a report as text: time, phase, best, bound, gap.
 
     >>> describe(ProgressReport("search", 0.5, 2_000_000, 1_500_000), 1.25)
     '1.2 s  search: best 2.00 ms, bound 1.50 ms, gap 25.0 %'
     """
-    parts = ["no plan yet" if report.best_ns is None else f"best {format_ns(report.best_ns)}"]
+    best_ns = report.best_ns
+    parts = ["no plan yet" if best_ns is None else f"best {format_ns(best_ns)}{unit}"]
     if report.bound_ns > 0:
-        parts.append(f"bound {format_ns(report.bound_ns)}")
+        parts.append(f"bound {format_ns(report.bound_ns)}{unit}")
         if report.gap is not None:
             parts.append(f"gap {100 * report.gap:.1f} %")
     return f"{elapsed_s:.1f} s  {report.phase}: {', '.join(parts)}"

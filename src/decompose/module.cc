@@ -9,6 +9,9 @@ namespace heteroplace::decompose {
 
 namespace {
 
+constexpr size_t kMostMemories = 32;            // of a graph that is cut into several modules
+constexpr size_t kMostPairs = size_t{1} << 21;  // of memories, of all modules together
+
 /*!
  * \brief Where modules begin: behind each task that all others come before or after.
  * \param is_strict Also no tensor, transfer or group may pass by.
@@ -73,6 +76,7 @@ class ModuleMaker {
 
   Module Make(int begin, int end) {
     Module module;
+    module.problem = &problem_;
     begin_ = begin;
     module.num_tasks = end - begin;
     module.num_devices = static_cast<size_t>(problem_.num_devices);
@@ -108,11 +112,7 @@ class ModuleMaker {
     module.charged_bytes.push_back(problem_.charged_bytes[tensor]);
     module.tensor_bytes.push_back(problem_.tensor_bytes[tensor]);
     module.is_free_at_host.push_back(problem_.IsChargedToHost(tensor) ? 1 : 0);
-    const size_t pairs = module.num_memories * module.num_memories;
-    const auto from = problem_.transfer_ns.begin() +
-                      static_cast<std::ptrdiff_t>(static_cast<size_t>(tensor) * pairs);
-    module.transfer_ns.insert(module.transfer_ns.end(), from,
-                              from + static_cast<std::ptrdiff_t>(pairs));
+    module.size_of.push_back(problem_.size_of[tensor]);
     if (problem_.host >= 0 && problem_.is_output[tensor] != 0 && is_here) {
       module.host_outputs.push_back(local_[tensor]);
     }
@@ -211,7 +211,6 @@ std::string CostKey(const Module& module) {
   Append(key, module.workspace_bytes);
   Append(key, module.tensor_bytes);
   Append(key, module.charged_bytes);
-  Append(key, module.transfer_ns);
   return key;
 }
 
@@ -272,7 +271,12 @@ Modules MakeModules(const model::Problem& problem, std::vector<int> bounds) {
 }  // namespace
 
 Modules Decompose(const model::Problem& problem) {
-  return MakeModules(problem, FindBounds(problem, true));
+  std::vector<int> bounds = FindBounds(problem, true);
+  const auto memories = static_cast<size_t>(problem.num_memories);
+  if (memories > kMostMemories || (bounds.size() - 1) * memories * memories > kMostPairs) {
+    bounds = {0, problem.num_tasks};
+  }
+  return MakeModules(problem, std::move(bounds));
 }
 
 Modules DecomposeForBounds(const model::Problem& problem) {

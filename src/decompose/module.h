@@ -43,10 +43,11 @@ struct Module {
   std::vector<int64_t> charged_bytes;    // [num_tensors], by the static rule
   std::vector<uint8_t> is_free_at_host;  // [num_tensors], the host has room set aside for it
   std::vector<int> host_outputs;         // tensors that go to the host at the end
-  std::vector<int64_t> transfer_ns;      // [num_tensors][num_memories][num_memories]
-  std::vector<int64_t> tail_ns;          // [num_tasks], shortest possible time after its finish
-  bool has_exit = false;                 // the last task is a cut
-  bool has_workspace = false;            // some task needs workspace
+  const model::Problem* problem = nullptr;  // that it is a part of, which must outlive it
+  std::vector<int> size_of;                 // [num_tensors], as in the problem
+  std::vector<int64_t> tail_ns;             // [num_tasks], shortest possible time after its finish
+  bool has_exit = false;                    // the last task is a cut
+  bool has_workspace = false;               // some task needs workspace
 
   /*! \brief Run time of a task on a device, or kImpossible. */
   int64_t Run(int task, int device) const {
@@ -54,9 +55,7 @@ struct Module {
   }
   /*! \brief Time to copy a tensor between memories, or kImpossible. */
   int64_t Transfer(int tensor, int src, int dst) const {
-    return transfer_ns[(static_cast<size_t>(tensor) * num_memories + static_cast<size_t>(src)) *
-                           num_memories +
-                       static_cast<size_t>(dst)];
+    return problem->TransferOfSize(size_of[tensor], src, dst);
   }
 };
 
@@ -75,9 +74,10 @@ struct Modules {
 };
 
 /*!
- * \brief Cuts a problem into modules; one module if it has no cut.
+ * \brief Cuts a problem into modules; one module if it has no cut, or if there are so many pairs
+ * of memories that looking at all of them for each module would take longer than it gains.
  *
- * Tasks of a group stay in one module. Complexity: O(tasks * devices + reads * memories^2).
+ * Tasks of a group stay in one module. Complexity: O(tasks * devices + reads).
  */
 Modules Decompose(const model::Problem& problem);
 

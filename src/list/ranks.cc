@@ -7,8 +7,42 @@ namespace heteroplace::list {
 
 namespace {
 
+constexpr size_t kMostTransfers = 8'000'000;  // that means are taken of
+
 std::vector<uint8_t> AllDevices(const model::Problem& problem) {
   return std::vector<uint8_t>(static_cast<size_t>(problem.num_devices), uint8_t{1});
+}
+
+/*!
+ * \brief Mean transfer time of each size. Of very many sizes and ways some sizes are interpolated:
+ * times are nearly linear in bytes.
+ * \param weight [num_ways]
+ */
+std::vector<double> MeanOfSizes(const model::Problem& problem, std::span<const double> weight,
+                                double total) {
+  const size_t count = problem.sizes.size();
+  const size_t stride = 1 + count * weight.size() / kMostTransfers;
+  std::vector<double> mean(count, 0.0);
+  size_t last = 0;
+  for (size_t size = 0; size < count;
+       size = size + 1 == count ? count : std::min(size + stride, count - 1)) {
+    double sum = 0;
+    for (size_t way = 0; way < weight.size(); ++way) {
+      if (weight[way] == 0) continue;
+      const int src = problem.pair_of[way] / problem.num_memories;
+      const int dst = problem.pair_of[way] % problem.num_memories;
+      sum += weight[way] *
+             static_cast<double>(problem.TransferOfSize(static_cast<int>(size), src, dst));
+    }
+    mean[size] = sum / total;
+    const double bytes = static_cast<double>(problem.sizes[size] - problem.sizes[last]);
+    for (size_t between = last + 1; between < size; ++between) {
+      const double part = static_cast<double>(problem.sizes[between] - problem.sizes[last]) / bytes;
+      mean[between] = mean[last] + part * (mean[size] - mean[last]);
+    }
+    last = size;
+  }
+  return mean;
 }
 
 }  // namespace
@@ -52,23 +86,17 @@ std::vector<double> MeanTransfers(const model::Problem& problem,
     devices += 1.0;
   }
   const double pairs = std::max(1.0, devices * (devices - 1.0));
-  std::vector<double> weight(memories * memories, 0.0);
+  std::vector<double> weight(problem.pair_of.size(), 0.0);
   for (int src = 0; src < problem.num_memories; ++src) {
     for (int dst = 0; dst < problem.num_memories; ++dst) {
-      const bool is_way = src != dst && !problem.route_links[problem.Pair(src, dst)].empty();
-      if (is_way) weight[problem.Pair(src, dst)] = count[src] * count[dst];
+      const int way = problem.way_of[problem.Pair(src, dst)];
+      if (way >= 0 && src != dst) weight[way] += count[src] * count[dst];
     }
   }
+  const std::vector<double> of_size = MeanOfSizes(problem, weight, pairs);
   std::vector<double> mean(static_cast<size_t>(problem.num_tensors), 0.0);
   for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
-    double sum = 0;
-    for (int src = 0; src < problem.num_memories; ++src) {
-      for (int dst = 0; dst < problem.num_memories; ++dst) {
-        const double share = weight[problem.Pair(src, dst)];
-        if (share != 0) sum += share * static_cast<double>(problem.Transfer(tensor, src, dst));
-      }
-    }
-    mean[tensor] = sum / pairs;
+    mean[tensor] = of_size[problem.size_of[tensor]];
   }
   return mean;
 }

@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <utility>
 
 #include "support/error.h"
 
 namespace heteroplace::model {
 
 namespace {
+
+constexpr size_t kMaxTransfers = size_t{1} << 26;  // times that are kept; more are computed anew
 
 /*! \brief Largest value of a list plus one; 0 for an empty list. */
 int CountIds(const std::vector<int>& values) {
@@ -82,6 +86,8 @@ void Problem::Finish() {
   if (charged_bytes.empty()) charged_bytes = tensor_bytes;
   DeriveBatches();
   DeriveLists();
+  DeriveRoutes();
+  DeriveWays();
   DeriveTransfers();
   DeriveTails();
   DeriveRule();
@@ -161,31 +167,58 @@ void Problem::DeriveLists() {
   successors = Transpose(predecessors);
 }
 
-void Problem::DeriveTransfers() {
+void Problem::DeriveRoutes() {
   route_resources = Csr();
+  std::vector<int> resources;
   for (int pair = 0; pair < static_cast<int>(pairs_); ++pair) {
-    std::vector<int> resources;
+    resources.clear();
     for (int link : route_links[pair]) {
       resources.insert(resources.end(), link_resources[link].begin(), link_resources[link].end());
     }
     SortUnique(resources);
     route_resources.AddRow(resources);
   }
-  transfer_ns.assign(static_cast<size_t>(num_tensors) * pairs_, kImpossible);
-  // Neighbours are often of one size, and a 128-bit division costs as much as all the rest.
-  for (int tensor = 0; tensor < num_tensors; ++tensor) {
-    int64_t* times = transfer_ns.data() + static_cast<size_t>(tensor) * pairs_;
-    if (tensor > 0 && tensor_bytes[tensor] == tensor_bytes[tensor - 1]) {
-      std::copy(times - pairs_, times, times);
-      continue;
-    }
-    for (int pair = 0; pair < static_cast<int>(pairs_); ++pair) {
-      if (pair % num_memories == pair / num_memories) {
-        times[pair] = 0;
-      } else if (!route_links[pair].empty()) {
-        times[pair] = TransferNs(route_links[pair], tensor_bytes[tensor]);
+}
+
+void Problem::DeriveWays() {
+  way_of.assign(pairs_, -1);
+  pair_of.clear();
+  // Without measured points a time depends on the latencies and the smallest bandwidth only.
+  std::map<std::vector<int64_t>, int> ways;
+  for (int pair = 0; pair < static_cast<int>(pairs_); ++pair) {
+    const auto links = route_links[pair];
+    std::vector<int64_t> key;
+    if (link_measured.num_rows() > 0) {
+      key.assign(links.begin(), links.end());
+    } else if (!links.empty()) {
+      int64_t latency = 0, bandwidth = std::numeric_limits<int64_t>::max();
+      for (int link : links) {
+        latency += link_latency_ns[link];
+        bandwidth = std::min(bandwidth, link_bandwidth[link]);
       }
+      key = {latency, bandwidth};
     }
+    if (links.empty() && pair % num_memories != pair / num_memories) continue;
+    const auto [way, is_new] = ways.emplace(std::move(key), static_cast<int>(pair_of.size()));
+    if (is_new) pair_of.push_back(pair);
+    way_of[pair] = way->second;
+  }
+}
+
+void Problem::DeriveTransfers() {
+  sizes = tensor_bytes;
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  size_of.resize(tensor_bytes.size());
+  for (size_t tensor = 0; tensor < tensor_bytes.size(); ++tensor) {
+    const auto at = std::lower_bound(sizes.begin(), sizes.end(), tensor_bytes[tensor]);
+    size_of[tensor] = static_cast<int>(at - sizes.begin());
+  }
+  way_ns_.clear();
+  if (sizes.size() * pair_of.size() > kMaxTransfers) return;
+  way_ns_.reserve(sizes.size() * pair_of.size());
+  for (int64_t bytes : sizes) {
+    for (int pair : pair_of) way_ns_.push_back(TransferNs(route_links[pair], bytes));
   }
 }
 

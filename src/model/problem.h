@@ -72,16 +72,20 @@ struct Problem {
   int num_units = 0;
   int num_resources = 0;  // units come first, then what only copies occupy
   int num_groups = 0;
-  Csr task_makes;                    // [num_tasks], tensor ids
-  Csr predecessors;                  // [num_tasks], task ids, each once
-  Csr successors;                    // [num_tasks], task ids, each once
-  Csr group_tasks;                   // [num_groups], task ids
-  Csr allowed;                       // [num_tasks], device ids
-  Csr route_resources;               // [num_memories * num_memories], each once
-  std::vector<int64_t> transfer_ns;  // [num_tensors][num_memories][num_memories]
-  std::vector<int> outputs;          // distinct tensor ids that the model returns
-  std::vector<int64_t> tail_ns;      // [num_tasks], shortest possible time after its finish
-  std::vector<int64_t> base_bytes;   // [num_memories], in use under every placement
+  Csr task_makes;       // [num_tasks], tensor ids
+  Csr predecessors;     // [num_tasks], task ids, each once
+  Csr successors;       // [num_tasks], task ids, each once
+  Csr group_tasks;      // [num_groups], task ids
+  Csr allowed;          // [num_tasks], device ids
+  Csr route_resources;  // [num_memories * num_memories], each once
+  // Routes between 300 memories are many, but there are few kinds of them, and few sizes.
+  std::vector<int> way_of;       // [num_memories * num_memories], -1: none; equal: the same times
+  std::vector<int> pair_of;      // [num_ways], some pair of that way; 0: from a memory to itself
+  std::vector<int> size_of;      // [num_tensors], positions in `sizes`
+  std::vector<int64_t> sizes;    // distinct bytes of tensors, ascending
+  std::vector<int> outputs;      // distinct tensor ids that the model returns
+  std::vector<int64_t> tail_ns;  // [num_tasks], shortest possible time after its finish
+  std::vector<int64_t> base_bytes;  // [num_memories], in use under every placement
   // Some placement may be short by the static rule: then tensors count while they live.
   bool counts_lifetimes = false;
 
@@ -116,7 +120,14 @@ struct Problem {
   int Pair(int src, int dst) const { return src * num_memories + dst; }
   /*! \brief Time to copy a tensor between two memories, or kImpossible. */
   int64_t Transfer(int tensor, int src, int dst) const {
-    return transfer_ns[static_cast<size_t>(tensor) * pairs_ + static_cast<size_t>(Pair(src, dst))];
+    return TransferOfSize(size_of[tensor], src, dst);
+  }
+  /*! \brief The same for any tensor of a size, a position in `sizes`. */
+  int64_t TransferOfSize(int size, int src, int dst) const {
+    const int way = way_of[static_cast<size_t>(Pair(src, dst))];
+    if (way < 0) return kImpossible;
+    if (way_ns_.empty()) return TransferNs(route_links[Pair(src, dst)], sizes[size]);
+    return way_ns_[static_cast<size_t>(size) * pair_of.size() + static_cast<size_t>(way)];
   }
   /*! \brief Whether the tensor is charged to the host memory whatever the placement. */
   bool IsChargedToHost(int tensor) const {
@@ -130,12 +141,15 @@ struct Problem {
   int64_t PayloadNs(int link, int64_t bytes) const;
   void DeriveBatches();
   void DeriveLists();
+  void DeriveRoutes();
+  void DeriveWays();
   void DeriveTransfers();
   void DeriveTails();
   void DeriveRule();
 
   size_t pairs_ = 0;
-  std::vector<int> batch_row_;  // [largest batch size + 1], row in batch_run_ns; -1: none
+  std::vector<int64_t> way_ns_;  // [sizes][num_ways]; empty: too many to be kept
+  std::vector<int> batch_row_;   // [largest batch size + 1], row in batch_run_ns; -1: none
 };
 
 }  // namespace heteroplace::model

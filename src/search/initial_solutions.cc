@@ -58,11 +58,13 @@ std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
 }
 
 std::vector<int64_t> LiveReserve(const model::Problem& problem,
-                                 const std::vector<InitialSolution>& complete) {
+                                 const std::vector<InitialSolution>& complete,
+                                 const std::function<bool()>& is_late) {
   list::Evaluator evaluate(problem);
   list::Value best;
   model::NativePlan plan;
   for (const InitialSolution& start : complete) {
+    if (is_late()) break;
     const list::Value value = evaluate(start.device, start.order, list::kNever);
     if (value.violation > 0 || !(value < best)) continue;
     best = value;

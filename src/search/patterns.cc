@@ -19,6 +19,7 @@ Patterns::Patterns(const model::Problem& problem, const decompose::Modules& modu
     : problem_(problem),
       modules_(modules),
       num_memories_(static_cast<size_t>(problem.num_memories)),
+      num_entries_(modules.num_modules() > 1 ? problem.num_memories : 1),
       patterns_(modules.classes.size()) {}
 
 int Patterns::Add(int module_class, const Layout& layout, int64_t lack_bytes) {
@@ -31,7 +32,7 @@ int Patterns::Add(int module_class, const Layout& layout, int64_t lack_bytes) {
                          module.source.end();
   Arrangement arrangement(problem_, module);
   ModuleEvaluator evaluator(problem_, module, arrangement);
-  for (int entry = 0; entry < problem_.num_memories; ++entry) {
+  for (int entry = 0; entry < num_entries_; ++entry) {
     if (entry == 0 || has_entry) {
       arrangement.Load(layout.device, layout.order, entry);
       evaluator.Evaluate();
@@ -57,7 +58,7 @@ bool Patterns::IsAtLeastAsGood(const Pattern& left, const Pattern& right, int en
 }
 
 bool Patterns::IsDominated(const Pattern& pattern, const std::vector<Pattern>& others) const {
-  for (int entry = 0; entry < problem_.num_memories; ++entry) {
+  for (int entry = 0; entry < num_entries_; ++entry) {
     const bool is_beaten = std::any_of(others.begin(), others.end(), [&](const Pattern& other) {
       return other.exit_memory == pattern.exit_memory && IsAtLeastAsGood(other, pattern, entry);
     });
@@ -84,8 +85,9 @@ bool IsEnumerated(const decompose::Module& module) {
 }
 
 void AddPlainPatterns(const model::Problem& problem, const decompose::Modules& modules,
-                      Patterns& patterns) {
+                      Patterns& patterns, const std::function<bool()>& stop) {
   for (int index = 0; index < static_cast<int>(modules.classes.size()); ++index) {
+    if (stop()) return;
     const decompose::Module& module = modules.classes[index];
     Layout layout{std::vector<int>(module.num_tasks), std::vector<int>(module.num_tasks)};
     std::iota(layout.order.begin(), layout.order.end(), 0);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,8 +15,8 @@ namespace heteroplace::search {
 struct Pattern {
   Layout layout;
   int exit_memory = 0;           // of the last task
-  std::vector<int64_t> time_ns;  // [num_memories], kNever: not from there
-  std::vector<int64_t> used;     // [num_memories of entry][num_memories], bytes
+  std::vector<int64_t> time_ns;  // [num_entries], kNever: not from there
+  std::vector<int64_t> used;     // [num_entries][num_memories], bytes
   int64_t lack_bytes = 0;        // what a module that is all of the problem lacks by lifetime
 };
 
@@ -30,6 +31,8 @@ class Patterns {
    * \return Its id within the class, or -1.
    */
   int Add(int module_class, const Layout& layout, int64_t lack_bytes = 0);
+  /*! \brief Memories that a module may be entered from; one (any) where nothing is before it. */
+  int num_entries() const { return num_entries_; }
   /*! \brief Patterns of a class. */
   const std::vector<Pattern>& of(int module_class) const { return patterns_[module_class]; }
   /*! \brief Drops all but the given patterns of a class; ids are then positions in `kept`. */
@@ -54,15 +57,17 @@ class Patterns {
   const model::Problem& problem_;
   const decompose::Modules& modules_;
   size_t num_memories_;
+  int num_entries_;
   std::vector<std::vector<Pattern>> patterns_;  // [num_classes]
 };
 
 /*!
  * \brief Adds the layouts that are known without searching: everything on one device, and every
  * placement of a very small module.
+ * \param stop Asked now and then; true ends it.
  */
 void AddPlainPatterns(const model::Problem& problem, const decompose::Modules& modules,
-                      Patterns& patterns);
+                      Patterns& patterns, const std::function<bool()>& stop);
 
 /*! \brief Whether AddPlainPatterns tries every placement of the module. */
 bool IsEnumerated(const decompose::Module& module);

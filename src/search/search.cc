@@ -31,7 +31,9 @@ constexpr int kBoundIterations = 120;          // of each of its modules
 constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
 constexpr int64_t kLaterWork = 700'000'000;
 constexpr int64_t kOneModuleWork = 10'000'000;  // where a bound gives no placements
+constexpr double kMostReserving = 0.1;          // part of the time for a reserve of memory
 constexpr int kSamples = 2;                     // placements taken from a bound
+constexpr double kMostSelecting = 0.2;          // of the time, set aside for the last selection
 
 using Clock = std::chrono::steady_clock;
 
@@ -42,8 +44,9 @@ class ColumnGeneration {
    * chosen is measured by lifetime.
    */
   ColumnGeneration(const model::Problem& problem, const model::Problem& charges,
-                   const SearchOptions& options, const SearchHook& hook)
-      : problem_(problem),
+                   const SearchOptions& options, const SearchHook& hook, Clock::time_point begin)
+      : begin_(begin),
+        problem_(problem),
         charges_(charges),
         options_(options),
         hook_(hook),
@@ -53,10 +56,10 @@ class ColumnGeneration {
         planner_(charges, modules_, patterns_, selector_, options.seed),
         random_(options.seed),
         evaluate_(problem),
-        price_(options.price),
-        begin_(Clock::now()) {
-    for (const decompose::Module& module : modules_.classes)
+        price_(options.price) {
+    for (const decompose::Module& module : modules_.classes) {
       branches_.push_back(FindBranches(module));
+    }
     price_.resize(static_cast<size_t>(problem.num_memories), 0.0);
     is_one_module_ = modules_.num_modules() <= 1;
     bound_ns_ = options.bound_ns;
@@ -65,7 +68,8 @@ class ColumnGeneration {
   SearchOutcome Run(std::vector<InitialSolution> initial) {
     initial_ = std::move(initial);
     RankInitial();
-    if (!is_one_module_) AddPlainPatterns(charges_, modules_, patterns_);
+    const auto is_late = [this] { return IsLate(); };
+    if (!is_one_module_) AddPlainPatterns(charges_, modules_, patterns_, is_late);
     AddPlans(initial_);
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
@@ -81,7 +85,7 @@ class ColumnGeneration {
       for (Job& job : jobs) AddToFamily(job.module_class, job.outcome.layout);
       if (has_bound) UseBound();
     }
-    SelectPatterns();
+    if (round_ > 0 || !IsLate()) SelectPatterns();  // From what the last jobs have found.
     return {Assemble(), evaluations_, was_stopped_, price_, bound_ns_};
   }
 
@@ -92,6 +96,7 @@ class ColumnGeneration {
   void RankInitial() {
     std::vector<std::pair<list::Value, size_t>> ranked;
     for (const InitialSolution& start : initial_) {
+      if (!ranked.empty() && IsLate()) break;
       ranked.emplace_back(evaluate_(start.device, start.order, list::kNever), ranked.size());
     }
     std::stable_sort(ranked.begin(), ranked.end(),
@@ -108,6 +113,7 @@ class ColumnGeneration {
   void AddPlans(const std::vector<InitialSolution>& plans) {
     std::vector<int> position(problem_.num_tasks);
     for (const InitialSolution& start : plans) {
+      if (!selection_.choice.empty() && IsLate()) return;
       for (int index = 0; index < problem_.num_tasks; ++index) position[start.order[index]] = index;
       std::vector<int> choice;
       for (int module = 0; module < modules_.num_modules(); ++module) {
@@ -127,7 +133,8 @@ class ColumnGeneration {
     for (size_t index = 0; index < all.size(); ++index) {
       if (all[index].layout.device == layout.device) return static_cast<int>(index);
     }
-    return std::max(0, selector_.Best(module_class, exit, exit, price_));
+    const int entry = is_one_module_ ? 0 : exit;
+    return std::max(0, selector_.Best(module_class, entry, exit, price_));
   }
 
   /*! \brief What the layout of the only module lacks by lifetime. */
@@ -202,16 +209,19 @@ class ColumnGeneration {
       for (int pattern = 0; pattern < static_cast<int>(patterns_.of(0).size()); ++pattern) {
         Offer(selector_.Make({pattern}));
       }
-      PrunePatterns(modules_, selector_, price_, patterns_, selection_);
+      PrunePatterns(modules_, price_, patterns_, selection_);
       return;
     }
-    price_ = selector_.FindPrices(price_, selection_.time_ns, kPriceRounds);
+    const double before = Elapsed();
+    const auto is_late = [this] { return IsLate(); };
+    price_ = selector_.FindPrices(price_, selection_.time_ns, kPriceRounds, is_late);
     const Selection found = selector_.BestFor(price_);
     if (!found.choice.empty()) {
-      Offer(selector_.Improve(found, price_, kImproveTries, random_));
+      Offer(selector_.Improve(found, price_, kImproveTries, random_, is_late));
     }
-    Offer(selector_.Improve(selection_, price_, kImproveTries, random_));
-    PrunePatterns(modules_, selector_, price_, patterns_, selection_);
+    Offer(selector_.Improve(selection_, price_, kImproveTries, random_, is_late));
+    PrunePatterns(modules_, price_, patterns_, selection_);
+    selecting_s_ = Elapsed() - before;
   }
 
   // Jobs and bounds.
@@ -226,7 +236,7 @@ class ColumnGeneration {
     bounds::BoundOptions options;
     options.rounds = round_ == 0 ? 2 * kBoundRounds : kBoundRounds;
     options.iterations = kBoundIterations;
-    options.time_limit_s = options_.time_limit_s;
+    options.time_limit_s = std::max(0.0, JobsEnd() - Elapsed());
     options.target_ns = best_ns_ == list::kNever ? selection_.time_ns : best_ns_;
     options.max_work = is_one_module_ ? kOneModuleWork : round_ == 0 ? kFirstWork : kLaterWork;
     options.num_samples = is_one_module_ ? 0 : kSamples;
@@ -280,10 +290,18 @@ class ColumnGeneration {
 
   double Elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
+  /*! \brief Whether the time is up. */
+  bool IsLate() const { return Elapsed() >= options_.time_limit_s; }
+
+  /*! \brief When jobs must end, so that a selection from what they found is in time. */
+  double JobsEnd() const {
+    return options_.time_limit_s - std::min(selecting_s_, kMostSelecting * options_.time_limit_s);
+  }
+
   /*! \brief Looks at the clock and asks the hook; called while jobs run. */
   void Watch() {
     const double now = Elapsed();
-    if (now >= options_.time_limit_s) stop_ = true;
+    if (now >= JobsEnd()) stop_ = true;
     if (hook_ && !stop_ && now - last_hook_s_ >= kHookSeconds) {
       last_hook_s_ = now;
       try {
@@ -319,6 +337,7 @@ class ColumnGeneration {
     return AssemblePlan(charges_, modules_, patterns_, selection_);
   }
 
+  Clock::time_point begin_;  // before all that takes time
   const model::Problem& problem_;
   const model::Problem& charges_;
   const SearchOptions& options_;
@@ -331,7 +350,6 @@ class ColumnGeneration {
   list::Evaluator evaluate_;
   std::vector<Branches> branches_;  // [num_classes]
   std::vector<double> price_;       // [num_memories]
-  Clock::time_point begin_;
   bool is_one_module_ = false;
   std::vector<InitialSolution> initial_;  // ranked
   list::Value initial_value_;             // of the first one
@@ -343,6 +361,7 @@ class ColumnGeneration {
   bounds::BoundOutcome bound_;  // the latest one
   int64_t bound_ns_ = 0;        // the best one
   double last_hook_s_ = 0;
+  double selecting_s_ = 0;  // what the latest selection took
   bool was_stopped_ = false;
   std::atomic<bool> stop_{false};  // read by the jobs
 };
@@ -351,12 +370,17 @@ class ColumnGeneration {
 
 SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
                      const SearchOptions& options, const SearchHook& hook) {
+  const auto begin = Clock::now();
   std::vector<InitialSolution> complete = CompleteSolutions(problem, initial);
   if (!problem.counts_lifetimes) {
-    return ColumnGeneration(problem, problem, options, hook).Run(std::move(complete));
+    return ColumnGeneration(problem, problem, options, hook, begin).Run(std::move(complete));
   }
-  const model::Problem without_tensors = problem.WithoutTensors(LiveReserve(problem, complete));
-  return ColumnGeneration(problem, without_tensors, options, hook).Run(std::move(complete));
+  const std::vector<int64_t> reserve = LiveReserve(problem, complete, [&] {
+    const std::chrono::duration<double> elapsed = Clock::now() - begin;
+    return elapsed.count() >= kMostReserving * options.time_limit_s;
+  });
+  const model::Problem without_tensors = problem.WithoutTensors(reserve);
+  return ColumnGeneration(problem, without_tensors, options, hook, begin).Run(std::move(complete));
 }
 
 }  // namespace heteroplace::search

@@ -145,12 +145,13 @@ Selection Selector::BestFor(std::span<const double> price) {
   return Make(std::move(choice));
 }
 
-std::vector<double> Selector::FindPrices(std::vector<double> price, int64_t target_ns, int rounds) {
+std::vector<double> Selector::FindPrices(std::vector<double> price, int64_t target_ns, int rounds,
+                                         const std::function<bool()>& stop) {
   std::vector<double> best = price;
   double highest = -Patterns::kNoCost;
   double step = 1.0;
   int without_gain = 0;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < rounds && !stop(); ++round) {
     const Selection selection = BestFor(price);
     if (selection.choice.empty()) break;
     double dual = static_cast<double>(selection.time_ns);
@@ -183,7 +184,7 @@ std::vector<double> Selector::FindPrices(std::vector<double> price, int64_t targ
 }
 
 Selection Selector::Improve(Selection selection, std::span<const double> price, int tries,
-                            Random& random) {
+                            Random& random, const std::function<bool()>& stop) {
   const int count = modules_.num_modules();
   double total_room = 1;
   for (int64_t room : modules_.room_bytes) total_room += static_cast<double>(room);
@@ -192,6 +193,7 @@ Selection Selector::Improve(Selection selection, std::span<const double> price, 
   std::vector<double> rate(num_memories_);
   std::vector<Table> tables;
   for (int variant = 0; variant < kVariants; ++variant) {
+    if (stop()) return selection;
     std::vector<double> varied(price.begin(), price.end());
     for (size_t memory = 0; memory < num_memories_ && variant > 0; ++memory) {
       const double factor = std::exp(kSpread * (random.Unit() + random.Unit() - 1.0) * 2.0);
@@ -211,7 +213,7 @@ Selection Selector::Improve(Selection selection, std::span<const double> price, 
     entry[module + 1] = ExitOf(module, selection.choice[module]);
   }
   const double log_count = std::log(static_cast<double>(std::max(1, count)));
-  for (int attempt = 0; attempt < tries; ++attempt) {
+  for (int attempt = 0; attempt < tries && !stop(); ++attempt) {
     const int length = std::clamp(static_cast<int>(std::exp(random.Unit() * log_count)), 1, count);
     const int begin = random.Below(count - length + 1);
     const int end = begin + length;

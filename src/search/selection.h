@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -32,15 +33,21 @@ class Selector {
 
   /*! \brief The selection with the given patterns. */
   Selection Make(std::vector<int> choice) const;
-  /*! \brief Prices of memory, [num_memories] ns per byte, and the best selection for them. */
-  std::vector<double> FindPrices(std::vector<double> price, int64_t target_ns, int rounds);
+  /*!
+   * \brief Prices of memory, [num_memories] ns per byte, for which the best selection fits.
+   * \param stop Asked after each round; true ends it.
+   */
+  std::vector<double> FindPrices(std::vector<double> price, int64_t target_ns, int rounds,
+                                 const std::function<bool()>& stop);
   /*! \brief The best selection for prices; an empty one if the known patterns do not connect. */
   Selection BestFor(std::span<const double> price);
   /*!
    * \brief Improves a selection: less violation, then less time.
    * \param tries Segments to replace.
+   * \param stop Asked before each; true ends it.
    */
-  Selection Improve(Selection selection, std::span<const double> price, int tries, Random& random);
+  Selection Improve(Selection selection, std::span<const double> price, int tries, Random& random,
+                    const std::function<bool()>& stop);
 
   /*!
    * \brief What a module of a class would have to gain to matter, for each pair of memories.

@@ -182,13 +182,13 @@ model::Problem MakeLarge(Random& random) {
   const int64_t factor = random.Below(2) == 0 ? 1 : 2 + random.Below(20);
   const int64_t input_factor = random.Below(3) == 0 ? 200 : 1;
   const bool has_instant_copies = random.Below(3) == 0;
-  const int pairs = problem.num_memories * problem.num_memories;
-  for (int index = 0; index < problem.num_tensors * pairs; ++index) {
-    int64_t& time = problem.transfer_ns[index];
-    if (time == model::kImpossible) continue;
-    time *= has_instant_copies && random.Below(2) == 0 ? 0 : factor;
-    if (problem.producer[index / pairs] < 0) time *= input_factor;
+  for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
+    int64_t& bytes = problem.tensor_bytes[tensor];
+    bytes *= has_instant_copies && random.Below(2) == 0 ? 0 : factor;
+    if (problem.producer[tensor] < 0) bytes *= input_factor;
   }
+  for (int64_t& latency : problem.link_latency_ns) latency *= has_instant_copies ? 0 : factor;
+  problem.Finish();
   return problem;
 }
 

@@ -37,6 +37,9 @@ THREADED = {
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
 
+QUICK = {"check_search": ["quick"]}
+"""Programs whose cases all together take long."""
+
 OPTIONS = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -119,6 +122,12 @@ def params(programs: list[str]) -> list[object]:
 
 @pytest.mark.parametrize("program", params(PROGRAMS))
 def test_addresses_and_behaviour(program: str) -> None:
+    run(MEMORY, program, QUICK.get(program, []))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", params(sorted(QUICK)))
+def test_all_cases(program: str) -> None:
     run(MEMORY, program, [])
 
 
@@ -130,7 +139,8 @@ def test_threads(program: str) -> None:
 @pytest.mark.slow
 def test_a_type_is_the_same_in_every_file() -> None:
     # Two classes of one name are undefined behaviour that no single file shows.
-    build("lto", {"HETEROPLACE_LTO": "ON"}, ["whole_core"])
+    choices = {"HETEROPLACE_LTO": "ON", "HETEROPLACE_UNITY": "OFF"}
+    build("lto", choices, ["whole_core"])
 
 
 def test_a_failing_check_fails_its_program(tmp_path: Path) -> None:

@@ -391,7 +391,7 @@ def test_all_free_sizes_are_named_with_the_cure() -> None:
         ({"q": (1,)}, "names 'q', which is no input; the inputs are x"),
         ({"x": (1, 4)}, "the file says (batch, 3)"),
         ({"x": (1, 3, 1)}, "the file says (batch, 3)"),
-        ({"x": (0, 3)}, "sizes must be positive"),
+        ({"x": (-1, 3)}, "sizes must not be negative"),
     ],
 )
 def test_wrong_input_shapes(shapes: Any, words: str) -> None:

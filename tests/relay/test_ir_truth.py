@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import is_annotated, read_solution, strip_annotations
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.expressions import is_op_call, post_order, task_of_span
+from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.tvm_bridge import register_cuda_compiler
 
 on = relay.annotation.on_device
@@ -130,6 +132,16 @@ def test_a_move_to_another_memory_brings_its_copies() -> None:
     assert [(copy.src, copy.dst) for copy in solution.plan.copies] == [(0, 1), (0, 1), (1, 0)]
     old = solution_of(extraction_of(two_branches()), mixed_cluster(), [0, 0, 0, 0])
     assert solution.bound_ns == old.bound_ns
+
+
+def test_what_was_planned_for_throughput_is_told_so_after_a_move() -> None:
+    extraction = extraction_of(two_branches())
+    old = solution_of(extraction, cpu_cluster(), [0, 0, 0, 0])
+    mod = annotate(extraction, replace(old, item_ns=old.predicted_ns))
+    solution = solution_of_module(moved(mod, Mover("max_pool2d.1", CPU1)))
+    judged = (solution.graph, solution.cluster, solution.costs, solution.plan)
+    assert solution.objective_ns == solution.item_ns == throughput_ns(*judged)
+    assert solution.item_ns < old.predicted_ns
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,9 +7,12 @@ import tvm
 from relay_models import cpu_cluster, random_costs, two_branches
 from tvm import relay
 
+from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.errors import SolverError
+from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.place_options import CONFIG_PREFIX
 from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.tasks.network import cut_network
 
 
 def placed(config: dict[str, object], **keywords: object) -> list[str]:
@@ -51,3 +54,14 @@ def test_a_wrong_pin_is_an_error_of_ours() -> None:
 def test_an_unknown_key_is_refused_by_tvm() -> None:
     with pytest.raises(AttributeError, match="Invalid config option"):
         placed({"sovler": "heft"})
+
+
+def test_kernels_are_the_same_whatever_the_pass_is_told() -> None:
+    compiled = CompiledNetwork.of(cut_network(two_branches()))
+    calls = compiled.calls(cpu_cluster(), [0] * len(compiled.graph.tasks))
+    seen = []
+    for config in ({}, {f"{CONFIG_PREFIX}seed": 3}, {"tir.disable_vectorize": True}):
+        with tvm.transform.PassContext(opt_level=3, config=config):
+            found = describe_kernels(calls)
+        seen.append({kernel.identity for kernel in found.values()})
+    assert seen[0] == seen[1] != seen[2]

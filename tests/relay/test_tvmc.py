@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm.driver.tvmc import main as driver
 
 import heteroplace
+from heteroplace.cli.main import main as show
 from heteroplace.cli.tvmc import main
 from heteroplace.cli.tvmc_errors import one_line
 from heteroplace.machine.probe import local_cpu_cluster
@@ -127,6 +128,11 @@ def test_compile_prints_the_import_the_tables_and_the_headline(here, capsys):
     assert "\ndevice " in text
     assert "lower bound" in text
     assert text.endswith("next: tvmc run again.so\n")
+    verified = heteroplace.Executor("again.so").verification
+    assert verified.is_verified
+    assert f"\n{verified.text}\n" in text
+    assert show(["show", "again.so"]) == 0
+    assert capsys.readouterr().out.endswith(f"\n{verified.text}\n")
 
 
 def test_dry_run_writes_a_plan_that_keeps_pins_and_nothing_else(here, capsys):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heteroplace import HeteroPlaceError
+from heteroplace.bench.conformance import options as conformance_options
 from heteroplace.bench.exact import command as exact
 from heteroplace.bench.place import command as place
 from heteroplace.bench.prediction import options as prediction_options
@@ -21,6 +22,7 @@ _NEED_TVM = {
     "compile": ("heteroplace.bench.compile", "processor time of import and compilation"),
     "batches": ("heteroplace.bench.batches", "batch 16 predicted from 1, 2 and 4, and measured"),
     "profile": ("heteroplace.bench.profile", "measuring all kernels, against one stock build"),
+    "recompile": ("heteroplace.bench.recompile", "the second `tvmc compile` against the first"),
     "run": (
         "heteroplace.bench.run.command",
         "run time of plans, against stock TVM and onnxruntime",
@@ -29,6 +31,9 @@ _NEED_TVM = {
 """Modules that import TVM, so they are imported when they are asked for."""
 _PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
+_CONFORMANCE = "heteroplace.bench.conformance.command"
+"""Likewise."""
+_CONFORMANCE_TEXT = "ONNX's own test suite: cases that are equal, refused, wrong, or crash"
 _PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML and Moirai: exact solvers, splits and bounds"
 _PLACE_TEXT = "solvers against each other on graphs of up to 50,560 tasks"
@@ -55,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             require_tvm()
             module = importlib.import_module(_PREDICTION)
             rows, table = module.run(asked, _say), module.table
+        elif options.benchmark == "conformance":
+            require_tvm()
+            module = importlib.import_module(_CONFORMANCE)
+            rows, table = module.run(options, _say), module.table
         else:
             module = exact if options.benchmark == "exact" else place
             rows, table = module.run(options, _say), module.table
@@ -78,6 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="benchmark", metavar="BENCHMARK")
     texts = {name: text for name, (_, text) in _NEED_TVM.items()} | {
         "prediction": _PREDICTION_TEXT,
+        "conformance": _CONFORMANCE_TEXT,
         "place": _PLACE_TEXT,
         "exact": _EXACT_TEXT,
     }
@@ -91,6 +101,8 @@ def make_parser() -> argparse.ArgumentParser:
             place.add_arguments(command)
         if name == "prediction":
             prediction_options.add_arguments(command)
+        if name == "conformance":
+            conformance_options.add_arguments(command)
         if name == "exact":
             exact.add_arguments(command)
     return parser

@@ -65,7 +65,7 @@ def row_of(
     num_rounds: int = NUM_ROUNDS,
 ) -> dict[str, object]:
     """Return the figures of one network; times in ms, deviations as ratios."""
-    cluster = local_cluster()
+    cluster = local_cluster(has_gpus=False)
     programs: dict[int, BatchProgram] = {}
     for batch in (*small, large):
         say(f"compiling for batch {batch}")

@@ -2,7 +2,8 @@
 
 Ours is import, neutral passes, segments, lowering, code generation and linking, for one device and
 without measuring. Stock is TVM's `from_onnx` and `relay.build` of the same model. Each runs in a
-process of its own, since TVM keeps what it lowered; starting Python and TVM is not counted.
+process of its own, since TVM keeps what it lowered; starting Python and TVM is not counted. Beside
+ours stands what `verify` adds: the run that is compared with onnxruntime, and the comparison.
 """
 
 from __future__ import annotations
@@ -16,10 +17,18 @@ from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
 from heteroplace.bench.run.comparison import compile_once
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.executable import write_programs
 from heteroplace.machine.local import local_cluster
+from heteroplace.measure.plan_program import serial_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.solution import Solution
+from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target
+from heteroplace.verify.executable import verify_executable
 
 GPT = "gpt_24_layers_graph_only"
 
@@ -44,10 +53,14 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
 
 def table(rows: list[dict[str, object]]) -> str:
     """Return the rows as text; times in processor seconds."""
-    columns = ("import_s", "compile_s", "stock_import_s", "stock_compile_s", "ratio")
+    columns = (
+        *("import_s", "compile_s", "verify_s", "verify_share"),
+        *("stock_import_s", "stock_compile_s", "ratio"),
+    )
     cells = [[str(row["name"]), *(str(row.get(key, "-")) for key in columns)] for row in rows]
-    headers = ["network", "import", "compile", "stock import", "stock compile", "stock / ours"]
-    return format_table(headers, cells, "<>>>>>")
+    headers = ["network", "import", "compile", "verify", "its share"]
+    headers += ["stock import", "stock compile", "stock / ours"]
+    return format_table(headers, cells, "<>>>>>>>")
 
 
 def measure_ours(name: str) -> dict[str, float]:
@@ -58,14 +71,33 @@ def measure_ours(name: str) -> dict[str, float]:
         frontend.from_onnx(model)
         return {"import_s": round(cpu_seconds() - start, 2)}
     network = load_model(name)
-    cluster = local_cluster()
+    cluster = local_cluster(has_gpus=False)
     start = cpu_seconds()
     with in_pass_context():
-        compile_once(network, cluster)
+        compiled = compile_once(network, cluster)
+    compile_s = cpu_seconds() - start
+    source = read_source(network.mod)
+    assert source is not None  # it was imported
+    solution = _solution(compiled, cluster)
+    placement = solution.plan.placement(len(compiled.graph.tasks))
+    executable = write_programs(compiled.kernels(cluster, placement), [solution])[0]
+    start = cpu_seconds()
+    verify_executable(executable, compiled.network.mod, source, "on")
+    verify_s = cpu_seconds() - start
     return {
         "import_s": round(network.import_s, 2),
-        "compile_s": round(cpu_seconds() - start, 2),
+        "compile_s": round(compile_s, 2),
+        "verify_s": round(verify_s, 2),
+        "verify_share": round(verify_s / (network.import_s + compile_s), 3),
     }
+
+
+def _solution(compiled: CompiledNetwork, cluster: Cluster) -> Solution:
+    """Everything on the first device, which is what was compiled; costs do not matter."""
+    graph = compiled.graph
+    costs = build_table(graph, cluster, lambda task, device: Cost.given(1))
+    plan = serial_plan(graph, cluster, [0] * len(graph.tasks))
+    return Solution(graph, cluster, costs, plan, predicted_ns=len(graph.tasks), bound_ns=0)
 
 
 def measure_stock(name: str) -> dict[str, float]:

@@ -61,7 +61,7 @@ def table(rows: list[dict[str, object]]) -> str:
 def measure_ours(name: str) -> dict[str, float]:
     """Profile a network on one core, in this process."""
     model = load_model(name)
-    cluster = local_cluster(cores=local_cluster().devices[-1].cores[:1])
+    cluster = local_cluster(local_cluster(has_gpus=False).devices[-1].cores[:1], has_gpus=False)
     wall, cpu = time.perf_counter(), cpu_seconds()
     with in_pass_context():
         compiled = CompiledNetwork.of(pipeline.prepare(model.mod, model.params))

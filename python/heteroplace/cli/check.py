@@ -13,6 +13,7 @@ from heteroplace.files.kinds import read_known_file
 from heteroplace.files.manifest import read_manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.solution import load_solution
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -70,7 +71,7 @@ def run_clusters(arguments: argparse.Namespace) -> None:
 
 
 def _check_for_graph(kind: str, value: object, arguments: argparse.Namespace) -> str:
-    read, cluster = load_graph(arguments.graph), load_cluster(arguments.cluster)
+    read, cluster = load_graph(arguments.graph), open_cluster(arguments.cluster)
     if kind == "costs":
         costs_from_json(value, read.graph, cluster, arguments.file)
         return f"costs of graph {read.graph.name!r} on cluster {cluster.name!r}"

@@ -11,8 +11,8 @@ from heteroplace.costs.cross_validation import (
     cross_validate,
     cross_validation_table,
 )
-from heteroplace.files.cluster import load_cluster
 from heteroplace.files.graph import load_graph
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.report.tables import cost_sources_line
@@ -36,7 +36,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def run(arguments: argparse.Namespace) -> None:
     """Cross-validate and print."""
-    cluster, read = load_cluster(arguments.cluster), load_graph(arguments.graph)
+    cluster, read = open_cluster(arguments.cluster), load_graph(arguments.graph)
     costs = read_costs(arguments.costs, read, cluster)
     validation = cross_validate(read.graph, cluster, costs)
     if arguments.json:

@@ -10,15 +10,22 @@ import time
 from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
 from heteroplace.errors import MissingCostError
-from heteroplace.files.cluster import load_cluster
 from heteroplace.files.costs import costs_from_times, load_costs
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
+from heteroplace.files.plan_in import read_plan_in
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
-from heteroplace.model.units import format_ns
-from heteroplace.options import add_arguments, from_arguments
+from heteroplace.model.demands import with_max_memory
+from heteroplace.options import add_arguments, from_arguments, read_arguments
+from heteroplace.place_options import (
+    GRAPH_OPTIONS,
+    PlaceOptions,
+    check_options,
+    demanded_graph,
+)
 from heteroplace.progress import ProgressLine
 from heteroplace.report.chrome_trace import TraceRun, write_trace
 from heteroplace.report.tables import (
@@ -31,15 +38,12 @@ from heteroplace.report.tables import (
     placement_table,
 )
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import SOLVERS, Problem, SolveOptions, SolveResult, explain, get_solver
-from heteroplace.solve.list.single import single_makespans
+from heteroplace.solve import Problem, SolveOptions, SolveResult, explain, get_solver
+from heteroplace.solve.judge import replay
+from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.problem import make_result
 
 _RENAMED = {"time_limit": "budget"}
-_OPTIONS = (
-    *("objective", "time_limit", "iterations", "items", "seed", "threads"),
-    "min_gain_ratio",
-)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,8 +54,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Place a task graph on a cluster and print where everything goes.",
     )
     add_problem(parser)
-    parser.add_argument("--solver", choices=list(SOLVERS), default="auto", help="default: auto")
-    add_arguments(parser, SolveOptions, renamed=_RENAMED, names=_OPTIONS)
+    add_arguments(parser, PlaceOptions, names=GRAPH_OPTIONS)
+    add_arguments(parser, SolveOptions, renamed=_RENAMED)
     add_output(parser)
     parser.add_argument("-o", "--output", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace", metavar="FILE", help="write the timeline as a Chrome trace")
@@ -64,21 +68,37 @@ def run(arguments: argparse.Namespace) -> None:
     The first Ctrl-C ends the search; its best plan is taken. The second one ends the program.
     """
     is_shown = arguments.progress or sys.stderr.isatty()
-    line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter())
+    unit = " per item" if arguments.objective == THROUGHPUT else ""
+    line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
     check_writable(arguments.output, arguments.trace)
     options = from_arguments(SolveOptions, arguments, _RENAMED, progress=line)
+    place = PlaceOptions(**read_arguments(PlaceOptions, arguments, names=GRAPH_OPTIONS))
+    check_options(place, options)
     with paused_collector():
-        cluster = load_cluster(arguments.cluster)
-        read = load_graph(arguments.graph)
-        problem = Problem(read.graph, cluster, read_costs(arguments.costs, read, cluster))
+        problem = _read_problem(arguments, place)
+        plan = None
+        if place.plan_in is not None:
+            plan = read_plan_in(place.plan_in).plan_for(problem.graph, problem.cluster)
         gc.freeze()  # Hundreds of thousands of values that stay, and need not be walked again.
     try:
         with Interrupts() as interrupts:
-            result = _solve(problem, arguments.solver, options, line, interrupts)
+            if plan is None:
+                result = _solve(problem, place.solver, options, line, interrupts)
+            else:
+                result = replay(problem, plan, options)
             interrupts.ends_work = False
             _finish(arguments, options, problem, result)
     finally:
         gc.unfreeze()
+
+
+def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem:
+    """The graph and the cluster of the files, as far as the options let them be used."""
+    whole, read = open_cluster(arguments.cluster), load_graph(arguments.graph)
+    cluster = with_max_memory(whole, place.max_memory)
+    graph = demanded_graph(read.graph, cluster, place)
+    # A cost is that of a task on a device, whatever else it may run on and how much memory it has.
+    return Problem(graph, cluster, read_costs(arguments.costs, read, whole))
 
 
 def _solve(
@@ -123,14 +143,14 @@ def _finish(
     arguments: argparse.Namespace, options: SolveOptions, problem: Problem, result: SolveResult
 ) -> None:
     graph, cluster = problem.graph, problem.cluster
-    plan = explain(problem, result.plan)
+    plan = explain(problem, result.plan, options.objective)
     timeline = simulate(graph, cluster, problem.costs, plan)
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
     if arguments.trace:
         write_trace(arguments.trace, graph, cluster, [TraceRun("predicted", plan, timeline)])
     if arguments.json:
-        print_json(_to_json(problem, result, plan.reasons))
+        print_json(_to_json(problem, result, options.objective, plan.reasons))
         return
     tables = (
         placement_table(graph, cluster, plan, timeline),
@@ -163,24 +183,24 @@ def read_costs(path: str | None, read: GraphFile, cluster: Cluster) -> CostTable
 
 
 def _summary(problem: Problem, result: SolveResult, objective: str, makespan_ns: int) -> str:
-    singles = single_makespans(problem).items()
+    singles = single_objectives(problem, objective, result.plan.items).items()
     best_single = min(singles, key=lambda single: single[1], default=None)
-    bound = result.bound_ns if objective == "latency" else None
-    text = headline(problem.cluster, result.plan, makespan_ns, best_single, bound)
-    if objective == "throughput":
-        text += (
-            f"\none item every {format_ns(result.objective_ns)} (bound "
-            f"{format_ns(result.bound_ns)}, gap {100 * result.gap:.0f} %)"
-        )
+    item_ns = result.objective_ns if objective == THROUGHPUT else None
+    text = headline(
+        problem.cluster, result.plan, makespan_ns, best_single, result.bound_ns, item_ns=item_ns
+    )
     return (
         f"{text}\n{cost_sources_line(problem.costs)}\n"
         f"solver {result.solver}: {result.status} after {result.wall_s:.2f} s"
     )
 
 
-def _to_json(problem: Problem, result: SolveResult, reasons: tuple[str, ...]) -> dict[str, object]:
+def _to_json(
+    problem: Problem, result: SolveResult, objective: str, reasons: tuple[str, ...]
+) -> dict[str, object]:
     devices = result.plan.placement(len(problem.graph.tasks))
     return {
+        "objective": objective,
         "objective_ns": result.objective_ns,
         "bound_ns": result.bound_ns,
         "gap": result.gap,
@@ -195,7 +215,7 @@ def _to_json(problem: Problem, result: SolveResult, reasons: tuple[str, ...]) ->
             task.name: reason for task, reason in zip(problem.graph.tasks, reasons, strict=True)
         },
         "candidates": [
-            {"name": name, "makespan_ns": makespan, "note": note}
-            for name, makespan, note in result.candidates
+            {"name": name, "objective_ns": objective, "note": note}
+            for name, objective, note in result.candidates
         ],
     }

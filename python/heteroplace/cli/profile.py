@@ -25,9 +25,9 @@ from heteroplace.cli.shared import (
 )
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import FrontendError, MissingPackageError
-from heteroplace.files.cluster import load_cluster
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, from_arguments, option, seconds
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise FrontendError(f"{model}: there is no such file; give the path of an ONNX model")
     extras = from_arguments(Extras, arguments)
     check_writable(arguments.output, arguments.graph_out)
-    cluster = load_cluster(arguments.cluster)
+    cluster = open_cluster(arguments.cluster)
     require_tvm()
     if importlib.util.find_spec("onnx") is None:
         raise MissingPackageError(
@@ -166,6 +166,7 @@ def run(arguments: argparse.Namespace) -> None:
             is_in_place=not extras.is_isolated,
             modes=("hot", "cold") if extras.is_isolated else ("hot",),
             store=store,
+            finishes_each=True,
             budget_s=extras.budget_s,
             on_step=line.step,
             progress=line.say,
@@ -292,6 +293,8 @@ def _conditions(measurements: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _conditions_text(measurements: Mapping[Any, Any]) -> str:
+    if not measurements:
+        return "nothing was measured, as no device of the cluster is here"
     found = _conditions(measurements)
     latency = found["median_core_to_core_ns"]
     parts = [f"measured {found['first']} to {found['last']}", f"TVM {', '.join(found['tvm'])}"]

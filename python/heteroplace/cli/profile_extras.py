@@ -15,7 +15,7 @@ from heteroplace.measure.batches import BatchMeasurement, measure_batches
 from heteroplace.measure.devices_under_test import find_devices_under_test
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, CostTable, table_from_rows
+from heteroplace.model.cost import Cost, CostTable, TableBuilder, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.frontend.importer import ImportedModel
 from heteroplace.simulate.interference import Interference
@@ -76,20 +76,18 @@ def estimate_batch(
         found.append(measured)
         peaks[name] = measured.large_peak_bytes
     large_graph = found[0].large_graph
-    tables = {
-        size: _known_cells([each.tables[size] for each in found], cluster) for size in SMALL_BATCHES
-    }
+    tables = {size: _known_cells([each.tables[size] for each in found]) for size in SMALL_BATCHES}
     estimated = estimate_costs(large_graph, cluster, tables, large)
-    return table_from_rows(graph.digest(), cluster, estimated.rows), peaks
+    return table_from_rows(graph, cluster, estimated.rows), peaks
 
 
-def _known_cells(tables: list[CostTable], cluster: Cluster) -> CostTable:
-    """One table of what each of several tables knows."""
-    rows = tuple(
-        tuple(_known(of_device) for of_device in zip(*cells, strict=True))
-        for cells in zip(*(table.rows for table in tables), strict=True)
-    )
-    return table_from_rows(tables[0].graph_digest, cluster, rows)
+def _known_cells(tables: list[CostTable]) -> CostTable:
+    """One table of what each of several tables of the same tasks and devices knows."""
+    builder = TableBuilder(tables[0].tasks, tables[0].devices)
+    for rows in zip(*(table.rows for table in tables), strict=True):
+        for cells in zip(*rows, strict=True):
+            builder.add(_known(cells))
+    return builder.finalize()
 
 
 def _known(cells: Sequence[Cost]) -> Cost:

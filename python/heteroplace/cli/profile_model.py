@@ -136,7 +136,7 @@ def profile_model(
             tables[large], peaks = estimate_batch(imported, graph, cluster, large, options)
         interference = None
         if extras.has_interference:
-            interference = measure_interference(single, cluster, say)
+            interference = measure_interference(single, cluster, say, options.store)
             if options.store is not None:
                 options.store.add_many([], interference_notes(graph, cluster, interference))
     costs = join_batches(graph, cluster, tables)

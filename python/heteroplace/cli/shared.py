@@ -15,7 +15,10 @@ from heteroplace.errors import HeteroPlaceError
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Add --cluster, which must be given."""
     parser.add_argument(
-        "--cluster", required=True, metavar="FILE|NAME", help="cluster (JSON), or a ready-made one"
+        "--cluster",
+        required=True,
+        metavar="FILE|NAME",
+        help="cluster (JSON), a ready-made one, or local: this machine",
     )
 
 
@@ -33,7 +36,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store",
         metavar="FILE",
-        help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's data "
+        help=f"the store of measured kernels; default: ${PATH_VARIABLE}, or in the user's cache "
         f"folder",
     )
 

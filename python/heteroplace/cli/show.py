@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.cluster import cluster_from_json, load_cluster
+from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
@@ -15,6 +15,7 @@ from heteroplace.files.manifest import Manifest, read_manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.reader import did_you_mean
 from heteroplace.files.solution import load_solution
+from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
@@ -70,7 +71,7 @@ def text_of_file(path: str, arguments: argparse.Namespace) -> str:
         found = named_costs_from_json(value, path)
         return _costs_text(_chosen(path, found, arguments.task, arguments.device))
     if kind == "plan":
-        graph, cluster = load_graph(arguments.graph).graph, load_cluster(arguments.cluster)
+        graph, cluster = load_graph(arguments.graph).graph, open_cluster(arguments.cluster)
         return print_plan(graph, cluster, plan_from_json(value, graph, cluster, path))
     if kind == "solution":
         return _solution_text(load_solution(path))
@@ -148,6 +149,8 @@ def _model_text(manifest: Manifest, has_program: bool) -> str:
         *ports,
         f"compiled by TVM {manifest.tvm_version}",
     ]
+    if manifest.verification is not None:
+        parts.append(manifest.verification.text)
     if has_program:
         parts += ["", manifest.program_text]
     return "\n".join(parts)

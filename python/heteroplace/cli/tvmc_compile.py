@@ -16,12 +16,15 @@ from tvm.driver.tvmc.pass_config import parse_configs
 from tvm.driver.tvmc.transform import apply_graph_transforms, parse_graph_transform_args
 
 import heteroplace
+from heteroplace import pipeline
 from heteroplace.cli import tvmc_options
 from heteroplace.cli.tvmc_errors import LOADER_ERRORS, Command, one_line
+from heteroplace.cli.tvmc_tuning import tuned
 from heteroplace.errors import ArtifactError, FrontendError, PlanError
 from heteroplace.files.plan import save_plan
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
+from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.report.tables import (
@@ -31,6 +34,7 @@ from heteroplace.report.tables import (
     solution_headline,
 )
 from heteroplace.simulate.simulator import simulate
+from heteroplace.tvm_bridge import pass_config
 
 
 def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
@@ -68,29 +72,44 @@ def compile_placed(arguments: argparse.Namespace) -> None:
     options = tvmc_options.placement_options(arguments)
     cluster = tvmc_options.read_cluster(arguments)
     mod, params = load_model(arguments.FILE, arguments.model_format, arguments.input_shapes)
-    with tvm.transform.PassContext(
-        opt_level=arguments.opt_level,
-        config=parse_configs(arguments.pass_config),
-        disabled_pass=arguments.disabled_pass,
+    with (
+        tuned(arguments.tuning_records) as tuned_config,
+        tvm.transform.PassContext(
+            opt_level=arguments.opt_level,
+            config=parse_configs(arguments.pass_config) | tuned_config,
+            disabled_pass=arguments.disabled_pass,
+        ) as context,
     ):
         mod = apply_graph_transforms(mod, parse_graph_transform_args(arguments))
-        place = heteroplace.HeteroPlace(cluster, params=params, progress=_say, **options)
-        mod = place(mod)
-        solution = read_solution(mod)
-        if solution is None:
-            raise PlanError(f"{arguments.FILE}: the pass left no plan in the module")
+        options |= {"params": params, "progress": _say}
+        if arguments.placement_dry_run:
+            given = pass_config(context, CONFIG_PREFIX) | options
+            _, solution = pipeline.place(mod, cluster, *read_options(given))
+        else:
+            mod = heteroplace.HeteroPlace(cluster, **options)(mod)
+            solution = _solution_of(mod, arguments.FILE)
         print(f"\n{summary(solution)}", flush=True)
         if arguments.placement_plan_out is not None:
             path = arguments.placement_plan_out
-            save_plan(solution.plan, solution.graph, cluster, path)
+            save_plan(solution.plan, solution.graph, solution.cluster, path)
             print(f"plan: {path}")
         if arguments.placement_dry_run:
             print("dry run: nothing was compiled")
             return
         _say("compiling")
-        heteroplace.build(mod).export_library(arguments.output)
+        executable = heteroplace.build(mod)
+        if executable.verification is not None:
+            print(executable.verification.text, flush=True)
+        executable.export_library(arguments.output)
     size = format_bytes(Path(arguments.output).stat().st_size)
     print(f"compiled: {arguments.output} ({size}); next: tvmc run {arguments.output}")
+
+
+def _solution_of(mod: tvm.IRModule, path: str) -> Solution:
+    solution = read_solution(mod)
+    if solution is None:
+        raise PlanError(f"{path}: the pass left no plan in the module")
+    return solution
 
 
 def load_model(

@@ -7,25 +7,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from heteroplace.errors import ArtifactError, ClusterError, HeteroPlaceError, MissingCostError
-from heteroplace.files.cluster import load_cluster, ready_made_clusters
-from heteroplace.machine.probe import local_cpu_cluster
+from heteroplace.errors import (
+    ArtifactError,
+    ClusterError,
+    HeteroPlaceError,
+    MissingCostError,
+    SolverError,
+)
+from heteroplace.files.cluster import ready_made_clusters
+from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import add_arguments, pair, read_arguments
 from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
 from heteroplace.run.executor import missing_devices
-from heteroplace.tvm_bridge import llvm_cpu_target
-
-LOCAL = "local"
-"""Name of the cluster that is the CPU of this machine."""
 
 _FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
-_OPTIONS = (
-    *("solver", "time_limit", "objective", "pin", "exclude", "costs", "store"),
-    *("iterations", "seed", "threads", "min_gain_ratio"),
-)
-"""The options of the pass that `tvmc compile` has; a program runs one item."""
-
 # Options of TVM's compile that mean the same with a placement; all others are refused.
 _HONOURED = frozenset(
     {
@@ -42,6 +38,7 @@ _HONOURED = frozenset(
         "opt_level",
         "output",
         "pass_config",
+        "tuning_records",
         "verbose",
     }
 )
@@ -55,10 +52,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--placement",
         metavar="CLUSTER",
-        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine's CPU",
+        help=f"cluster file (JSON), a ready-made cluster, or {LOCAL!r}: this machine, its GPUs too",
     )
     for cls in OPTION_CLASSES:
-        add_arguments(group, cls, _FLAG_PREFIX, names=_OPTIONS, reads_texts=False)
+        add_arguments(group, cls, _FLAG_PREFIX, reads_texts=False)
     group.add_argument("--placement-plan-out", metavar="FILE", help="write the plan (JSON)")
     group.add_argument(
         "--placement-dry-run",
@@ -130,7 +127,13 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
             f"--placement-costs {costs}: no such file; give {', '.join(COST_MODELS)}, or a cost "
             f"table"
         )
-    read_options(options)  # wrong values are told before everything is measured
+    # Wrong values are told before everything is measured.
+    _, limits = read_options(options)
+    if limits.items > 1 and not arguments.placement_dry_run:
+        raise SolverError(
+            f"--placement-items {limits.items}: a compiled model runs one item; plan for several "
+            f"with --placement-dry-run, or give the model a batch dimension of {limits.items}"
+        )
     return options
 
 
@@ -146,14 +149,14 @@ def read_cluster(arguments: argparse.Namespace) -> Cluster:
         The costs shall be measured on a device that is not in this machine.
     """
     text = arguments.placement
-    if text == LOCAL:
-        cluster = local_cpu_cluster(llvm_cpu_target())
-    elif text in ready_made_clusters() or Path(text).is_file():
-        cluster = load_cluster(Path(text) if Path(text).is_file() else text)
+    if text != LOCAL and Path(text).is_file():
+        cluster = open_cluster(Path(text))
+    elif text == LOCAL or text in ready_made_clusters():
+        cluster = open_cluster(text)
     else:
         raise ClusterError(
-            f"--placement {text}: no such file; give a cluster file (JSON), {LOCAL!r} for the CPU "
-            f"of this machine, or a ready-made cluster: {', '.join(ready_made_clusters())}"
+            f"--placement {text}: no such file; give a cluster file (JSON), {LOCAL!r} for "
+            f"this machine, or a ready-made cluster: {', '.join(ready_made_clusters())}"
         )
     for name in (
         *dict(map(pair, arguments.placement_pin or [])).values(),
@@ -161,11 +164,11 @@ def read_cluster(arguments: argparse.Namespace) -> Cluster:
     ):
         cluster.device_id(name)
     absent = missing_devices(cluster, [device.name for device in cluster.devices])
-    if absent and arguments.placement_costs in (None, "measure"):
+    if absent and arguments.placement_costs in (None, "measure", "isolated"):
         raise MissingCostError(
             f"costs cannot be measured on devices that are not in this machine: "
-            f"{'; '.join(absent)}. Give --placement-costs estimate, or a cost table made on that "
-            f"machine"
+            f"{'; '.join(absent)}. Give --placement-costs predict or estimate, or a cost table "
+            f"made on that machine"
         )
     return cluster
 

@@ -19,7 +19,7 @@ from heteroplace.errors import GraphError, InfeasibleError, PlanError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import SOURCES_WITH_TIME, Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.model.plan import Plan, Run, Step
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Coarsening:
         steps: list[Step] = []
         for step in plan.steps:
             if isinstance(step, Run):
-                steps.extend(Run(task, step.device) for task in self.members[step.task])
+                steps.extend(replace(step, task=task) for task in self.members[step.task])
             else:
                 tensor = self.fine_tensor[step.tensor]
                 if tensor is None:
@@ -107,7 +107,7 @@ class Coarsening:
                         f"the plan by {plan.origin!r} copies {name!r}, which is inside a group "
                         f"and which no task reads; drop that step"
                     )
-                steps.append(Copy(tensor, step.src, step.dst, step.route))
+                steps.append(replace(step, tensor=tensor))
         reasons = tuple(plan.reasons[group] for group in self.group_of) if plan.reasons else ()
         return replace(plan, graph_digest=self.fine.digest(), steps=tuple(steps), reasons=reasons)
 

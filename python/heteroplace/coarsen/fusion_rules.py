@@ -20,8 +20,8 @@ no colocation group suits both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from heteroplace.errors import SolverError
@@ -32,9 +32,11 @@ Types = tuple[str, ...]
 
 @dataclass(frozen=True)
 class FusionRules:
-    """Lists of op types, as in `Task.op`, that a backend fuses when they follow each other."""
+    """Lists of op types that a backend fuses when they follow each other."""
 
     rules: tuple[Types, ...]
+    type_of: Mapping[str, str] = field(default_factory=dict)
+    """The type of ops that are called otherwise in `Task.op`, by their name there."""
 
     def __post_init__(self) -> None:
         for rule in self.rules:
@@ -57,8 +59,16 @@ class FusionRules:
         return frozenset(parts)
 
 
-MOIRAI_RULES = FusionRules((("conv", "bn"), ("conv", "bn", "relu"), ("conv", "bn", "add", "relu")))
-"""Table I of the paper."""
+MOIRAI_RULES = FusionRules(
+    (("conv", "bn"), ("conv", "bn", "relu"), ("conv", "bn", "add", "relu")),
+    {
+        **dict.fromkeys(("Conv", "conv2d", "nn.conv1d", "nn.conv2d", "nn.conv3d"), "conv"),
+        **dict.fromkeys(("BatchNormalization", "batch_norm", "nn.batch_norm"), "bn"),
+        **dict.fromkeys(("Add",), "add"),
+        **dict.fromkeys(("Relu", "ReLU", "nn.relu"), "relu"),
+    },
+)
+"""Table I of the paper, with what ONNX and Relay call its ops."""
 
 
 def fuse_by_rules(graph: TaskGraph, rules: FusionRules) -> tuple[tuple[int, ...], ...]:
@@ -102,6 +112,10 @@ class _Fusion:
         self._is_returned = [
             any(tensor in returned for tensor in made) for made in graph.task_outputs
         ]
+        self._own_types = [
+            tuple(rules.type_of.get(op, op) for op in task.op.split("+")) for task in graph.tasks
+        ]
+        """Of each task; several where it is made of several ops."""
         self._head = list(range(len(graph.tasks)))
         """For each task the head of its group."""
         self._chain: list[tuple[int, ...]] = [(task,) for task in self._head]
@@ -138,17 +152,16 @@ class _Fusion:
 
     def _cut(self, chain: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         """The longest whole rules from the head on; what is left over is alone."""
-        types = self._types(chain)
         begin = 0
         while begin < len(chain):
             end = len(chain)
-            while end > begin + 1 and types[begin:end] not in self._rules.complete:
+            while end > begin + 1 and self._types(chain[begin:end]) not in self._rules.complete:
                 end -= 1
             yield chain[begin:end]
             begin = end
 
     def _types(self, tasks: Sequence[int]) -> Types:
-        return tuple(self._graph.tasks[task].op for task in tasks)
+        return tuple(op for task in tasks for op in self._own_types[task])
 
     def _only_consumer(self, task: int) -> int | None:
         """Head of the one group that reads from a task, if the task feeds that head."""
@@ -190,13 +203,13 @@ class _Fusion:
         """For each task the beginnings of rules that a chain of tasks ending in it spells."""
         known = {rule[:end] for rule in self._rules.rules for end in range(1, len(rule) + 1)}
         begins: list[frozenset[Types]] = []
-        for task_id, task in enumerate(self._graph.tasks):
+        for task_id, own in enumerate(self._own_types):
             found: set[Types] = set()
-            if (task.op,) in known:
-                found.add((task.op,))
+            if own in known:
+                found.add(own)
             for producer in self._graph.predecessors[task_id]:
                 if self._graph.successors[producer] == (task_id,):
-                    longer = {(*begin, task.op) for begin in begins[producer]}
+                    longer = {begin + own for begin in begins[producer]}
                     found |= longer & known
             begins.append(frozenset(found))
         return begins

@@ -16,7 +16,7 @@ import numpy as np
 
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import CostTable, without_barred
 from heteroplace.model.graph import TaskGraph
 from heteroplace.native.graph import BoolArray, Dag, IntArray, Levels
 
@@ -76,6 +76,7 @@ def usable_devices(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> Bool
     """Return [num_tasks, num_devices]: the device can run all of the task's colocation group."""
     num_devices = len(cluster.devices)
     usable = np.zeros((len(graph.tasks), num_devices), dtype=bool)
+    costs = without_barred(costs, graph, cluster)
     for task in range(len(graph.tasks)):
         for device in range(num_devices):
             usable[task, device] = costs.run_ns(task, device) is not None
@@ -106,6 +107,7 @@ def _edges(graph: TaskGraph) -> tuple[Dag, IntArray, IntArray]:
 def _mean_run_ns(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> IntArray:
     weights = np.zeros(len(graph.tasks), dtype=np.int64)
     devices = range(len(cluster.devices))
+    costs = without_barred(costs, graph, cluster)
     for task in range(len(graph.tasks)):
         times = [costs.run_ns(task, device) for device in devices]
         known = [time for time in times if time is not None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tvm
@@ -18,6 +18,7 @@ from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
+from heteroplace.model.verification import Verification
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -51,20 +52,30 @@ class Executable:
         """For each memory of the cluster what an executor will hold in it."""
         return self.manifest.memory
 
+    @property
+    def verification(self) -> Verification | None:
+        """How its outputs compare with those of the ONNX model; None: there is none."""
+        return self.manifest.verification
+
+    def verified(self, verification: Verification) -> Executable:
+        """Return the same, which says how its outputs compare with those of its model."""
+        return replace(self, manifest=replace(self.manifest, verification=verification))
+
     def summary(self, max_rows: int = 40) -> str:
         """Return the headline, devices, memories and the placement table with reasons, as text."""
         solution = self.solution
         graph, cluster, plan = solution.graph, solution.cluster, solution.plan
         timeline = simulate(graph, cluster, solution.costs, plan)
-        return "\n\n".join(
-            [
-                solution_headline(solution),
-                device_table(graph, cluster, plan, timeline),
-                memory_text(cluster, self.memory),
-                placement_table(graph, cluster, plan, timeline, max_rows),
-                cost_sources_line(solution.costs),
-            ]
-        )
+        tables = [
+            solution_headline(solution),
+            device_table(graph, cluster, plan, timeline),
+            memory_text(cluster, self.memory),
+            placement_table(graph, cluster, plan, timeline, max_rows),
+            cost_sources_line(solution.costs),
+        ]
+        if self.verification is not None:
+            tables.append(self.verification.text)
+        return "\n\n".join(tables)
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
         """Write kernels, weights, program, plan and cluster to ONE file.

@@ -240,28 +240,36 @@ class _Lowerer:
         return symbol
 
     def _attributed(self) -> list[KernelCall]:
-        """The calls, those without a span given to the task that makes or reads their value."""
-        task_of_value = {
-            value: call.task for call in self.calls for value in call.writes if call.task
-        }
-        readers: dict[int, str] = {}
-        for call in self.calls:
-            for value in call.reads:
-                if call.task:
-                    readers.setdefault(value, call.task)
-        attributed = []
-        for call in self.calls:
-            task = call.task
-            if not task:
-                made = [task_of_value[value] for value in call.reads if value in task_of_value]
-                read = [readers[value] for value in call.writes if value in readers]
-                task = (made + read + [""])[0]
-            if not task:
-                raise LoweringError(
-                    f"kernel {call.kernel} belongs to no task; report this as a bug"
-                )
-            attributed.append(replace(call, task=task))
-        return attributed
+        """The calls, each of them with a task.
+
+        Those without a span convert what a task makes or reads: they get the task of the nearest
+        call of their segment whose value they read, or else the one whose result they make, or
+        else that of the nearest call that reads theirs.
+        """
+        tasks = [call.task for call in self.calls]
+        reads = [[self._owner(value) for value in call.reads] for call in self.calls]
+        maker = {value: i for i, call in enumerate(self.calls) for value in call.writes}
+        for index, values in enumerate(reads):  # within a segment, operands come first
+            before = [tasks[maker[value]] for value in values if value in maker]
+            tasks[index] = tasks[index] or next(filter(None, before), "")
+        for name, value in self.named.items():
+            made = self._owner(value)
+            if made in maker:
+                tasks[maker[made]] = tasks[maker[made]] or name.task
+        for index in reversed(range(len(reads))):
+            for value in reads[index]:
+                if value in maker:
+                    tasks[maker[value]] = tasks[maker[value]] or tasks[index]
+        assert all(tasks)  # what no task reads, is read through others, or is exported
+        return [replace(call, task=task) for call, task in zip(self.calls, tasks, strict=True)]
+
+    def _owner(self, value: int) -> int:
+        """The value whose bytes this one shares. What another segment makes stays apart: a kernel
+        is of its own segment's target, and so must be its task."""
+        alias = self.values[value].alias_of
+        while alias is not None:
+            value, alias = alias, self.values[alias].alias_of
+        return value
 
 
 def op_text(function: relay.Function) -> str:

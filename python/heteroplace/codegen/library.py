@@ -22,6 +22,8 @@ from heteroplace.codegen.kernels import Kernel, last_cause
 from heteroplace.errors import ArtifactError, LoweringError
 
 _LIBRARY = "kernels.so"
+_EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
+"""Says that the stack need not be executable; without it linkers warn."""
 
 
 class KernelLibrary:
@@ -52,6 +54,16 @@ class KernelLibrary:
         return library
 
     @classmethod
+    def empty(cls) -> KernelLibrary:
+        """Link a library without any kernel."""
+        library = cls()
+        source = library._folder / "empty.s"
+        source.write_text(_EMPTY_ASSEMBLY)
+        library.objects = (source,)
+        link(library.objects, library.path)
+        return library
+
+    @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> KernelLibrary:
         """Make the library anew from what `files` of another one returned."""
         library = cls()
@@ -71,10 +83,10 @@ def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
     Raises
     ------
     LoweringError
-        There is no kernel, or TVM cannot generate code for one.
+        TVM cannot generate code for a kernel.
     """
-    if not kernels:
-        raise LoweringError("the model computes nothing: only reshapes are left of it")
+    if not kernels:  # of a model of reshapes alone
+        return KernelLibrary.empty()
     by_target: dict[str, list[Kernel]] = {}
     for kernel in kernels:
         by_target.setdefault(str(kernel.target), []).append(kernel)

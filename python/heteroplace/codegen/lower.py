@@ -249,8 +249,6 @@ class _Lowering:
             (f"output{index}", self._tensor(value, self._host))
             for index, value in enumerate(self._calls.outputs)
         ]
-        if not self._queues:
-            raise LoweringError("the plan runs nothing: the model has no computation in it")
         # A machine needs only the memories that the plan uses.
         constants = self._weights.constants
         used = {queue.space for queue in self._queues} | {part.space for part in constants}

@@ -8,6 +8,7 @@ from heteroplace.codegen.order import Instruction
 from heteroplace.codegen.program import Queue
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.model.cluster import Cluster
+from heteroplace.relay.annotate.writer import home_device
 
 NO_SPACE = -1
 """What a copy queue says in place of a memory: it works in two."""
@@ -27,11 +28,16 @@ class QueueTable:
         """Without instructions."""
         self.of_item = tuple(self._queues_of(instruction) for instruction in instructions)
         """For each instruction the queue that carries it out, and those that help."""
+        if not self.queues:  # A model of reshapes has no kernel, but a run must still end.
+            self._device_queues(home_device(cluster))
 
     def _queues_of(self, instruction: Instruction) -> tuple[int, tuple[int, ...]]:
         if instruction.device is None:
             return self._copy_queue(instruction), ()
-        device = self._cluster.devices[instruction.device]
+        return self._device_queues(instruction.device)
+
+    def _device_queues(self, index: int) -> tuple[int, tuple[int, ...]]:
+        device = self._cluster.devices[index]
         dl_device = (DL_DEVICE_TYPES[device.kind], device.index)
         if device.kind == "cpu":
             ids = [

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.legalize import Legalize
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
@@ -31,6 +32,8 @@ class ValueName:
     """Of a model input; else of the op call that makes it, unique in the module."""
     index: int | None = None
     """Which result of that call; None: it is a model input."""
+    task: str = ""
+    """The task that makes it; empty: it is a model input."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,7 @@ def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Func
     """Run the part of relay.build's pass list that needs the target, then FuseOps."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
-    chosen = [step for step in passes if step.info.name == "Legalize"]
-    chosen += passes[names.index("AlterOpLayout") :]
+    chosen = [Legalize(), *passes[names.index("AlterOpLayout") :]]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target:
@@ -181,7 +183,7 @@ class _Cutter:
         index = value.index if isinstance(value, relay.TupleGetItem) else 0
         if root not in self._names:
             self._names[root] = f"{task_of_span(root)}:{len(self._names)}"
-        name = ValueName(self._names[root], index)
+        name = ValueName(self._names[root], index, task_of_span(root) or "")
         segment = self._segment_of[root]
         self.open[segment].exports.setdefault(name, self._read(value, segment))
         return name

@@ -92,20 +92,6 @@ def samples_of(graph: TaskGraph, cluster: Cluster, table: CostTable) -> list[Sam
     return found
 
 
-def device_class(cluster: Cluster, device_id: int) -> Hashable:
-    """Return what devices have in common that take equally long for everything.
-
-    Devices of one model are alike in all hosts, others in one host only; those that say neither a
-    target nor a model are like no other.
-    """
-    device = cluster.devices[device_id]
-    if not device.target and not device.model:
-        return device_id
-    speeds = (device.flops_per_second, device.memory_bytes_per_second)
-    box = device.model or ("host", device.host)
-    return device.kind, device.target, len(device.cores), box, speeds
-
-
 class Methods:
     """All methods over one set of samples; fits are made on first use and kept. Not thread-safe."""
 
@@ -122,8 +108,7 @@ class Methods:
         self._gpus = [_gpu_figures(device) for device in cluster.devices]
         groups: dict[Hashable, int] = {}
         self.alike = [
-            groups.setdefault(device_class(cluster, device), len(groups))
-            for device in range(len(cluster.devices))
+            groups.setdefault(device.predicts_alike, len(groups)) for device in cluster.identities
         ]
         """For each device the number of the group of devices that are like it."""
         self._kind_of = {

@@ -53,7 +53,7 @@ def predict_costs(graph: TaskGraph, cluster: Cluster, table: CostTable) -> CostT
 
 
 def _fill(graph: TaskGraph, cluster: Cluster, table: CostTable, predictor: _Predictor) -> CostTable:
-    builder = TableBuilder(table.graph_digest, cluster, table.batches)
+    builder = TableBuilder(table.tasks, table.devices, table.batches)
     allowed = [set(ids) for ids in allowed_devices(graph, cluster)]
     faults: dict[str, list[str]] = {}
     for position, batch in enumerate(table.batches):

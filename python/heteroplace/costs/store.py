@@ -10,12 +10,18 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
+from heteroplace.costs.interference_records import (
+    InterferenceKey,
+    InterferenceRecord,
+    read_record,
+    write_record,
+)
 from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.store_schema import connect, explained, open_store
 from heteroplace.costs.store_values import (
@@ -107,9 +113,9 @@ _INSERT_NOTE = (
 
 
 def default_path() -> Path:
-    """Return where the store is: $HETEROPLACE_COSTS, else costs.sqlite in the user's data folder.
+    """Return where the store is: $HETEROPLACE_COSTS, else costs.sqlite in the user's cache folder.
 
-    That folder is $XDG_DATA_HOME/heteroplace, or ~/.local/share/heteroplace.
+    That folder is $XDG_CACHE_HOME/heteroplace, or ~/.cache/heteroplace.
 
     Raises
     ------
@@ -119,13 +125,14 @@ def default_path() -> Path:
     chosen = os.environ.get(PATH_VARIABLE)
     if chosen:
         return Path(chosen)
-    base = os.environ.get("XDG_DATA_HOME", "")
+    base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification: a path that is not absolute is to be ignored.
     try:
-        folder = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "share"
+        folder = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     except RuntimeError as fault:
         raise CostStoreError(
-            f"no store of costs: {fault} Say in the variable {PATH_VARIABLE} which file to use"
+            f"no store of costs: {fault} Say in the variable {PATH_VARIABLE} which file to use, "
+            f"or give store='off' (--placement-store off)"
         ) from fault
     return folder / "heteroplace" / "costs.sqlite"
 
@@ -250,7 +257,10 @@ class CostStore:
         return self._rows(f"{_SELECT} {where} ORDER BY {_ORDER}", values)
 
     def forget(self, only: StoreFilter) -> int:
-        """Remove what the filter lets through, and return how many measurements that were."""
+        """Remove what the filter lets through, and return how many measurements that were.
+
+        Interference goes too, unless the filter is about ops, modes or batches, which it has not.
+        """
         where, values = _where(only)
         with self._transaction("IMMEDIATE") as connection:
             key = ", ".join(_PRIMARY)
@@ -262,6 +272,9 @@ class CostStore:
                     f"DELETE FROM {table} WHERE id NOT IN "
                     f"(SELECT {table[:-1]}_id FROM measurements)"
                 )
+            if only.op is None and only.mode is None and only.batch is None:
+                where, values = _where(only, {name: name for name in _COLUMNS})
+                connection.execute(f"DELETE FROM interferences {where}", values)
         return removed
 
     def __len__(self) -> int:
@@ -284,6 +297,16 @@ class CostStore:
         """Remove all notes, and return how many that were."""
         with self._transaction("IMMEDIATE") as connection:
             return connection.execute("DELETE FROM notes").rowcount
+
+    def add_interference(self, key: InterferenceKey, record: InterferenceRecord, date: str) -> None:
+        """Keep what was measured of interference at a date; see `write_record`."""
+        with self._transaction("IMMEDIATE") as connection:
+            write_record(connection, key, record, date)
+
+    def find_interference(self, key: InterferenceKey, num_tasks: int) -> InterferenceRecord | None:
+        """Return what was measured of interference; see `read_record`."""
+        with self._transaction("DEFERRED") as connection:
+            return read_record(connection, key, num_tasks)
 
     def _rows(self, query: str, values: list[Any]) -> Iterator[Row]:
         with self._transaction("DEFERRED") as connection:
@@ -331,18 +354,20 @@ class CostStore:
                 self._free = []
 
 
-def _where(only: StoreFilter) -> tuple[str, list[Any]]:
-    """SQL of a filter and the values for it."""
+def _where(
+    only: StoreFilter, columns: Mapping[str, str] = MappingProxyType(_COLUMNS)
+) -> tuple[str, list[Any]]:
+    """SQL of a filter and the values for it; `columns` by the names of fields."""
     conditions: list[str] = []
     values: list[Any] = []
     for name in ("op", "device", "target", "network"):
         pattern = getattr(only, name)
         if pattern is not None:
             # A target string may hold brackets, and is then no pattern for itself.
-            conditions.append(f"({_COLUMNS[name]} = ? OR matches({_COLUMNS[name]}, ?))")
+            conditions.append(f"({columns[name]} = ? OR matches({columns[name]}, ?))")
             values += [pattern, pattern]
-    exact = {name: f"{_COLUMNS[name]} = ?" for name in ("mode", "batch", "threads")}
-    exact["measured_before"] = "substr(measurements.measured_at, 1, 19) < substr(?, 1, 19)"
+    exact = {name: f"{columns[name]} = ?" for name in ("mode", "batch", "threads")}
+    exact["measured_before"] = f"substr({columns['measured_at']}, 1, 19) < substr(?, 1, 19)"
     for name, condition in exact.items():
         value = getattr(only, name)
         if value is None:

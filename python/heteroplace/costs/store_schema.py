@@ -17,6 +17,7 @@ from contextlib import closing, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from heteroplace.costs import interference_records
 from heteroplace.errors import CostStoreError
 from heteroplace.files.measurements import MODES
 
@@ -26,7 +27,10 @@ VERSION = 1
 """`user_version` of the stores that are written."""
 BUSY_S = 30.0
 """How long to wait for other writers; each holds the store for well under a millisecond."""
-ANOTHER_PLACE = "give another file with --store or in the variable HETEROPLACE_COSTS"
+ANOTHER_PLACE = (
+    "give another file with --store (for tvmc --placement-store, which also takes off) or in the "
+    "variable HETEROPLACE_COSTS"
+)
 
 _TEXTS = "TEXT NOT NULL CHECK (typeof({0}) = 'text' AND {0} <> '')"
 _COUNT = "INTEGER NOT NULL CHECK (typeof({0}) = 'integer' AND {0} >= {1})"
@@ -88,6 +92,8 @@ TABLES = {
         PRIMARY KEY (kind, subject, device, quantity, unit, measured_at)""",
 }
 """Columns of each table."""
+_LATER_TABLES = {"interferences": interference_records.TABLE}
+"""Those that older stores of this version lack; they are added when such a store is opened."""
 # The columns of the key come first, as they are stored: where they do not, the check of SQLite 3.40
 # reads the wrong column and reports missing values.
 _WITHOUT_ROWID = ("measurements", "notes")
@@ -126,6 +132,7 @@ def open_store(path: Path, *, is_made: bool = True) -> sqlite3.Connection:
             _check_version(path, connection)
             _check_tables(path, connection)
             _use_log(path, connection)
+            _add_later_tables(connection)
         except BaseException:
             connection.close()
             raise
@@ -222,6 +229,8 @@ def _create(connection: sqlite3.Connection) -> None:
     for name, columns in TABLES.items():
         ending = " WITHOUT ROWID" if name in _WITHOUT_ROWID else ""
         connection.execute(f"CREATE TABLE {name} ({columns}){ending}")
+    for name, columns in _LATER_TABLES.items():
+        connection.execute(f"CREATE TABLE {name} ({columns})")
     for statement in _INDEXES:
         connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -292,6 +301,16 @@ def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
     missing = sorted(set(TABLES) - {name for (name,) in rows})
     if missing:
         raise _damaged(path, f"it lacks the tables {', '.join(missing)}")
+
+
+def _add_later_tables(connection: sqlite3.Connection) -> None:
+    rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    if set(_LATER_TABLES) <= {name for (name,) in rows}:
+        return  # without waiting for those who write
+    connection.execute("BEGIN IMMEDIATE")
+    for name, columns in _LATER_TABLES.items():
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {name} ({columns})")
+    connection.execute("COMMIT")
 
 
 def _check_version(path: Path, connection: sqlite3.Connection) -> None:

@@ -107,7 +107,7 @@ def run_demo(
         See `ComparisonOptions`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    cluster = local_cluster()
+    cluster = local_cluster(has_gpus=False)
     names = ", ".join(f"{d.name} ({_cores(len(d.cores))})" for d in cluster.devices)
     screen.title("heteroplace: one network over all the processors of a machine")
     screen.print(f"devices: {names}; target {cluster.devices[0].target}")

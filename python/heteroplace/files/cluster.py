@@ -7,6 +7,7 @@ fields have been read; all faults are raised at once.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 from msgspec import structs
@@ -123,6 +124,8 @@ class _Memories:
     def __init__(self, faults: Faults, reserve_bytes: int) -> None:
         self.found: list[Memory] = []
         self.faults = faults
+        self._ids: dict[str, int] = {}
+        """Of each name the first memory."""
         self._reserve_bytes = reserve_bytes
 
     def add(self, name: str, size: int, path: JsonPath) -> int:
@@ -134,18 +137,18 @@ class _Memories:
                 f"memory {name!r} has {size} bytes, and $.defaults.memory_reserve takes "
                 f"{self._reserve_bytes} of them; expected some to be left",
             )
-        if name and any(memory.name == name for memory in self.found):
+        if name and name in self._ids:
             self.faults.add(path, f"a memory called {name!r} exists already")
+        self._ids.setdefault(name, len(self.found))
         self.found.append(Memory(name, left))
         return len(self.found) - 1
 
     def find(self, name: str, path: JsonPath, hint: str = "") -> int:
         """Return the id of the memory called `name`, or note a fault that ends with `hint`."""
-        names = [memory.name for memory in self.found]
-        if name in names:
-            return names.index(name)
+        if name in self._ids:
+            return self._ids[name]
         if name:
-            nearest = did_you_mean(name, names)
+            nearest = did_you_mean(name, [memory.name for memory in self.found])
             self.faults.add(path, f"no memory is called {name!r}{nearest or hint}")
         return 0
 
@@ -192,13 +195,10 @@ def _links(file: ClusterFile, memories: _Memories, devices: tuple[Device, ...]) 
     links: list[Link] = []
     for i, entry in enumerate(file.links):
         links += _both_ways(entry, ("links", i), memory_of, memories.faults)
-    names = [link.name for link in links]
-    for name in dict.fromkeys(names):
-        if names.count(name) > 1:
-            memories.faults.add(
-                ("links",),
-                f"{names.count(name)} links are called {name!r}; give them a 'name' each",
-            )
+    for name, count in Counter(link.name for link in links).items():
+        if count > 1:
+            fault = f"{count} links are called {name!r}; give them a 'name' each"
+            memories.faults.add(("links",), fault)
     return tuple(links)
 
 

@@ -1,90 +1,50 @@
 """Cost tables as JSON, and run times that came with a graph -> a table.
 
-A file names tasks and devices, and holds the digests of the graph and the cluster it was made for.
-Costs of larger batches stand in the optional field `batch_costs`, by the number of items. Version 1
-knew one kind of predicted time, "estimated", which is read as "roofline".
+A file names tasks and devices, and says of each what its costs depend on, so that it holds for
+other graphs and clusters as far as these have the same tasks and devices. Costs of larger batches
+stand in the optional field `batch_costs`, by the number of items. Versions 1 and 2 hold the digests
+of the one graph and the one cluster that they are for, and are read for these only. Version 1 knew
+one kind of predicted time, "estimated", which is read as "roofline".
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from msgspec import Meta, Struct, field
+from msgspec import structs, to_builtins
 
 from heteroplace.errors import CostMismatchError, MissingCostError
-from heteroplace.files.fields import Count, Json, Number, SchemaLink, Text, about, version
+from heteroplace.files.cost_fields import (
+    BATCH,
+    SCHEMA_VERSION,
+    SOURCES,
+    ColumnEntry,
+    CostEntry,
+    CostsFile,
+    Entries,
+    RowEntry,
+)
 from heteroplace.files.graph import Times
 from heteroplace.files.reader import Faults, JsonPath, read_json, read_struct, write_json
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import (
-    SOURCES_WITH_TIME,
     SOURCES_WITHOUT_TIME,
     Cost,
     CostTable,
     Detail,
     Rows,
     TableBuilder,
-    check_digests,
     pinned_elsewhere,
     spread_error,
-    table_from_rows,
 )
+from heteroplace.model.cost_lookup import find_costs
+from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
-
-SCHEMA_VERSION = 2
-OLDEST_VERSION = 1
-_SOURCES = {
-    1: ("measured", "estimated", "given", *SOURCES_WITHOUT_TIME),
-    2: (*SOURCES_WITH_TIME, *SOURCES_WITHOUT_TIME),
-}
-"""What `source` may be, by version of the file."""
-_TIMED: Json = {"properties": {"source": {"enum": list(SOURCES_WITH_TIME)}}}
-_NS_IF_TIMED: Json = {
-    "if": _TIMED,
-    "then": {"required": ["ns"]},
-    "else": {"not": {"required": ["ns"]}},
-}
-_BATCH = "^([2-9]|[1-9][0-9]{1,8})$"
-
-
-class CostEntry(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The cost of a task on a device."""
-
-    source: Annotated[Text, Meta(extra_json_schema={"enum": list(_SOURCES[2])})]
-    ns: Annotated[Count, about("Run time; present unless unsupported or unknown.")] | None = None
-    spread_ns: Annotated[Count, about("Half of the interquartile range.")] = 0
-    reason: Text = ""
-    error: (
-        Annotated[
-            Number, about("Relative error to expect; that of a measured time is spread over time.")
-        ]
-        | None
-    ) = None
-
-
-Entries = dict[str, dict[str, Annotated[CostEntry, Meta(extra_json_schema=_NS_IF_TIMED)]]]
-"""By task name and device name."""
-
-
-class CostsFile(Struct, forbid_unknown_fields=True, kw_only=True):
-    """The cost of every task on every device."""
-
-    schema: SchemaLink = field(default="", name="$schema")
-    schema_version: Annotated[Literal[1, 2], version(SCHEMA_VERSION, OLDEST_VERSION)]
-    graph: Annotated[Text, about("Name of the graph; for people.")] = ""
-    cluster: Annotated[Text, about("Name of the cluster; for people.")] = ""
-    graph_digest: Text
-    cluster_digest: Text
-    costs: Annotated[Entries, about("Of one item; by task name and device name.")]
-    batch_costs: Annotated[
-        dict[str, Entries],
-        about("Of several items run together; by their number, which is above 1."),
-        Meta(extra_json_schema={"propertyNames": {"pattern": _BATCH}}),
-    ] = {}
-
+from heteroplace.model.identity import DeviceIdentity, TaskIdentity
 
 T = TypeVar("T")
 _MAX_LISTED = 10
@@ -111,7 +71,7 @@ def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTa
             f"{', '.join(unknown[:_MAX_LISTED])}"
         )
     names = [device.name for device in cluster.devices]
-    builder = TableBuilder(graph.digest(), cluster)
+    builder = TableBuilder(graph.identities, cluster.identities)
     flat = _plain_times(graph, names, times)
     if flat is not None:
         builder.add_times(flat, Detail("given"))
@@ -171,15 +131,32 @@ def save_costs(
 
 
 def load_costs(path: str | os.PathLike[str], graph: TaskGraph, cluster: Cluster) -> CostTable:
-    """Return the cost table in a file.
+    """Return what a file says of `graph` and `cluster`; see `find_costs`.
 
     Raises
     ------
     CostMismatchError
-        The file cannot be read, belongs to another graph or cluster, or has faults (all are named,
-        with their JSON paths).
+        The file cannot be read, knows none of the tasks, has faults (all are named, with their JSON
+        paths), or is of an older version and for another graph or cluster.
     """
-    return costs_from_json(read_json(path, CostMismatchError), graph, cluster, os.fspath(path))
+    return find_costs(load_table(path, graph, cluster), graph, cluster)
+
+
+def load_table(path: str | os.PathLike[str], graph: TaskGraph, cluster: Cluster) -> CostTable:
+    """Return the whole table in a file; what it is for may be another graph or cluster.
+
+    Parameters
+    ----------
+    graph, cluster
+        What a file of version 1 or 2 must be for; these do not say what their tasks are.
+
+    Raises
+    ------
+    CostMismatchError
+        As `load_costs`, but for the tasks.
+    """
+    value = read_json(path, CostMismatchError)
+    return table_from_json(value, graph, cluster, os.fspath(path))
 
 
 def costs_to_json(table: CostTable, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
@@ -187,9 +164,9 @@ def costs_to_json(table: CostTable, graph: TaskGraph, cluster: Cluster) -> dict[
     value: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
         "graph": graph.name,
-        "graph_digest": table.graph_digest,
         "cluster": cluster.name,
-        "cluster_digest": table.cluster_digest,
+        "rows": {task.name: _entry(RowEntry, task) for task in table.tasks},
+        "columns": {device.name: _entry(ColumnEntry, device) for device in table.devices},
         "costs": _rows_to_json(table.rows, graph, cluster),
     }
     if len(table.batches) > 1:
@@ -203,14 +180,14 @@ def costs_to_json(table: CostTable, graph: TaskGraph, cluster: Cluster) -> dict[
 def costs_from_json(
     value: object, graph: TaskGraph, cluster: Cluster, source: str = "costs"
 ) -> CostTable:
-    """Return the table that a parsed JSON value describes.
+    """Return what a parsed JSON value says of `graph` and `cluster`.
 
     Parameters
     ----------
     value
         What `json.load` returned.
     graph, cluster
-        What the costs must be for.
+        What costs are asked for.
     source
         What to call the value in messages.
 
@@ -219,31 +196,78 @@ def costs_from_json(
     CostMismatchError
         As `load_costs`.
     """
+    return find_costs(table_from_json(value, graph, cluster, source), graph, cluster)
+
+
+def table_from_json(
+    value: object, graph: TaskGraph, cluster: Cluster, source: str = "costs"
+) -> CostTable:
+    """Return the whole table that a parsed JSON value describes; parameters as of `load_table`.
+
+    Raises
+    ------
+    CostMismatchError
+        As `load_table`.
+    """
     file, faults = read_struct(value, CostsFile, source, CostMismatchError)
+    _note_missing_digests(file, faults)
+    if file.schema_version < SCHEMA_VERSION:
+        _check_digests(file, graph, cluster, source, faults)
+        tasks, devices = graph.identities, cluster.identities
+    else:
+        tasks, devices = _identities(file)
+    batches = _batches(file, faults)
+    builder = TableBuilder(tasks, devices, [batch for batch, _, _ in batches])
+    for _, path, entries in batches:
+        _note_names(faults, path, entries, [task.name for task in tasks])
+        for task in tasks:
+            row = entries.get(task.name, {})
+            if task.name in entries:
+                _note_names(faults, (*path, task.name), row, [device.name for device in devices])
+            for device in devices:
+                place = (*path, task.name, device.name)
+                entry = row.get(device.name)
+                builder.add(Cost.unknown() if entry is None else _cost(entry, place, file, faults))
+    faults.check()
+    return builder.finalize()
+
+
+def _identities(file: CostsFile) -> tuple[tuple[TaskIdentity, ...], tuple[DeviceIdentity, ...]]:
+    """Of the tasks and the devices that a file is for."""
+    return (
+        tuple(TaskIdentity(name, *structs.astuple(row)) for name, row in file.rows.items()),
+        tuple(DeviceIdentity(name, *structs.astuple(at)) for name, at in file.columns.items()),
+    )
+
+
+def _note_missing_digests(file: CostsFile, faults: Faults) -> None:
+    for name in ("graph_digest", "cluster_digest"):
+        if file.schema_version < SCHEMA_VERSION and not getattr(file, name):
+            faults.missing((), name)
+
+
+def _check_digests(
+    file: CostsFile, graph: TaskGraph, cluster: Cluster, source: str, faults: Faults
+) -> None:
+    """Raise CostMismatchError unless a file of an older version is for `graph` and `cluster`."""
     if not (file.graph_digest and file.cluster_digest):
         faults.check()
     # Before the names are read: those of another graph would only give a heap of unknown ones.
-    check_digests(graph, cluster, file.graph_digest, file.cluster_digest)
-    tables: dict[int, Rows] = {}
-    devices = {device.name: index for index, device in enumerate(cluster.devices)}
-    tasks = {task.name: index for index, task in enumerate(graph.tasks)}
-    for batch, path, entries in _batches(file, faults):
-        _note_names(faults, path, entries, tasks)
-        rows = []
-        for task in graph.tasks:
-            row = entries.get(task.name, {})
-            if task.name in entries:
-                _note_names(faults, (*path, task.name), row, devices)
-            costs = (
-                _cost(row[name], (*path, task.name, name), file, faults)
-                if name in row
-                else Cost.unknown()
-                for name in devices
-            )
-            rows.append(tuple(costs))
-        tables[batch] = tuple(rows)
-    faults.check()
-    return table_from_rows(file.graph_digest, cluster, tables.pop(1), tables)
+    mismatches = digest_mismatches(graph, cluster, file.graph_digest, file.cluster_digest)
+    if mismatches:
+        raise CostMismatchError(
+            f"{source}: is of version {file.schema_version}, which holds for one graph and one "
+            f"cluster only, and was {mismatches[0]}; make it anew, it holds for others then: "
+            f"heteroplace profile MODEL.onnx --cluster FILE -o FILE (what was measured is known "
+            f"from the store)"
+        )
+
+
+def _entry(kind: type[RowEntry | ColumnEntry], identity: tuple[object, ...]) -> object:
+    """The identity without its name, as a value for `json.dump`."""
+    names = [found.name for found in structs.fields(kind)]
+    values: dict[str, Any] = dict(zip(names, identity[1:], strict=True))
+    return to_builtins(kind(**values))
 
 
 def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCost]:
@@ -255,6 +279,7 @@ def named_costs_from_json(value: object, source: str = "costs") -> list[NamedCos
         The file has faults: all are named, with their JSON paths.
     """
     file, faults = read_struct(value, CostsFile, source, CostMismatchError)
+    _note_missing_digests(file, faults)
     cells = [
         NamedCost(task, device, batch, _cost(entry, (*path, task, device), file, faults))
         for batch, path, entries in _batches(file, faults)
@@ -280,7 +305,7 @@ def _batches(file: CostsFile, faults: Faults) -> list[tuple[int, JsonPath, Entri
     found: list[tuple[int, JsonPath, Entries]] = [(1, ("costs",), file.costs)]
     for key, entries in file.batch_costs.items():
         path = ("batch_costs", key)
-        if re.fullmatch(_BATCH, key):
+        if re.fullmatch(BATCH, key):
             found.append((int(key), path, entries))
         else:
             faults.add(path, "expected a number of items above 1 as the key")
@@ -288,7 +313,7 @@ def _batches(file: CostsFile, faults: Faults) -> list[tuple[int, JsonPath, Entri
 
 
 def _note_names(
-    faults: Faults, path: JsonPath, entries: dict[str, T], names: dict[str, int]
+    faults: Faults, path: JsonPath, entries: dict[str, T], names: Iterable[str]
 ) -> None:
     """Note names that have no entry, and entries of no name.
 
@@ -301,14 +326,15 @@ def _note_names(
     entries
         That object.
     names
-        Those that it should have, with their ids.
+        Those that it should have.
     """
-    if entries.keys() == names.keys():
+    expected = dict.fromkeys(names)
+    if entries.keys() == expected.keys():
         return
-    for name in names:
+    for name in expected:
         if name not in entries:
             faults.missing(path, name)
-    faults.unknown(path, entries, names)
+    faults.unknown(path, entries, expected)
 
 
 def _rows_to_json(rows: Rows, graph: TaskGraph, cluster: Cluster) -> dict[str, object]:
@@ -349,7 +375,7 @@ def _cost(entry: CostEntry, path: JsonPath, file: CostsFile, faults: Faults) -> 
     faults
         Takes what is wrong; the cost is a stand-in then.
     """
-    sources = _SOURCES[file.schema_version]
+    sources = SOURCES[file.schema_version]
     if not entry.source:  # Missing, or no text; said already.
         return Cost.unknown()
     if entry.source not in sources:

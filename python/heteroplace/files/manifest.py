@@ -14,15 +14,16 @@ import hashlib
 import json
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from heteroplace.errors import ArtifactError
 from heteroplace.files.solution import solution_from_json, solution_to_json
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
+from heteroplace.model.verification import Verification
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of manifest and footer."""
 
 ELF_MAGIC = b"\x7fELF"
@@ -42,6 +43,8 @@ class Manifest:
     outputs: tuple[tuple[str, tuple[int, ...], str], ...]
     memory: tuple[MemoryUse, ...]
     """For each memory of the solution's cluster what the program is predicted to hold in it."""
+    verification: Verification | None = None
+    """How its outputs compare with those of the ONNX model; None: it was made of none."""
 
     def to_json(self) -> bytes:
         """Return the JSON bytes."""
@@ -55,6 +58,7 @@ class Manifest:
             "memory": [
                 [use.weights_bytes, use.values_bytes, use.workspace_bytes] for use in self.memory
             ],
+            "verification": None if self.verification is None else asdict(self.verification),
         }
         return json.dumps(value).encode()
 
@@ -80,7 +84,11 @@ class Manifest:
             ]
             solution = solution_from_json(value["placement"], source)
             memory = tuple(MemoryUse(*map(int, parts)) for parts in value["memory"])
-            return cls(value["tvm"], value["program"], solution, ports[0], ports[1], memory)
+            found = value["verification"]
+            verification = None if found is None else Verification(**found)
+            program = value["program"]
+            version = value["tvm"]
+            return cls(version, program, solution, ports[0], ports[1], memory, verification)
         except (KeyError, TypeError, ValueError) as err:
             raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
 

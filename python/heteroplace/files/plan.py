@@ -6,6 +6,7 @@ Whether a plan is valid is not asked here (that is `check_plan`), only whether i
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
@@ -82,6 +83,9 @@ class PlanFile(Struct, forbid_unknown_fields=True, kw_only=True):
     cluster: Annotated[Text, about("Name of the cluster; for people.")] = ""
     graph_digest: Text
     cluster_digest: Text
+    structure_digest: Annotated[
+        Text, about("Of what the plan depends on in the graph; it can be replayed where it is so.")
+    ] = ""
     origin: Annotated[Text, about("What made it.")]
     reasons: Annotated[
         Texts, about("For each task, in order of the graph, why it is where it is.")
@@ -124,6 +128,7 @@ def plan_to_json(plan: Plan, graph: TaskGraph, cluster: Cluster) -> dict[str, ob
         "graph_digest": plan.graph_digest,
         "cluster": cluster.name,
         "cluster_digest": plan.cluster_digest,
+        "structure_digest": graph.structure_digest,
         "origin": plan.origin,
     }
     if plan.items != 1:
@@ -156,6 +161,53 @@ def plan_from_json(value: object, graph: TaskGraph, cluster: Cluster, source: st
         faults.check()
     # Before the names are read: those of another graph would only give a heap of unknown ones.
     _check_digests(file.graph_digest, file.cluster_digest, graph, cluster, source)
+    return _plan_of(file, graph, cluster, faults)
+
+
+def replayed_plan(value: object, graph: TaskGraph, cluster: Cluster, source: str = "plan") -> Plan:
+    """Return the plan of a JSON value for a graph of the same structure, and any cluster.
+
+    Names of devices, memories and links must be those of `cluster`. Whether pins, memories and
+    links admit the plan is asked by `check_plan`.
+
+    Raises
+    ------
+    PlanError
+        The file has faults, or is for another graph: the first difference is named.
+    """
+    file, faults = read_struct(value, PlanFile, source, PlanError)
+    faults.check()
+    if graph.structure_digest != file.structure_digest and graph.digest() != file.graph_digest:
+        raise PlanError(
+            f"{source}: the plan {_difference(file, graph)}; give a plan of this graph, or solve "
+            f"again without plan_in"
+        )
+    plan = _plan_of(file, graph, cluster, faults)
+    return replace(plan, graph_digest=graph.digest(), cluster_digest=cluster.digest())
+
+
+def _difference(file: PlanFile, graph: TaskGraph) -> str:
+    """The first thing in the steps of a plan that is not as in a graph."""
+    runs = {step.run for step in file.steps if isinstance(step, RunStep)}
+    copies = {step.copy for step in file.steps if isinstance(step, CopyStep)}
+    for what, named, known in (
+        ("task", runs, {task.name for task in graph.tasks}),
+        ("tensor", copies, {tensor.name for tensor in graph.tensors}),
+    ):
+        strangers = sorted(named - known)
+        if strangers:
+            return f"names {what} {strangers[0]!r}, which graph {graph.name!r} does not have"
+    for task in graph.tasks:
+        if task.name not in runs:
+            return f"does not run task {task.name!r} of graph {graph.name!r}"
+    return (
+        f"is for a graph {file.graph!r} of the same task names with other ops, sizes or reads than "
+        f"graph {graph.name!r}"
+    )
+
+
+def _plan_of(file: PlanFile, graph: TaskGraph, cluster: Cluster, faults: Faults) -> Plan:
+    """The plan with the names in its steps made ids; raises if there are faults."""
     if file.reasons and len(file.reasons) != len(graph.tasks):
         faults.add(
             ("reasons",),

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from heteroplace.files.cluster_fields import ClusterFile
-from heteroplace.files.costs import CostsFile
+from heteroplace.files.cost_fields import CostsFile
 from heteroplace.files.graph_fields import GraphDescription
 from heteroplace.files.measurements import MeasurementsFile
 from heteroplace.files.plan import CopyStep, PlanFile, RunStep

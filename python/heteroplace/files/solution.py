@@ -14,7 +14,7 @@ from heteroplace.files.graph import graph_from_json, graph_to_json
 from heteroplace.files.plan import plan_from_json, plan_to_json
 from heteroplace.model.solution import RunTime, Solution
 
-SOLUTION_VERSION = 2
+SOLUTION_VERSION = 3
 """Version of the JSON form."""
 
 
@@ -32,6 +32,7 @@ def solution_to_json(solution: Solution) -> str:
             "candidates": [list(candidate) for candidate in solution.candidates],
             "singles": [list(single) for single in solution.singles],
             "expected_ns": None if solution.expected is None else list(astuple(solution.expected)),
+            "item_ns": solution.item_ns,
         }
     )
 
@@ -70,10 +71,11 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         predicted_ns, bound_ns = int(value["predicted_ns"]), int(value["bound_ns"])
         times = value["expected_ns"]
         expected = None if times is None else RunTime(*(int(ns) for ns in times))
+        item_ns = None if value["item_ns"] is None else int(value["item_ns"])
     except (KeyError, TypeError, ValueError) as err:
         raise PlanError(
             f"{source}: not a placement that heteroplace wrote ({err}); place the model again"
         ) from err
     return Solution(
-        graph, cluster, costs, plan, predicted_ns, bound_ns, candidates, singles, expected
+        graph, cluster, costs, plan, predicted_ns, bound_ns, candidates, singles, expected, item_ns
     )

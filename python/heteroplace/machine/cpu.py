@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heteroplace.control_groups import memory_limit, quota_cores, read_text
 from heteroplace.errors import ClusterError
 
-_NO_LIMIT_BYTES = 1 << 60
-"""Version 1 of control groups writes "no limit" as a huge number."""
 _ANSWERS = ("model name", "Hardware", "cpu model", "cpu")
 """Keys under which /proc/cpuinfo names the processor: x86, older ARM, MIPS, POWER."""
 
@@ -113,15 +112,15 @@ def read_cpus(root: Path = Path("/"), allowed: Iterable[int] | None = None) -> C
         )
     nodes, node_of = _read_nodes(root, numbers)
     threads = tuple(_read_thread(cpu_folder, number, node_of) for number in numbers)
-    limit = _least(root, "memory", {"memory.max": _limit_v2, "memory.limit_in_bytes": _limit_v1})
+    limit = memory_limit(root)
     built_in = sum(node.bytes for node in nodes)
     return CpuInfo(
         model=cpu_model(read_text(root / "proc/cpuinfo")),
         threads=threads,
         nodes=nodes,
-        memory_bytes=built_in if limit is None else min(built_in, int(limit)),
+        memory_bytes=built_in if limit is None else min(built_in, limit),
         is_limited=limit is not None and limit < built_in,
-        quota_cores=_least(root, "cpu", {"cpu.max": _quota_v2, "cpu.cfs_quota_us": _quota_v1}),
+        quota_cores=quota_cores(root),
         governor=read_text(cpu_folder / f"cpu{numbers[0]}/cpufreq/scaling_governor"),
     )
 
@@ -194,67 +193,3 @@ def _read_nodes(root: Path, numbers: Sequence[int]) -> tuple[tuple[NumaNode, ...
 def _kib(text: str, key: str) -> int | None:
     match = re.search(rf"\b{key}:\s+(\d+) kB", text)
     return None if match is None else 1024 * int(match[1])
-
-
-def _least(
-    root: Path, controller: str, readers: dict[str, Callable[[Path], float | None]]
-) -> float | None:
-    """The tightest limit of this process's control group and of those around it; None: none."""
-    limits = []
-    for folder in _group_folders(root, controller):
-        for name, read in readers.items():
-            limit = read(folder / name) if (folder / name).is_file() else None
-            if limit is not None:
-                limits.append(limit)
-    return min(limits, default=None)
-
-
-def _group_folders(root: Path, controller: str) -> list[Path]:
-    """Folders of the process's control group and of all around it, of either version.
-
-    In a container the path in /proc may be one of the host that is not visible here; then only the
-    folders above it that exist are left, at last the container's own.
-    """
-    mount = root / "sys/fs/cgroup"
-    folders: list[Path] = []
-    for line in read_text(root / "proc/self/cgroup").splitlines() or ["0::/"]:
-        number, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if number == "0" and not controllers:
-            bases = [mount, mount / "unified"]
-        elif controller in controllers.split(","):
-            bases = [mount / controllers, mount / controller]
-        else:
-            continue
-        inner = Path(path.strip("/"))
-        for base in bases:
-            folders += [base / inner, *(base / above for above in inner.parents)]
-    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
-
-
-def _limit_v2(path: Path) -> float | None:
-    text = read_text(path)
-    return None if text == "max" else int(text)
-
-
-def _limit_v1(path: Path) -> float | None:
-    limit = int(read_text(path))
-    return None if limit >= _NO_LIMIT_BYTES else limit
-
-
-def _quota_v2(path: Path) -> float | None:
-    quota, period = read_text(path).split()
-    return None if quota == "max" else int(quota) / int(period)
-
-
-def _quota_v1(path: Path) -> float | None:
-    quota = int(read_text(path))
-    period = read_text(path.with_name("cpu.cfs_period_us"))
-    return None if quota < 0 else quota / int(period or 100_000)
-
-
-def read_text(path: Path) -> str:
-    """Return the stripped text of a file; "" where there is none, or it may not be read."""
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from heteroplace.errors import ClusterError
-from heteroplace.machine.cpu import cpu_model, first_fields, read_text
-from heteroplace.machine.gpu import GpuInfo, read_gpus
+from heteroplace.control_groups import read_text
+from heteroplace.errors import ClusterError, MissingPackageError
+from heteroplace.machine.cpu import cpu_model, first_fields
+from heteroplace.machine.gpu import GpuInfo, cuda_description, read_gpus
 from heteroplace.model.cluster import Device
 
 _CLOCK_STEP_HZ = 50_000_000
@@ -22,12 +23,13 @@ by some kHz from one start of the machine to the next."""
 def device_fingerprint(device: Device) -> str:
     """Return the fingerprint of a device of this machine.
 
+    That of a GPU is what NVML says, or without nvidia-ml-py what CUDA says: another text, so that
+    what was measured with one is measured again with the other.
+
     Raises
     ------
     ClusterError
         The device is on another host, of a kind that is neither "cpu" nor "cuda", or missing.
-    MissingPackageError
-        It is a GPU, and nvidia-ml-py is not installed.
     """
     if device.host:
         raise ClusterError(
@@ -36,7 +38,10 @@ def device_fingerprint(device: Device) -> str:
     if device.kind == "cpu":
         return cpu_fingerprint(device.cores or (0,))
     if device.kind == "cuda":
-        return gpu_fingerprint(device.index)
+        try:
+            return gpu_fingerprint(device.index)
+        except MissingPackageError:  # costs are kept by default, and need no more than CUDA
+            return cuda_description(device.index)
     raise ClusterError(
         f"device {device.name!r} is of kind {device.kind!r}; only cpu and cuda have fingerprints"
     )

@@ -32,6 +32,15 @@ _NVLINK_BYTES_PER_SECOND = {
 """One NVLink, one direction, by NVML's number of its version: 1.0 is 1, those from 2.0 to 4.0 are 2
 to 6, 5.0 is 7 (NVIDIA's data sheets of P100, V100, A100, H100 and B200)."""
 _BUS_ID_CHARACTERS = 32
+_NAME_CHARACTERS = 128
+_CUDA_ATTRIBUTES = {
+    "compute capability": 75,
+    "minor": 76,
+    "multiprocessors": 16,
+    "clock kHz": 13,
+    "memory clock kHz": 36,
+}
+"""CUdevice_attribute (CUDA Driver API)."""
 _NO_DEVICE = 100
 """CUDA_ERROR_NO_DEVICE"""
 
@@ -177,6 +186,44 @@ def cuda_bus_ids() -> tuple[str, ...]:
             raise ClusterError(f"the CUDA driver does not describe GPU {index} (error {status})")
         found.append(text.value.decode())
     return tuple(found)
+
+
+def cuda_description(index: int, driver: Any = None) -> str:
+    """Return what CUDA itself says of its device `index`; for where NVML cannot be asked.
+
+    Parameters
+    ----------
+    driver
+        What answers as libcuda does; by default that library.
+
+    Raises
+    ------
+    ClusterError
+        CUDA does not describe the device.
+    """
+    driver = ctypes.CDLL("libcuda.so.1") if driver is None else driver
+    device, version, value = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    name, memory = ctypes.create_string_buffer(_NAME_CHARACTERS), ctypes.c_size_t()
+    status = (
+        driver.cuInit(0)
+        or driver.cuDeviceGet(ctypes.byref(device), index)
+        or driver.cuDeviceGetName(name, _NAME_CHARACTERS, device)
+        or driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+        or driver.cuDriverGetVersion(ctypes.byref(version))
+    )
+    found = {}
+    for what, attribute in _CUDA_ATTRIBUTES.items():
+        status = status or driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, device)
+        found[what] = value.value
+    if status != 0:
+        raise ClusterError(f"the CUDA driver does not describe GPU {index} (error {status})")
+    parts = [
+        name.value.decode(errors="replace"),
+        *(f"{what} {number}" for what, number in found.items()),
+        f"{memory.value >> 20} MiB",
+        f"CUDA driver {version.value}",
+    ]
+    return "; ".join(parts)
 
 
 def _import_nvml() -> Any:

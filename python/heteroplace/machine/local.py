@@ -1,30 +1,56 @@
-"""This machine as a cluster."""
+"""This machine as a cluster, and the name of a cluster -> the cluster."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
-from heteroplace.machine.probe import local_cpu_cluster
+from heteroplace.files.cluster import load_cluster
+from heteroplace.machine.gpu import read_gpus
+from heteroplace.machine.probe import local_cpu_cluster, with_gpus
 from heteroplace.model.cluster import Cluster
 from heteroplace.tvm_bridge import llvm_cpu_target
 
+LOCAL = "local"
+"""Name of the cluster that is this machine."""
 
-def local_cluster(cores: Sequence[int] | None = None) -> Cluster:
-    """Return this machine's CPU as a cluster: one device per core, and one of all cores.
+
+def local_cluster(cores: Sequence[int] | None = None, *, has_gpus: bool = True) -> Cluster:
+    """Return this machine as a cluster: a device per core, one of all cores, one per NVIDIA GPU.
+
+    The links of GPUs are what their slots carry at best; `heteroplace probe` measures them.
 
     Parameters
     ----------
     cores
         The cores to use; None: all that this process may run on.
+    has_gpus
+        False: the CPU alone.
 
     Raises
     ------
     ClusterError
-        `cores` is empty, has repeats, or holds a core that this process may not run on.
+        `cores` is empty, has repeats, or holds a core that this process may not run on; a GPU's
+        driver does not answer.
+    MissingPackageError
+        There is a GPU's driver, but not nvidia-ml-py, which asks it.
 
     Examples
     --------
-    >>> local_cluster(cores=[0]).devices[0].name
+    >>> local_cluster(cores=[0], has_gpus=False).devices[0].name
     'cpu.all'
     """
-    return local_cpu_cluster(llvm_cpu_target(), cores)
+    cpu = local_cpu_cluster(llvm_cpu_target(), cores)
+    gpus = read_gpus() if has_gpus else ()
+    return with_gpus(cpu, gpus) if gpus else cpu
+
+
+def open_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
+    """Return the cluster in a file, a ready-made one, or "local": this machine.
+
+    Raises
+    ------
+    ClusterError
+        As `load_cluster` and `local_cluster`.
+    """
+    return local_cluster() if path_or_name == LOCAL else load_cluster(path_or_name)

@@ -95,15 +95,24 @@ def machine_cluster(
         whole = "cpu.all" if len(nodes) == 1 else f"cpu.node{node.number}"
         devices.append(Device(whole, "cpu", target, 0, index, tuple(own)))
     devices = [replace(device, model=cpu.model) for device in devices]
-    num_ram = len(memories)
+    return with_gpus(Cluster("local", tuple(memories), tuple(devices), host=0), gpus)
+
+
+def with_gpus(cpu: Cluster, gpus: Sequence[GpuInfo]) -> Cluster:
+    """Return the cluster of a machine's CPUs with its GPUs, and with estimated links.
+
+    Raises
+    ------
+    ClusterError
+        A GPU's link is of a kind whose speed is unknown.
+    """
+    memories, devices = list(cpu.memories), list(cpu.devices)
     for gpu in gpus:
-        memories.append(Memory(f"gpu{gpu.index}", gpu.memory_bytes))
-        memory = len(memories) - 1
-        devices.append(
-            Device(f"gpu{gpu.index}", "cuda", gpu.target, gpu.index, memory, model=gpu.name)
-        )
-    links = _estimated_links(memories, num_ram, gpus)
-    return Cluster("local", tuple(memories), tuple(devices), links, host=0)
+        name, memory = f"gpu{gpu.index}", len(memories)
+        memories.append(Memory(name, gpu.memory_bytes))
+        devices.append(Device(name, "cuda", gpu.target, gpu.index, memory, model=gpu.name))
+    links = _estimated_links(memories, len(cpu.memories), gpus)
+    return replace(cpu, name="local", memories=tuple(memories), devices=tuple(devices), links=links)
 
 
 def check_cores(chosen: Sequence[int], allowed: Sequence[int]) -> None:

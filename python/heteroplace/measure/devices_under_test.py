@@ -50,7 +50,7 @@ def find_devices_under_test(
     Raises
     ------
     MissingCostError
-        There is such a device and it is not to be left out, or there is no other one.
+        There is such a device and it is not to be left out.
     """
     allowed = allowed_devices(graph, cluster)
     used = [index for index in range(len(cluster.devices)) if any(index in ids for ids in allowed)]
@@ -59,7 +59,7 @@ def find_devices_under_test(
     absent = missing_devices(cluster, names)
     is_absent = [bool(missing_devices(cluster, [device.name])) for device in cluster.devices]
     used = [index for index in used if is_remote[index] or not is_absent[index]]
-    if absent and not (skips_absent and used):
+    if absent and not skips_absent:
         raise MissingCostError(
             "cannot measure on devices that are not in this machine: " + "; ".join(absent) + ". "
             'Give costs=... ("predict" if others are here, a table from that machine, or '

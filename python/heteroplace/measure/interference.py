@@ -3,25 +3,36 @@
 The network runs on one device with a clock around every kernel, in turns alone and while every
 other device of the same memory runs it too, or the links of that memory copy. The ratio of the
 times is what a task loses beside others; the times of the single runs show how much they scatter.
-Both change with the machine's state (neighbours of a virtual machine, clocks), so they are measured
-when they are needed.
+Both change with the machine's state (neighbours of a virtual machine, clocks), as costs do; so they
+are kept with the costs, and used with them.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.costs.interference_records import (
+    InterferenceKey,
+    InterferenceRecord,
+    thinned,
+)
+from heteroplace.costs.store import CostStore
+from heteroplace.files.measurements import date_text
+from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.machine.usage import QUIET_CORES, Usage
 from heteroplace.measure.devices_under_test import (
     DeviceClass,
+    DeviceUnderTest,
     device_class,
     find_devices_under_test,
 )
+from heteroplace.measure.kernel_identity import describe_kernels, network_digest, place_text
 from heteroplace.measure.link_programs import contention, load_program
 from heteroplace.measure.plan_program import load_programs, serial_plan
 from heteroplace.model.cluster import Cluster
@@ -46,6 +57,7 @@ def measure_interference(
     compiled: CompiledNetwork,
     cluster: Cluster,
     progress: Callable[[str], None] | None = None,
+    store: CostStore | None = None,
 ) -> Interference:
     """Measure slowdown, scatter and the core-to-core latency for a network.
 
@@ -54,10 +66,14 @@ def measure_interference(
     compiled
         The network; what was compiled to measure its costs is used again.
     progress
-        Called with a line for each device.
+        Called with a line for each device that is measured.
+    store
+        What it knows is not measured again, and what is measured goes into it.
 
     Raises
     ------
+    CostStoreError
+        What the store holds is damaged, or nothing can be kept.
     MissingCostError
         A device that some task may run on is not in this machine.
     InfeasibleError
@@ -67,11 +83,16 @@ def measure_interference(
     quiet = no_interference(graph, cluster)
     found: dict[DeviceClass, _Found] = {}
     for under_test in find_devices_under_test(graph, cluster):
-        device, placement = under_test.device, list(under_test.placement)
-        if progress is not None:
-            progress(f"measuring what disturbs {cluster.devices[device].name}")
-        measuring = _Measuring(compiled, cluster, device, placement)
-        found[device_class(cluster, device)] = measuring.measure()
+        kept = None if store is None else _Kept(compiled, cluster, under_test, store)
+        one = None if kept is None else kept.find()
+        if one is None:
+            if progress is not None:
+                progress(f"measuring what disturbs {cluster.devices[under_test.device].name}")
+            placement = list(under_test.placement)
+            one = _Measuring(compiled, cluster, under_test.device, placement).measure()
+            if kept is not None:
+                kept.add(one)
+        found[device_class(cluster, under_test.device)] = one
     # A device that no task may run on is not measured, and disturbs nobody.
     of_device = [found.get(device_class(cluster, index)) for index in range(len(cluster.devices))]
     alone_ns = quiet.alone_ns.copy()
@@ -108,6 +129,76 @@ class _Found:
     """[num_runs, num_tasks]"""
     fetch_ns_per_byte: float
     core_to_core_ns: int
+
+    @classmethod
+    def of(cls, record: InterferenceRecord) -> _Found:
+        """Return what a record of the store says."""
+        return cls(
+            np.array(record.alone_ns),
+            np.array(record.slowdown),
+            np.array(record.copy_slowdown),
+            np.array(record.scatter),
+            record.fetch_ns_per_byte,
+            record.core_to_core_ns,
+        )
+
+    def record(self) -> InterferenceRecord:
+        """Return what the store keeps of it."""
+        return InterferenceRecord(
+            alone_ns=self.alone_ns.tolist(),
+            slowdown=self.slowdown.tolist(),
+            copy_slowdown=self.copy_slowdown.tolist(),
+            scatter=thinned(self.scatter.tolist()),
+            fetch_ns_per_byte=self.fetch_ns_per_byte,
+            core_to_core_ns=self.core_to_core_ns,
+        )
+
+
+class _Kept:
+    """What the store holds for one device."""
+
+    def __init__(
+        self,
+        compiled: CompiledNetwork,
+        cluster: Cluster,
+        under_test: DeviceUnderTest,
+        store: CostStore,
+    ) -> None:
+        self._store = store
+        self._num_tasks = len(compiled.graph.tasks)
+        self._key = _key(compiled, cluster, under_test)
+
+    def find(self) -> _Found | None:
+        record = self._store.find_interference(self._key, self._num_tasks)
+        return None if record is None else _Found.of(record)
+
+    def add(self, found: _Found) -> None:
+        self._store.add_interference(self._key, found.record(), date_text(time.time()))
+
+
+def _key(
+    compiled: CompiledNetwork, cluster: Cluster, under_test: DeviceUnderTest
+) -> InterferenceKey:
+    """What is measured: the network where it runs, and what runs beside it."""
+    index, placement = under_test.device, under_test.placement
+    device, calls = cluster.devices[index], compiled.calls(cluster, placement)
+    task_id = {task.name: position for position, task in enumerate(compiled.graph.tasks)}
+    tasks = [task_id[call.task] for call in calls.calls]
+    beside = [cluster.devices[other] for other in _beside(cluster, index, list(placement))]
+    ends = {
+        (link.src == device.memory, link.dst == device.memory, cluster.devices[at].kind)
+        for link in cluster.links
+        for at in range(len(cluster.devices))
+        if cluster.devices[at].memory in (link.src, link.dst)
+    }
+    seen = (
+        f"interference of tasks {tasks} beside "
+        f"{[(other.kind, other.target, len(other.cores)) for other in beside]} and {sorted(ends)}"
+    )
+    places = [place_text(cluster.devices[placement[task]]) for task in tasks]
+    digest = network_digest(calls, describe_kernels(calls), places, seen)
+    threads = max(1, len(device.cores))
+    return InterferenceKey(digest, device.target, device_fingerprint(device), threads)
 
 
 class _Measuring:

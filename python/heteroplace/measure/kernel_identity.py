@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import tvm
 
 from heteroplace.codegen.kernels import Kernel, KernelCall, KernelCalls, Value
+from heteroplace.model.cluster import Device
+from heteroplace.place_options import CONFIG_PREFIX
 
 _DIGEST_BYTES = 16
 _NAME_ATTRIBUTE = "global_symbol"
@@ -65,7 +67,12 @@ def _describe(calls: KernelCalls, call: KernelCall) -> KernelDescription:
 def kernel_identity(kernel: Kernel, shapes: str) -> str:
     """Return the identity of a kernel whose arguments have these types."""
     config = tvm.transform.PassContext.current().config
-    options = sorted(f"{name}={value}" for name, value in config.items())
+    # What the pass is told changes where kernels run, and not what they are.
+    options = sorted(
+        f"{name}={value}"
+        for name, value in config.items()
+        if not str(name).startswith(CONFIG_PREFIX)
+    )
     assert kernel.functions is not None  # it was lowered here
     hashes = sorted(structural_hash(body) for body in kernel.functions.functions.values())
     return _digest([*(f"{number:016x}" for number in hashes), kernel.op, shapes,
@@ -77,6 +84,11 @@ def structural_hash(function: tvm.tir.PrimFunc) -> int:
     if function.attrs is not None and _NAME_ATTRIBUTE in function.attrs:
         function = function.without_attr(_NAME_ATTRIBUTE)
     return int(tvm.ir.structural_hash(function, map_free_vars=True)) % 2**64
+
+
+def place_text(device: Device) -> str:
+    """Return what the digest of a network says of where a call runs."""
+    return f"{device.kind} {device.target} {len(device.cores)}"
 
 
 def network_digest(

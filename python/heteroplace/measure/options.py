@@ -50,6 +50,9 @@ class ProfileOptions:
     """Of the network in place."""
     round_ns: int = 200_000_000
     """A round of one device takes about this long: at least 9 runs, at most 100."""
+    finishes_each: bool = False
+    """Devices are measured in place one after the other, and each is kept before the next begins:
+    who is killed loses one. Else in turns, so that they are measured in the same minutes."""
     on_step: Callable[[Step], None] | None = None
     """Called before each measurement and after the last."""
     progress: Progress | None = None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.measurement import Measurement
 from heteroplace.files.measurements import KernelKey
+from heteroplace.machine.usage import QUIET_CORES
 from heteroplace.measure.devices_under_test import device_class, find_devices_under_test
 from heteroplace.measure.kernel_calls import with_kernel_workspaces
 from heteroplace.measure.options import ProfileOptions
@@ -86,7 +87,8 @@ def profile_network(
     everything = [*near, *(each for _, each in far)]
     keys = [key for each in everything for key in each.keys.values()]
     known = {} if options.store is None else options.store.find_many(keys)
-    _announce(graph, cluster, [each for each in everything if each.missing(known)], options)
+    to_measure = [each for each in everything if each.missing(known)]
+    _announce(graph, cluster, to_measure, known, options)
     profiler = Profiler(compiled, cluster, options)
     profiler.expect(sum(len(each.missing(known)) for _, each in far))
     profiler.run(near, known)
@@ -159,9 +161,18 @@ def _announce(
     graph: TaskGraph,
     cluster: Cluster,
     to_measure: Sequence[MeasurementRequest],
+    known: Mapping[KernelKey, Measurement],
     options: ProfileOptions,
 ) -> None:
-    if options.progress is not None and to_measure:
+    if options.progress is None:
+        return
+    busy = [each.conditions.others_cores for each in known.values()]
+    if max(busy, default=0.0) > QUIET_CORES:
+        options.progress(
+            f"known costs, some measured while other programs used {max(busy):.1f} cores (to "
+            f"measure them anew: heteroplace costs forget, or --placement-store off)"
+        )
+    if to_measure:
         names = ", ".join(cluster.devices[each.under_test.device].name for each in to_measure)
         options.progress(f"measuring {len(graph.tasks)} tasks on {names}")
 
@@ -171,4 +182,4 @@ def join_batches(
 ) -> CostTable:
     """Return one table of the tables of several batch sizes, 1 among them."""
     larger = {batch: profiles[batch].rows for batch in sorted(profiles) if batch != 1}
-    return table_from_rows(graph.digest(), cluster, profiles[1].rows, larger)
+    return table_from_rows(graph, cluster, profiles[1].rows, larger)

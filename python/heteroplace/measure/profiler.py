@@ -72,8 +72,7 @@ class Profiler:
     ) -> None:
         """Measure all that is requested and not in `known`.
 
-        Networks in place come first, in turns where nothing is stored: with a store, each is
-        finished and kept before the next one begins, so that a run that is killed loses one.
+        Networks in place come first; see `ProfileOptions.finishes_each`.
 
         Raises
         ------
@@ -98,8 +97,8 @@ class Profiler:
                 compiler.keep_only(later)
 
     def _grouped(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """Jobs that are done together: without a store all networks in place, else each alone."""
-        if self.options.store is not None:
+        """Jobs that are done together: all networks in place, unless each is to be finished."""
+        if self.options.finishes_each:
             return [[job] for job in jobs]
         together = [job for job in jobs if job.request.is_in_place]
         others = [[job] for job in jobs if not job.request.is_in_place]

@@ -14,7 +14,12 @@ from heteroplace.files.measurements import KernelKey
 from heteroplace.machine.fingerprint import device_fingerprint
 from heteroplace.measure.devices_under_test import DeviceUnderTest
 from heteroplace.measure.isolated import COLD, HOT
-from heteroplace.measure.kernel_identity import KernelDescription, describe_kernels, network_digest
+from heteroplace.measure.kernel_identity import (
+    KernelDescription,
+    describe_kernels,
+    network_digest,
+    place_text,
+)
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.plan_program import serial_plan
 from heteroplace.model.cluster import Cluster
@@ -107,7 +112,7 @@ def request_measurements(
     )
     digest = ""
     if is_in_place:
-        places = [_place(cluster, place_of[call.task]) for call in calls.calls]
+        places = [place_text(cluster.devices[place_of[call.task]]) for call in calls.calls]
         digest = network_digest(calls, kernels, places)
     threads = max(1, len(device.cores))
     keys = {}
@@ -131,8 +136,3 @@ def _fits(
     except InfeasibleError:
         return False
     return True
-
-
-def _place(cluster: Cluster, index: int) -> str:
-    device = cluster.devices[index]
-    return f"{device.kind} {device.target} {len(device.cores)}"

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 from heteroplace.errors import ClusterError
+from heteroplace.model.identity import DeviceIdentity
+from heteroplace.model.routes import Routes
 
 CONGESTION_MODES = ("none", "channel", "port", "bus")
 """Two copies may not overlap: never; on the same channel (Moirai's prose); from the same sender or
@@ -64,6 +69,21 @@ class Device:
     """Fixed time to start one task, used by estimates."""
     model: str = ""
     """What is printed on the box. For people; estimates look up the peak speeds of known models."""
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """What costs on it depend on."""
+        return DeviceIdentity(
+            self.name,
+            self.kind,
+            self.target,
+            len(self.cores),
+            self.model,
+            "" if self.model else self.host,
+            self.flops_per_second,
+            self.memory_bytes_per_second,
+            self.launch_ns,
+        )
 
     @property
     def units(self) -> tuple[str, ...]:
@@ -119,14 +139,16 @@ class Cluster:
     everywhere at time 0 and outputs stay where they are made."""
     congestion: str = "channel"
     """Which copies exclude each other, one of CONGESTION_MODES."""
-    _routes: dict[tuple[int, int], tuple[int, ...]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
 
     def __post_init__(self) -> None:
         faults = list(_faults(self))
         if faults:
             raise ClusterError(f"cluster {self.name!r}: " + "; ".join(faults))
+
+    @cached_property
+    def identities(self) -> tuple[DeviceIdentity, ...]:
+        """For each device what costs on it depend on."""
+        return tuple(device.identity for device in self.devices)
 
     @cached_property
     def units(self) -> tuple[str, ...]:
@@ -170,6 +192,14 @@ class Cluster:
             dict.fromkeys([*units, *(key for link in self.links for key in self._occupied(link))])
         )
 
+    @cached_property
+    def _of_memory(self) -> list[list[Device]]:
+        """The devices of each memory."""
+        found: list[list[Device]] = [[] for _ in self.memories]
+        for device in self.devices:
+            found[device.memory].append(device)
+        return found
+
     def _occupied(self, link: Link) -> list[tuple[str, str]]:
         """(kind, name) of what a copy over `link` occupies."""
         src, dst = self.memories[link.src].name, self.memories[link.dst].name
@@ -182,8 +212,8 @@ class Cluster:
         keys = of_mode[self.congestion]
         for memory, side in ((link.src, "read"), (link.dst, "write")):
             name = self.memories[memory].name
-            for device in self.devices:
-                if device.memory != memory or device.copy_engines is None:
+            for device in self._of_memory[memory]:
+                if device.copy_engines is None:
                     continue
                 if device.copy_engines == 0:
                     keys.extend(("unit", unit) for unit in device.units)
@@ -206,11 +236,14 @@ class Cluster:
         ClusterError
             There is no such device.
         """
-        for index, device in enumerate(self.devices):
-            if device.name == name:
-                return index
+        if name in self._device_ids:
+            return self._device_ids[name]
         known = ", ".join(device.name for device in self.devices)
         raise ClusterError(f"cluster {self.name!r} has no device {name!r}; it has: {known}")
+
+    @cached_property
+    def _device_ids(self) -> dict[str, int]:
+        return {device.name: index for index, device in enumerate(self.devices)}
 
     def route(self, src: int, dst: int) -> tuple[int, ...]:
         """Return the link ids of the best path from memory `src` to memory `dst`.
@@ -225,20 +258,29 @@ class Cluster:
         """
         if src == dst:
             return ()
-        if (src, dst) not in self._routes:
-            path = _widest_path(self.links, src, dst)
-            if path is None:
-                raise ClusterError(
-                    f"cluster {self.name!r}: no link leads from memory "
-                    f"{self.memories[src].name!r} to {self.memories[dst].name!r}; add one to "
-                    f"'links', or leave out the devices of one of them"
-                )
-            self._routes[src, dst] = path
-        return self._routes[src, dst]
+        path = self._routes.ways(src).get(dst)
+        if path is None:
+            raise ClusterError(
+                f"cluster {self.name!r}: no link leads from memory "
+                f"{self.memories[src].name!r} to {self.memories[dst].name!r}; add one to "
+                f"'links', or leave out the devices of one of them"
+            )
+        return path
+
+    def routes_from(self, src: int) -> Mapping[int, tuple[int, ...]]:
+        """Return `route(src, dst)` for every other memory `dst` that is reachable from `src`."""
+        return self._routes.ways(src)
 
     def is_reachable(self, src: int, dst: int) -> bool:
         """Say whether data can go from memory `src` to memory `dst`."""
-        return src == dst or _widest_path(self.links, src, dst) is not None
+        return self._routes.is_reachable(src, dst)
+
+    @cached_property
+    def _routes(self) -> Routes:
+        return Routes(
+            len(self.memories),
+            [(link.src, link.dst, link.bytes_per_second) for link in self.links],
+        )
 
     def transfer_ns(self, route: tuple[int, ...], num_bytes: int) -> int:
         """Return the time of one transfer over `route`: all latencies, then its slowest link."""
@@ -254,11 +296,16 @@ class Cluster:
 
     @cached_property
     def _digest(self) -> str:
-        value = asdict(self)
-        del value["_routes"]
+        value: dict[str, Any] = {"name": self.name, "host": self.host}
+        for key, entries in (
+            ("memories", self.memories),
+            ("devices", self.devices),
+            ("links", self.links),
+        ):
+            value[key] = [_fields(entry) for entry in entries]
         # What older files do not say is left out where it has its default: their digests stay.
-        if self.congestion == "channel":
-            del value["congestion"]
+        if self.congestion != "channel":
+            value["congestion"] = self.congestion
         for link in value["links"]:
             if not link["measured"]:
                 del link["measured"]
@@ -269,6 +316,11 @@ class Cluster:
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def _fields(entry: Memory | Device | Link) -> dict[str, Any]:
+    # Not `dataclasses.asdict`, whose deep copies take a second for 100,000 links.
+    return {field.name: getattr(entry, field.name) for field in fields(entry)}
+
+
 def _faults(cluster: Cluster) -> list[str]:
     """Every broken invariant of `cluster`, as text."""
     faults = []
@@ -276,9 +328,9 @@ def _faults(cluster: Cluster) -> list[str]:
         faults.append("it has no device; at least one is needed")
     kinds = (("memory", cluster.memories), ("device", cluster.devices), ("link", cluster.links))
     for kind, values in kinds:
-        names = [value.name for value in values]
-        for name in sorted({name for name in names if names.count(name) > 1}):
-            faults.append(f"{kind} name {name!r} is used {names.count(name)} times")
+        uses = Counter(value.name for value in values)
+        for name in sorted(name for name, count in uses.items() if count > 1):
+            faults.append(f"{kind} name {name!r} is used {uses[name]} times")
     if cluster.congestion not in CONGESTION_MODES:
         faults.append(
             f"congestion {cluster.congestion!r} is unknown; there are: "
@@ -315,27 +367,3 @@ def _faults(cluster: Cluster) -> list[str]:
     if cluster.host is not None and cluster.host not in memory_ids:
         faults.append(f"host memory id {cluster.host} is out of range")
     return faults
-
-
-def _widest_path(links: tuple[Link, ...], src: int, dst: int) -> tuple[int, ...] | None:
-    """The path of largest smallest-bandwidth; ties: fewest hops, then lowest link ids."""
-    direct = [index for index, link in enumerate(links) if (link.src, link.dst) == (src, dst)]
-    if direct:
-        return (max(direct, key=lambda index: (links[index].bytes_per_second, -index)),)
-    # Labels (-width, hops, path) are compared as tuples; extending a path never improves a label,
-    # so the first label settled for a memory is its best (Dijkstra).
-    labels: list[tuple[int, int, tuple[int, ...], int]] = [(-(2**62), 0, (), src)]
-    settled: set[int] = set()
-    while labels:
-        labels.sort()
-        negative_width, hops, path, memory = labels.pop(0)
-        if memory == dst:
-            return path
-        if memory in settled:
-            continue
-        settled.add(memory)
-        for index, link in enumerate(links):
-            if link.src == memory and link.dst not in settled:
-                width = max(negative_width, -link.bytes_per_second)
-                labels.append((width, hops + 1, (*path, index), link.dst))
-    return None

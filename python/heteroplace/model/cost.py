@@ -7,18 +7,18 @@ object per cell. `Cost` is what people read and write; a table makes one when as
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import Task, TaskGraph
+from heteroplace.model.identity import DeviceIdentity, TaskIdentity
 
 NO_TIME = -1
-"""In `CostTable.ns`: the device cannot run the task."""
+"""In `CostTable.ns`: the device cannot or may not run the task."""
 UNKNOWN = -2
 """In `CostTable.ns`: nobody has said; using it is an error."""
 
@@ -28,7 +28,9 @@ device or of an equal kernel, scaled (Habitat's wave scaling); fitted to other k
 device; the larger of computing at peak speed and moving data at peak bandwidth."""
 SOURCES_WITH_TIME = ("measured", "given", *PREDICTED)
 """From the most to the least trustworthy."""
-SOURCES_WITHOUT_TIME = ("unsupported", "unknown")
+SOURCES_WITHOUT_TIME = ("unsupported", "excluded", "unknown")
+"""The device cannot run the task; it may not, and nobody has asked for its time; nobody has said,
+and using it is an error."""
 
 MAX_NS = 2**63 - 1
 """Longest time that a table can hold: 292 years."""
@@ -39,13 +41,13 @@ class Cost:
     """The run time of one task on one device, or the reason why there is none."""
 
     ns: int | None
-    """Run time in nanoseconds; None: unsupported or unknown."""
+    """Run time in nanoseconds; None: unsupported, excluded or unknown."""
     source: str
-    """One of SOURCES_WITH_TIME ("given": from a file), "unsupported" or "unknown"."""
+    """One of SOURCES_WITH_TIME ("given": from a file) or SOURCES_WITHOUT_TIME."""
     spread_ns: int = 0
     """Half of the interquartile range of the measurements; 0 if not measured or not known."""
     reason: str = ""
-    """Why it is unsupported or unknown; otherwise how it was got."""
+    """Why it has no time; otherwise how it was got."""
     error: float | None = None
     """Relative error to expect, e.g. 0.15: half of such times are within it. Measured: spread over
     time. Predicted: from cross-validation. None: nothing is known about it."""
@@ -81,6 +83,11 @@ class Cost:
         return cls(None, "unsupported", 0, reason)
 
     @classmethod
+    def excluded(cls, reason: str) -> Cost:
+        """The task may not run on the device, so nobody has asked what it takes there."""
+        return cls(None, "excluded", 0, reason)
+
+    @classmethod
     def unknown(cls) -> Cost:
         """Nobody has said; using it is an error."""
         return cls(None, "unknown")
@@ -110,15 +117,17 @@ Rows = tuple[tuple[Cost, ...], ...]
 
 @dataclass(frozen=True)
 class CostTable:
-    """Cost of every task on every device of one graph and one cluster, for some batch sizes.
+    """Cost of some tasks on some devices, for some batch sizes.
 
-    Made by `build_table`, `table_from_rows` or `TableBuilder`; equal cells make equal tables.
-    The arrays are never changed.
+    Made by `build_table`, `table_from_rows` or `TableBuilder` for the tasks of a graph and the
+    devices of a cluster; equal cells make equal tables. `heteroplace.model.cost_lookup` finds what
+    a table says of other graphs and clusters. The arrays are never changed.
     """
 
-    graph_digest: str
-    cluster_digest: str
-    num_devices: int
+    tasks: tuple[TaskIdentity, ...]
+    """Of the rows."""
+    devices: tuple[DeviceIdentity, ...]
+    """Of the columns."""
     batches: tuple[int, ...]
     """Numbers of items run together that have costs, ascending; the first is 1."""
     ns: tuple[array[int], ...]
@@ -131,7 +140,12 @@ class CostTable:
     @property
     def num_tasks(self) -> int:
         """Number of rows."""
-        return len(self.ns[0]) // self.num_devices if self.num_devices else 0
+        return len(self.tasks)
+
+    @property
+    def num_devices(self) -> int:
+        """Number of columns."""
+        return len(self.devices)
 
     @cached_property
     def rows(self) -> Rows:
@@ -164,13 +178,21 @@ class CostTable:
         ns = self.ns[self._position(batch)][task * self.num_devices + device]
         if ns == UNKNOWN:
             raise MissingCostError(
-                f"the cost of task {task} on device {device} is unknown; measure it or give it"
+                f"the cost of task {self.tasks[task].name!r} on device "
+                f"{self.devices[device].name!r} is unknown; measure it or give it"
             )
         return None if ns == NO_TIME else ns
 
     def check(self, graph: TaskGraph, cluster: Cluster) -> None:
-        """Raise CostMismatchError unless the table belongs to `graph` and `cluster`."""
-        check_digests(graph, cluster, self.graph_digest, self.cluster_digest)
+        """Raise CostMismatchError unless rows and columns are those of `graph` and `cluster`."""
+        fault = _difference("task", self.tasks, graph.identities) or _difference(
+            "device", self.devices, cluster.identities
+        )
+        if fault:
+            raise CostMismatchError(
+                f"the cost table is not for graph {graph.name!r} on cluster {cluster.name!r}: "
+                f"{fault}; find_costs(table, graph, cluster) takes from it what holds for them"
+            )
 
     def _position(self, batch: int) -> int:
         if batch not in self.batches:
@@ -184,10 +206,15 @@ class CostTable:
 class TableBuilder:
     """Collects cells in the order batch, task, device, and makes the table of them."""
 
-    def __init__(self, graph_digest: str, cluster: Cluster, batches: Iterable[int] = (1,)) -> None:
+    def __init__(
+        self,
+        tasks: tuple[TaskIdentity, ...],
+        devices: tuple[DeviceIdentity, ...],
+        batches: Iterable[int] = (1,),
+    ) -> None:
         """Begin a table; raises CostMismatchError if `batches` is not ascending from 1."""
-        self._graph_digest = graph_digest
-        self._cluster = cluster
+        self._tasks = tasks
+        self._devices = devices
         self._batches = tuple(batches)
         if self._batches[:1] != (1,) or list(self._batches) != sorted(set(self._batches)):
             raise CostMismatchError(
@@ -226,9 +253,8 @@ class TableBuilder:
         size = len(self._ns) // len(self._batches)
         starts = range(0, size * len(self._batches), size) if size else [0] * len(self._batches)
         return CostTable(
-            self._graph_digest,
-            self._cluster.digest(),
-            len(self._cluster.devices),
+            self._tasks,
+            self._devices,
             self._batches,
             tuple(self._ns[start : start + size] for start in starts),
             tuple(self._ids[start : start + size] for start in starts),
@@ -266,7 +292,7 @@ def build_table(
     batches
         Batch sizes, ascending from 1.
     """
-    builder = TableBuilder(graph.digest(), cluster, batches)
+    builder = TableBuilder(graph.identities, cluster.identities, batches)
     allowed = allowed_devices(graph, cluster)
     devices = range(len(cluster.devices))
     for batch in batches:
@@ -282,15 +308,22 @@ def build_table(
 
 def pinned_elsewhere(task: Task) -> Cost:
     """Return the cost of a task on a device that it is not allowed on."""
-    return Cost.unsupported(f"task is pinned to {', '.join(task.devices or ())}")
+    return Cost.excluded(f"task is pinned to {', '.join(task.devices or ())}")
+
+
+def without_barred(table: CostTable, graph: TaskGraph, cluster: Cluster) -> CostTable:
+    """Return the table of `graph` and `cluster` without times where tasks may not run."""
+    if all(task.devices is None for task in graph.tasks):
+        return table
+    return build_table(graph, cluster, table.cost, table.batches)
 
 
 def table_from_rows(
-    graph_digest: str, cluster: Cluster, rows: Rows, larger: dict[int, Rows] | None = None
+    graph: TaskGraph, cluster: Cluster, rows: Rows, larger: dict[int, Rows] | None = None
 ) -> CostTable:
     """Return the table of the rows of batch 1, and of larger batches by their size, ascending."""
     by_batch = {1: rows, **(larger or {})}
-    builder = TableBuilder(graph_digest, cluster, by_batch)
+    builder = TableBuilder(graph.identities, cluster.identities, by_batch)
     for batch_rows in by_batch.values():
         for row in batch_rows:
             for cost in row:
@@ -298,12 +331,18 @@ def table_from_rows(
     return builder.finalize()
 
 
-def check_digests(
-    graph: TaskGraph, cluster: Cluster, graph_digest: str, cluster_digest: str
-) -> None:
-    """Raise CostMismatchError unless both digests are those of `graph` and `cluster`."""
-    mismatches = digest_mismatches(graph, cluster, graph_digest, cluster_digest)
-    if mismatches:
-        raise CostMismatchError(
-            f"the cost table was {mismatches[0]}; measure or convert the costs again"
-        )
+def _difference(
+    kind: str,
+    own: Sequence[TaskIdentity | DeviceIdentity],
+    others: Sequence[TaskIdentity | DeviceIdentity],
+) -> str:
+    """What differs first, as text; "" if nothing does."""
+    if own == others:
+        return ""
+    if len(own) != len(others):
+        return f"it has {len(own)} {kind}s, expected {len(others)}"
+    index = next(index for index, found in enumerate(own) if found != others[index])
+    found, expected = own[index], others[index]
+    if found.name != expected.name:
+        return f"{kind} {index} is {found.name!r} in it, expected {expected.name!r}"
+    return f"{kind} {found.name!r} is {found} in it, expected {expected}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.graph import TaskGraph
+from heteroplace.model.graph import STRUCTURE_FIELDS, TENSOR_FIELDS, Task, TaskGraph, Tensor
 
 
 def digest_mismatches(
@@ -19,3 +21,48 @@ def digest_mismatches(
         for kind, name, expected, got in pairs
         if expected != got
     ]
+
+
+def first_difference(saved: TaskGraph, graph: TaskGraph) -> str:
+    """Return the first thing in which two graphs differ that a plan depends on; "": none.
+
+    To go on after "the plan's graph", e.g. "has op 'nn.conv2d' for task 'a', graph 'g' has ...".
+    """
+    return (
+        _first_unequal("task", saved.tasks, graph.tasks, STRUCTURE_FIELDS, graph.name)
+        or _first_unequal("tensor", saved.tensors, graph.tensors, TENSOR_FIELDS, graph.name)
+        or (
+            f"returns other tensors than graph {graph.name!r}"
+            if _returns_others(saved, graph)
+            else ""
+        )
+    )
+
+
+def _returns_others(saved: TaskGraph, graph: TaskGraph) -> bool:
+    return (saved.inputs, saved.outputs) != (graph.inputs, graph.outputs)
+
+
+def _first_unequal(
+    what: str,
+    saved: Sequence[Task | Tensor],
+    present: Sequence[Task | Tensor],
+    fields: Sequence[str],
+    graph: str,
+) -> str:
+    names = {value.name for value in present}
+    known = {value.name for value in saved}
+    for value in saved:
+        if value.name not in names:
+            return f"has {what} {value.name!r}, which graph {graph!r} does not have"
+    for value in present:
+        if value.name not in known:
+            return f"lacks {what} {value.name!r} of graph {graph!r}"
+    for one, other in zip(saved, present, strict=True):
+        for field in fields:
+            before, now = getattr(one, field), getattr(other, field)
+            if before != now:
+                return (
+                    f"has {field} {before!r} for {what} {one.name!r}, graph {graph!r} has {now!r}"
+                )
+    return ""

@@ -11,10 +11,13 @@ import hashlib
 import heapq
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
 from heteroplace.errors import GraphError
+from heteroplace.model.identity import TaskIdentity
+from heteroplace.model.networkx_view import read_networkx, to_networkx
 
 
 @dataclass(frozen=True)
@@ -110,17 +113,85 @@ class TaskGraph:
                 found[producer].add(task)
         return tuple(tuple(sorted(ids)) for ids in found)
 
+    @cached_property
+    def identities(self) -> tuple[TaskIdentity, ...]:
+        """For each task what its cost depends on."""
+        types = [_type_text(tensor) for tensor in self.tensors]
+        return tuple(
+            TaskIdentity(
+                task.name,
+                task.op,
+                task.flops,
+                task.weight_bytes,
+                tuple(sorted([types[tensor] for tensor in reads])),
+                tuple([types[tensor] for tensor in writes]),
+            )
+            for task, reads, writes in zip(
+                self.tasks, self.task_inputs, self.task_outputs, strict=True
+            )
+        )
+
+    def to_networkx(self) -> Any:
+        """Return a `networkx.MultiDiGraph` of the tasks; see `model.networkx_view`.
+
+        Raises
+        ------
+        MissingPackageError
+            networkx is not installed.
+        """
+        return to_networkx(self)
+
+    @staticmethod
+    def from_networkx(value: Any) -> TaskGraph:
+        """Return the task graph of a directed networkx graph; see `model.networkx_view`.
+
+        `TaskGraph.from_networkx(graph.to_networkx()) == graph`.
+
+        Raises
+        ------
+        GraphError
+            It is not directed, has a cycle, or an attribute is wrong.
+        """
+        entries = read_networkx(value)
+        builder = TaskGraphBuilder(entries.name)
+        reads: dict[str, list[str]] = {name: [] for name in entries.tasks}
+        for entry in entries.tensors:
+            for consumer in entry.consumers:
+                reads[consumer].append(entry.name)
+        for name, fields_of_task in entries.tasks.items():
+            builder.add_task(Task(name, **fields_of_task), reads[name])
+        for entry in entries.tensors:
+            if entry.producer is None:
+                builder.add_input(entry.name, entry.shape, entry.dtype, entry.bytes)
+            else:
+                builder.add_tensor(
+                    entry.producer, entry.shape, entry.dtype, entry.bytes, entry.name
+                )
+        return builder.finalize(entries.outputs)
+
     def digest(self) -> str:
         """Return a hex digest of the whole graph; computed once."""
         return self._digest
 
     @cached_property
     def _digest(self) -> str:
+        return self._digest_of(self.name, _TASK_FIELDS)
+
+    @cached_property
+    def structure_digest(self) -> str:
+        """A hex digest of what a plan of the graph depends on.
+
+        Pins, groups and scratch memory, which differ with the options of one placement, are left
+        out, and names of the graph and of ops inside tasks.
+        """
+        return self._digest_of("", STRUCTURE_FIELDS)
+
+    def _digest_of(self, name: str, task_fields: tuple[str, ...]) -> str:
         # By columns: 50,000 tasks take 50 ms, as dicts they would take a second.
         columns = (
-            self.name,
-            [[getattr(task, field) for task in self.tasks] for field in _TASK_FIELDS],
-            [[getattr(tensor, field) for tensor in self.tensors] for field in _TENSOR_FIELDS],
+            name,
+            [[getattr(task, field) for task in self.tasks] for field in task_fields],
+            [[getattr(tensor, field) for tensor in self.tensors] for field in TENSOR_FIELDS],
             self.inputs,
             self.outputs,
         )
@@ -132,8 +203,17 @@ class TaskGraph:
         return hashlib.sha256(text).hexdigest()[:16]
 
 
+def _type_text(tensor: Tensor) -> str:
+    if not tensor.dtype:
+        return f"{tensor.bytes} B"
+    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
+
+
+STRUCTURE_FIELDS = ("name", "op", "flops", "weight_bytes")
+"""Fields of a task that a plan depends on."""
 _TASK_FIELDS = tuple(field.name for field in fields(Task))
-_TENSOR_FIELDS = tuple(field.name for field in fields(Tensor))
+TENSOR_FIELDS = tuple(field.name for field in fields(Tensor))
+"""Fields of a tensor."""
 
 
 class TaskGraphBuilder:

@@ -35,13 +35,20 @@ class Solution:
     predicted_ns: int
     """Simulated makespan of the plan."""
     bound_ns: int
-    """No plan can be faster: a proven lower bound under the same costs."""
+    """Of `objective_ns`: no plan can be better, a proven lower bound under the same costs."""
     candidates: tuple[tuple[str, int | None], ...] = ()
-    """What the solver compared: name and simulated makespan; None: found no plan."""
+    """What the solver compared: name and `objective_ns`; None: found no plan."""
     singles: tuple[tuple[str, int], ...] = ()
-    """Simulated makespan with everything on one device, for each device that can run all tasks."""
+    """`objective_ns` with everything on one device, for each device that can run all tasks."""
     expected: RunTime | None = None
     """With interference (`heteroplace.simulate.expect`); None: it was not measured."""
+    item_ns: int | None = None
+    """Time per item in a steady state, where throughput was asked for; None: latency was."""
+
+    @property
+    def objective_ns(self) -> int:
+        """What was minimised: the simulated makespan, or the time per item."""
+        return self.predicted_ns if self.item_ns is None else self.item_ns
 
     @property
     def expected_ns(self) -> int:
@@ -50,10 +57,10 @@ class Solution:
 
     @property
     def gap_ratio(self) -> float:
-        """(predicted - bound) / predicted; 0 is a proof that no plan is faster."""
-        if self.predicted_ns == 0:
+        """(objective - bound) / objective; 0 is a proof that no plan is better."""
+        if self.objective_ns == 0:
             return 0.0
-        return (self.predicted_ns - self.bound_ns) / self.predicted_ns
+        return (self.objective_ns - self.bound_ns) / self.objective_ns
 
     @property
     def devices_used(self) -> tuple[str, ...]:
@@ -62,6 +69,12 @@ class Solution:
         return tuple(d.name for index, d in enumerate(self.cluster.devices) if index in used)
 
     @property
+    def devices_not_used(self) -> tuple[str, ...]:
+        """Names of the other devices, in cluster order."""
+        used = self.devices_used
+        return tuple(device.name for device in self.cluster.devices if device.name not in used)
+
+    @property
     def best_single(self) -> tuple[str, int] | None:
-        """The device that runs everything alone in the shortest time, and that time in ns."""
+        """The device that is best alone, and its `objective_ns`; None: none can run all tasks."""
         return min(self.singles, key=lambda single: single[1], default=None)

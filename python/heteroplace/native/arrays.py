@@ -55,10 +55,10 @@ def run_order(steps: Iterable[Step]) -> list[int]:
 def routes(cluster: Cluster) -> list[tuple[int, ...]]:
     """Link ids for every ordered pair of memories; empty where there is no way."""
     memories = range(len(cluster.memories))
-    ways = []
+    ways: list[tuple[int, ...]] = []
     for src in memories:
-        for dst in memories:
-            ways.append(cluster.route(src, dst) if cluster.is_reachable(src, dst) else ())
+        found = cluster.routes_from(src)
+        ways.extend(found.get(dst, ()) for dst in memories)
     return ways
 
 

@@ -98,8 +98,8 @@ class NativeProblem:
         costs.check(graph, cluster)
         self.graph = graph
         self.cluster = cluster
-        self.graph_digest = costs.graph_digest
-        self.cluster_digest = costs.cluster_digest
+        self.graph_digest = graph.digest()
+        self.cluster_digest = cluster.digest()
         self.task_group = group_ids(graph)
         self.batch_run_ns = np.stack(
             [
@@ -114,7 +114,8 @@ class NativeProblem:
         the device does not take."""
         unit_offsets, unit_values = csr(cluster.unit_ids)
         read_offsets, read_values = task_reads(graph)
-        route_offsets, route_links = csr(routes(cluster))
+        self.routes = csr(routes(cluster))
+        """Links of the way between each ordered pair of memories, as offsets and values."""
         resource_offsets, resource_values = csr(cluster.link_resources)
         tasks, tensors = graph.tasks, graph.tensors
         is_output = np.zeros(len(tensors), dtype=np.int64)
@@ -145,8 +146,8 @@ class NativeProblem:
             link_latency_ns=ints([link.latency_ns for link in cluster.links]),
             link_resource_offsets=resource_offsets,
             link_resource_values=resource_values,
-            route_offsets=route_offsets,
-            route_links=route_links,
+            route_offsets=self.routes[0],
+            route_links=self.routes[1],
             host=-1 if cluster.host is None else cluster.host,
             batch_sizes=ints(costs.batches),
             batch_run_ns=self.batch_run_ns.ravel(),
@@ -165,11 +166,6 @@ class NativeProblem:
         Where none is, that rule says all about memory, and no plan is looked at by lifetime.
         """
         return self._core.counts_lifetimes
-
-    @cached_property
-    def routes(self) -> tuple[IntArray, IntArray]:
-        """Links of the way between each ordered pair of memories, as offsets and values."""
-        return csr(routes(self.cluster))
 
     def native_plan(self, found: tuple[IntArray, int, int]) -> NativePlan:
         """Return what the core found: (steps, makespan, violation)."""

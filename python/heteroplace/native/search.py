@@ -5,6 +5,7 @@ See `src/search/search.h` and `src/search/mapping_search.h`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -99,6 +100,7 @@ def search_plans(
     progress
         Called about 20 times a second with (evaluations, best makespan in ns, bound in ns).
     """
+    begin = time.perf_counter()
     none = ints(())
     solutions = [_solution(native, plan) for plan in initial]
     solutions += [(ints(placement), none) for placement in placements]
@@ -106,7 +108,7 @@ def search_plans(
         native.core,
         solutions,
         max_evaluations=-1 if max_evaluations is None else max_evaluations,
-        time_limit_s=time_limit_s,
+        time_limit_s=max(0.0, time_limit_s - (time.perf_counter() - begin)),
         seed=seed,
         bound_ns=bound_ns,
         patience=patience,

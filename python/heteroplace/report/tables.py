@@ -27,8 +27,8 @@ class Candidate:
 
     name: str
     """What made it, e.g. "cpu.all only" or "heft"."""
-    makespan_ns: int | None
-    """None: there is no such plan."""
+    objective_ns: int | None
+    """Its makespan, or its time per item, whichever was asked for; None: there is no such plan."""
     note: str = ""
     """Why there is none, or what is special about it."""
 
@@ -187,16 +187,16 @@ def channel_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Time
 
 def candidates_table(candidates: Sequence[Candidate]) -> str:
     """Return what was considered, best first (ties in the order given)."""
-    best = min((c.makespan_ns for c in candidates if c.makespan_ns is not None), default=None)
+    best = min((c.objective_ns for c in candidates if c.objective_ns is not None), default=None)
     ranked = sorted(
-        candidates, key=lambda c: (c.makespan_ns is None, c.makespan_ns if c.makespan_ns else 0)
+        candidates, key=lambda c: (c.objective_ns is None, c.objective_ns if c.objective_ns else 0)
     )
     rows = []
     for candidate in ranked:
         time, ratio = "-", "-"
-        if candidate.makespan_ns is not None and best is not None:
-            time = format_ns(candidate.makespan_ns)
-            ratio = f"{candidate.makespan_ns / best:.2f}x" if best else "-"
+        if candidate.objective_ns is not None and best is not None:
+            time = format_ns(candidate.objective_ns)
+            ratio = f"{candidate.objective_ns / best:.2f}x" if best else "-"
         rows.append([candidate.name, time, ratio, candidate.note])
     return format_table(["candidate", "predicted", "of best", "note"], rows, "<>><")
 
@@ -210,6 +210,7 @@ def solution_headline(solution: Solution) -> str:
         solution.best_single,
         solution.bound_ns,
         solution.expected_ns,
+        solution.item_ns,
     )
 
 
@@ -220,41 +221,54 @@ def headline(
     best_single: tuple[str, int] | None = None,
     bound_ns: int | None = None,
     expected_ns: int | None = None,
+    item_ns: int | None = None,
 ) -> str:
     """Return one line: what is predicted, where, against the best device alone and the bound.
+
+    All of them are of the objective: times of a run of all items, or times per item.
 
     Parameters
     ----------
     makespan_ns : int
-        Simulated, as the times of single devices and the bound are.
+        Simulated.
     best_single : (device name, ns), optional
-        The fastest device that runs everything; None: no device can, or it is not known.
+        The best device that runs everything; None: no device can, or it is not known.
     bound_ns : int, optional
-        Lower bound of the makespan; None: none is known.
+        Lower bound of the objective; None: none is known.
     expected_ns : int, optional
         Run time with interference, which is then what is predicted; the gap stays that of the
         simulated time, which the line says too. None: it is not known.
+    item_ns : int, optional
+        Time per item in a steady state, if throughput is the objective; None: latency is.
     """
     used = dict.fromkeys(step.device for step in plan.steps if isinstance(step, Run))
     names = [cluster.devices[device].name for device in sorted(used)]
-    predicted = format_ns(makespan_ns if expected_ns is None else expected_ns)
+    objective_ns, unit = (makespan_ns, "") if item_ns is None else (item_ns, " per item")
+    run_ns = makespan_ns if expected_ns is None else expected_ns
+    if item_ns is None:
+        predicted = f"predicted {format_ns(run_ns)}"
+        predicted += f" for {plan.items} items" if plan.items > 1 else ""
+    else:
+        predicted = f"predicted one item every {format_ns(item_ns)}"
     notes = []
-    if expected_ns not in (None, makespan_ns):
+    if item_ns is not None:
+        notes.append(f"a run of one item {format_ns(run_ns)}")
+    elif run_ns != makespan_ns:
         notes.append(f"simulated without interference {format_ns(makespan_ns)}")
     if plan.moved_by_hand:
         notes.append(f"moved by hand: {plan.moved_by_hand}")
     if len(names) == 1:
         claim = "" if plan.moved_by_hand else "one device is best: "
-        text = f"{claim}everything on {names[0]}, predicted {predicted}"
+        text = f"{claim}everything on {names[0]}, {predicted}"
     else:
-        text = f"predicted {predicted} on {'+'.join(names) or 'nothing'}"
+        text = f"{predicted} on {'+'.join(names) or 'nothing'}"
         if best_single is None:
             notes.append("no device alone can run everything")
         else:
-            notes.append(f"best single device {best_single[0]} {format_ns(best_single[1])}")
+            notes.append(f"best single device {best_single[0]} {format_ns(best_single[1])}{unit}")
     if bound_ns is not None:
-        gap = (makespan_ns - bound_ns) / makespan_ns if makespan_ns else 0.0
-        notes.append(f"lower bound {format_ns(bound_ns)}, gap {100 * gap:.0f} %")
+        gap = (objective_ns - bound_ns) / objective_ns if objective_ns else 0.0
+        notes.append(f"lower bound {format_ns(bound_ns)}{unit}, gap {100 * gap:.0f} %")
     return f"{text} ({'; '.join(notes)})" if notes else text
 
 

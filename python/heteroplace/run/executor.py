@@ -19,6 +19,7 @@ from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Span, Timeline
+from heteroplace.model.verification import Verification
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
 
@@ -61,6 +62,11 @@ class Executor:
     def solution(self) -> Solution:
         """The plan that is run, and all it refers to."""
         return self._manifest.solution
+
+    @property
+    def verification(self) -> Verification | None:
+        """How its outputs compare with those of the ONNX model; None: it was made of none."""
+        return self._manifest.verification
 
     @property
     def inputs(self) -> tuple[tuple[str, tuple[int, ...], str], ...]:

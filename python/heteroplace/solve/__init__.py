@@ -2,7 +2,7 @@
 
 from heteroplace.solve.bounds import Bound, lower_bound
 from heteroplace.solve.explain import explain
-from heteroplace.solve.portfolio import solve_network
+from heteroplace.solve.network import solve_network
 from heteroplace.solve.problem import Problem, ProgressReport, SolveOptions, SolveResult
 from heteroplace.solve.registry import SOLVERS, Solver, get_solver
 

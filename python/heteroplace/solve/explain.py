@@ -15,31 +15,38 @@ from heteroplace.model.plan import Plan, Run
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import what_if
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.native.throughput import placement_loads
+from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
 MAX_WHAT_IF_TASKS = 2_000
 """Larger graphs get reasons without what-if: its work grows with the square of the tasks."""
+MAX_ITEM_WHAT_IFS = 4_000
+"""The same for throughput, in pairs of task and device: each is one pass over the graph."""
 
 
-def explain(problem: Problem, plan: Plan) -> Plan:
+def explain(problem: Problem, plan: Plan, objective: str = "latency") -> Plan:
     """Return `plan` with `reasons` filled, one sentence per task.
 
     Parameters
     ----------
     plan
         A plan that passes `check_plan` for `problem`.
+    objective
+        What it was made for: what-ifs speak about it.
     """
-    return replace(plan, reasons=_Explainer(problem, plan).reasons())
+    return replace(plan, reasons=_Explainer(problem, plan, objective).reasons())
 
 
 class _Explainer:
-    def __init__(self, problem: Problem, plan: Plan) -> None:
+    def __init__(self, problem: Problem, plan: Plan, objective: str) -> None:
         self._problem = problem
+        self._is_latency = objective != THROUGHPUT
         self._native = problem.native
         self._plan = plan
         self._placement = self._native.placement(plan.steps)
         self._order = [step.task for step in plan.steps if isinstance(step, Run)]
-        times = simulate_steps(self._native, plan.steps)
+        times = simulate_steps(self._native, plan.steps, plan.items)
         self._start_ns: dict[int, int] = {}
         self._on_unit: list[list[tuple[int, int, int]]] = [[] for _ in problem.cluster.units]
         """For each unit (start, finish, task) of what it runs, in order."""
@@ -52,9 +59,7 @@ class _Explainer:
 
     def reasons(self) -> tuple[str, ...]:
         count = len(self._problem.graph.tasks)
-        moved: IntArray | None = None
-        if 0 < count <= MAX_WHAT_IF_TASKS:
-            moved = what_if(self._native, self._placement, self._order)
+        moved = self._moved()
         found = []
         for task in range(count):
             parts = [self._constraint(task)]
@@ -64,6 +69,29 @@ class _Explainer:
                     parts.append(self._what_if(task, moved))
             found.append("; ".join(part for part in parts if part))
         return tuple(found)
+
+    def _moved(self) -> IntArray | None:
+        """[num_tasks, num_devices]: the objective with one task moved; None: it is not known."""
+        count = len(self._problem.graph.tasks)
+        if not count or self._plan.items > 1:
+            return None
+        if self._is_latency:
+            is_large = count > MAX_WHAT_IF_TASKS
+            return None if is_large else what_if(self._native, self._placement, self._order)
+        run_ns = self._native.run_ns
+        if run_ns.size > MAX_ITEM_WHAT_IFS:
+            return None
+        found = np.full(run_ns.shape, IMPOSSIBLE, dtype=np.int64)
+        sizes = [memory.bytes for memory in self._problem.cluster.memories]
+        groups = np.array(self._native.task_group)
+        for task, device in zip(*np.nonzero(run_ns != IMPOSSIBLE), strict=True):
+            placement = np.array(self._placement, dtype=np.int64)
+            placement[task if groups[task] < 0 else groups == groups[task]] = device
+            loads = placement_loads(self._native, placement)
+            fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
+            if fits and not loads.num_unreachable:
+                found[task, device] = loads.item_ns
+        return found
 
     def _name(self, device: int) -> str:
         return self._problem.cluster.devices[device].name
@@ -147,11 +175,12 @@ class _Explainer:
         if baseline in (0, IMPOSSIBLE):
             return ""
         change = (best - baseline) / baseline
+        what = "the run" if self._is_latency else "the time per item"
         if best > baseline:
-            return f"moving it to {self._name(other)} would lengthen the run by {change:.1%}"
+            return f"moving it to {self._name(other)} would lengthen {what} by {change:.1%}"
         if best == baseline:
             return f"moving it to {self._name(other)} would change nothing"
-        return f"moving it alone to {self._name(other)} would shorten the run by {-change:.1%}"
+        return f"moving it alone to {self._name(other)} would shorten {what} by {-change:.1%}"
 
 
 def _us(ns: int) -> str:

@@ -1,35 +1,36 @@
-"""The default solver `auto`, and Problem -> Solution by any solver: what the pipeline calls.
+"""The default solver `auto`.
 
 Candidates of `auto`: the initial solutions; the search from all of them; then, by the size and the
 structure of the graph, a refinement solver, which has the rest of the time and may prove its plan.
 Every candidate is measured by the same simulator, and the best single device is always among them,
 so the result is never longer than it. For throughput `auto` is the solver `throughput`.
 
-Several devices are used only if they gain enough (`gains_enough`, applied once for each solve): by
-simulated times; or, where it is known how tasks slow each other, by expected ones, since a plan on
-several devices then gains less than the simulated makespan says, which is what bounds hold for.
+Several devices are used only if they gain enough (`gains_enough`) by the objective.
 """
 
 from __future__ import annotations
 
 import importlib
+import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
-from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
-from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.arrays import RUN
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of, simulate_plan
-from heteroplace.simulate.expect import Expectation, expect
-from heteroplace.simulate.interference import Interference
-from heteroplace.solve.explain import explain
 from heteroplace.solve.feasibility import no_placement_error
-from heteroplace.solve.list.single import single_makespans, single_plan
+from heteroplace.solve.list.single import single_plan
+from heteroplace.solve.objective import (
+    THROUGHPUT,
+    gains_enough,
+    least_gain_ratio,
+    num_devices,
+    single_objectives,
+)
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
@@ -38,123 +39,28 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.registry import SOLVERS, get_solver
+from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import (
     MAX_TASKS_TO_BOUND,
-    PLAN_S_PER_TASK,
     begin_solve,
     run_search,
+    solve_deadline,
 )
 
-_CPSAT = "heteroplace.solve.exact.cpsat"
-_SPLIT = "heteroplace.solve.split.solver"
-_LNS = "heteroplace.solve.lns.engine"
+_MODULES = {
+    "cpsat": "heteroplace.solve.exact.cpsat",
+    "split": "heteroplace.solve.split.solver",
+    "lns": "heteroplace.solve.lns.engine",
+}
+"""Of the refinement solvers; they load OR-Tools, which what is proven by bounds never needs."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
+_LEAST_TO_LOAD_S = 0.5
+"""Less is not worth loading one for: OR-Tools takes 0.2 s."""
 _MAX_SPLIT_TASKS = 2_000
 """Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are
 solved once by the search as well."""
-
-
-def solve_network(
-    problem: Problem,
-    options: SolveOptions,
-    interference: Interference | Callable[[], Interference] | None = None,
-    *,
-    solver: str = "auto",
-) -> Solution:
-    """Place a network by a solver; check and explain the plan.
-
-    Parameters
-    ----------
-    interference
-        How tasks slow each other: a plan on several devices is kept only if it is expected to be
-        quicker than the best single device by more than `options.min_gain_ratio`. Or a function
-        that measures it, called only for such a plan. None: the solver's plan is kept.
-    solver
-        Its name in `SOLVERS`.
-
-    Raises
-    ------
-    SolverError
-        There is no such solver, or it cannot handle this problem.
-    InfeasibleError, SolverLimitError
-        See `Solver.solve`.
-    PlanError
-        The plan breaks a rule: a bug of the solver.
-    """
-    solve, expected = get_solver(solver).solve, None
-    if interference is None:
-        result = solve(problem, options)
-    else:
-        result = solve(problem, replace(options, min_gain_ratio=0.0))
-        if callable(interference):
-            interference = interference() if _num_devices(problem, result.plan) > 1 else None
-    if interference is not None:
-        result, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
-    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
-    check_plan(graph, cluster, costs, result.plan)
-    return Solution(
-        graph,
-        cluster,
-        costs,
-        explain(problem, result.plan),
-        result.objective_ns,
-        result.bound_ns,
-        tuple((name, objective) for name, objective, _ in result.candidates),
-        tuple(single_makespans(problem).items()),
-        None
-        if expected is None
-        else RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns),
-    )
-
-
-def choose_expected(
-    problem: Problem, result: SolveResult, interference: Interference, min_gain_ratio: float
-) -> tuple[SolveResult, Expectation]:
-    """Return the solver's result or the best single device's, and how long it will run.
-
-    Parameters
-    ----------
-    result
-        A plan for one item.
-    min_gain_ratio
-        See `SolveOptions`.
-    """
-
-    def run_time(plan: Plan) -> Expectation:
-        return expect(problem.graph, problem.cluster, problem.costs, plan, interference)
-
-    expected, singles = run_time(result.plan), single_makespans(problem)
-    if not singles or _num_devices(problem, result.plan) == 1:
-        return result, expected
-    name = min(singles, key=lambda device: singles[device])
-    plan = single_plan(problem, problem.cluster.device_id(name))
-    assert isinstance(plan, Plan)  # it has a makespan
-    alone = run_time(plan)
-    if gains_enough(expected.makespan_ns, alone.makespan_ns, min_gain_ratio):
-        return result, expected
-    note = f"expected {alone.makespan_ns} ns, the plan above {expected.makespan_ns} ns"
-    chosen = make_result(
-        problem,
-        plan,
-        result.bound_ns,
-        result.solver,
-        result.wall_s,
-        candidates=(*result.candidates, (f"single {name}, as expected", singles[name], note)),
-    )
-    return chosen, alone
-
-
-def _num_devices(problem: Problem, plan: Plan) -> int:
-    """How many devices run a task."""
-    return len(set(problem.native.placement(plan.steps)))
-
-
-def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool:
-    """Tell whether several devices are quicker than one by more than this part."""
-    return single_ns > 0 and 1 - several_ns / single_ns > min_gain_ratio
 
 
 @dataclass(frozen=True)
@@ -212,11 +118,13 @@ class AutoSolver:
 
     name = "auto"
     objectives = ("latency", "throughput")
+    engines: ClassVar = {"latency": ("cpsat",), "throughput": ("gurobi", "highs")}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` of the result lists everything tried or left out."""
-        if options.objective == "throughput":
-            return SOLVERS["throughput"].solve(problem, options)
+        if options.objective == THROUGHPUT:
+            result = SOLVERS[THROUGHPUT].solve(problem, options)
+            return _with_least_gain(problem, result, least_gain_ratio(problem, options))
         return _Auto(problem, options).run()
 
 
@@ -227,6 +135,7 @@ class _Auto:
         self._problem = problem
         self._options = options
         self._begin = time.perf_counter()
+        self._deadline = solve_deadline(problem, options, self._begin)
         self._candidates: list[_Candidate] = []
         self._tried: list[tuple[str, int | None, str]] = []
         self._was_interrupted = False
@@ -239,10 +148,15 @@ class _Auto:
         plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         self._note_singles({name for name, _ in plans})
         for name, plan in plans:
+            if self._candidates and self._deadline.is_over():
+                break
             self._add(name, plan)
         if not self._is_proven():
             route = choose_route(problem)
             self._tried.append((f"route: {route.refinement}", None, route.reason))
+            # Loaded now, since the search can be told how much time is left, and loading cannot.
+            if self._deadline.left_s() >= _LEAST_TO_LOAD_S:
+                importlib.import_module(_MODULES[route.refinement])
             self._search([plan for _, plan in plans], route.search_share)
             if not self._is_proven() and not self._was_interrupted:
                 self._refine(route.refinement)
@@ -258,6 +172,7 @@ class _Auto:
             time.perf_counter() - self._begin,
             was_interrupted=self._was_interrupted,
             candidates=tuple(self._tried),
+            native_plan=chosen.plan,
         )
 
     def _note_singles(self, found: set[str]) -> None:
@@ -288,10 +203,6 @@ class _Auto:
             lambda: self._problem.native.plan(best.plan.steps, best.name),
         )
 
-    def _left_s(self) -> float:
-        spare = PLAN_S_PER_TASK * len(self._problem.graph.tasks)
-        return self._options.time_limit_s - spare - (time.perf_counter() - self._begin)
-
     def _is_proven(self) -> bool:
         best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
         return best is not None and best <= self._bound_ns
@@ -301,8 +212,8 @@ class _Auto:
         if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
             return
-        limit = max(0.01, self._left_s() * share)
-        end = run_search(problem, initial, options, limit, self._bound_ns)
+        deadline = self._deadline.within(share * self._deadline.left_s())
+        end = run_search(problem, initial, options, deadline, self._bound_ns)
         self._was_interrupted = end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices
@@ -310,31 +221,30 @@ class _Auto:
 
     def _refine(self, refinement: str) -> None:
         """Let the refinement solver have the rest of the time."""
-        left = self._left_s()
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
-        if left < _LEAST_S and best is not None:
+        is_loaded = _MODULES[refinement] in sys.modules
+        least = _LEAST_S if is_loaded else _LEAST_TO_LOAD_S
+        if self._deadline.left_s() < least and best is not None:
             self._tried.append((refinement, None, "left out: the time is up"))
             return
         if best is None or refinement == "cpsat":
-            self._prove_whole(best, max(left, _LEAST_S))
+            self._prove_whole(best)
         elif refinement == "split":
-            self._split(best, left)
+            self._split(best)
         else:
-            self._improve_neighbourhoods(best, left)
+            self._improve_neighbourhoods(best)
 
-    # OR-Tools takes 0.2 s to load, and what is proven by bounds never needs it.
-
-    def _prove_whole(self, best: _Candidate | None, limit: float) -> None:
+    def _prove_whole(self, best: _Candidate | None) -> None:
         problem = self._problem
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
-        end = importlib.import_module(_CPSAT).run_cpsat(
+        end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
             problem,
             None if best is None else best.plan.steps,
             self._options,
-            limit,
+            self._deadline,
             self._bound_ns,
         )
         if end.steps is None:
@@ -342,9 +252,9 @@ class _Auto:
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
-    def _split(self, best: _Candidate, limit: float) -> None:
-        end = importlib.import_module(_SPLIT).run_split(
-            self._problem, best.plan.steps, self._options, limit, self._bound_ns
+    def _split(self, best: _Candidate) -> None:
+        end = importlib.import_module(_MODULES["split"]).run_split(
+            self._problem, best.plan.steps, self._options, self._deadline, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -353,9 +263,9 @@ class _Auto:
             "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
         )
 
-    def _improve_neighbourhoods(self, best: _Candidate, limit: float) -> None:
-        end = importlib.import_module(_LNS).run_lns(
-            self._problem, best.plan, self._options, limit, self._bound_ns, self._prices
+    def _improve_neighbourhoods(self, best: _Candidate) -> None:
+        end = importlib.import_module(_MODULES["lns"]).run_lns(
+            self._problem, best.plan, self._options, self._deadline, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:
@@ -369,8 +279,24 @@ class _Auto:
         singles = [one for one in ranked if one.num_devices <= 1]
         if not singles or singles[0] is best:
             return best, ""
-        least, single = self._options.min_gain_ratio, singles[0]
+        least, single = least_gain_ratio(self._problem, self._options), singles[0]
         gain = 1 - best.makespan_ns / single.makespan_ns if single.makespan_ns else 0.0
         if gains_enough(best.makespan_ns, single.makespan_ns, least):
             return best, f"{gain:.2%} shorter than {single.name}"
         return single, f"{best.name} is only {gain:.2%} shorter; min_gain_ratio is {least:.2%}"
+
+
+def _with_least_gain(problem: Problem, result: SolveResult, min_gain_ratio: float) -> SolveResult:
+    """A plan of least time per item, or the best single device if that is almost as good."""
+    singles = single_objectives(problem, THROUGHPUT)
+    name = min(singles, key=lambda device: singles[device], default=None)
+    if name is None or num_devices(problem, result.plan) <= 1:
+        return result
+    if gains_enough(result.objective_ns, singles[name], min_gain_ratio):
+        return result
+    plan = single_plan(problem, problem.cluster.device_id(name))
+    assert isinstance(plan, Plan)  # it has a time per item
+    note = f"the plan takes {result.objective_ns} ns per item; min_gain_ratio is {min_gain_ratio}"
+    status = "optimal" if singles[name] == result.bound_ns else "feasible"
+    tried = (*result.candidates, (f"single {name}", singles[name], note))
+    return replace(result, plan=plan, objective_ns=singles[name], status=status, candidates=tried)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from heteroplace.control_groups import usable_cores
 from heteroplace.decompose.decomposition import Decomposition
 from heteroplace.errors import SolverError
 from heteroplace.model.cluster import Cluster
@@ -23,6 +24,12 @@ from heteroplace.options import option, seconds
 
 OBJECTIVES = ("latency", "throughput")
 """What can be asked for: a short run, or many runs per second. Every solver offers the first."""
+
+COARSENINGS = ("fuse-ops", "moirai", "breakpoints", "auto")
+"""Which tasks are placed as one; see `heteroplace.solve.coarsened`."""
+
+ENGINES = ("auto", "gurobi", "highs", "cpsat")
+"""What solves exact programmes; see `heteroplace.solve.lp.engines`."""
 
 MAX_CPSAT_TASKS = 150
 """Above this CP-SAT's model takes longer to load and to repeat its hint than the search to do
@@ -111,12 +118,28 @@ class SolveOptions:
     )
     seed: int = option(0, "seed of every random choice, >= 0", metavar="N", parse=int)
     threads: int = option(
-        2, "threads of a solver that uses several; the others use one", metavar="N", parse=int
+        usable_cores,
+        "threads of a solver that uses several; left out, as many as this process has cores",
+        metavar="N",
+        parse=int,
+    )
+    coarsening: str = option(
+        COARSENINGS[0],
+        "what is placed as one: fuse-ops: the tasks as they are, after TVM's fusion; moirai: conv, "
+        "bn, add and relu by the rules of Moirai's Table I; breakpoints: segments by Celeritas' "
+        "optimal fusion; auto: the tasks, then segments in half of the time, and the better plan",
+        choices=lambda: COARSENINGS,
+    )
+    engine: str = option(
+        ENGINES[0],
+        "what solves the programmes of exact solvers; auto: CP-SAT for intervals, and for MILPs "
+        "Gurobi where its full licence is found, else HiGHS",
+        choices=lambda: ENGINES,
     )
     min_gain_ratio: float = option(
         0.02,
-        "several devices are used only if that is shorter than the best single device by more than "
-        "this part; a smaller gain is within what costs can be wrong by",
+        "where costs are measured, several devices are used only if that is shorter than the best "
+        "single device by more than this part; a smaller gain is within what costs can be wrong by",
         metavar="RATIO",
         parse=float,
     )
@@ -124,10 +147,16 @@ class SolveOptions:
     """Called now and then while a solver works; None: silence."""
 
     def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise SolverError(
-                f"objective {self.objective!r} is not offered; supported: {', '.join(OBJECTIVES)}"
-            )
+        for name, choices in (
+            ("objective", OBJECTIVES),
+            ("coarsening", COARSENINGS),
+            ("engine", ENGINES),
+        ):
+            if getattr(self, name) not in choices:
+                raise SolverError(
+                    f"{name} {getattr(self, name)!r} is not offered; supported: "
+                    f"{', '.join(choices)}"
+                )
         limits = (
             ("time_limit_s", self.time_limit_s > 0, "> 0"),
             ("iterations", self.iterations is None or self.iterations >= 0, ">= 0 or None"),

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cached_property, partial
 from typing import Protocol
 
 from heteroplace.errors import SolverError
-from heteroplace.solve.problem import OBJECTIVES, Problem, SolveOptions, SolveResult
+from heteroplace.solve.coarsened import solve_coarsened
+from heteroplace.solve.problem import (
+    COARSENINGS,
+    ENGINES,
+    OBJECTIVES,
+    Problem,
+    SolveOptions,
+    SolveResult,
+)
 
 
 class Solver(Protocol):
     """Finds a plan. A class that offers more than "latency" lists it in `objectives`; one that
-    makes plans for several items says `takes_items = True`."""
+    makes plans for several items says `takes_items = True`; one that solves programmes names their
+    `engines` for each objective; one for small graphs has `max_tasks`."""
 
     @property
     def name(self) -> str:
@@ -58,8 +67,32 @@ class RegisteredSolver:
         """Whether it makes plans for several items."""
         return bool(getattr(self._solver, "takes_items", False))
 
+    @property
+    def max_tasks(self) -> int | None:
+        """Tasks of the largest graph that it takes; None: any number."""
+        limit: int | None = getattr(self._solver, "max_tasks", None)
+        return limit
+
+    def engines(self, objective: str) -> tuple[str, ...]:
+        """Return those of ENGINES that its programmes may be solved by; none: it has none."""
+        named: Mapping[str, tuple[str, ...]] = getattr(self._solver, "engines", {})
+        return named.get(objective, ())
+
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
-        """See `Solver.solve`; SolverError for an objective or items that it does not offer."""
+        """See `Solver.solve`. What `options.coarsening` groups is placed as one, and told apart.
+
+        Raises
+        ------
+        SolverError
+            Also: an objective, items or an engine that it does not offer.
+        """
+        self.check(options)
+        if options.coarsening != COARSENINGS[0]:
+            return solve_coarsened(problem, options, self)
+        return self._solver.solve(problem, options)
+
+    def check(self, options: SolveOptions) -> None:
+        """Raise SolverError for an objective, items or an engine that it does not offer."""
         if options.objective not in self.objectives:
             others = [name for name in SOLVERS if options.objective in SOLVERS[name].objectives]
             raise SolverError(
@@ -72,7 +105,18 @@ class RegisteredSolver:
                 f"solver {self.name!r} makes plans for one item, not for {options.items}; for "
                 f"several there are: {', '.join(others) or 'no solver'}"
             )
-        return self._solver.solve(problem, options)
+        engines = self.engines(options.objective)
+        if options.engine not in (ENGINES[0], *engines):
+            others = [name for name in SOLVERS if options.engine in _engines_of(name, options)]
+            raise SolverError(
+                f"solver {self.name!r} solves no programme by engine {options.engine!r} for "
+                f"{options.objective} (it takes: {', '.join(engines) or 'none'}); solvers that do: "
+                f"{', '.join(others) or 'none'}"
+            )
+
+
+def _engines_of(name: str, options: SolveOptions) -> tuple[str, ...]:
+    return SOLVERS[name].engines(options.objective)
 
 
 class SolverRegistry(MutableMapping[str, Solver]):
@@ -124,6 +168,7 @@ SOLVERS = SolverRegistry(
             "adjusting-placement",
             "heteroplace.solve.list.adjusting_placement:AdjustingPlacementSolver",
         ),
+        ("celeritas", "heteroplace.solve.list.celeritas:CeleritasSolver"),
         ("metis", "heteroplace.solve.baselines.metis:MetisSolver"),
         ("sa", "heteroplace.solve.baselines.mapping_walk:SaSolver"),
         ("ea", "heteroplace.solve.baselines.mapping_walk:EaSolver"),

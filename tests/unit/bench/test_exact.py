@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.published_graphs import write_stand_ins
 
 from heteroplace.bench.__main__ import USAGE, main
 from heteroplace.bench.exact import command as exact
@@ -160,6 +161,19 @@ def test_speed_ups_are_over_the_baselines_on_the_same_graph(
     assert heft["vs_m_sct"] == pytest.approx(sct["makespan"] / heft["makespan"], abs=1e-3)
     assert heft["vs_getf"] is None, "getf was not run"
     assert (heft["original"], heft["original_tasks"]) == ("rwnn/er10x1", 12)
+
+
+def test_files_under_the_published_names_are_a_table(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Small files of ours: the best plan of four tasks takes 5.5 ms, the paper's sample 30."""
+    monkeypatch.setenv(GRAPHS_VARIABLE, str(write_stand_ins(tmp_path)))
+    assert PUBLISHED in {case.table for case in select_cases(None)}
+    options = ExactOptions("published/example-1", ("single", "cpsat"), budget_s=5)
+    single, cpsat = exact_rows(options, silent)
+    assert (cpsat["makespan"], cpsat["gap"]) == (5_500_000, 0)
+    assert cpsat["vs_paper"] == pytest.approx(30 / 5.5, abs=1e-3)
+    assert single["makespan"] is None, "no device has room for all four tasks"
 
 
 @pytest.mark.skipif(GRAPHS_VARIABLE not in os.environ, reason=f"{GRAPHS_VARIABLE} is not set")

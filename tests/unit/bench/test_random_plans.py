@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.dags import random_task_graph
 from tests.instances import cpu, diamond, gpus, instance, problem_of
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 
 from heteroplace.bench.prediction.random_plans import KINDS, random_plans
 from heteroplace.errors import InfeasibleError
@@ -28,7 +28,7 @@ def wide(num_tasks: int = 40) -> Problem:
 
 
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 12))
-@num_cases(40)
+@exact_cases(40)
 def test_every_plan_is_valid(seed: int, is_pinned: bool, num_tasks: int) -> None:
     graph = random_task_graph(random.Random(seed), num_tasks, is_pinned)
     cluster = gpus({(0, 1): 10, (1, 0): 10}, 2)

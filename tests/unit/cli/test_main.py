@@ -248,3 +248,17 @@ def test_check_refuses_what_it_cannot_check(files, capsys, text, message):
     (files / "what.json").write_text(text)
     assert main(["check", "what.json"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_place_for_throughput_speaks_of_times_per_item(files, capsys):
+    command = [*PLACE, "--objective", "throughput", "--progress"]
+    assert main(command) == 0
+    captured = capsys.readouterr()
+    assert (
+        "predicted one item every 200 us on cpu.0+cpu.1 (a run of one item 300 us; best single "
+        "device cpu.0 400 us per item; lower bound 200 us per item, gap 0 %)"
+    ) in captured.out
+    assert "best 200 us per item" in captured.err
+    assert main([*command, "--json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert (value["objective"], value["objective_ns"]) == ("throughput", 200_000)

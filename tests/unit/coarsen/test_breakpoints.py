@@ -28,7 +28,7 @@ from heteroplace.native.graph import SegmentRules
 from tests.dags import PAIR, WeightedDag, chain_of, task_graphs, weighted_dags
 from tests.instances import gpus
 from tests.reference.graphs import least_cut
-from tests.strategies import num_cases
+from tests.strategies import exact_cases, num_cases
 from tests.unit.coarsen.celeritas import example_costs, example_graph, example_weights
 
 
@@ -92,7 +92,7 @@ def test_cut_equals_exhaustive_search(case: WeightedDag, max_nodes: int, max_byt
 
 @pytest.mark.parametrize("num_nodes", [9, 10])
 @given(st.data())
-@num_cases(100)
+@exact_cases(100)
 def test_cut_equals_exhaustive_search_on_larger_graphs(num_nodes: int, data: st.DataObject) -> None:
     case = data.draw(weighted_dags(max_nodes=num_nodes))
     max_nodes, max_bytes = data.draw(st.integers(1, num_nodes)), data.draw(st.integers(0, 40))

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from tests.corpus import corpus
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 from tests.unit.costs.synthetic import layers, machine, measured_table, true_ns
 
 from heteroplace.costs.methods import samples_of
@@ -149,7 +149,7 @@ def test_unlike_planning_devices_are_not_taken_for_one_another():
     builder = TaskGraphBuilder("one")
     builder.add_task(Task("a", "conv", flops=1000), [])
     graph = builder.finalize([builder.add_tensor("a", (4,), "float32")])
-    table = table_from_rows(graph.digest(), cluster, ((Cost.given(3000), Cost.unknown()),))
+    table = table_from_rows(graph, cluster, ((Cost.given(3000), Cost.unknown()),))
     cost = predict_costs(graph, cluster, table).cost(0, 1)
     assert (cost.ns, cost.source) == (3000, "roofline")
     assert cost.reason.startswith("roofline x3, by 1 kernels of conv on devices of kind cuda")
@@ -162,7 +162,7 @@ def kinds_of_cells(random):
     return tuple(tuple(random.choices(kinds, k=len(CLUSTER.devices))) for _ in GRAPH.tasks)
 
 
-@num_cases(60)
+@exact_cases(60)
 @given(kinds_of_cells())
 def test_every_cell_says_where_it_is_from_and_known_ones_stay(kinds):
     cells = {}

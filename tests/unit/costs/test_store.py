@@ -263,11 +263,11 @@ def test_default_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HETEROPLACE_COSTS", "x.sqlite")
     assert default_path() == Path("x.sqlite")
     monkeypatch.setenv("HETEROPLACE_COSTS", "")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_path() == tmp_path / "heteroplace" / "costs.sqlite"
-    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert default_path() == tmp_path / ".local/share/heteroplace/costs.sqlite"
+    assert default_path() == tmp_path / ".cache/heteroplace/costs.sqlite"
     with CostStore() as store:
         assert store.path == default_path()
         store.add(*row(target=LLVM))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from tests.measurements import note, notes, row, unique_rows
+from tests.strategies import exact_cases
 
 from heteroplace.costs.store_file import load_rows, rows_from_json, rows_to_json
 from heteroplace.errors import CostStoreError
@@ -27,6 +28,7 @@ def small(**changes):
     return {**json.loads(json.dumps(rows_to_json([row(1), row(2, site=3)], [note()]))), **changes}
 
 
+@exact_cases(100)
 @given(unique_rows, st.lists(notes, max_size=3))
 def test_every_row_and_note_comes_back(some, some_notes) -> None:
     text = json.dumps(rows_to_json(some, some_notes), allow_nan=False)

@@ -25,6 +25,7 @@ from heteroplace.model.cluster import (
     Link,
     Memory,
 )
+from tests.strategies import exact_cases
 
 VALIDATOR = Draft202012Validator(
     json.loads((resources.files("heteroplace") / "schemas/cluster.schema.json").read_text("utf-8"))
@@ -356,6 +357,7 @@ def clusters(draw):
     return Cluster(draw(NAMES), memories, devices, links, draw(st.none() | ids), congestion)
 
 
+@exact_cases(100)
 @given(clusters())
 def test_saved_cluster_is_read_back_equal(cluster):
     value = json.loads(json.dumps(cluster_to_json(cluster)))

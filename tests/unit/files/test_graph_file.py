@@ -1,6 +1,7 @@
 """Graph, cost and plan files: round trips, faults with their paths, agreement with the schemas."""
 
 import json
+from dataclasses import replace
 from importlib import resources
 
 import pytest
@@ -273,7 +274,7 @@ def test_saved_costs_are_read_back_equal(graph, data):
         for batch in (1, *sorted(data.draw(st.sets(st.integers(2, 10**6), max_size=2))))
     }
     table = table_from_rows(
-        graph.digest(), CLUSTER, rows[1], {batch: rows[batch] for batch in rows if batch > 1}
+        graph, CLUSTER, rows[1], {batch: rows[batch] for batch in rows if batch > 1}
     )
     assert {batch: table.rows_of(batch) for batch in table.batches} == rows
     value = json.loads(json.dumps(costs_to_json(table, graph, CLUSTER)))
@@ -296,15 +297,36 @@ def read():
     return graph_from_json(diamond())
 
 
-def test_costs_of_another_graph_are_refused(read, tmp_path):
+def test_costs_of_a_graph_without_a_task_in_common_are_refused(read, tmp_path):
     table = costs_from_times(read.graph, CLUSTER, read.times)
     save_costs(table, read.graph, CLUSTER, tmp_path / "costs.json")
     assert load_costs(tmp_path / "costs.json", read.graph, CLUSTER) == table
-    other = graph_from_json(diamond(name="other")).graph
-    with pytest.raises(CostMismatchError, match="made for a graph with digest"):
+    builder = TaskGraphBuilder("other")
+    builder.add_task(Task("a", "pool"), reads=[])
+    other = builder.finalize([])
+    with pytest.raises(CostMismatchError, match="none of the tasks of graph 'other': task 'a'"):
         load_costs(tmp_path / "costs.json", other, CLUSTER)
-    with pytest.raises(CostMismatchError, match="made for a graph with digest"):
+    with pytest.raises(CostMismatchError, match="it has 3 tasks, expected 1"):
         save_costs(table, other, CLUSTER, tmp_path / "costs.json")
+
+
+def as_version(value, version, graph):
+    """A cost file as older versions had it."""
+    old = {key: entry for key, entry in value.items() if key not in ("rows", "columns")}
+    digests = {"graph_digest": graph.digest(), "cluster_digest": CLUSTER.digest()}
+    return {**old, "schema_version": version, **digests}
+
+
+def test_a_file_of_an_older_version_is_for_one_graph_and_cluster_only(read, tmp_path):
+    value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
+    value["costs"]["c"]["gpu"] = {"source": "unsupported", "reason": "task is pinned to cpu"}
+    old = as_version(value, 2, read.graph)
+    assert costs_from_json(old, read.graph, CLUSTER).rows[0] == (Cost.given(5), Cost.given(2))
+    roomy = replace(CLUSTER, memories=(Memory("ram", 2000), CLUSTER.memories[1]))
+    with pytest.raises(CostMismatchError, match=r"is of version 2.*heteroplace profile MODEL"):
+        costs_from_json(old, read.graph, roomy)
+    with pytest.raises(CostMismatchError, match='the key "graph_digest" is missing'):
+        costs_from_json({**old, "graph_digest": ""}, read.graph, CLUSTER)
 
 
 def test_all_faults_of_a_cost_file_are_reported_at_once(read):
@@ -326,7 +348,8 @@ def test_all_faults_of_a_cost_file_are_reported_at_once(read):
 
 def test_files_of_version_1_are_read_with_estimates_as_rooflines(read):
     value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
-    value["schema_version"] = 1
+    value = as_version(value, 1, read.graph)
+    value["costs"]["c"]["gpu"] = {"source": "unsupported", "reason": "pinned"}
     value["costs"]["a"]["cpu"] = {"source": "estimated", "ns": 4, "reason": "peaks"}
     value["costs"]["a"]["gpu"] = {"source": "measured", "ns": 10, "spread_ns": 1}
     table = costs_from_json(value, read.graph, CLUSTER)
@@ -336,12 +359,12 @@ def test_files_of_version_1_are_read_with_estimates_as_rooflines(read):
         costs_from_json(value, read.graph, CLUSTER)
 
 
-@pytest.mark.parametrize("version", [0, 3])
+@pytest.mark.parametrize("version", [0, 4])
 def test_cost_files_of_other_versions_are_refused(read, version):
     value = costs_to_json(costs_from_times(read.graph, CLUSTER, read.times), read.graph, CLUSTER)
-    assert value["schema_version"] == 2
+    assert value["schema_version"] == 3
     value["schema_version"] = version
-    with pytest.raises(CostMismatchError, match=f"version {version}, and .* versions 1 to 2"):
+    with pytest.raises(CostMismatchError, match=f"version {version}, and .* versions 1 to 3"):
         costs_from_json(value, read.graph, CLUSTER)
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from tests.unit.machine.machines import ARM_BOARD, DESKTOP, SERVER, Machine, write_machine
 
+from heteroplace.control_groups import usable_cores
 from heteroplace.errors import ClusterError
 from heteroplace.files.cluster import load_cluster, save_cluster
 from heteroplace.machine.cpu import CpuInfo, parse_list, read_cpus
 from heteroplace.machine.probe import MAX_PARTS, machine_cluster
+from heteroplace.solve import SolveOptions
 
 GIB = 1 << 30
 
@@ -178,3 +180,18 @@ def test_every_machine_can_be_saved(tmp_path: Path, machine: Machine) -> None:
 )
 def test_lists_of_the_kernel(text: str, numbers: list[int]) -> None:
     assert parse_list(text) == numbers
+
+
+@pytest.mark.parametrize(
+    ("quota", "cores"), [("max 100000", None), ("150000 100000", 1), ("20000 100000", 1)]
+)
+def test_threads_are_the_cores_that_the_process_may_really_use(
+    tmp_path: Path, quota: str, cores: int | None
+) -> None:
+    write_machine(tmp_path, replace(DESKTOP, limits={"cpu.max": quota}))
+    allowed = len(os.sched_getaffinity(0))
+    assert usable_cores(tmp_path) == (allowed if cores is None else min(cores, allowed))
+
+
+def test_a_solver_has_as_many_threads_as_there_are_cores() -> None:
+    assert SolveOptions().threads == usable_cores()

@@ -26,6 +26,7 @@ from heteroplace.model.text import (
 from tests.strategies import (
     Instance,
     described_clusters,
+    exact_cases,
     graphs,
     instances_with_plan,
     num_cases,
@@ -36,7 +37,7 @@ AWKWARD = st.text(max_size=6)
 
 
 @given(graphs(max_tasks=8))
-@num_cases(60)
+@exact_cases(60)
 def test_graph_survives_print_and_parse(graph) -> None:  # type: ignore[no-untyped-def]
     assert parse_graph(print_graph(graph)) == graph
 
@@ -115,7 +116,7 @@ def test_ready_made_cluster_survives_print_and_parse(name: str) -> None:
 
 
 @given(described_clusters())
-@num_cases(200)
+@exact_cases(200)
 def test_cluster_survives_print_and_parse(cluster: Cluster) -> None:
     assert parse_cluster(print_cluster(cluster)) == cluster
 

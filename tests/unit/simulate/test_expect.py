@@ -17,7 +17,7 @@ from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.simulate.expect import expect
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
-from tests.strategies import Instance, instances_with_plan, num_cases
+from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
 
 CORES = Cluster(
     "two-cores",
@@ -70,7 +70,7 @@ def test_without_interference_it_is_the_simulated_time(case: tuple[Instance, Pla
 
 
 @given(instances_with_plan(max_items=2, has_modes=True))
-@num_cases(100)
+@exact_cases(100)
 def test_more_interference_never_shortens_a_plan(case: tuple[Instance, Plan]) -> None:
     instance, plan = case
     graph, cluster, costs = instance.graph, instance.cluster, instance.costs

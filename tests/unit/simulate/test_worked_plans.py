@@ -24,7 +24,7 @@ def run(case: Instance, plan: Plan) -> Timeline:
 
 def with_cluster(case: Instance, plan: Plan, cluster: Cluster) -> tuple[Instance, Plan]:
     """The same tasks, costs and steps on a cluster with other rules."""
-    costs = replace(case.costs, cluster_digest=cluster.digest())
+    costs = replace(case.costs, devices=cluster.identities)
     return Instance(case.graph, cluster, costs), replace(plan, cluster_digest=cluster.digest())
 
 

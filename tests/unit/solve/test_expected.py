@@ -11,7 +11,7 @@ from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.simulate.interference import Interference, no_interference
-from heteroplace.solve.portfolio import choose_expected, solve_network
+from heteroplace.solve.network import choose_expected, solve_network
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
 from heteroplace.solve.registry import get_solver
 
@@ -33,7 +33,7 @@ def problem() -> Problem:
         builder.add_task(Task(name, "op"), [source])
         outputs.append(builder.add_tensor(name, num_bytes=4))
     graph = builder.finalize(outputs)
-    return Problem(graph, CORES, build_table(graph, CORES, lambda *_: Cost.given(1000)))
+    return Problem(graph, CORES, build_table(graph, CORES, lambda *_: Cost.measured(1000)))
 
 
 def solved(problem: Problem, solver: str = "heft") -> SolveResult:

@@ -13,98 +13,14 @@ MB.
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
+from heteroplace.bench.models.onnx_graph import FLOAT, INT64, OnnxGraph
 from heteroplace.errors import GraphError
 
-_FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-_STD = 0.02
-"""Standard deviation of the weights at the start of training, in both papers' code."""
 _MASKED = -10000.0
 """What BERT adds to a score that must not count."""
-
-
-class _OnnxGraph:
-    """Collects the nodes of an ONNX graph; each method returns the name of a value.
-
-    `seed` None: the weights are inputs.
-    """
-
-    def __init__(self, seed: int | None = None) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.weights: list[onnx.TensorProto] = []
-        self._random = None if seed is None else np.random.default_rng(seed)
-
-    def op(self, op_type: str, *args: str, outputs: int = 1, **attributes: Any) -> Any:
-        name = f"{op_type}_{len(self.nodes)}"
-        results = [f"{name}_out{i}" if outputs > 1 else f"{name}_out" for i in range(outputs)]
-        self.nodes.append(helper.make_node(op_type, args, results, name=name, **attributes))
-        return results if outputs > 1 else results[0]
-
-    def constant(self, value: Any, dtype: Any) -> str:
-        tensor = numpy_helper.from_array(np.asarray(value, dtype=dtype))
-        result: str = self.op("Constant", value=tensor)
-        return result
-
-    def input(self, name: str, element_type: int, *shape: int) -> str:
-        self.inputs.append(helper.make_tensor_value_info(name, element_type, shape))
-        return name
-
-    def weight(self, name: str, *shape: int, mean: float = 0.0) -> str:
-        """Numbers near `mean`."""
-        if self._random is None:
-            return self.input(name, _FLOAT, *shape)
-        values = self._random.standard_normal(shape, dtype=np.float32)
-        values *= np.float32(_STD)
-        values += np.float32(mean)
-        self.weights.append(numpy_helper.from_array(values, name))
-        return name
-
-    def linear(self, name: str, value: str, num_in: int, num_out: int) -> str:
-        product = self.op("MatMul", value, self.weight(f"{name}.weight", num_in, num_out))
-        result: str = self.op("Add", self.weight(f"{name}.bias", num_out), product)
-        return result
-
-    def layer_norm(self, name: str, value: str, hidden: int) -> str:
-        gamma, beta = self._norm_weights(name, hidden)
-        result: str = self.op("LayerNormalization", value, gamma, beta, axis=-1, epsilon=1e-5)
-        return result
-
-    def single_ops_layer_norm(self, name: str, value: str, hidden: int) -> str:
-        """The same in nine ops, as before opset 17; epsilon as in BERT."""
-        gamma, beta = self._norm_weights(name, hidden)
-        centred = self.op("Sub", value, self.op("ReduceMean", value, axes=[-1]))
-        squares = self.op("Pow", centred, self.constant(2.0, np.float32))
-        variance = self.op("ReduceMean", squares, axes=[-1])
-        deviation = self.op("Sqrt", self.op("Add", variance, self.constant(1e-12, np.float32)))
-        scaled = self.op("Mul", self.op("Div", centred, deviation), gamma)
-        result: str = self.op("Add", scaled, beta)
-        return result
-
-    def size(self, value: str, axis: int) -> str:
-        """The size of one axis as a tensor of one element, by the chain that exporters write."""
-        shape = self.op("Shape", value)
-        size = self.op("Gather", shape, self.constant(axis, np.int64), axis=0)
-        result: str = self.op("Unsqueeze", size, self.constant([0], np.int64))
-        return result
-
-    def model(self, name: str, *outputs: tuple[str, tuple[int, ...]]) -> onnx.ModelProto:
-        """The model of opset 17 with these outputs, all float: (value, shape)."""
-        results = [helper.make_tensor_value_info(value, _FLOAT, shape) for value, shape in outputs]
-        return helper.make_model(
-            helper.make_graph(self.nodes, name, self.inputs, results, self.weights),
-            opset_imports=[helper.make_opsetid("", 17)],
-            ir_version=8,
-        )
-
-    def _norm_weights(self, name: str, hidden: int) -> tuple[str, str]:
-        return self.weight(f"{name}.weight", hidden, mean=1.0), self.weight(f"{name}.bias", hidden)
 
 
 def bert_onnx(
@@ -140,8 +56,8 @@ def bert_onnx(
         `heads` does not divide `hidden`.
     """
     _check_heads(hidden, heads)
-    graph = _OnnxGraph(seed)
-    ids, kinds, mask = (graph.input(name, _INT64, 1, tokens) for name in ("ids", "kinds", "mask"))
+    graph = OnnxGraph(seed)
+    ids, kinds, mask = (graph.input(name, INT64, 1, tokens) for name in ("ids", "kinds", "mask"))
     value = graph.op("Gather", graph.weight("embeddings.word", vocabulary, hidden), ids, axis=0)
     kind = graph.op("Gather", graph.weight("embeddings.kind", 2, hidden), kinds, axis=0)
     value = graph.op("Add", value, kind)
@@ -150,7 +66,7 @@ def bert_onnx(
     value = graph.op("Add", value, place)
     value = graph.single_ops_layer_norm("embeddings.norm", value, hidden)
     wide = graph.op("Unsqueeze", mask, graph.constant([1, 2], np.int64))
-    wide = graph.op("Cast", wide, to=_FLOAT)
+    wide = graph.op("Cast", wide, to=FLOAT)
     absent = graph.op("Sub", graph.constant(1.0, np.float32), wide)
     bias = graph.op("Mul", absent, graph.constant(_MASKED, np.float32))
     for layer in range(layers):
@@ -158,7 +74,7 @@ def bert_onnx(
         attended = _bert_attention(graph, name, value, bias, hidden, heads, tokens)
         value = graph.op("Add", attended, value)
         value = graph.single_ops_layer_norm(f"{name}.attention.norm", value, hidden)
-        inner = _erf_gelu(graph, graph.linear(f"{name}.up", value, hidden, 4 * hidden))
+        inner = graph.gelu(graph.linear(f"{name}.up", value, hidden, 4 * hidden))
         inner = graph.linear(f"{name}.down", inner, 4 * hidden, hidden)
         value = graph.op("Add", inner, value)
         value = graph.single_ops_layer_norm(f"{name}.norm", value, hidden)
@@ -169,7 +85,7 @@ def bert_onnx(
 
 
 def _bert_attention(
-    graph: _OnnxGraph, name: str, value: str, bias: str, hidden: int, heads: int, tokens: int
+    graph: OnnxGraph, name: str, value: str, bias: str, hidden: int, heads: int, tokens: int
 ) -> str:
     """Self-attention with three projections; all target shapes are constants."""
     split = graph.constant([1, tokens, heads, hidden // heads], np.int64)
@@ -185,15 +101,6 @@ def _bert_attention(
     mixed = graph.op("Transpose", graph.op("MatMul", weights, content), perm=[0, 2, 1, 3])
     joined = graph.op("Reshape", mixed, graph.constant([1, tokens, hidden], np.int64))
     return graph.linear(f"{name}.attention.output", joined, hidden, hidden)
-
-
-def _erf_gelu(graph: _OnnxGraph, value: str) -> str:
-    """x (1 + erf(x / sqrt(2))) / 2, op by op."""
-    error = graph.op("Erf", graph.op("Div", value, graph.constant(math.sqrt(2), np.float32)))
-    gate = graph.op("Add", error, graph.constant(1.0, np.float32))
-    product = graph.op("Mul", value, gate)
-    result: str = graph.op("Mul", product, graph.constant(0.5, np.float32))
-    return result
 
 
 def gpt_onnx(
@@ -222,8 +129,8 @@ def gpt_onnx(
         `heads` does not divide `hidden`.
     """
     _check_heads(hidden, heads)
-    graph = _OnnxGraph(seed)
-    ids = graph.input("ids", _INT64, 1, tokens)
+    graph = OnnxGraph(seed)
+    ids = graph.input("ids", INT64, 1, tokens)
     embedded = graph.op("Gather", graph.weight("wte", vocabulary, hidden), ids, axis=0)
     positions = graph.op(
         "Gather", graph.weight("wpe", tokens, hidden), graph.constant(range(tokens), np.int64)
@@ -244,7 +151,7 @@ def gpt_onnx(
 
 
 def _attention(
-    graph: _OnnxGraph, name: str, value: str, hidden: int, heads: int, tokens: int
+    graph: OnnxGraph, name: str, value: str, hidden: int, heads: int, tokens: int
 ) -> str:
     """Causal self-attention; all target shapes are computed from the value's own shape."""
     qkv = graph.linear(f"{name}.attn.c_attn", value, hidden, 3 * hidden)
@@ -272,7 +179,7 @@ def _attention(
     return graph.linear(f"{name}.attn.c_proj", joined, hidden, hidden)
 
 
-def _gelu(graph: _OnnxGraph, value: str) -> str:
+def _gelu(graph: OnnxGraph, value: str) -> str:
     """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), op by op."""
     cube = graph.op("Pow", value, graph.constant(3.0, np.float32))
     inner = graph.op("Add", value, graph.op("Mul", graph.constant(0.044715, np.float32), cube))

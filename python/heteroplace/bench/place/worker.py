@@ -202,7 +202,7 @@ def _fault(problem: Problem, plan: Plan, is_memory_ok: bool) -> str:
         # Only the sizes of the memories differ, so what the judge finds now is something else.
         memories = tuple(replace(memory, bytes=_NO_LIMIT_BYTES) for memory in cluster.memories)
         cluster = replace(cluster, memories=memories)
-        costs = replace(costs, cluster_digest=cluster.digest())
+        costs = replace(costs, devices=cluster.identities)
         plan = replace(plan, cluster_digest=cluster.digest())
     try:
         check_plan(graph, cluster, costs, plan)

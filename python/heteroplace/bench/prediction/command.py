@@ -67,7 +67,7 @@ def run(options: PredictionOptions, say: Say) -> list[Row]:
         check_can_plot(options.plot)
     silence_tuning_hint()
     names = filter(re.compile(options.only).search, model_names())
-    cluster = prediction_cluster(local_cluster(), options.devices == "all")
+    cluster = prediction_cluster(local_cluster(has_gpus=False), options.devices == "all")
     rows: list[Row] = []
     for name in names if options.only else DEFAULT_MODELS:
         model = load_model(name, options.seed)

@@ -28,7 +28,7 @@ from heteroplace.report.tables import format_table
 def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     """Measure the networks whose name matches the regular expression `only`; return the rows."""
     silence_tuning_hint()
-    cluster = local_cluster()
+    cluster = local_cluster(has_gpus=False)
     rows = []
     for name in filter(re.compile(only).search, model_names()):
         options = ComparisonOptions(say=prefixed(say, name))

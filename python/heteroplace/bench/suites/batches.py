@@ -20,7 +20,7 @@ def with_batches(problem: Problem, items: int) -> Problem:
     graph, cluster = problem.graph, problem.cluster
     devices = tuple(replace(device, batch_sizes=sizes) for device in cluster.devices)
     sized = replace(cluster, devices=devices)
-    builder = TableBuilder(graph.digest(), sized, sizes)
+    builder = TableBuilder(graph.identities, sized.identities, sizes)
     for size in sizes:
         for task in range(len(graph.tasks)):
             for device in range(len(devices)):

@@ -60,7 +60,7 @@ ROOMY_FILL = 0.16
 """Part of the memories that a graph needs where each of them must hold all of it."""
 _CLUSTERS: Mapping[str, Callable[[], Cluster]] = {"inter": inter_server, "intra": intra_server}
 _LAYERED_SIZES = (1_000, 5_000, 20_000, 50_000)
-_PUBLISHED = (
+PUBLISHED_FILES = (
     "dnn-partitioning/latency-inputs/LayerGraphs/bert24_inference",
     "dnn-partitioning/latency-inputs/LayerGraphs/resnet50_inference",
     "dnn-partitioning/latency-inputs/OperatorGraphs/bert_l-6_inference",
@@ -71,6 +71,7 @@ _PUBLISHED = (
     "moirai/example-1",
     "moirai/GoogLeNet",
 )
+"""Of the folder of the published graphs, without their ending."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def instances() -> dict[str, Instance]:
         builds[f"layered/{size}"] = partial(layered, Layered(size))
     folder = published_folder()
     if folder is not None:
-        paths = {_short(file): folder / f"{file}.json" for file in _PUBLISHED}
+        paths = {_short(file): folder / f"{file}.json" for file in PUBLISHED_FILES}
         for name, path in paths.items():
             if path.is_file():
                 builds[f"published/{name}"] = partial(published, path)

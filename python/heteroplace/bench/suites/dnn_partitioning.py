@@ -219,7 +219,7 @@ def _costs(file: _File, graph: TaskGraph, cluster: Cluster) -> CostTable:
         rows.append(
             tuple(on_cpu if device.kind == "cpu" else on_accelerator for device in cluster.devices)
         )
-    return table_from_rows(graph.digest(), cluster, tuple(rows))
+    return table_from_rows(graph, cluster, tuple(rows))
 
 
 def _error_ns(cost_ms: float, quantum_ns: int) -> float:

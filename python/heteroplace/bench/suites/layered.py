@@ -90,7 +90,7 @@ def layered_costs(parameters: Layered, graph: TaskGraph, cluster: Cluster) -> Co
                 shared[ns] = Cost.given(ns)
             row.append(shared[ns])
         rows.append(tuple(row))
-    return table_from_rows(graph.digest(), cluster, tuple(rows))
+    return table_from_rows(graph, cluster, tuple(rows))
 
 
 def _check(parameters: Layered, cluster: Cluster) -> None:

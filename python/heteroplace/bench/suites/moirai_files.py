@@ -125,7 +125,7 @@ def import_moirai(path: str | os.PathLike[str]) -> Imported:
     rows = tuple(
         tuple(Cost.given(round(ns)) for ns in file.times_ns[ids[task.name]]) for task in graph.tasks
     )
-    table = table_from_rows(graph.digest(), cluster, rows)
+    table = table_from_rows(graph, cluster, rows)
     return Imported(graph, cluster, table, round(wires.error_ns))
 
 

@@ -76,7 +76,7 @@ def roofline_costs(
                 _cost(device, classes[task.op], task.flops, num_bytes) for device in cluster.devices
             )
         table.append(rows[key])
-    return table_from_rows(graph.digest(), cluster, tuple(table))
+    return table_from_rows(graph, cluster, tuple(table))
 
 
 def _cost(device: Device, efficiency: Efficiency, flops: int, num_bytes: int) -> Cost:

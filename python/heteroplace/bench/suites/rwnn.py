@@ -128,7 +128,7 @@ def rwnn_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable:
         tuple(Cost.given(scaled[device.name][task]) for device in cluster.devices)
         for task in range(len(graph.tasks))
     )
-    return table_from_rows(graph.digest(), cluster, rows)
+    return table_from_rows(graph, cluster, rows)
 
 
 def _channels(stack: RwnnStack) -> range:

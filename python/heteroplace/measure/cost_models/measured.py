@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.store import CostStore
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network, with_workspaces
@@ -21,7 +18,7 @@ class MeasuredCosts:
     skips_absent = False
 
     def __init__(self, options: CostOptions, _source: str = "") -> None:
-        self._options = options
+        self.options = options
 
     def prepare(self, compiled: CompiledNetwork, cluster: Cluster) -> CompiledNetwork:
         """Note the scratch memory of kernels."""
@@ -29,12 +26,11 @@ class MeasuredCosts:
 
     def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
         """See `profile_network`."""
-        path = self._options.store
-        with nullcontext() if path is None else CostStore(path) as store:
+        with self.options.open_store() as store:
             options = ProfileOptions(
                 is_in_place=self.is_in_place,
                 skips_absent=self.skips_absent,
                 store=store,
-                progress=self._options.progress,
+                progress=self.options.progress,
             )
             return profile_network(compiled, cluster, options).costs

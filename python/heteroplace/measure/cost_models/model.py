@@ -8,33 +8,50 @@ from __future__ import annotations
 
 import importlib
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.costs.store import CostStore
 from heteroplace.errors import SolverError
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
-from heteroplace.place_options import COST_MODELS, CostSource
+from heteroplace.place_options import COST_MODELS, STORE_OFF, STORE_ON, CostSource
 
 _TABLE = "heteroplace.measure.cost_models.table:GivenCosts"
-_FILE = "heteroplace.measure.cost_models.file:FileCosts"
 
 
 @dataclass(frozen=True)
 class CostOptions:
-    """What the models that measure are told."""
+    """What the models are told."""
 
     store: str | os.PathLike[str] | None = None
-    """Path of a store of measured kernels; None: everything is measured."""
+    """Of measured kernels: STORE_ON, the user's; a path; STORE_OFF or None: everything is
+    measured."""
     progress: Progress | None = None
     """Called with a line of text whenever something long begins."""
+    missing: str = "refuse"
+    """What to do about costs that a given table does not know, one of MISSING."""
+
+    def open_store(self) -> AbstractContextManager[CostStore | None]:
+        """Open the store; None: there is none.
+
+        Raises
+        ------
+        CostStoreError
+            It cannot be used.
+        """
+        if self.store is None or self.store == STORE_OFF:
+            return nullcontext()
+        return CostStore(None if self.store == STORE_ON else self.store)
 
 
 class CostModel(Protocol):
     """Says what each task of a network costs on each device."""
 
+    options: CostOptions
     has_interference: bool
     """Its costs are measured in place on this machine, so interference can be measured too."""
 
@@ -67,9 +84,7 @@ def choose_cost_model(source: CostSource, options: CostOptions) -> CostModel:
     """
     if isinstance(source, str) and source in COST_MODELS:
         path = COST_MODELS[source]
-    elif isinstance(source, (str, os.PathLike)):
-        path = _FILE
-    elif isinstance(source, CostTable) or callable(source):
+    elif isinstance(source, (str, os.PathLike, CostTable)) or callable(source):
         path = _TABLE
     else:
         raise SolverError(

@@ -10,7 +10,10 @@ from heteroplace.model.cost import CostTable
 
 
 class PredictedCosts(MeasuredCosts):
-    """As `MeasuredCosts`, for clusters of which at least one device is in this machine."""
+    """As `MeasuredCosts`, for clusters of other machines too.
+
+    Where none of the devices is here, nothing is measured, and all is predicted from figures.
+    """
 
     has_interference = False
     skips_absent = True

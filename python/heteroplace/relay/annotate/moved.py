@@ -31,7 +31,9 @@ from heteroplace.relay.annotate.devices import (
 )
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.expressions import task_of_span
+from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.explain import explain
+from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
 
@@ -116,9 +118,11 @@ def _moved(attached: Solution, moved: dict[int, int]) -> Solution:
         raise LoweringError(
             f"the module cannot run as it is annotated ({listed(changes)}): {err}"
         ) from err
-    plan = _with_notes(explain(problem, plan), moved, [names[device] for device in old])
+    objective = "latency" if attached.item_ns is None else THROUGHPUT
+    plan = _with_notes(explain(problem, plan, objective), moved, [names[device] for device in old])
     makespan = simulate_steps(problem.native, plan.steps).makespan_ns
-    return replace(attached, plan=plan, predicted_ns=makespan, expected=None)
+    item_ns = None if attached.item_ns is None else throughput_ns(graph, cluster, costs, plan)
+    return replace(attached, plan=plan, predicted_ns=makespan, expected=None, item_ns=item_ns)
 
 
 def _why_not(attached: Solution, task: int, device: int) -> str:

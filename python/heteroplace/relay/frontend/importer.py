@@ -16,32 +16,48 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
 import onnx
 import tvm
-from onnx import ModelProto, helper
+from onnx import ModelProto, NodeProto, helper
 from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.frontend.converters import CONVERTERS
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
+from heteroplace.relay.frontend.onnx_functions import expand_functions
 from heteroplace.relay.frontend.onnx_load import (
     check_ops_are_known,
+    input_shape,
     read_model,
     set_input_shapes,
+    set_input_values,
     true_inputs,
 )
-from heteroplace.relay.frontend.onnx_repair import describe_node, repair_model
+from heteroplace.relay.frontend.onnx_repair import (
+    IMPORTER_OPSET,
+    ONNX_DOMAINS,
+    describe_node,
+    repair_model,
+)
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
+from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
 MAX_CONSTANT_ELEMENTS = 16
 """Floating-point tensors up to this size become constants, larger ones parameters."""
+
+_FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
+"""Domains beside ai.onnx of which the importer knows some ops."""
+_OTHER_OPS = frozenset({"Attention", "Gelu"})
+"""Names of ai.onnx that mean another op, of com.microsoft, in the importer's table."""
 
 _MAX_REASON_LENGTH = 400
 _CONSEQUENCE = "The type inference pass was unable"
@@ -77,7 +93,8 @@ class ImportedModel:
     """
 
     mod: tvm.IRModule
-    "Typed module; the parameters of its `main` are `inputs`, then the names of `params`, in order."
+    """Typed module; the parameters of its `main` are `inputs`, then the names of `params`, in
+    order. An attribute of `main` says what it was imported from (`onnx_source.py`)."""
     params: Mapping[str, tvm.nd.NDArray]
     "Weights by parameter name; they are not bound into `mod`."
     inputs: Mapping[str, tuple[tuple[int, ...], str]]
@@ -102,6 +119,7 @@ def from_onnx(
     path_or_model: str | os.PathLike[str] | ModelProto,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_values: Mapping[str, npt.ArrayLike] | None = None,
     simplify: bool = True,
 ) -> ImportedModel:
     """Import an ONNX model, with or without weights.
@@ -112,6 +130,9 @@ def from_onnx(
         Path of an .onnx file (external weights beside it), or a model in memory (not changed).
     input_shapes
         Sizes of inputs that the file leaves free: name -> shape.
+    input_values
+        Values of inputs that are then constants and no inputs any more: name -> array. For those
+        of which shapes are made (`inputs_read_at_import` lists them).
     simplify
         Let onnxruntime simplify the graph first, if it is installed.
 
@@ -134,16 +155,20 @@ def from_onnx(
     require_tvm()
     register_onnx_mapping_shim()
     model, where = read_model(path_or_model)
-    report = set_input_shapes(model, input_shapes or {}, where)
+    report = set_input_values(model, input_values or {}, where)
+    source = OnnxSource.of(model if input_values else path_or_model, input_shapes or {}, simplify)
+    report += set_input_shapes(model, input_shapes or {}, where)
+    is_known = _importer_knows()
+    model, lines = expand_functions(model, is_known)
+    report += lines
     if simplify:
         model, lines = simplify_offline(model)
         report += lines
     try:
-        model, lines = repair_model(model)
+        report += repair_model(model)
     except FrontendError as err:
         raise FrontendError(f"{where}: {err}") from err
-    report += lines
-    check_ops_are_known(model, _importer_ops(), where)
+    check_ops_are_known(model, is_known, where)
     num_nodes = len(model.graph.node)
     _move_initialisers_to_constants(model)
     mod, params, num_folded = _import(model, where)
@@ -156,7 +181,7 @@ def from_onnx(
     names = [value.name for value in true_inputs(model.graph)]
     types = {var.name_hint: var.checked_type for var in main.params}
     return ImportedModel(
-        mod=mod,
+        mod=with_source(mod, source),
         params={var.name_hint: params[var.name_hint] for var in main.params[len(names) :]},
         inputs={name: (static_shape(types[name]), str(types[name].dtype)) for name in names},
         outputs=tuple(output.name for output in model.graph.output),
@@ -169,8 +194,20 @@ def count_calls(function: relay.Function) -> int:
     return sum(isinstance(expr, relay.Call) for expr in _expressions(function))
 
 
-def _importer_ops() -> frozenset[str]:
-    return frozenset(tvm_onnx._get_convert_map(17)) | frozenset(tvm_onnx._identity_list)
+def _importer_knows() -> Callable[[NodeProto], bool]:
+    """Return a function that tells whether TVM's importer or we have a converter for a node."""
+    stock = frozenset(tvm_onnx._get_convert_map(IMPORTER_OPSET)) | frozenset(
+        tvm_onnx._identity_list
+    )
+
+    def knows(node: NodeProto) -> bool:
+        if node.domain not in ONNX_DOMAINS:
+            return node.domain in _FOREIGN_DOMAINS and node.op_type in stock
+        return node.op_type in CONVERTERS or (
+            node.op_type in stock and node.op_type not in _OTHER_OPS
+        )
+
+    return knows
 
 
 def _move_initialisers_to_constants(model: ModelProto) -> None:
@@ -211,7 +248,11 @@ def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, A
         # The importer warns where the ONNX checker is stricter than itself.
         warnings.simplefilter("ignore")
         try:
-            mod, params = relay.frontend.from_onnx(model, freeze_params=False)
+            # Sizes of 0 are sizes: in the file alone they would count as unknown.
+            shapes = {value.name: input_shape(value) for value in true_inputs(model.graph)}
+            mod, params = relay.frontend.from_onnx(model, shapes, freeze_params=False)
+        except FrontendError as err:  # of a converter of ours
+            raise FrontendError(f"{_place(state, where)}: {err}.") from err
         except _IMPORTER_ERRORS as err:
             raise _import_error(state, where, err) from err
         num_folded = state.num_folded
@@ -226,13 +267,17 @@ def _import(model: ModelProto, where: str) -> tuple[tvm.IRModule, Mapping[str, A
 
 
 def _import_error(state: IncrementalImport, where: str, err: BaseException) -> FrontendError:
-    node = state.current_node
-    place = f"{where}: {describe_node(node)}" if node is not None else where
     reason = _reason(err, state.diagnostics)
     return FrontendError(
-        f"{place} cannot be imported: {reason}. Export the model with other settings, or express "
-        f"this op by others."
+        f"{_place(state, where)} cannot be imported: {reason}. Export the model with other "
+        f"settings, or express this op by others."
     )
+
+
+def _place(state: IncrementalImport, where: str) -> str:
+    """Return the name of the node that is being converted, for messages."""
+    node = state.current_node
+    return f"{where}: {describe_node(node)}" if node is not None else where
 
 
 def _reason(err: BaseException, diagnostics: Sequence[str]) -> str:

@@ -31,6 +31,7 @@ from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
+from heteroplace.relay.frontend.converters import converters_of
 from heteroplace.relay.tasks.fold import ConstantFolder, children, is_constant
 
 _RENDERER = "diagnostics.OverrideRenderer"
@@ -40,6 +41,7 @@ _STOCK_INFER_TYPE = tvm_common.infer_type
 _STOCK_INFER_VALUE = tvm_common.infer_value
 _STOCK_SET_SPAN = tvm_common.set_span
 _STOCK_GET_SOURCE_NAME = tvm_onnx.get_source_name
+_STOCK_CONVERT_MAP = tvm_onnx._get_convert_map
 
 
 class IncrementalImport:
@@ -160,7 +162,7 @@ def linear_time_import() -> Iterator[IncrementalImport]:
             "set_span": state.set_span,
             "get_source_name": state.get_source_name,
             # The table of converters is the same for every node of one opset.
-            "_get_convert_map": functools.lru_cache(maxsize=4)(tvm_onnx._get_convert_map),
+            "_get_convert_map": functools.lru_cache(maxsize=4)(_converters),
         }
         saved = [
             (module, name, getattr(module, name))
@@ -194,6 +196,11 @@ def collected_diagnostics(messages: list[str]) -> Iterator[None]:
             tvm.ir.diagnostics.override_renderer(None)
         else:
             tvm.register_func(_RENDERER, previous, override=True)
+
+
+def _converters(opset: int) -> dict[str, Any]:
+    """Return the converters of TVM and of ours by op type."""
+    return converters_of(_STOCK_CONVERT_MAP(opset), opset)
 
 
 def _is_local(node: Any) -> bool:

@@ -8,20 +8,27 @@ from __future__ import annotations
 
 import collections
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.onnx_repair import describe_node
-
-_ONNX_DOMAINS = ("", "ai.onnx")
-_FOREIGN_DOMAINS = ("com.microsoft", "ai.onnx.ml")
-"""Domains beside ai.onnx of which the importer knows some ops."""
 
 _MAX_NAMES_IN_MESSAGE = 5
 
@@ -168,6 +175,80 @@ def true_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     return [value for value in graph.input if value.name not in filled]
 
 
+def free_sizes(value: ValueInfoProto) -> bool:
+    """Tell whether the file leaves some size of an input free, or gives it no shape at all."""
+    tensor = value.type.tensor_type
+    return not tensor.HasField("shape") or any(isinstance(_size(d), str) for d in tensor.shape.dim)
+
+
+def input_shape(value: ValueInfoProto) -> tuple[int, ...]:
+    """Return the sizes of an input of which none is free."""
+    return tuple(int(dim.dim_value) for dim in value.type.tensor_type.shape.dim)
+
+
+def set_input_values(
+    model: ModelProto, input_values: Mapping[str, npt.ArrayLike], where: str
+) -> list[str]:
+    """Make inputs of `model` initialisers with given values, in place.
+
+    Parameters
+    ----------
+    model
+        The model; the named inputs are none any more.
+    input_values
+        Name of an input -> its value, of the type and shape that the file says.
+    where
+        Name of the model, for messages.
+
+    Returns
+    -------
+    One line that names the inputs, if there are any.
+
+    Raises
+    ------
+    FrontendError
+        There is no such input, or a value has another type or shape. All faults are reported.
+    """
+    if not input_values:
+        return []
+    inputs = {value.name: value for value in true_inputs(model.graph)}
+    faults, tensors = [], []
+    for name, value in input_values.items():
+        if name not in inputs:
+            known = _some(inputs, ", ")
+            faults.append(f"input_values names '{name}', which is no input; those are {known}")
+            continue
+        array = np.asarray(value)
+        fault = _value_fault(inputs[name], array)
+        if fault:
+            faults.append(f"input_values gives '{name}' {fault}")
+            continue
+        tensors.append(numpy_helper.from_array(array, name))
+    if faults:
+        raise FrontendError(f"{where}: " + "\n  ".join(faults))
+    model.graph.initializer.extend(tensors)
+    _drop_filled_inputs(model)
+    del model.graph.value_info[:]  # shapes inside the graph were inferred for unknown values
+    return [f"input(s) of given value: {', '.join(input_values)}"]
+
+
+def _value_fault(info: ValueInfoProto, array: npt.NDArray[Any]) -> str:
+    """Return what is wrong with the value of an input, or ""."""
+    tensor = info.type.tensor_type
+    if not info.type.HasField("tensor_type"):
+        return f"an array, but it is no tensor but a {info.type.WhichOneof('value')}"
+    expected = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+    if array.dtype != expected:
+        return f"an array of {array.dtype}, the file says {expected}"
+    sizes = [_size(dim) for dim in tensor.shape.dim] if tensor.HasField("shape") else None
+    if sizes is None or (
+        len(sizes) == array.ndim
+        and all(isinstance(s, str) or s == n for s, n in zip(sizes, array.shape, strict=True))
+    ):
+        return ""
+    return f"the shape {array.shape}, the file says ({', '.join(map(str, sizes))})"
+
+
 def set_input_shapes(
     model: ModelProto, input_shapes: Mapping[str, Sequence[int]], where: str
 ) -> list[str]:
@@ -223,15 +304,13 @@ def _set_shape(value: ValueInfoProto, given: Sequence[int] | None) -> tuple[str,
         if old is None:
             return f"input '{name}' has no shape. Pass input_shapes={{'{name}': (...)}}", ""
         free = ", ".join(f"axis {i} ('{s}')" for i, s in enumerate(old) if isinstance(s, str))
-        shown = ", ".join(str(s) if isinstance(s, int) else "1" for s in old)
-        comma = "," if len(old) == 1 else ""
         return (
-            f"input '{name}' has free sizes at {free}; sizes must be fixed to compile. "
-            f"Pass input_shapes={{'{name}': ({shown}{comma})}} with the sizes that you need"
+            f"input '{name}' has free sizes at {free}; sizes must be fixed to compile. Give "
+            f"input_shapes={{'{name}': (...)}} with its {len(old)} sizes as your data has them"
         ), ""
     new = tuple(int(size) for size in given)
-    if any(size < 1 for size in new):
-        return f"input_shapes gives '{name}' the shape {new}: sizes must be positive", ""
+    if any(size < 0 for size in new):
+        return f"input_shapes gives '{name}' the shape {new}: sizes must not be negative", ""
     if old is not None and (
         len(old) != len(new)
         or any(isinstance(o, int) and o != n for o, n in zip(old, new, strict=True))
@@ -253,26 +332,25 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
     return dim.dim_param or "?"
 
 
-def check_ops_are_known(model: ModelProto, known: Collection[str], where: str) -> None:
+def check_ops_are_known(
+    model: ModelProto, is_known: Callable[[NodeProto], bool], where: str
+) -> None:
     """Raise FrontendError that names every node whose op the importer does not have.
 
     Parameters
     ----------
     model
         A repaired model.
-    known
-        The op types of the importer's table.
+    is_known
+        Tells whether the importer has the op of a node.
     where
         Name of the model, for messages.
     """
     versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
     unknown: dict[str, list[str]] = collections.defaultdict(list)
     for node in all_nodes(model.graph):
-        domain = "ai.onnx" if node.domain in _ONNX_DOMAINS else node.domain
-        is_known = node.op_type in known and domain in ("ai.onnx", *_FOREIGN_DOMAINS)
-        if is_known and domain == "ai.onnx" and _is_newer_than_importer(node.op_type):
-            is_known = False
-        if not is_known:
+        if not is_known(node):
+            domain = node.domain or "ai.onnx"
             label = f"{node.op_type} (domain {domain}, opset {versions.get(domain, '?')})"
             unknown[label].append(f"'{node.name or (node.output or ['?'])[0]}'")
     if unknown:
@@ -293,11 +371,6 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
                 yield from all_nodes(attribute.g)
             for subgraph in attribute.graphs:
                 yield from all_nodes(subgraph)
-
-
-def _is_newer_than_importer(op_type: str) -> bool:
-    """Return True for names of ai.onnx that mean another op in the importer's table."""
-    return op_type in ("Attention", "Gelu")
 
 
 def _some(items: Iterable[str], separator: str) -> str:

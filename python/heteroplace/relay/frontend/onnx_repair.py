@@ -10,14 +10,12 @@ and returns one line per kind of change.
 from __future__ import annotations
 
 import collections
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
-from onnx import ModelProto, NodeProto, defs, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
 
@@ -25,17 +23,10 @@ IMPORTER_OPSET = 17
 """The opset of ai.onnx that models are brought to."""
 
 _OPS_OF_OPSET_18 = ("BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Mish")
-_ONNX_DOMAINS = ("", "ai.onnx")
-
-_RESIZE = defs.get_schema("Resize", 18).attributes
+ONNX_DOMAINS = ("", "ai.onnx")
 
 _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
     "Cast": {"saturate": None, "round_mode": None},  # both matter for 8-bit floats only
-    "AveragePool": {"dilations": 1},
-    "Resize": {
-        "antialias": 0,
-        "keep_aspect_ratio_policy": _RESIZE["keep_aspect_ratio_policy"].default_value.s,
-    },
     "Reshape": {"allowzero": 0},
     "QuantizeLinear": {"saturate": None, "block_size": 0, "output_dtype": 0, "precision": 0},
     "DequantizeLinear": {"block_size": 0, "output_dtype": 0},
@@ -46,35 +37,35 @@ _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
 def opset_of(model: ModelProto) -> int:
     """Return the version of the ai.onnx operator set that `model` uses (1 if it names none)."""
     for entry in model.opset_import:
-        if entry.domain in _ONNX_DOMAINS:
+        if entry.domain in ONNX_DOMAINS:
             return int(entry.version)
     return 1
 
 
 def describe_node(node: NodeProto) -> str:
     """Return how messages name a node: its op type and its name, or its first output."""
-    domain = "" if node.domain in _ONNX_DOMAINS else f"{node.domain}."
+    domain = "" if node.domain in ONNX_DOMAINS else f"{node.domain}."
     return f"{domain}{node.op_type} '{node.name or (node.output[0] if node.output else '?')}'"
 
 
-def repair_model(model: ModelProto) -> tuple[ModelProto, list[str]]:
+def repair_model(model: ModelProto) -> list[str]:
     """Apply every repair to `model`.
 
     Parameters
     ----------
     model
-        Is changed in place, except where functions have to be inlined.
+        Is changed in place.
 
     Returns
     -------
-    The repaired model, and one line for each kind of repair that was done.
+    One line for each kind of repair that was done.
 
     Raises
     ------
     FrontendError
         If a node uses a form that cannot be expressed for the importer; all of them are named.
     """
-    model, report = inline_functions(model)
+    report: list[str] = []
     faults: list[str] = []
     for repair in _REPAIRS:
         try:
@@ -82,138 +73,7 @@ def repair_model(model: ModelProto) -> tuple[ModelProto, list[str]]:
         except FrontendError as err:
             faults.append(str(err))
     _raise_all(faults)
-    report += stamp_opset(model)
-    return model, report
-
-
-def inline_functions(model: ModelProto) -> tuple[ModelProto, list[str]]:
-    """Replace functions of the model, and ONNX ops that are newer than 17, by their definitions."""
-    report = []
-    if model.functions:
-        num_before = len(model.functions)
-        model = onnx.inliner.inline_local_functions(model)
-        report.append(f"inlined {num_before} functions of the model")
-    newer = sorted({node.op_type for node in model.graph.node if _is_newer_op(node)})
-    can_inline = (
-        "inline_schema_functions"
-        in inspect.signature(onnx.inliner.inline_selected_functions).parameters
-    )
-    if newer and can_inline:
-        try:
-            model = onnx.inliner.inline_selected_functions(
-                _with_types(model), [("", name) for name in newer], inline_schema_functions=True
-            )
-        except RuntimeError as err:  # the ops stay, and are refused by name later
-            reason = str(err).splitlines()[-1]
-            report.append(f"could not expand {', '.join(newer)} into older ops: {reason}")
-        left = {node.op_type for node in model.graph.node if _is_newer_op(node)}
-        done = [name for name in newer if name not in left]
-        if done:
-            report.append(f"expanded into older ops: {', '.join(done)}")
-    return model, report
-
-
-def _with_types(model: ModelProto) -> ModelProto:
-    """Return `model` with the types of all its values, which definitions depend on."""
-    typed = onnx.shape_inference.infer_shapes(model)
-    known = {value.name for value in (*typed.graph.value_info, *typed.graph.input)}
-    for tensor in typed.graph.initializer:
-        if tensor.name not in known:
-            typed.graph.value_info.append(
-                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
-    return typed
-
-
-def move_reduce_axes(model: ModelProto) -> list[str]:
-    """Reduce*(x, axes) ==> Reduce*(x) {axes}: the importer would use the first axis only."""
-    constants = _constants(model)
-    count, faults = 0, []
-    for node in model.graph.node:
-        if not node.op_type.startswith("Reduce") or len(node.input) < 2:
-            continue
-        name = node.input[1]
-        if name and name not in constants:
-            faults.append(
-                f"{describe_node(node)}: its axes '{name}' are computed at run time, and only "
-                f"constant axes can be compiled. Export the model with constant axes."
-            )
-            continue
-        axes = [int(axis) for axis in constants[name].reshape(-1)] if name else []
-        del node.input[1:]
-        if axes:
-            node.attribute.append(helper.make_attribute("axes", axes))
-            _drop_attribute(node, "noop_with_empty_axes")
-        count += 1
-    _raise_all(faults)
-    return [f"made the axes of {count} Reduce* nodes an attribute"] if count else []
-
-
-def drop_scatter_reduction(model: ModelProto) -> list[str]:
-    """Scatter* {reduction="none"} ==> Scatter*: the importer does not know the word "none"."""
-    count = 0
-    for node in model.graph.node:
-        is_scatter = node.op_type in ("ScatterND", "ScatterElements")
-        if is_scatter and _attribute(node, "reduction") == b"none":
-            _drop_attribute(node, "reduction")
-            count += 1
-    return [f"dropped reduction='none' of {count} Scatter nodes"] if count else []
-
-
-def make_splits_explicit(model: ModelProto) -> list[str]:
-    """Split(x) {num_outputs} ==> Split(x, sizes): the last part may be smaller than the others."""
-    nodes = [n for n in model.graph.node if n.op_type == "Split" and _has(n, "num_outputs")]
-    if not nodes:
-        return []
-    shapes, faults = _inferred_shapes(model), []
-    for node in nodes:
-        num_outputs = len(node.output)
-        axis = _attribute(node, "axis") or 0
-        shape = shapes.get(node.input[0])
-        extent = shape[axis] if shape is not None else None
-        if extent is None:
-            faults.append(
-                f"{describe_node(node)}: the size of axis {axis} of '{node.input[0]}' is unknown, "
-                f"so it cannot be split into {num_outputs}. Pass input_shapes=... with all sizes."
-            )
-            continue
-        _drop_attribute(node, "num_outputs")
-        if extent % num_outputs:
-            part = -(-extent // num_outputs)
-            sizes = [part] * (num_outputs - 1) + [extent - part * (num_outputs - 1)]
-            name = f"{node.output[0]}__split_sizes"
-            model.graph.initializer.append(numpy_helper.from_array(np.array(sizes), name))
-            del node.input[1:]
-            node.input.append(name)
-    _raise_all(faults)
-    return [f"gave {len(nodes)} Split nodes explicit sizes"]
-
-
-def expand_pad_axes(model: ModelProto) -> list[str]:
-    """Pad(x, pads, value, axes) ==> Pad(x, pads of all axes, value)."""
-    nodes = [n for n in model.graph.node if n.op_type == "Pad" and len(n.input) == 4 and n.input[3]]
-    if not nodes:
-        return []
-    constants, shapes, faults = _constants(model), _inferred_shapes(model), []
-    for node in nodes:
-        shape = shapes.get(node.input[0])
-        if shape is None or node.input[1] not in constants or node.input[3] not in constants:
-            faults.append(
-                f"{describe_node(node)}: its pads and axes must be constants and the rank of "
-                f"'{node.input[0]}' known. Export the model with constant padding."
-            )
-            continue
-        axes = constants[node.input[3]].reshape(-1)
-        given = constants[node.input[1]].reshape(2, -1)
-        pads = np.zeros((2, len(shape)), dtype=np.int64)
-        pads[:, axes] = given
-        name = f"{node.output[0]}__pads"
-        model.graph.initializer.append(numpy_helper.from_array(pads.reshape(-1), name))
-        value = node.input[2]
-        del node.input[1:]
-        node.input.extend([name, value])
-    _raise_all(faults)
-    return [f"wrote the pads of {len(nodes)} Pad nodes for all axes"]
+    return report + stamp_opset(model)
 
 
 def drop_default_attributes(model: ModelProto) -> list[str]:
@@ -221,8 +81,6 @@ def drop_default_attributes(model: ModelProto) -> list[str]:
     dropped: collections.Counter[str] = collections.Counter()
     faults = []
     for node in model.graph.node:
-        if node.op_type == "Resize" and _has(node, "axes"):
-            faults.append(f"{describe_node(node)}: 'axes' is not supported; resize all axes")
         for name, default in _DEFAULT_ATTRIBUTES.get(node.op_type, {}).items():
             if not _has(node, name):
                 continue
@@ -307,17 +165,13 @@ def stamp_opset(model: ModelProto) -> list[str]:
     if version <= requested:
         return []
     for entry in model.opset_import:
-        if entry.domain in _ONNX_DOMAINS:
+        if entry.domain in ONNX_DOMAINS:
             entry.version = requested
     return [f"stamped opset {requested} (the file said {version})"]
 
 
 _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
     tensor_constants,
-    make_splits_explicit,  # this and the next infer shapes: before axes become attributes, which
-    expand_pad_axes,  # opset 18 would read as "reduce all axes"
-    move_reduce_axes,
-    drop_scatter_reduction,
     drop_default_attributes,
     bypass_dropout,
     bypass_identity,
@@ -327,13 +181,6 @@ _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
 def _raise_all(faults: Sequence[str]) -> None:
     if faults:
         raise FrontendError("\n".join(faults))
-
-
-def _is_newer_op(node: NodeProto) -> bool:
-    """Return True for an op that opset 17 does not have, and that the importer does not know."""
-    if node.domain not in _ONNX_DOMAINS or node.op_type in _OPS_OF_OPSET_18:
-        return False
-    return not onnx.defs.has(node.op_type, IMPORTER_OPSET, "")
 
 
 def _constants(model: ModelProto) -> dict[str, np.ndarray]:
@@ -351,19 +198,6 @@ def _small_constants(model: ModelProto) -> Iterator[tuple[str, np.ndarray]]:
             tensor = _attribute(node, "value")
             if tensor.data_type in kinds:
                 yield node.output[0], numpy_helper.to_array(tensor)
-
-
-def _inferred_shapes(model: ModelProto) -> dict[str, list[int | None]]:
-    """Return value name -> dimensions (None where unknown), by ONNX's shape inference."""
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
-    shapes: dict[str, list[int | None]] = {t.name: list(t.dims) for t in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        if value.type.tensor_type.HasField("shape"):
-            shapes[value.name] = [
-                dim.dim_value if dim.HasField("dim_value") else None
-                for dim in value.type.tensor_type.shape.dim
-            ]
-    return shapes
 
 
 def _has(node: NodeProto, name: str) -> bool:

@@ -32,7 +32,6 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
         return model, ["not simplified: onnxruntime is not installed"]
     if model.ByteSize() > _MAX_MODEL_BYTES:
         return model, ["not simplified: the model is too large to be passed to onnxruntime"]
-    errors = onnxruntime.capi.onnxruntime_pybind11_state
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "simplified.onnx"
         options = onnxruntime.SessionOptions()
@@ -46,16 +45,7 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
                 providers=["CPUExecutionProvider"],
                 enable_fallback=0,  # it would print, and try the same again
             )
-        except (
-            errors.EPFail,
-            errors.Fail,
-            errors.InvalidArgument,
-            errors.InvalidGraph,
-            errors.InvalidProtobuf,
-            errors.NotImplemented,
-            errors.RuntimeException,
-            ValueError,
-        ) as err:
+        except onnxruntime_errors() as err:
             reason = str(err).strip().splitlines()[-1]
             return model, [f"not simplified: onnxruntime refused it: {reason}"]
         simplified = onnx.load(path)
@@ -64,6 +54,23 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
         return model, [f"not simplified: onnxruntime put in ops of {', '.join(sorted(foreign))}"]
     before, after = len(model.graph.node), len(simplified.graph.node)
     return simplified, [f"onnxruntime (BASIC) simplified {before} nodes to {after}"]
+
+
+def onnxruntime_errors() -> tuple[type[Exception], ...]:
+    """Return what onnxruntime raises for a model or an input that it does not take."""
+    import onnxruntime
+
+    errors = onnxruntime.capi.onnxruntime_pybind11_state
+    return (
+        errors.EPFail,
+        errors.Fail,
+        errors.InvalidArgument,
+        errors.InvalidGraph,
+        errors.InvalidProtobuf,
+        errors.NotImplemented,
+        errors.RuntimeException,
+        ValueError,
+    )
 
 
 def _domains(model: ModelProto) -> set[str]:

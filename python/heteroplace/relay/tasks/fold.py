@@ -46,10 +46,14 @@ class ConstantFolder:
     ----------
     type_of
         Gives the type of an expression, or None if it is not known (then it is not folded).
+    folds_fills
+        Fold calls without operands (`zeros`, `ones`) too. TVM's own folder does not: weights of
+        zeros are larger than a call.
     """
 
-    def __init__(self, type_of: TypeOf = inferred_type) -> None:
+    def __init__(self, type_of: TypeOf = inferred_type, folds_fills: bool = True) -> None:
         self._type_of = type_of
+        self._folds_fills = folds_fills
         self._memo: dict[Any, Any] = {}
         self.num_folded = 0
         """Calls replaced by a constant so far."""
@@ -102,7 +106,11 @@ class ConstantFolder:
         name = call.op.name
         if name in SHAPE_OPS:
             value: Any = self._shape_value(name, call)
-        elif name in EVALUATORS and all(is_constant(arg) for arg in args):
+        elif (
+            name in EVALUATORS
+            and (args or self._folds_fills)
+            and all(is_constant(arg) for arg in args)
+        ):
             values = [constant_value(arg) for arg in args]
             result_type = self._type_of(call)
             if not _is_foldable(result_type, values):
@@ -150,7 +158,7 @@ def NumpyFoldConstant() -> tvm.transform.Pass:  # noqa: N802 (named as TVM names
     """Return the pass that runs `fold_constants`, with type inference before and after it."""
 
     def fold_function(function: Any, mod: tvm.IRModule, context: Any) -> Any:
-        return ConstantFolder().fold(function)
+        return ConstantFolder(folds_fills=False).fold(function)
 
     fold = relay.transform.function_pass(fold_function, opt_level=0, name="NumpyFoldFunction")
     infer_type = relay.transform.InferType()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import tvm
 from tvm import relay
 
+from heteroplace.relay.tasks.computed_outputs import with_computed_outputs
 from heteroplace.relay.tasks.fold import with_numpy_folding
 
 _IS_HOMOGENEOUS = False
@@ -38,7 +39,7 @@ def prepare(mod: tvm.IRModule) -> tvm.IRModule:
     sequence = tvm.transform.Sequential(
         [relay.transform.InferType(), *prefix_passes(_IS_HOMOGENEOUS), relay.transform.InferType()]
     )
-    return sequence(mod)
+    return with_computed_outputs(sequence(mod))
 
 
 def fuse(mod: tvm.IRModule) -> tvm.IRModule:

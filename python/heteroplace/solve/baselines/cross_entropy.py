@@ -24,6 +24,7 @@ from heteroplace.native.search import evaluate_mappings
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 
 MAX_GROUPS = 64
 """Groups whose devices are learned."""
@@ -53,7 +54,7 @@ class CrossEntropySolver:
         """
         begin = time.perf_counter()
         check_possible(problem)
-        bound = lower_bound(problem).ns
+        bound = lower_bound(problem, time_limit_s=INITIAL_SHARE * options.time_limit_s).ns
         search = _Search(problem, options, begin, bound)
         search.run()
         if search.best is None:

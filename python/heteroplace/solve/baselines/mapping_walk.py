@@ -21,6 +21,7 @@ from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
+from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 
 
 class MappingSolver:
@@ -33,7 +34,7 @@ class MappingSolver:
         """See `Solver.solve`."""
         begin = time.perf_counter()
         check_possible(problem)
-        bound = lower_bound(problem).ns
+        bound = lower_bound(problem, time_limit_s=INITIAL_SHARE * options.time_limit_s).ns
         order = breadth_first_order(problem.native)
 
         def progress(_evaluations: int, best_ns: int) -> None:

@@ -28,6 +28,7 @@ from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import list_schedule, rank_order, upward_ranks
 from heteroplace.native.search import evaluate_mappings
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible, nearest_allowed, no_placement_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
 
@@ -77,7 +78,9 @@ class MetisSolver:
             raise no_placement_error(problem)
         plan = native.plan(found.steps, f"metis seed {options.seed}")
         wall = time.perf_counter() - begin
-        return make_result(problem, plan, lower_bound(problem).ns, self.name, wall)
+        left = Deadline.after(options.time_limit_s, begin).left_s()
+        bound = lower_bound(problem, time_limit_s=left).ns
+        return make_result(problem, plan, bound, self.name, wall)
 
 
 class _TaskWeights:

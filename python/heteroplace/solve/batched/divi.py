@@ -12,6 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
@@ -36,6 +37,7 @@ from heteroplace.solve.batched.list_solver import (
     check_compositions,
 )
 from heteroplace.solve.bounds.batched import batched_lower_bound
+from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
 MAX_SLOT_PAIRS = 30_000
@@ -59,6 +61,7 @@ class DiviSolver:
 
     name = "divi"
     takes_items = True
+    engines: ClassVar = {"latency": ("gurobi", "highs")}
 
     def __init__(
         self,
@@ -157,6 +160,7 @@ class _Run:
             return
         iterations = self.options.iterations
         left = self.options.time_limit_s - (time.perf_counter() - self.begin)
+        engine = ChosenEngine(self.options)
         end = solve_batched_milp(
             self.problem,
             self.options.items,
@@ -166,11 +170,13 @@ class _Run:
             # Plans of the list schedulers need not keep the published conditions.
             horizon_ns=self.best_ns if _is_ours(rules) else None,
             bound_ns=self.bound_ns,
+            engine=engine,
         )
         self.end = end
+        failure = f", {end.failure}" if end.failure else ""
         note = (
-            f"condition 3 {rules.condition3}, {end.num_rows} rows, {end.num_columns} columns, "
-            f"bound {end.bound_ns} ns{', ' if end.failure else ''}{end.failure}"
+            f"{engine.name}, condition 3 {rules.condition3}, {end.num_rows} rows, "
+            f"{end.num_columns} columns, bound {end.bound_ns} ns{failure}"
         )
         self.candidates.append((name, end.value_ns, note))
         if self._is_complete() and rules.block == 1 and not end.is_infeasible:

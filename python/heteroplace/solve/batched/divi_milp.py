@@ -6,24 +6,31 @@ import math
 import time
 from dataclasses import dataclass
 
-from heteroplace.errors import SolverError
+from heteroplace.errors import SolverError, SolverLicenceError
 from heteroplace.solve.batched.divi_limits import add_memory
 from heteroplace.solve.batched.divi_model import BatchModel, FoundBatch
 from heteroplace.solve.batched.divi_order import add_order
 from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.batched.divi_symmetry import add_symmetry
 from heteroplace.solve.lp.highs import HighsEngine
-from heteroplace.solve.lp.program import INFEASIBLE, INTERRUPTED, LIMIT, MipAnswer, MipLimits
+from heteroplace.solve.lp.program import (
+    INFEASIBLE,
+    INTERRUPTED,
+    LIMIT,
+    MipAnswer,
+    MipEngine,
+    MipLimits,
+)
 from heteroplace.solve.problem import Problem
 
 _BOUND_SLACK = 2e-6
-"""Error of HiGHS' bound that is allowed for, as a part of the horizon: big-M times its tolerance
-of integers, and its tolerance of rows."""
+"""Error of an engine's bound that is allowed for, as a part of the horizon: big-M times its
+tolerance of integers, and its tolerance of rows."""
 
 
 @dataclass(frozen=True)
 class MilpEnd:
-    """What HiGHS found."""
+    """What the engine found."""
 
     value_ns: int | None
     """Makespan in the programme, where copies do not wait for each other; None: no solution."""
@@ -37,7 +44,7 @@ class MilpEnd:
     num_rows: int
     num_columns: int
     failure: str = ""
-    """What HiGHS said if it gave up."""
+    """What the engine said if it gave up."""
 
 
 def build_model(
@@ -65,6 +72,7 @@ def solve_batched_milp(
     node_limit: int | None = None,
     horizon_ns: int | None = None,
     bound_ns: int = 0,
+    engine: MipEngine | None = None,
 ) -> MilpEnd:
     """Minimise the makespan of `items` items.
 
@@ -74,6 +82,13 @@ def solve_batched_milp(
         Makespan of a plan that keeps `rules`, from which every big-M comes; None: none is known.
     bound_ns
         A makespan that no plan is below.
+    engine
+        What solves it; None: HiGHS.
+
+    Raises
+    ------
+    SolverLicenceError, MissingPackageError
+        `engine` cannot be used.
     """
     if not problem.graph.tasks:
         return MilpEnd(0, 0, (), False, False, 0, 0)
@@ -83,7 +98,10 @@ def solve_batched_milp(
     model.program.cost[model.end] = 1.0
     failure = ""
     try:
-        end = HighsEngine().solve(model.program, MipLimits(left, 0.0, node_limit))
+        limits = MipLimits(left, 0.0, node_limit)
+        end = (engine or HighsEngine()).solve(model.program, limits, None)
+    except SolverLicenceError:
+        raise
     except SolverError as err:
         end, failure = MipAnswer(None, -math.inf, LIMIT), str(err)
     step = model.divisor_ns

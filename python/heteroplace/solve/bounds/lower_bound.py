@@ -36,11 +36,11 @@ def lower_bound(
     Parameters
     ----------
     effort
-        "quick": under half a second at 50,000 tasks, the same on every machine. "thorough": the LP
+        "quick": under half a second at 50,000 tasks on a few devices. "thorough": the LP
         assignment, the Lagrangian bound until it stands still, and what `split` proves over
         modules, as the time allows.
     time_limit_s
-        Of "thorough"; wall time, in seconds.
+        Wall time, in seconds; a bound that ends by it is not reproducible.
     target_ns
         A known makespan, which sets the steps of Lagrange multipliers; 0: HEFT makes one.
 
@@ -54,7 +54,7 @@ def lower_bound(
     if effort not in EFFORTS:
         raise SolverError(f"effort is {effort!r}; there are: {', '.join(EFFORTS)}")
     begin = time.perf_counter()
-    quick = quick_bound(problem, target_ns)
+    quick = quick_bound(problem, target_ns, time_limit_s)
     if effort == "quick" or not is_bounded(problem):
         return quick
 

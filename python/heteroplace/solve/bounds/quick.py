@@ -14,16 +14,19 @@ from heteroplace.solve.problem import Problem
 _MAX_HEAD_TAIL_TASKS = 5000
 _ROUNDS, _ITERATIONS = 6, 24
 _WORK = 10_000_000
-"""How often the Lagrangian bound may look at a task: some 0.2 seconds."""
+"""How often the Lagrangian bound may look at a task: some 0.2 seconds on a few devices."""
+_MOST_S = 60.0
 
 
-def quick_bound(problem: Problem, target_ns: int = 0) -> Bound:
-    """Return the best of them. Reproducible; linear in the number of tasks.
+def quick_bound(problem: Problem, target_ns: int = 0, time_limit_s: float = _MOST_S) -> Bound:
+    """Return the best of them. Linear in the number of tasks.
 
     Parameters
     ----------
     target_ns
         A known makespan, which sets the steps of Lagrange multipliers; 0: HEFT makes one.
+    time_limit_s
+        Of the Lagrangian bound; a bound that ends by it is not reproducible.
     """
     native = problem.native
     if not is_bounded(problem):
@@ -40,7 +43,7 @@ def quick_bound(problem: Problem, target_ns: int = 0) -> Bound:
         native,
         rounds=_ROUNDS,
         iterations=_ITERATIONS,
-        time_limit_s=60.0,
+        time_limit_s=time_limit_s,
         max_work=_WORK,
         target_ns=target_ns or heft(native, range(len(native.cluster.devices))).makespan_ns,
     )

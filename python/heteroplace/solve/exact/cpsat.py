@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
 from heteroplace.solve.exact.formulate import formulate, memory_rules
-from heteroplace.solve.exact.incumbent import find_incumbent, seconds_left
+from heteroplace.solve.exact.incumbent import find_incumbent
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
 from heteroplace.solve.feasibility import check_possible, no_placement_error, overflow
 from heteroplace.solve.problem import (
@@ -31,10 +33,13 @@ class CpSatSolver:
     """Exact solver for up to MAX_CPSAT_TASKS tasks."""
 
     name = "cpsat"
+    engines: ClassVar = {"latency": ("cpsat",)}
+    max_tasks = MAX_CPSAT_TASKS
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. SolverError above MAX_CPSAT_TASKS tasks."""
         begin = time.perf_counter()
+        deadline = Deadline.after(options.time_limit_s, begin)
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             raise SolverError(
                 f"cpsat takes at most {MAX_CPSAT_TASKS} tasks, graph {problem.graph.name!r} has "
@@ -44,8 +49,7 @@ class CpSatSolver:
         known = find_incumbent(problem, options)
         end = CpSatEnd(known.steps, known.bound_ns, False)
         if not known.was_interrupted:
-            left = seconds_left(options, begin)
-            end = run_cpsat(problem, known.steps, options, left, known.bound_ns)
+            end = run_cpsat(problem, known.steps, options, deadline, known.bound_ns)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         plan = problem.native.plan(end.steps, f"cpsat seed {options.seed}")
@@ -70,14 +74,14 @@ def run_cpsat(
     problem: Problem,
     incumbent: Sequence[Step] | None,
     options: SolveOptions,
-    time_limit_s: float,
+    deadline: Deadline,
     bound_ns: int,
 ) -> CpSatEnd:
     """Solve the exact model, starting from `incumbent` if there is one.
 
     By each of `memory_rules` in turn, each for its share of the budget, until a plan fits.
     """
-    begin, best = time.perf_counter(), None if incumbent is None else tuple(incumbent)
+    best = None if incumbent is None else tuple(incumbent)
     if not problem.graph.tasks:
         return CpSatEnd(best or (), 0, False)
     rules = memory_rules(problem)
@@ -85,10 +89,15 @@ def run_cpsat(
         options = replace(options, iterations=options.iterations // len(rules))
     is_infeasible = False
     for index, charges_tensors in enumerate(rules):
-        left = time_limit_s - (time.perf_counter() - begin)
-        formulation = formulate(problem, bound_ns, charges_tensors=charges_tensors)
-        known = None if best is None else schedule_of_steps(formulation, best)
-        end = solve_by_cpsat(formulation, known, options, max(0.01, left / (len(rules) - index)))
+        until = deadline.within(deadline.left_s() / (len(rules) - index))
+        try:
+            formulation = formulate(
+                problem, bound_ns, charges_tensors=charges_tensors, deadline=until
+            )
+            known = None if best is None else schedule_of_steps(formulation, best)
+            end = solve_by_cpsat(formulation, known, options, until)
+        except TimeUpError:
+            continue
         if index == 0:
             bound_ns, is_infeasible = end.bound_ns, end.is_infeasible and best is None
         found = None if end.schedule is None else steps_of_schedule(formulation, end.schedule)

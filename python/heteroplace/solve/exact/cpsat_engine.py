@@ -14,6 +14,7 @@ import time
 from ortools.sat.python import cp_model
 
 from heteroplace.errors import SolverError
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.exact.cpsat_model import ScheduleModel
 from heteroplace.solve.exact.formulation import Formulation, Sum
 from heteroplace.solve.exact.incumbent import EngineEnd
@@ -21,6 +22,7 @@ from heteroplace.solve.exact.load_rows import load_rows
 from heteroplace.solve.exact.schedule import NOT_TAKEN, Schedule
 from heteroplace.solve.problem import ProgressReport, SolveOptions
 
+_LEAST_S = 0.01
 ITERATIONS_PER_DETERMINISTIC_SECOND = 10_000
 """What one of CP-SAT's deterministic seconds is worth in `SolveOptions.iterations`."""
 
@@ -29,7 +31,7 @@ def solve_by_cpsat(
     formulation: Formulation,
     incumbent: Schedule | None,
     options: SolveOptions,
-    time_limit_s: float,
+    deadline: Deadline,
 ) -> EngineEnd:
     """Solve by CP-SAT within the time, and within `options.iterations` if they are given.
 
@@ -37,10 +39,12 @@ def solve_by_cpsat(
     ------
     SolverError
         Times or sizes are too large for CP-SAT.
+    TimeUpError
+        The deadline came before the model was built.
     """
-    model = CpSatModel(formulation, incumbent)
+    model = CpSatModel(formulation, incumbent, deadline)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = time_limit_s
+    solver.parameters.max_time_in_seconds = max(_LEAST_S, deadline.left_s())
     solver.parameters.num_search_workers = options.threads
     solver.parameters.random_seed = options.seed
     if options.iterations is not None:
@@ -67,8 +71,15 @@ def solve_by_cpsat(
 class CpSatModel(ScheduleModel):
     """The model of a whole graph and its variables, with the hint."""
 
-    def __init__(self, formulation: Formulation, incumbent: Schedule | None) -> None:
+    def __init__(
+        self,
+        formulation: Formulation,
+        incumbent: Schedule | None,
+        deadline: Deadline = NEVER,
+    ) -> None:
+        """Build it; raises TimeUpError at the deadline."""
         super().__init__()
+        self._deadline = deadline
         self._formulation = formulation
         horizon = formulation.longest_ns if incumbent is None else incumbent.makespan_ns
         self._horizon = horizon
@@ -104,6 +115,7 @@ class CpSatModel(ScheduleModel):
         """Times, and an interval for each choice on all that it occupies."""
         model, formulation = self.model, self._formulation
         for activity, ids in enumerate(formulation.of_activity):
+            self._deadline.check()
             start = model.new_int_var(0, self._horizon, f"start{activity}")
             finish = model.new_int_var(0, self._horizon, f"finish{activity}")
             self._start.append(start)
@@ -138,6 +150,7 @@ class CpSatModel(ScheduleModel):
         """Taken exactly if the tensor is made in the source and read in the destination."""
         formulation = self._formulation
         for activity, transfer in enumerate(formulation.transfers, start=formulation.num_tasks):
+            self._deadline.check()
             for index in formulation.of_activity[activity]:
                 choice, literal = formulation.choices[index], self._literals[index]
                 home = self._value(formulation.homes.home(transfer, choice.src))

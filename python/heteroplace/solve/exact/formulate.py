@@ -8,6 +8,7 @@ import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE
 from heteroplace.solve.bounds.paths import find_paths
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.exact.formulation import (
     NOWHERE,
     Arrival,
@@ -22,7 +23,12 @@ from heteroplace.solve.problem import Problem
 
 
 def formulate(
-    problem: Problem, bound_ns: int = 0, *, dedup: bool = True, charges_tensors: bool = True
+    problem: Problem,
+    bound_ns: int = 0,
+    *,
+    dedup: bool = True,
+    charges_tensors: bool = True,
+    deadline: Deadline = NEVER,
 ) -> Formulation:
     """Return the model of `problem`. O(choices * memories).
 
@@ -36,12 +42,18 @@ def formulate(
     charges_tensors
         Memory by the static rule: what fits fits by lifetime, but some that fits is missed. False:
         what every plan needs: nothing is missed, but some does not fit (`memory_rules`).
+
+    Raises
+    ------
+    TimeUpError
+        The deadline came first: there is a choice for each tensor and pair of memories.
     """
     choices = _runs(problem)
     homes = _homes(problem, choices)
     transfers: list[Transfer] = []
     exclusions: dict[AtMost, None] = {}
     for candidate in _transfers(problem, homes, dedup):
+        deadline.check()
         ways = _ways(problem, homes, candidate, exclusions)
         activity = len(problem.graph.tasks) + len(transfers)
         if ways:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from heteroplace.model.plan import Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.schedule import Schedule
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.search.initial_solutions import InitialSolutions
@@ -60,13 +61,13 @@ def find_incumbent(
     num_evaluations
         Schedules that the search tries.
     """
-    bound = lower_bound(problem).ns
     limit = options.time_limit_s * _SHARE
+    bound = lower_bound(problem, time_limit_s=limit / 2).ns
     initial = [native_plan for _, native_plan in InitialSolutions(problem).native_plans(limit)]
     if not initial:
         return Incumbent(None, bound)
     short = SolveOptions(seed=options.seed, iterations=num_evaluations)
-    found = run_search(problem, initial, short, limit, bound)
+    found = run_search(problem, initial, short, Deadline.after(limit), bound)
     steps = found.native_plan.steps if found.native_plan.violation == 0 else None
     return Incumbent(steps, max(bound, found.bound_ns), found.was_interrupted)
 

@@ -3,21 +3,24 @@
 Zhang et al., Moirai: Towards Optimal Solution for Distributed Inference on Heterogeneous Devices,
 section III-D, DOI 10.48550/arXiv.2312.04025.
 
-By Gurobi where its full licence is found, else by HiGHS. Unlike the paper its order rows are made
+By Gurobi where its full licence is found, else by HiGHS; or, if asked for, by CP-SAT, which takes
+the same formulation as intervals. Unlike the paper its order rows are made
 lazily, each big-M is a head-tail bound, a tensor is moved once to each memory, and the heuristics'
 best plan bounds the horizon and is returned if the program gives nothing better.
 """
 
 from __future__ import annotations
 
+import importlib
 import time
 from dataclasses import replace
+from typing import ClassVar
 
 from heteroplace.errors import SolverError, SolverLicenceError
 from heteroplace.native.simulate import simulate_steps
+from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.formulate import formulate, memory_rules
 from heteroplace.solve.exact.formulation import Formulation
-from heteroplace.solve.exact.gurobi_engine import GurobiEngine, why_no_gurobi
 from heteroplace.solve.exact.incumbent import (
     INCUMBENT_EVALUATIONS,
     EngineEnd,
@@ -29,7 +32,8 @@ from heteroplace.solve.exact.incumbent import (
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps, steps_of_schedule
 from heteroplace.solve.feasibility import check_possible, no_placement_error, overflow
-from heteroplace.solve.lp.highs import HighsEngine
+from heteroplace.solve.lp.engines import mip_engines
+from heteroplace.solve.lp.gurobi import GurobiEngine
 from heteroplace.solve.lp.program import MipEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
@@ -40,6 +44,8 @@ _EVALUATIONS_PER_TASK = 5_000
 _MAX_SIMPLE_TASKS = 20
 """Up to here the program proves more than other bounds, in less time."""
 
+_CPSAT = "heteroplace.solve.exact.cpsat_engine"
+
 _Row = tuple[str, int | None, str]
 """Of `SolveResult.candidates`."""
 
@@ -48,6 +54,8 @@ class MoiraiSolver:
     """Moirai's program for up to MAX_MOIRAI_TASKS tasks."""
 
     name = "moirai"
+    engines: ClassVar = {"latency": ("gurobi", "highs", "cpsat")}
+    max_tasks = MAX_MOIRAI_TASKS
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`. `candidates` says which engine was used and why.
@@ -97,8 +105,15 @@ def _improved(
     if options.iterations is not None:
         options = replace(options, iterations=options.iterations // len(rules))
     steps, bound_ns, is_infeasible, was_interrupted = known.steps, known.bound_ns, False, False
+    deadline = Deadline.after(options.time_limit_s, begin)
     for index, charges_tensors in enumerate(rules):
-        formulation = formulate(problem, bound_ns, charges_tensors=charges_tensors)
+        try:
+            formulation = formulate(
+                problem, bound_ns, charges_tensors=charges_tensors, deadline=deadline
+            )
+        except TimeUpError:
+            tried.append((MoiraiSolver.name, None, "left out: its program was not made in time"))
+            break
         start = None if steps is None else schedule_of_steps(formulation, steps)
         if start is not None and start.makespan_ns <= bound_ns:
             break
@@ -124,8 +139,18 @@ def _solve(
     time_limit_s: float,
     tried: list[_Row],
 ) -> EngineEnd:
-    """Solve by the first engine whose licence takes the model."""
-    *others, last = _engines(options, tried)
+    """Solve by the engine that was asked for, or the first whose licence takes the model."""
+    if options.engine == "cpsat":
+        cpsat = importlib.import_module(_CPSAT)  # OR-Tools takes 0.2 s to load
+        deadline = Deadline.after(time_limit_s)
+        try:
+            end = cpsat.solve_by_cpsat(formulation, start, options, deadline)
+        except TimeUpError:
+            end = EngineEnd(None, formulation.bound_ns, False, note="the time was up")
+        return _noted("CP-SAT", end, tried)
+    (*others, last), left_out = mip_engines(options)
+    if left_out:
+        tried.append((GurobiEngine.name, None, left_out))
     for engine in others:
         try:
             return _solve_by(engine, formulation, start, options, time_limit_s, tried)
@@ -143,15 +168,11 @@ def _solve_by(
     tried: list[_Row],
 ) -> EngineEnd:
     end = solve_lazily(formulation, engine, start, options, time_limit_s)
+    return _noted(engine.name, end, tried)
+
+
+def _noted(engine: str, end: EngineEnd, tried: list[_Row]) -> EngineEnd:
     found = None if end.schedule is None else end.schedule.makespan_ns
-    tried.append((engine.name, found, f"{end.note}; bound {end.bound_ns} ns"))
+    note = f"{end.note}; " if end.note else ""
+    tried.append((engine, found, f"{note}bound {end.bound_ns} ns"))
     return end
-
-
-def _engines(options: SolveOptions, tried: list[_Row]) -> list[MipEngine]:
-    """The engines in the order in which they are tried, noting what is left out."""
-    reason = why_no_gurobi()
-    if reason is not None:
-        tried.append((GurobiEngine.name, None, f"left out: {reason}"))
-        return [HighsEngine()]
-    return [GurobiEngine(options.threads, options.seed), HighsEngine()]

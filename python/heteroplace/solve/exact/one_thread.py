@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
+from heteroplace.solve.deadline import Deadline
+
 
 @dataclass(frozen=True)
 class Effort:
     """How long one solve may take."""
 
-    time_limit_s: float
+    deadline: Deadline
     deterministic_s: float | None
     """CP-SAT's deterministic seconds; None: only the wall time counts."""
     seed: int = 0
@@ -46,7 +48,7 @@ class Stopper:
         solver = cp_model.CpSolver()
         solver.parameters.num_workers = 1
         solver.parameters.random_seed = effort.seed
-        solver.parameters.max_time_in_seconds = max(0.01, effort.time_limit_s)
+        solver.parameters.max_time_in_seconds = max(0.01, effort.deadline.left_s())
         # Signals belong to the caller's thread.
         solver.parameters.catch_sigint_signal = False
         if effort.deterministic_s is not None:

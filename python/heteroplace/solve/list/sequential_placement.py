@@ -23,7 +23,7 @@ from heteroplace.coarsen.levels import level_weights
 from heteroplace.coarsen.topo import ORDERS, order_tasks
 from heteroplace.errors import InfeasibleError, SolverError
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import CostTable, without_barred
 from heteroplace.model.graph import TaskGraph
 from heteroplace.solve.feasibility import excess_bytes
 from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
@@ -97,7 +97,7 @@ class _Filling:
     def __init__(self, graph: TaskGraph, cluster: Cluster, costs: CostTable) -> None:
         self._graph = graph
         self._cluster = cluster
-        self._costs = costs
+        self._costs = without_barred(costs, graph, cluster)
         self._used = [0] * len(cluster.memories)
         self._workspace = [0] * len(cluster.memories)
         self._held: list[set[int]] = [set() for _ in cluster.memories]

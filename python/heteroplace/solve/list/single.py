@@ -14,6 +14,7 @@ from heteroplace.native.list import evaluate_order
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import excess_bytes, why_not
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
 
@@ -43,7 +44,8 @@ class SingleSolver:
                 f"graph {problem.graph.name!r} does not fit on any single device:{reasons}\n"
                 f"Use a solver for several devices, or give a device more memory."
             )
-        bound = lower_bound(problem).ns
+        left = Deadline.after(options.time_limit_s, start).left_s()
+        bound = lower_bound(problem, time_limit_s=left).ns
         wall = time.perf_counter() - start
         return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
 

@@ -13,6 +13,7 @@ from heteroplace.model.plan import Plan
 from heteroplace.native.list import plan_by
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import check_possible, overcommitted_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
@@ -42,6 +43,7 @@ class ListSolver:
             return problem.native.plan(found.steps, self.name)
 
         report(options, self.name, begin, found.makespan_ns, plan=plan)
-        bound = lower_bound(problem).ns
+        left = Deadline.after(options.time_limit_s, begin).left_s()
+        bound = lower_bound(problem, time_limit_s=left).ns
         wall_s = time.perf_counter() - begin
         return make_result(problem, plan(), bound, self.name, wall_s, native_plan=found)

@@ -21,6 +21,7 @@ from ortools.sat.python import cp_model
 from heteroplace.model.plan import Plan
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan
+from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.lns.apply import Change, EqualNeighbourhoods, improve, task_classes
@@ -90,7 +91,7 @@ def run_lns(
     problem: Problem,
     native_plan: NativePlan,
     options: SolveOptions,
-    time_limit_s: float,
+    deadline: Deadline,
     bound_ns: int = 0,
     prices: tuple[float, ...] = (),
 ) -> LnsEnd:
@@ -100,7 +101,7 @@ def run_lns(
     neighbourhoods together. `prices` are what the search found a byte of each memory to be worth,
     in ns; without them they are estimated. An interrupt (Ctrl-C) ends it with the best plan so far.
     """
-    return _Engine(problem, native_plan, options, time_limit_s, bound_ns, prices).run()
+    return _Engine(problem, native_plan, options, deadline, bound_ns, prices).run()
 
 
 class _Engine:
@@ -109,14 +110,14 @@ class _Engine:
         problem: Problem,
         native_plan: NativePlan,
         options: SolveOptions,
-        time_limit_s: float,
+        deadline: Deadline,
         bound_ns: int,
         prices: tuple[float, ...],
     ) -> None:
         self._begin = time.perf_counter()
         self._lists = ProblemLists(problem, charges_tensors=_fits_statically(problem, native_plan))
         self._options = options
-        self._end = self._begin + time_limit_s
+        self._deadline = deadline
         self._bound_ns = bound_ns
         self._rng = random.Random(options.seed)
         self._best = Schedule(self._lists, native_plan)
@@ -160,7 +161,7 @@ class _Engine:
             or self._is_exhausted
             or not len(self._best)
             or self._best.makespan_ns <= self._bound_ns
-            or time.perf_counter() >= self._end
+            or self._deadline.is_over()
             or self._left_deterministic_s() < _LEAST_LIMIT
         )
 
@@ -179,7 +180,7 @@ class _Engine:
             self._size = min(_MAX_SIZE, _GROWTH * self._size)
             return
         limit = min(self._limit, self._left_deterministic_s() / len(cuts))
-        outcomes = self._pool.solve(self._lists, cuts, limit, self._least_ns, self._end)
+        outcomes = self._pool.solve(self._lists, cuts, limit, self._least_ns, self._deadline)
         self._num_neighbourhoods += len(outcomes)
         self._deterministic_s += sum(max(_LEAST_LIMIT, one.deterministic_s) for one in outcomes)
         self._learn(outcomes, limit)
@@ -282,18 +283,20 @@ class _SolverPool:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def solve(
-        self, lists: ProblemLists, cuts: list[Cut], limit: float, least: int, end: float
+        self, lists: ProblemLists, cuts: list[Cut], limit: float, least: int, deadline: Deadline
     ) -> list[_Outcome]:
         """Return the outcomes in the order of `cuts`; what the time did not reach is open."""
-        futures = [self._pool.submit(self._one, lists, cut, limit, least, end) for cut in cuts]
+        futures = [self._pool.submit(self._one, lists, cut, limit, least, deadline) for cut in cuts]
         return [future.result() for future in futures]
 
-    def _one(self, lists: ProblemLists, cut: Cut, limit: float, least: int, end: float) -> _Outcome:
-        left = end - time.perf_counter()
-        if left <= 0:
+    def _one(
+        self, lists: ProblemLists, cut: Cut, limit: float, least: int, deadline: Deadline
+    ) -> _Outcome:
+        try:
+            model = SubModel(lists, cut.problem, least, deadline)
+        except TimeUpError:
             return _Outcome(cut, None, False, 0.0)
-        model = SubModel(lists, cut.problem, least)
-        effort = Effort(end - time.perf_counter(), limit, self._options.seed)
+        effort = Effort(deadline, limit, self._options.seed)
         solved = self._stopper.solve(model.model, effort, has_relaxation=False)
         if solved is None:
             return _Outcome(cut, None, False, 0.0)

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.exact.cpsat_model import Literal, ScheduleModel, Term, total
 from heteroplace.solve.lns.neighbourhood import SubProblem, SubTask, SubTensor
 from heteroplace.solve.lns.schedule import ProblemLists
@@ -73,7 +74,14 @@ class _CopyVars:
 class SubModel(ScheduleModel):
     """The model of one sub-problem."""
 
-    def __init__(self, lists: ProblemLists, problem: SubProblem, least_gain_ns: int) -> None:
+    def __init__(
+        self,
+        lists: ProblemLists,
+        problem: SubProblem,
+        least_gain_ns: int,
+        deadline: Deadline = NEVER,
+    ) -> None:
+        """Build it; raises TimeUpError at the deadline."""
         self._lists = lists
         super().__init__()
         self._problem = problem
@@ -89,7 +97,9 @@ class SubModel(ScheduleModel):
         self._bytes: list[list[Term]] = [[] for _ in range(lists.num_memories)]
         self._keep_groups()
         for index, tensor in enumerate(problem.tensors):
+            deadline.check()
             self._add_tensor(index, tensor)
+        deadline.check()
         self._add_memory()
         self.forbid_overlaps(2)
         for chain in self._kept:

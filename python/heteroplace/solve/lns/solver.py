@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import ClassVar
 
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.lns.engine import run_lns
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
-from heteroplace.solve.search.solver import PLAN_S_PER_TASK, begin_solve, run_search
+from heteroplace.solve.search.solver import begin_solve, run_search, solve_deadline
 
 _SEARCH_SHARE, _LARGE_SEARCH_SHARE = 0.5, 0.8
 """Share of the budget for the plan to begin with."""
@@ -21,6 +23,7 @@ class LnsSolver:
     """Improves the plan of the search by exact solutions of its neighbourhoods."""
 
     name = "lns"
+    engines: ClassVar = {"latency": ("cpsat",)}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`; `candidates` of the result say what each part achieved."""
@@ -28,14 +31,13 @@ class LnsSolver:
         initial, bound = begin_solve(problem, options, begin)
         num_tasks = len(problem.graph.tasks)
         native_plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
-        spare = PLAN_S_PER_TASK * num_tasks
-        left = max(0.01, options.time_limit_s - spare - (time.perf_counter() - begin))
+        deadline = solve_deadline(problem, options, begin)
         share = _SEARCH_SHARE if num_tasks <= _LARGE else _LARGE_SEARCH_SHARE
         end = run_search(
             problem,
             [native_plan for _, native_plan in native_plans] or [initial.first()[1]],
             _with_iterations(options, share),
-            left * share,
+            Deadline.after(share * deadline.left_s()),
             bound,
         )
         if end.native_plan.violation:
@@ -45,9 +47,8 @@ class LnsSolver:
         ]
         native_plan, bound, interrupted = end.native_plan, end.bound_ns, end.was_interrupted
         if not interrupted and end.makespan_ns > bound:
-            left = options.time_limit_s - spare - (time.perf_counter() - begin)
             rest = _with_iterations(options, 1 - share)
-            found = run_lns(problem, native_plan, rest, left, bound, end.prices)
+            found = run_lns(problem, native_plan, rest, deadline, bound, end.prices)
             tried.append(("lns", found.makespan_ns, found.note))
             native_plan, interrupted = found.native_plan, found.was_interrupted
             if found.is_optimal:
@@ -64,6 +65,7 @@ class LnsSolver:
             time.perf_counter() - begin,
             was_interrupted=interrupted,
             candidates=tuple(tried),
+            native_plan=native_plan,
         )
 
 

@@ -16,6 +16,7 @@ from heteroplace.decompose.serial_modules import ChainModule
 from heteroplace.model.plan import Run, Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.bounds.quick import quick_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import MAX_CPSAT_TASKS, Problem
 from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
 from heteroplace.solve.split.memory import fitting_chain
@@ -30,6 +31,8 @@ from heteroplace.solve.split.module_problem import (
 )
 from heteroplace.solve.split.pool import Pool
 
+_FIRST_SHARE = 0.2
+"""Part of the time left that the first plans, or the first bound, of a module may take."""
 _MEMORY_SHARES = (0.75, 0.5, 0.25)
 """Of the bytes of the fastest plan of a module: what memory-constrained ones may use."""
 _WORTH = 0.2
@@ -54,7 +57,10 @@ class ChainSplit:
         for plans in self.classes:
             self._bound(plans)
             if not self._pool.is_over():
-                plans.try_all_pairs(self._pool.budget.seed)
+                plans.try_all_pairs(self._pool.budget.seed, self._first_deadline())
+
+    def _first_deadline(self) -> Deadline:
+        return self._pool.budget.deadline.within(self._pool.left_s() * _FIRST_SHARE)
 
     def bound_ns(self) -> int:
         """Return what is proven about the whole."""
@@ -166,7 +172,9 @@ class ChainSplit:
         module, bound = plans.module, 0
         plans.is_too_large = len(module.extent.tasks) + 2 > MAX_CPSAT_TASKS
         if not self._pool.is_over():
-            bound = quick_bound(module.free().problem).ns
+            bound = quick_bound(
+                module.free().problem, time_limit_s=self._pool.left_s() * _FIRST_SHARE
+            ).ns
         plans.lower_ns = {(a, b): 0 for a in module.entries for b in module.exits}
         for pair in plans.lower_ns:
             plans.prove(pair, bound)

@@ -78,11 +78,14 @@ class ChannelSplit:
             bound, is_final = proof.bound_ns, proof.is_final
             if proof.steps is None:
                 # The exact solver needs a plan to begin with, and none is found.
-                bound, is_final = max(bound, quick_bound(self._subproblem(tasks)).ns), True
+                bound, is_final = max(bound, self._quick_ns(tasks)), True
             subsets.learn(tasks, bound, is_final)
             if tasks in self._path.modules:
                 self._offer(self._path.modules.index(tasks), proof)
         return True
+
+    def _quick_ns(self, tasks: Subset) -> int:
+        return quick_bound(self._subproblem(tasks), time_limit_s=self._pool.left_s()).ns
 
     def improve_any(self) -> bool:
         """Solve those subsets, or all if these are done, one round."""

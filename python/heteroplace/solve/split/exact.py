@@ -11,6 +11,7 @@ from heteroplace.model.plan import Step
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.native.simulate import simulate_plan, simulate_steps
+from heteroplace.solve.deadline import TimeUpError
 from heteroplace.solve.exact.cpsat_engine import CpSatModel
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.one_thread import Effort, Stopper
@@ -50,7 +51,7 @@ def search_and_prove(
         native,
         initial,
         max_evaluations=_EVALUATIONS_PER_TASK * len(problem.graph.tasks),
-        time_limit_s=effort.time_limit_s / 4,
+        time_limit_s=effort.deadline.left_s() / 4,
         seed=effort.seed,
         bound_ns=bound_ns,
         finds_bound=False,
@@ -80,8 +81,15 @@ def prove(
     if best_ns <= bound_ns:
         return Proof(tuple(incumbent), bound_ns, True, 0.0)
     # By lifetime more fits than the static rule tells, and a bound must hold for all of it.
-    formulation = formulate(problem, bound_ns, charges_tensors=not problem.native.counts_lifetimes)
-    model = CpSatModel(formulation, schedule_of_steps(formulation, incumbent))
+    is_static = not problem.native.counts_lifetimes
+    try:
+        formulation = formulate(
+            problem, bound_ns, charges_tensors=is_static, deadline=effort.deadline
+        )
+        known = schedule_of_steps(formulation, incumbent)
+        model = CpSatModel(formulation, known, effort.deadline)
+    except TimeUpError:
+        return Proof(tuple(incumbent), bound_ns, False, 0.0)
     end = stopper.solve(model.model, effort)
     if end is None:
         return Proof(tuple(incumbent), bound_ns, False, 0.0)

@@ -7,7 +7,6 @@ their exits: a host, and colocation groups that lie in several of them.
 
 from __future__ import annotations
 
-import time
 from functools import cached_property
 
 from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
@@ -17,6 +16,7 @@ from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.subproblem import spine, subproblem
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
@@ -55,8 +55,8 @@ class ModuleBound:
         KeyboardInterrupt
             Ctrl-C came meanwhile.
         """
-        pool = Pool(Budget(time.perf_counter() + time_limit_s, None, 0, threads))
-        plan = self._plan() if self.chain else None
+        pool = Pool(Budget(Deadline.after(time_limit_s), None, 0, threads))
+        plan = self._plan(min(1.0, pool.left_s())) if self.chain else None
         if plan is not None:
             chain = ChainSplit(self.relaxed, self.chain, pool)
             chain.start(plan.steps)
@@ -86,7 +86,7 @@ class ModuleBound:
         is_solved = len(chain) > 1 and max(len(m.tasks) for m in chain) <= MAX_MODULE_TASKS
         return chain if is_solved else ()
 
-    def _plan(self) -> NativePlan | None:
+    def _plan(self, time_limit_s: float) -> NativePlan | None:
         """A plan that fits, for the chain to begin with; None: none is found at once."""
         native = self.relaxed.native
         native_plan = heft(native, range(len(native.cluster.devices)))
@@ -96,7 +96,7 @@ class ModuleBound:
                 native,
                 [native_plan],
                 max_evaluations=limit,
-                time_limit_s=1.0,
+                time_limit_s=time_limit_s,
                 seed=0,
                 finds_bound=False,
             ).native_plan

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.split.exact import Proof
 
@@ -23,8 +23,7 @@ Job = Callable[[Effort, Stopper], Proof]
 class Budget:
     """When to end; what of it a round may use is shared between its jobs."""
 
-    deadline: float
-    """A value of time.perf_counter()."""
+    deadline: Deadline
     deterministic_s: float | None
     """Of CP-SAT, for all jobs together; None: only the clock counts."""
     seed: int
@@ -48,7 +47,7 @@ class Pool:
 
     def left_s(self) -> float:
         """Return the seconds until the deadline."""
-        return self.budget.deadline - time.perf_counter()
+        return self.budget.deadline.left_s()
 
     def run(self, jobs: Sequence[Job]) -> list[Proof]:
         """Run the jobs; Ctrl-C ends them early and is noted.
@@ -64,7 +63,8 @@ class Pool:
             turns = -(-(len(jobs) - index) // budget.threads)
             share = _SHARE if len(jobs) > budget.threads else 1.0
             limit = max(_LEAST_S, self.left_s() / turns * share)
-            return jobs[index](Effort(limit, deterministic, budget.seed), self._stopper)
+            effort = Effort(budget.deadline.within(limit), deterministic, budget.seed)
+            return jobs[index](effort, self._stopper)
 
         with ThreadPoolExecutor(budget.threads) as executor:
             futures: list[Future[Proof]] = [

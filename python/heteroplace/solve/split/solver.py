@@ -13,13 +13,15 @@ every plan that is returned fits.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from heteroplace.model.plan import Step
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of, simulate_steps
 from heteroplace.solve.bounds.subproblem import spine
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.cpsat import run_cpsat
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.feasibility import no_placement_error, overflow
@@ -48,10 +50,12 @@ class SplitSolver:
     """Divide and conquer with exact modules."""
 
     name = "split"
+    engines: ClassVar = {"latency": ("cpsat",)}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
-        return _Split(problem, options).run()
+        deadline = Deadline.after(options.time_limit_s)
+        return _Split(problem, options, deadline).run()
 
 
 @dataclass(frozen=True)
@@ -70,21 +74,23 @@ def run_split(
     problem: Problem,
     incumbent: tuple[Step, ...],
     options: SolveOptions,
-    time_limit_s: float,
+    deadline: Deadline,
     bound_ns: int,
 ) -> SplitEnd:
     """Improve a plan that fits by exact solutions of modules, and prove what can be proven."""
-    split = _Split(problem, replace(options, time_limit_s=time_limit_s))
-    return split.improve(incumbent, bound_ns)
+    return _Split(problem, options, deadline).improve(incumbent, bound_ns)
 
 
 class _Split:
     """One solve: the best plan and bound so far, and the clock."""
 
-    def __init__(self, problem: Problem, options: SolveOptions) -> None:
+    def __init__(self, problem: Problem, options: SolveOptions, deadline: Deadline) -> None:
         self._problem = problem
         self._options = options
         self._begin = time.perf_counter()
+        self._deadline = deadline
+        self._time_s = deadline.left_s()
+        """All that it has."""
         self._was_interrupted = False
         self._bound_ns = 0
         self._best_ns: int | None = None
@@ -99,7 +105,7 @@ class _Split:
             self._offer(name, native_plan.steps)
         native_plans = [d for _, d in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
         share = _CHAIN_SEARCH_SHARE if len(problem.modules.chain) > 1 else _CHANNEL_SEARCH_SHARE
-        self._search("search", native_plans or [native_plan], share * options.time_limit_s)
+        self._search("search", native_plans or [native_plan], share * self._time_s)
         if self._best_ns is None:
             self._find_any_plan()
         self._solve_modules()
@@ -126,7 +132,7 @@ class _Split:
         problem, options = self._problem, self._options
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             raise no_placement_error(problem)
-        end = run_cpsat(problem, None, options, max(0.1, self._left_s()), self._bound_ns)
+        end = run_cpsat(problem, None, options, self._deadline, self._bound_ns)
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -147,7 +153,7 @@ class _Split:
         return self._was_interrupted or self._best_ns == self._bound_ns
 
     def _left_s(self) -> float:
-        return self._options.time_limit_s - (time.perf_counter() - self._begin)
+        return self._deadline.left_s()
 
     def _offer(self, name: str, steps: tuple[Step, ...], note: str = "") -> None:
         """Keep a plan that fits if it is the best so far."""
@@ -169,7 +175,11 @@ class _Split:
 
     def _search(self, name: str, initial: list[NativePlan], time_limit_s: float) -> None:
         end = run_search(
-            self._problem, initial, self._options, max(0.01, time_limit_s), self._bound_ns
+            self._problem,
+            initial,
+            self._options,
+            self._deadline.within(time_limit_s),
+            self._bound_ns,
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -181,7 +191,7 @@ class _Split:
         limit = options.iterations
         return Pool(
             Budget(
-                time.perf_counter() + time_limit_s,
+                self._deadline.within(time_limit_s),
                 None if limit is None else limit / ITERATIONS_PER_DETERMINISTIC_SECOND,
                 options.seed,
                 options.threads,
@@ -244,7 +254,7 @@ class _Split:
             self._notes.append(("modules", None, "left out: the graph has no narrow cuts"))
             self._solve_whole()
             return
-        last = _CHANNEL_SEARCH_SHARE * self._options.time_limit_s
+        last = _CHANNEL_SEARCH_SHARE * self._time_s
         pool = self._pool(self._left_s() - last)
         splits = [ChannelSplit(inner, path, pool) for path in paths]
         for is_thorough in (False, True):
@@ -267,10 +277,13 @@ class _Split:
 
     def _prove_small(self) -> None:
         """What the time is left for: modules lose at their boundaries, the whole does not."""
-        left = self._left_s()
-        if self._is_done() or left <= 0 or len(self._problem.graph.tasks) > MAX_CPSAT_TASKS:
+        if (
+            self._is_done()
+            or self._deadline.is_over()
+            or len(self._problem.graph.tasks) > MAX_CPSAT_TASKS
+        ):
             return
-        end = run_cpsat(self._problem, self._steps, self._options, left, self._bound_ns)
+        end = run_cpsat(self._problem, self._steps, self._options, self._deadline, self._bound_ns)
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         if end.steps is not None:
             self._offer("whole", end.steps)

@@ -23,7 +23,7 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from heteroplace.errors import SolverError
+from heteroplace.errors import SolverError, SolverLicenceError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.solve.lp.highs import HighsEngine
 from heteroplace.solve.lp.program import (
@@ -31,6 +31,7 @@ from heteroplace.solve.lp.program import (
     INTERRUPTED,
     LIMIT,
     MipAnswer,
+    MipEngine,
     MipLimits,
     MixedProgram,
     Terms,
@@ -62,6 +63,7 @@ def solve_assignment(
     node_limit: int | None = None,
     *,
     is_contiguous: bool = False,
+    engine: MipEngine | None = None,
 ) -> Assignment:
     """Solve the programme for at most `time_limit_s` seconds and `node_limit` nodes.
 
@@ -71,11 +73,18 @@ def solve_assignment(
         A time per item of the right size: the tolerances of HiGHS are relative to it.
     is_contiguous
         Only placements are looked at where each device runs one stage.
+    engine
+        What solves it; None: HiGHS.
+
+    Raises
+    ------
+    SolverLicenceError, MissingPackageError
+        `engine` cannot be used.
     """
     model = _Model(problem, reference_ns)
     if is_contiguous:
         model.add_stages()
-    return model.solve(time_limit_s, node_limit)
+    return model.solve(engine or HighsEngine(), MipLimits(time_limit_s, 0.0, node_limit))
 
 
 class _Model:
@@ -121,12 +130,13 @@ class _Model:
                         limit = 1.0 + constant[pair]
                         self._program.add_row([(src, 1.0), (dst, 1.0), *less], -math.inf, limit)
 
-    def solve(self, time_limit_s: float, node_limit: int | None) -> Assignment:
+    def solve(self, engine: MipEngine, limits: MipLimits) -> Assignment:
         """See `solve_assignment`."""
-        limits = MipLimits(time_limit_s, 0.0, node_limit)
         try:
-            found = HighsEngine().solve(self._program, limits)
-        except SolverError:  # HiGHS gave up: nothing is known.
+            found = engine.solve(self._program, limits, None)
+        except SolverLicenceError:
+            raise
+        except SolverError:  # The engine gave up: nothing is known.
             found = MipAnswer(None, -math.inf, LIMIT)
         if found.status == INTERRUPTED:
             raise KeyboardInterrupt

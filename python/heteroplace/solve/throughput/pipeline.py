@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.throughput import contiguous_splits, placement_loads
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import check_possible
+from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.throughput.assignment import MAX_COLUMNS, solve_assignment
 from heteroplace.solve.throughput.prices import price_bound
@@ -51,6 +53,7 @@ class PipelineSolver:
 
     name = "pipeline"
     objectives = ("throughput",)
+    engines: ClassVar = {"throughput": ("gurobi", "highs")}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
@@ -88,6 +91,7 @@ class _Run:
     """Of all plans."""
     staged_ns: int = 0
     """Of plans in stages."""
+    tried: list[tuple[str, int | None, str]] = field(default_factory=list)
 
     def run(self) -> SolveResult:
         problem = self.problem
@@ -109,7 +113,8 @@ class _Run:
         wall = time.perf_counter() - self.begin
         proof = ("stages", objective, f"no stages take less than {self.staged_ns} ns per item")
         return SolveResult(
-            plan, objective, self.bound_ns, status, PipelineSolver.name, wall, (proof,)
+            *(plan, objective, self.bound_ns, status, PipelineSolver.name, wall),
+            candidates=(proof, *self.tried),
         )
 
     def _initial(self) -> list[IntArray]:
@@ -152,10 +157,14 @@ class _Run:
         nodes = None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION)
         reference = self.best_score[1] if self.best is not None else self._total_ns()
         limit = self._left_s() * (_MILP_SHARE if iterations is None else 1.0)
-        found = solve_assignment(self.problem, reference, limit, nodes, is_contiguous=True)
+        engine = ChosenEngine(self.options)
+        found = solve_assignment(
+            self.problem, reference, limit, nodes, is_contiguous=True, engine=engine
+        )
         if found.is_impossible:
             raise self._nothing(True)
         self.staged_ns = max(self.staged_ns, found.bound_ns)
+        self.tried.append(("assignment", None, f"{engine.name}, bound {found.bound_ns} ns"))
         if found.placement is not None:
             self._offer(found.placement)
         self._report("assignment")

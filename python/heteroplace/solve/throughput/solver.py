@@ -16,6 +16,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from heteroplace.native.throughput import (
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.list.order_place import OrderPlaceSolver
+from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
 from heteroplace.solve.throughput.assignment import MAX_COLUMNS, solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
@@ -61,6 +63,7 @@ class ThroughputSolver:
 
     name = "throughput"
     objectives = ("throughput",)
+    engines: ClassVar = {"throughput": ("gurobi", "highs")}
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
@@ -78,6 +81,7 @@ class _Run:
     bound_ns: int = 0
     initial: list[IntArray] = field(default_factory=list)
     patterns: list[IntArray] = field(default_factory=list)
+    tried: list[tuple[str, int | None, str]] = field(default_factory=list)
 
     def run(self) -> SolveResult:
         problem = self.problem
@@ -162,10 +166,13 @@ class _Run:
         iterations = self.options.iterations
         nodes = None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION)
         limit = self._left_s() * (_ASSIGNMENT_SHARE if iterations is None else 1.0)
-        found = solve_assignment(self.problem, self._reference_ns(), limit, nodes)
+        engine = ChosenEngine(self.options)
+        reference_ns = self._reference_ns()
+        found = solve_assignment(self.problem, reference_ns, limit, nodes, engine=engine)
         if found.is_impossible:
             raise no_placement_error(self.problem, is_proven=True)
         self.bound_ns = max(self.bound_ns, found.bound_ns)
+        self.tried.append(("assignment", None, f"{engine.name}, bound {found.bound_ns} ns"))
         if found.placement is not None:
             self.initial.insert(0, found.placement)
         self._report("assignment")
@@ -218,7 +225,9 @@ class _Run:
         if objective == self.bound_ns:
             status = "optimal"
         wall = time.perf_counter() - self.begin
-        return SolveResult(plan, objective, self.bound_ns, status, ThroughputSolver.name, wall)
+        return SolveResult(
+            plan, objective, self.bound_ns, status, ThroughputSolver.name, wall, tuple(self.tried)
+        )
 
     def _plan(self, placement: IntArray) -> Plan:
         return listed_plan(self.problem, placement, f"throughput seed {self.options.seed}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.published_graphs import DNN, MOIRAI, write, write_stand_ins
+from tests.reference.brute_force import optimal_makespan
 
 from heteroplace.bench.suites.catalogue import (
     GRAPHS_VARIABLE,
@@ -23,43 +24,6 @@ from heteroplace.native.throughput import placement_loads
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.bounds.paths import find_paths
 from heteroplace.solve.problem import Problem
-
-# a -> b, a -> c: both copies of one tensor of 2 ms; c is for CPUs; b and d are together.
-DNN: dict[str, Any] = {
-    "maxSizePerFPGA": 1e6,
-    "maxFPGAs": 2,
-    "maxCPUs": 1,
-    "nodes": [
-        {"id": i, "name": name, "cpuLatency": 10.0, "fpgaLatency": 1.0, "size": 1000.0 * (i + 1),
-         "colorClass": color, "supportedOnFpga": name != "c", "isBackwardNode": False}
-        for i, (name, color) in enumerate(zip("abcd", (0, 1, 2, 1), strict=True))
-    ],
-    "edges": [
-        {"sourceId": 0, "destId": 1, "cost": 2.0, "size": 0},
-        {"sourceId": 0, "destId": 2, "cost": 2.0, "size": 0},
-        {"sourceId": 1, "destId": 3, "cost": 0.5, "size": 0},
-    ],
-}  # fmt: skip
-
-# Transfers are 1, 2 and 3 times one matrix.
-MATRIX = [[0.0, 0.5], [1.0, 0.0]]
-MOIRAI: dict[str, Any] = {
-    "name": "chain",
-    "source": "made here",
-    "devices": 2,
-    "device_memory": [10.0, 6.0],
-    "tasks": [{"id": i, "time_ms": [1.0, 2.5], "memory": 4.0} for i in range(4)],
-    "edges": [
-        {"src": src, "dst": dst, "transfer_ms": [[t * factor for t in row] for row in MATRIX]}
-        for src, dst, factor in ((0, 1, 1), (0, 2, 2), (1, 3, 3))
-    ],
-}
-
-
-def write(folder: Path, value: object) -> Path:
-    path = folder / "graph.json"
-    path.write_text(json.dumps(value))
-    return path
 
 
 def test_nodes_become_tasks_with_groups_and_allowed_devices(tmp_path: Path) -> None:
@@ -210,6 +174,29 @@ def test_the_variable_must_name_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_pa
         published_folder()
     monkeypatch.setenv(GRAPHS_VARIABLE, str(tmp_path))
     assert not any(name.startswith("published/") for name in instances())
+
+
+def test_every_published_file_is_an_instance_that_is_solved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Small files of ours under the published names, as the real ones are not everywhere."""
+    monkeypatch.setenv(GRAPHS_VARIABLE, str(write_stand_ins(tmp_path)))
+    names = [name for name in instances() if name.startswith("published/")]
+    assert len(names) == 9
+    for name in names:
+        problem = get_instance(name).build()
+        is_steady = name.endswith("-throughput")
+        options = SolveOptions(
+            time_limit_s=20, objective="throughput" if is_steady else "latency", threads=1
+        )
+        result = get_solver("auto").solve(problem, options)
+        if is_steady:
+            # c is for the CPU, and takes it 10 ms.
+            assert result.objective_ns == 10_000_000
+            assert 0 <= result.gap < 1e-5
+            continue
+        optimum = optimal_makespan(problem.graph, problem.cluster, problem.costs)
+        assert (result.objective_ns, result.bound_ns) == (optimum, optimum)
 
 
 @pytest.mark.skipif(GRAPHS_VARIABLE not in os.environ, reason=f"{GRAPHS_VARIABLE} is not set")

@@ -14,7 +14,7 @@ from heteroplace.native.list import MeanGraph
 from heteroplace.solve.baselines import m_sct_lp
 from heteroplace.solve.baselines.m_sct_lp import favourite_children, solve_favourites
 from tests.corpus import corpus
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 
 SCALE = 1000
 """Times of worked instances are small; the programme takes integers."""
@@ -108,7 +108,7 @@ def mean_graphs(random: Random) -> MeanGraph:
 
 
 @given(mean_graphs())
-@num_cases(100)
+@exact_cases(100)
 def test_favourites_are_one_child_and_one_parent_each(graph: MeanGraph) -> None:
     solution = solve_favourites(graph)
     for ends in (graph.src, graph.dst):
@@ -120,7 +120,7 @@ def test_favourites_are_one_child_and_one_parent_each(graph: MeanGraph) -> None:
 
 
 @given(mean_graphs(), st.integers(1, 4))
-@num_cases(100)
+@exact_cases(100)
 def test_modules_lose_nothing_where_paths_meet(graph: MeanGraph, min_module: int) -> None:
     last = len(graph.run_ns) - 1
     inner = np.arange(1, last)
@@ -135,7 +135,7 @@ def test_modules_lose_nothing_where_paths_meet(graph: MeanGraph, min_module: int
 
 
 @given(mean_graphs(), st.integers(2, 6))
-@num_cases(100)
+@exact_cases(100)
 def test_slices_of_a_large_module_are_feasible(graph: MeanGraph, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(m_sct_lp, "_MAX_MODULE", size)

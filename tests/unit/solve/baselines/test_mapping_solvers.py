@@ -103,14 +103,10 @@ def test_task_allowed_nowhere_is_named(name: str) -> None:
 
 
 @given(instances(max_tasks=6, has_modes=True), st.integers(0, 3))
-@num_cases(40)
+@exact_cases(40)
 def test_plans_are_valid_and_not_below_the_bound(case: Instance, seed: int) -> None:
     for name in NAMES:
-        try:
-            solve(case, name, iterations=20, seed=seed)
-        except InfeasibleError:
-            # Only for lack of links: memory is ample here.
-            assert len(case.cluster.memories) > 1 or not_possible(case)
+        solve(case, name, iterations=20, seed=seed)
 
 
 def not_possible(case: Instance) -> bool:
@@ -121,17 +117,27 @@ def not_possible(case: Instance) -> bool:
     return False
 
 
-@given(instances(max_tasks=4, is_memory_tight=True))
-@exact_cases(40)
-def test_no_plan_is_below_brute_force_with_tight_memory(case: Instance) -> None:
-    optimum = optimal_makespan(case.graph, case.cluster, case.costs)
-    for name in NAMES:
-        try:
-            objective = solve(case, name, iterations=50).objective_ns
-        except InfeasibleError:
-            continue
-        assert optimum is not None
-        assert objective >= optimum
+def test_no_plan_is_below_brute_force_with_tight_memory_and_nearly_all_are_found() -> None:
+    are_found: list[bool] = []
+
+    @given(instances(max_tasks=4, is_memory_tight=True))
+    @exact_cases(40)
+    def check(case: Instance) -> None:
+        optimum = optimal_makespan(case.graph, case.cluster, case.costs)
+        for name in NAMES:
+            if optimum is None:
+                with pytest.raises(InfeasibleError):
+                    solve(case, name, iterations=50)
+                continue
+            try:
+                assert solve(case, name, iterations=50).objective_ns >= optimum
+                are_found.append(True)
+            except InfeasibleError:
+                are_found.append(False)
+
+    check()
+    assert are_found
+    assert sum(are_found) >= 0.85 * len(are_found)
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))
@@ -178,7 +184,7 @@ def mappings_of(problem: Problem) -> Iterator[tuple[int, ...]]:
 @given(
     instances(max_tasks=8, is_memory_tight=True, has_modes=True), st.integers(0, 9), st.booleans()
 )
-@num_cases(40)
+@exact_cases(40)
 def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: bool) -> None:
     problem = problem_of(case)
     if not_possible(case):
@@ -203,7 +209,7 @@ def test_a_walk_is_never_worse_than_its_start(case: Instance, seed: int, is_ea: 
 
 
 @given(instances(max_tasks=6, is_memory_tight=True))
-@num_cases(40)
+@exact_cases(40)
 def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> None:
     problem = problem_of(case)
     if not_possible(case):
@@ -218,7 +224,7 @@ def test_values_of_mappings_are_those_of_one_evaluation_each(case: Instance) -> 
 
 
 @given(instances(max_tasks=8))
-@num_cases(40)
+@exact_cases(40)
 def test_fastest_mapping_takes_least_run_time_where_memory_is_ample(case: Instance) -> None:
     problem = problem_of(case)
     native = problem.native
@@ -255,7 +261,7 @@ def test_a_device_is_replaced_only_where_the_task_cannot_be(case: Instance) -> N
 
 
 @given(instances(max_tasks=12))
-@num_cases(40)
+@exact_cases(40)
 def test_groups_are_numbered_from_0_in_order_and_keep_labels_together(case: Instance) -> None:
     problem = problem_of(case)
     order = depth_first_order(problem.native)

@@ -37,7 +37,8 @@ def test_metis_balances_memory_where_run_times_alone_would_overflow() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {"long": (900, 900)}
     run_ns.update({f"t{i}": (100, 100) for i in range(9)})
     cluster = gpus({(0, 1): 10, (1, 0): 10}, 2, capacity=6 * 110)
-    assert solve(instance([], run_ns, cluster, weight_bytes=100), "metis").objective_ns >= 900
+    # Six tasks fit on either device, so three are with the long one at least.
+    assert solve(instance([], run_ns, cluster, weight_bytes=100), "metis").objective_ns == 1200
 
 
 def test_metis_on_six_devices_gives_parts_greedily() -> None:
@@ -60,7 +61,5 @@ def test_metis_without_pymetis_says_how_to_install_it(monkeypatch: pytest.Monkey
 def test_metis_of_parts_that_overflow_is_infeasible() -> None:
     run_ns: dict[str, tuple[int | None, ...]] = {"a": (5, 5), "b": (5, 5), "c": (5, 5)}
     case = instance([], run_ns, gpus({}, 2, 140), weight_bytes=100)
-    with pytest.raises(
-        InfeasibleError, match="no placement fits: for weights .* together lack 20 B"
-    ):
+    with pytest.raises(InfeasibleError, match=r"fits: for weights .* together lack 20 B"):
         solve(case, "metis")

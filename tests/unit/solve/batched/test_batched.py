@@ -19,7 +19,7 @@ from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import cpu, gpus, instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
-from tests.strategies import Instance, exact_cases, instances, num_cases
+from tests.strategies import Instance, exact_cases, instances
 from tests.unit.solve.test_worked import disconnected, empty_graph, many_outputs, zero_sizes
 
 NAMES = ("bmet", "bgreedy", "bheft")
@@ -160,7 +160,7 @@ def test_a_split_that_fits_goes_before_one_that_is_faster(name: str) -> None:
     case = batched([], {"op": ({1: 1, 2: 1, 4: 1}, {1: 9, 2: 9, 4: 9})}, {}, (1, 2, 4))
     memories = tuple(replace(memory, bytes=25) for memory in case.cluster.memories)
     cluster = replace(case.cluster, memories=memories)
-    costs = replace(case.costs, cluster_digest=cluster.digest())
+    costs = replace(case.costs, devices=cluster.identities)
     assert solve(Instance(case.graph, cluster, costs), name, 4).objective_ns == 9
 
 
@@ -183,35 +183,43 @@ def test_items_out_of_range_are_named() -> None:
 
 
 @given(instances(max_tasks=6, max_batch=4, has_modes=True), st.integers(1, 5))
-@num_cases(60)
+@exact_cases(60)
 def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items: int) -> None:
     for name in NAMES:
         try:
             solve(case, name, items)
         except InfeasibleError as error:
-            # Memory is ample: the sizes do not add up, or a link is missing.
-            assert "add up" in str(error) or len(case.cluster.memories) > 1
+            # Memory is ample, and every link is there.
+            assert "add up" in str(error)
 
 
-@given(instances(max_tasks=6, max_batch=3, has_modes=True, is_memory_tight=True))
-@num_cases(60)
-def test_simulated_makespan_is_never_later_than_scheduled(case: Instance) -> None:
-    problem = Problem(case.graph, case.cluster, case.costs)
-    for rule in ("fastest", "latency", "finish"):
-        try:
-            found = schedule_batches(problem.native, 3, rule)
-        except InfeasibleError:
-            continue
-        if found.violation == 0:
-            solve(case, {"fastest": "bmet", "latency": "bgreedy", "finish": "bheft"}[rule], 3)
-            assert simulate_steps(problem.native, found.steps, 3).makespan_ns <= found.makespan_ns
+def test_simulated_makespan_is_never_later_than_scheduled() -> None:
+    fit: list[bool] = []
+
+    @given(instances(max_tasks=6, max_batch=3, has_modes=True, is_memory_tight=True))
+    @exact_cases(60)
+    def check(case: Instance) -> None:
+        problem = Problem(case.graph, case.cluster, case.costs)
+        for rule in ("fastest", "latency", "finish"):
+            try:
+                found = schedule_batches(problem.native, 3, rule)
+            except InfeasibleError:
+                continue
+            fit.append(found.violation == 0)
+            if fit[-1]:
+                solve(case, {"fastest": "bmet", "latency": "bgreedy", "finish": "bheft"}[rule], 3)
+                simulated = simulate_steps(problem.native, found.steps, 3)
+                assert simulated.makespan_ns <= found.makespan_ns
+
+    check()
+    assert sum(fit) > 0.1 * len(fit)
 
 
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))
 @exact_cases(60)
 def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
     cluster = replace(case.cluster, congestion="none")
-    costs = replace(case.costs, cluster_digest=cluster.digest())
+    costs = replace(case.costs, devices=cluster.identities)
     free = Instance(case.graph, cluster, costs)
     optimum = optimal_batch_makespan(case.graph, cluster, costs, items)
     if optimum is not None:
@@ -221,18 +229,16 @@ def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
             try:
                 objective = solve(one, name, items).objective_ns
             except InfeasibleError:
+                assert optimum is None
                 continue
             assert optimum is not None
             assert objective >= optimum
 
 
 @given(instances(max_tasks=6, has_modes=True))
-@num_cases(60)
+@exact_cases(60)
 def test_batches_of_one_item_are_plain_runs(case: Instance) -> None:
-    try:
-        result = solve(case, "bheft", 1)
-    except InfeasibleError:
-        return
+    result = solve(case, "bheft", 1)
     assert all(step.items == (0,) for step in result.plan.steps)
     assert len([step for step in result.plan.steps if isinstance(step, Run)]) == len(
         case.graph.tasks

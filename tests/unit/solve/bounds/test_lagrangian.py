@@ -14,7 +14,7 @@ from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.bounds import LagrangianBound, lagrangian_bound
 from heteroplace.native.problem import NativeProblem
 from tests.instances import given_costs, gpus, instance
-from tests.strategies import AMPLE, Instance, exact_cases, instances, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of
 
 
@@ -157,7 +157,7 @@ def test_memory_that_forces_a_cut_raises_the_bound() -> None:
 
 
 @given(chains(max_tasks=5))
-@num_cases(30)
+@exact_cases(30)
 def test_threads_do_not_change_the_bound(case: Instance) -> None:
     native = NativeProblem(case.graph, case.cluster, case.costs)
     found = [lagrangian_bound(native, rounds=5, threads=threads) for threads in (1, 2, 3)]

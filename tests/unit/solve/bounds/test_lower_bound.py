@@ -21,7 +21,7 @@ from heteroplace.solve.bounds.head_tail import head_tail_bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.paths import find_paths
 from tests.instances import cpu, diamond, gpus, instance, problem_of
-from tests.strategies import AMPLE, Instance, exact_cases, instances, num_cases
+from tests.strategies import AMPLE, Instance, exact_cases, instances
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.bounds.test_lagrangian import memory_forced_cut
 
@@ -188,7 +188,7 @@ def test_relabelling_changes_neither_the_optimum_nor_the_validity(case: Instance
 
 
 @given(instances(max_tasks=5, is_everywhere_allowed=True), st.sampled_from([2, 64, 2**20]))
-@num_cases(60)
+@exact_cases(60)
 def test_run_times_of_a_power_of_two_scale_path_and_load(case: Instance, factor: int) -> None:
     def cost(task: int, device: int) -> Cost:
         return Cost.given((case.costs.run_ns(task, device) or 0) * factor)

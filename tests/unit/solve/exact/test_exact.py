@@ -25,52 +25,77 @@ def solve(instance: Instance, name: str) -> SolveResult:
     return result
 
 
-def check_all_solvers(instance: Instance) -> None:
-    """cpsat, moirai and auto find the optimum of brute force; no other solver is below it."""
+HEURISTICS = ("single", "heft", "search")
+
+
+def found_by_heuristics(instance: Instance) -> list[bool]:
+    """cpsat, moirai and auto find the optimum of brute force; no other solver is below it.
+
+    Returns for each of `HEURISTICS` whether it found a plan; nothing if there is none.
+    """
     optimum = optimal_makespan(instance.graph, instance.cluster, instance.costs)
     problem = Problem(instance.graph, instance.cluster, instance.costs)
     if optimum is None:
-        for name in ("single", "heft", "search", "cpsat", "moirai", "auto"):
+        for name in (*HEURISTICS, "cpsat", "moirai", "auto"):
             with pytest.raises(InfeasibleError):
                 solve(instance, name)
-        return
+        return []
     assert lower_bound(problem).ns <= optimum
     for name in ("cpsat", "moirai", "auto"):
         result = solve(instance, name)
         assert result.objective_ns == optimum
         assert result.status == "optimal"
-    for name in ("single", "heft", "search"):
+    found = []
+    for name in HEURISTICS:
         try:
             assert solve(instance, name).objective_ns >= optimum
+            found.append(True)
         except InfeasibleError:
-            assert name == "single" or any(m.bytes < 1000 for m in instance.cluster.memories)
+            found.append(False)
+    return found
 
 
 @given(instances(max_tasks=5))
 @exact_cases(60)
 def test_solvers_against_brute_force(instance: Instance) -> None:
-    check_all_solvers(instance)
+    assert found_by_heuristics(instance) == [True] * len(HEURISTICS)
 
 
-@given(instances(max_tasks=4, is_memory_tight=True))
-@exact_cases(60)
-def test_solvers_against_brute_force_with_tight_memory(instance: Instance) -> None:
-    """Memory by lifetime is beyond the exact models; but they claim nothing that is not so."""
+def found_by_lifetime(instance: Instance) -> list[bool]:
+    """Memory by lifetime is beyond the exact models, but no solver claims what is not so.
+
+    Returns for each solver whether it found a plan; nothing if there is none.
+    """
     graph, cluster, costs = instance.graph, instance.cluster, instance.costs
-    problem = Problem(graph, cluster, costs)
     optimum = optimal_makespan(graph, cluster, costs)
     static_optimum = optimal_makespan(graph, cluster, costs, is_static=True)
+    assert optimum is None or lower_bound(Problem(graph, cluster, costs)).ns <= optimum
+    found = []
     for name in ("heft", "search", "cpsat", "moirai", "auto", "lns", "split"):
         try:
             result = solve(instance, name)
-        except SolverLimitError:
-            assert static_optimum is None or name in ("heft", "search", "lns")
-            continue
-        except InfeasibleError:
-            assert optimum is None
+        except InfeasibleError as error:
+            assert optimum is None or isinstance(error, SolverLimitError)
+            is_exact = name in ("cpsat", "moirai", "auto")
+            assert static_optimum is None or not is_exact
+            found.append(False)
             continue
         assert optimum is not None
         assert result.bound_ns <= optimum <= result.objective_ns
         if name in ("cpsat", "moirai", "auto") and static_optimum is not None:
             assert result.objective_ns <= static_optimum
-    assert optimum is None or lower_bound(problem).ns <= optimum
+        found.append(True)
+    return found if optimum is not None else []
+
+
+def test_solvers_against_brute_force_with_tight_memory() -> None:
+    found: list[bool] = []
+
+    @given(instances(max_tasks=4, is_memory_tight=True))
+    @exact_cases(60)
+    def check(instance: Instance) -> None:
+        found.extend(found_by_lifetime(instance))
+
+    check()
+    assert found
+    assert sum(found) >= 0.85 * len(found), sum(found) / len(found)

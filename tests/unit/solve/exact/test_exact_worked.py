@@ -19,7 +19,7 @@ from tests.strategies import Instance
 
 def in_mode(case: Instance, mode: str) -> Instance:
     cluster = replace(case.cluster, congestion=mode)
-    costs = replace(case.costs, cluster_digest=cluster.digest())
+    costs = replace(case.costs, devices=cluster.identities)
     return Instance(case.graph, cluster, costs)
 
 

@@ -22,6 +22,7 @@ from heteroplace.solve.baselines.getf import GetfSolver
 from heteroplace.solve.baselines.m_sct import THRESHOLD, MSctSolver
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
 from heteroplace.solve.list.adjusting_placement import AdjustingPlacementSolver
+from heteroplace.solve.list.celeritas import CeleritasSolver
 from heteroplace.solve.list.cpop import CpopSolver
 from heteroplace.solve.list.etf import EtfSolver
 from heteroplace.solve.list.greedy import GreedySolver
@@ -34,7 +35,7 @@ from tests.corpus import corpus
 from tests.instances import given_costs, gpus, problem_of
 from tests.reference import list_schedulers as reference
 from tests.reference.list_engine import Scheduler
-from tests.strategies import Instance, num_cases, random_instance
+from tests.strategies import Instance, exact_cases, num_cases, random_instance
 from tests.unit.solve.list.test_list_solvers import LIST_SOLVERS
 
 PLANS: dict[str, Callable[[Problem], NativePlan]] = {
@@ -51,6 +52,7 @@ PLANS: dict[str, Callable[[Problem], NativePlan]] = {
     "getf": GetfSolver().native_plan,
     "order-place": OrderPlaceSolver().native_plan,
     "adjusting-placement": AdjustingPlacementSolver().native_plan,
+    "celeritas": CeleritasSolver().native_plan,
 }
 
 
@@ -77,7 +79,7 @@ def problems(is_memory_tight: bool | None = None) -> st.SearchStrategy[Problem]:
 
 
 @given(problems())
-@num_cases(200)
+@exact_cases(200)
 def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> None:
     bound = lower_bound(problem).ns
     for name, plan_of in PLANS.items():
@@ -93,7 +95,7 @@ def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> No
 
 
 @given(problems(is_memory_tight=False))
-@num_cases(200)
+@exact_cases(200)
 def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
     for name, plan_of in PLANS.items():
         assert plan_of(problem).violation == 0, name

@@ -48,6 +48,7 @@ LIST_SOLVERS = [
     "getf",
     "order-place",
     "adjusting-placement",
+    "celeritas",
 ]
 
 NODE_BYTES = 1000

@@ -17,6 +17,7 @@ from heteroplace.native.list import evaluate_order
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve import Problem, ProgressReport, SolveOptions, get_solver
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lns.apply import EqualNeighbourhoods, growth_bytes, merged, task_classes
 from heteroplace.solve.lns.engine import LnsEnd, run_lns
 from heteroplace.solve.lns.model import FS_PER_NS, SubModel, SubSolution
@@ -58,7 +59,7 @@ def solve_cut(lists: ProblemLists, cut: Cut, least_gain_ns: int = 0) -> SubSolut
 
 def improved(problem: Problem, native_plan: NativePlan, options: SolveOptions = SHORT) -> LnsEnd:
     """Improve a plan and judge the result."""
-    end = run_lns(problem, native_plan, options, options.time_limit_s)
+    end = run_lns(problem, native_plan, options, Deadline.after(options.time_limit_s))
     plan = problem.native.plan(end.native_plan.steps, "test")
     check_plan(problem.graph, problem.cluster, problem.costs, plan)
     assert end.makespan_ns == simulate_steps(problem.native, plan.steps).makespan_ns
@@ -180,21 +181,29 @@ def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) 
     assert end.note.endswith("proven optimal") == end.is_optimal
 
 
-@given(chains(max_tasks=5))
-@exact_cases(40)
-def test_solver_is_never_worse_than_the_search_inside_it(case: Instance) -> None:
-    optimum = optimum_of(case)
-    problem = problem_of(case) if optimum is not None else None
-    if problem is None or optimum is None:
-        return
-    try:
-        result = get_solver("lns").solve(problem, SHORT)
-    except InfeasibleError:
-        return
-    check_plan(case.graph, case.cluster, case.costs, result.plan)
-    searched = dict((name, makespan) for name, makespan, _ in result.candidates)["search"]
-    assert searched is not None
-    assert result.bound_ns <= optimum <= result.objective_ns <= searched
+def test_solver_is_never_worse_than_the_search_inside_it() -> None:
+    are_found: list[bool] = []
+
+    @given(chains(max_tasks=5))
+    @exact_cases(40)
+    def check(case: Instance) -> None:
+        optimum = optimum_of(case)
+        if optimum is None:
+            return
+        try:
+            result = get_solver("lns").solve(problem_of(case), SHORT)
+        except InfeasibleError:
+            are_found.append(False)
+            return
+        are_found.append(True)
+        check_plan(case.graph, case.cluster, case.costs, result.plan)
+        searched = dict((name, makespan) for name, makespan, _ in result.candidates)["search"]
+        assert searched is not None
+        assert result.bound_ns <= optimum <= result.objective_ns <= searched
+
+    check()
+    assert are_found
+    assert sum(are_found) >= 0.9 * len(are_found)
 
 
 def test_neighbourhoods_of_a_long_chain_end_near_its_optimum() -> None:
@@ -270,7 +279,7 @@ def test_solver_says_that_it_could_not_improve() -> None:
 def test_no_time_leaves_the_start_as_it_is() -> None:
     problem = problem_of(layered(12))
     start = on_first(problem)
-    end = run_lns(problem, start, SolveOptions(), 1e-9)
+    end = run_lns(problem, start, SolveOptions(), Deadline.after(0))
     assert end.makespan_ns == end.start_ns
     assert end.num_neighbourhoods == 0
     assert end.note == "lns: no shorter plan in 0 neighbourhoods"
@@ -304,7 +313,7 @@ def test_error_in_the_progress_function_reaches_the_caller() -> None:
         raise ValueError("no screen")
 
     with pytest.raises(ValueError, match="no screen"):
-        run_lns(problem, on_first(problem), SolveOptions(progress=fail), 20)
+        run_lns(problem, on_first(problem), SolveOptions(progress=fail), Deadline.after(20))
 
 
 def test_graph_that_fits_nowhere_is_infeasible() -> None:

@@ -57,39 +57,56 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
     assert sum(ratios) <= 1.02 * len(ratios)
 
 
-@given(chains(max_tasks=5))
-@exact_cases(150)
-def test_plan_fits_and_beats_every_start_that_fits(case: Instance) -> None:
-    optimum = optimum_of(case)
-    problem = problem_of(case)
-    if optimum is None:
-        with pytest.raises(InfeasibleError):
-            solve(problem)
-        return
-    initial_ns = [
-        simulate_plan(problem.native, native_plan).makespan_ns
-        for _, native_plan in InitialSolutions(problem).native_plans(9)
-        if native_plan.violation == 0
-    ]
-    try:
-        result = solve(problem)
-    except InfeasibleError:
-        assert not initial_ns
-        return
-    assert optimum <= result.objective_ns <= min(initial_ns, default=result.objective_ns)
+def test_plan_fits_and_beats_every_start_that_fits_and_nearly_all_are_found() -> None:
+    are_found: list[bool] = []
+
+    @given(chains(max_tasks=5))
+    @exact_cases(150)
+    def check(case: Instance) -> None:
+        optimum = optimum_of(case)
+        problem = problem_of(case)
+        if optimum is None:
+            with pytest.raises(InfeasibleError):
+                solve(problem)
+            return
+        initial_ns = [
+            simulate_plan(problem.native, native_plan).makespan_ns
+            for _, native_plan in InitialSolutions(problem).native_plans(9)
+            if native_plan.violation == 0
+        ]
+        try:
+            result = solve(problem)
+        except InfeasibleError:
+            assert not initial_ns
+            are_found.append(False)
+            return
+        are_found.append(True)
+        assert optimum <= result.objective_ns <= min(initial_ns, default=result.objective_ns)
+
+    check()
+    assert are_found
+    assert sum(are_found) >= 0.95 * len(are_found)
 
 
-@given(chains(max_tasks=5))
-@exact_cases(100)
-def test_plan_is_no_longer_than_the_best_single_device(case: Instance) -> None:
-    problem = problem_of(case)
-    if optimum_of(case) is None:
-        return
-    try:
-        single = get_solver("single").solve(problem, SMALL).objective_ns
-    except InfeasibleError:
-        return
-    assert solve(problem).objective_ns <= single
+def test_plan_is_no_longer_than_the_best_single_device() -> None:
+    compared: list[bool] = []
+
+    @given(chains(max_tasks=5))
+    @exact_cases(100)
+    def check(case: Instance) -> None:
+        problem = problem_of(case)
+        if optimum_of(case) is None:
+            return
+        try:
+            single = get_solver("single").solve(problem, SMALL).objective_ns
+        except InfeasibleError:
+            compared.append(False)
+            return
+        compared.append(True)
+        assert solve(problem).objective_ns <= single
+
+    check()
+    assert sum(compared) > 0.5 * len(compared)
 
 
 @given(chains(max_tasks=5))

@@ -19,6 +19,7 @@ from heteroplace.model.cluster import Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import ProgressReport
 from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
 from heteroplace.solve.split.chain_split import ChainSplit
@@ -44,7 +45,7 @@ def solve(problem: Problem, options: SolveOptions = QUICK, name: str = "split") 
 
 
 def pool(threads: int = 1, deterministic_s: float | None = 5.0) -> Pool:
-    return Pool(Budget(time.perf_counter() + 20, deterministic_s, 0, threads))
+    return Pool(Budget(Deadline.after(20), deterministic_s, 0, threads))
 
 
 def chain_of(problem: Problem, min_tasks: int) -> tuple[ChainModule, ...]:

@@ -50,7 +50,7 @@ def cases(random: Random, max_tasks: int = 5, is_memory_tight: bool = False) -> 
 
 def rebuilt(case: Instance, cluster: Cluster) -> Instance:
     """The same graph and costs for a cluster with the same devices."""
-    return Instance(case.graph, cluster, replace(case.costs, cluster_digest=cluster.digest()))
+    return Instance(case.graph, cluster, replace(case.costs, devices=cluster.identities))
 
 
 def draw_placement(data: st.DataObject, case: Instance, native: NativeProblem) -> list[int]:

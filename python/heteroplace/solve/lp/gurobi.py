@@ -26,6 +26,9 @@ _TOO_LARGE, _NO_LICENCE = 10010, 10009
 _LIMITED_COLUMNS = 2000
 """What the licence that comes with the package from pip takes; rows likewise."""
 
+_TOLERANCE = 1e-6
+"""As HiGHS' own: what is taken off bounds for it holds for both."""
+
 
 class GurobiEngine:
     """Gurobi with the licence that its library finds."""
@@ -71,6 +74,8 @@ class GurobiEngine:
             model.Params.MIPGap = limits.gap_ratio
             model.Params.Threads = self._threads
             model.Params.Seed = self._seed
+            model.Params.IntFeasTol = _TOLERANCE
+            model.Params.FeasibilityTol = _TOLERANCE
             if limits.node_limit is not None:
                 model.Params.NodeLimit = limits.node_limit
             columns = model.addMVar(

@@ -1,0 +1,46 @@
+"""`bench conformance`: ONNX's own test suite through import, placement and executor.
+
+Each case must be equal to its reference, or be refused by a typed error; none may be wrong or
+crash. `--page FILE` writes the table of ops for the documentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from heteroplace.bench.conformance.cases import load_cases
+from heteroplace.bench.conformance.page import page
+from heteroplace.bench.conformance.pool import Row, run_cases
+from heteroplace.bench.conformance.worker import REFUSED, RESULTS
+from heteroplace.report.tables import format_table
+
+LIMIT_S = 120.0
+
+
+def run(options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+    """Run the cases that are asked for; return a row for each."""
+    cases = load_cases(options.only, options.share, options.seed)
+    say(f"{len(cases)} cases")
+    rows = run_cases(cases, options.workers, LIMIT_S, say)
+    if options.page is not None:
+        options.page.write_text(page(rows))
+    return rows
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Return counts, and the ops of which cases are refused."""
+    counts = Counter(str(row["result"]) for row in rows)
+    percent = 100 * counts["equal"] / len(rows)
+    lines = [f"{result}: {counts[result]}" for result in RESULTS]
+    refused: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row["result"] == REFUSED:
+            refused[str(row["op"])].append(str(row["reason"]))
+    cells = [
+        [op, str(len(reasons)), reasons[0].splitlines()[-1][:100]]
+        for op, reasons in sorted(refused.items())
+    ]
+    text = format_table(["refused", "cases", "reason of the first"], cells, "<><")
+    return f"{text}\n\n{', '.join(lines)} of {len(rows)} cases ({percent:.1f} % equal)"

@@ -1,0 +1,20 @@
+"""The options of `bench conformance`; without TVM, so that the help needs none."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+_NUM_WORKERS = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark beside those of all."""
+    parser.add_argument(
+        "--share", type=float, default=1.0, help="part of the cases, drawn at random (0 to 1)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument(
+        "--workers", type=int, default=_NUM_WORKERS, help="processes that run cases"
+    )
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the table of ops there")

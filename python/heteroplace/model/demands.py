@@ -1,0 +1,173 @@
+"""What a user demands of places -> the task graph, and the cluster, that admit nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatch
+
+from heteroplace.errors import ClusterError, LoweringError, SolverError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import Task, TaskGraph
+from heteroplace.model.units import parse_bytes
+
+
+def with_pins(
+    graph: TaskGraph, cluster: Cluster, pin: Mapping[str, str], exclude: Sequence[str]
+) -> TaskGraph:
+    """Return the graph with the devices of its tasks restricted, as far as they are not yet.
+
+    Parameters
+    ----------
+    cluster
+        Where the graph will be placed.
+    pin
+        Pattern (`fnmatch`) of task names, ops or layers of the imported model -> name of the
+        device that must run them; of several that match, the last one holds.
+    exclude
+        Names of devices that no task may use.
+
+    Raises
+    ------
+    ClusterError
+        There is no such device.
+    SolverError
+        A pattern matches nothing, or what is asked for excludes itself.
+    LoweringError
+        A task that the module has on one device is asked for on others.
+    """
+    if isinstance(exclude, str):
+        raise SolverError(f"exclude takes a list of names: exclude=[{exclude!r}]")
+    for name in (*pin.values(), *exclude):
+        cluster.device_id(name)  # raises ClusterError, which lists the names there are
+    for pattern, name in pin.items():
+        if name in exclude:
+            raise SolverError(f"pin: {pattern!r} goes to {name!r}, which is excluded; drop one")
+    allowed = tuple(d.name for d in cluster.devices if d.name not in exclude)
+    if not allowed:
+        raise SolverError("every device is excluded; leave at least one")
+    matched: set[str] = set()
+    tasks, barred = [], []
+    for task in graph.tasks:
+        devices = allowed if exclude else None
+        for pattern, device in pin.items():
+            if any(fnmatch(name, pattern) for name in _names(task)):
+                matched.add(pattern)
+                devices = (device,)
+        if task.devices is not None:
+            if devices is not None and not set(task.devices) <= set(devices):
+                barred.append(f"{task.name} ({task.op}) on {task.devices[0]!r}, not {devices}")
+            devices = task.devices
+        tasks.append(replace(task, devices=devices))
+    unmatched = [pattern for pattern in pin if pattern not in matched]
+    if unmatched:
+        raise _no_match("pin", unmatched, graph)
+    if barred:
+        raise LoweringError(
+            f"the module is annotated against pin or exclude: {'; '.join(barred)}; change the "
+            f"options or the annotations"
+        )
+    return replace(graph, tasks=tuple(tasks))
+
+
+def with_no_split(graph: TaskGraph, no_split: Sequence[str]) -> TaskGraph:
+    """Return the graph where the tasks that a pattern matches stay on one device together.
+
+    Parameters
+    ----------
+    no_split
+        Patterns as of `with_pins`. Groups that have a task in common, those of the graph included,
+        become one.
+
+    Raises
+    ------
+    SolverError
+        A pattern matches nothing, or no device is allowed for all tasks of a group.
+    """
+    if isinstance(no_split, str):
+        raise SolverError(f"no_split takes a list of patterns: no_split=[{no_split!r}]")
+    label = [task.together for task in graph.tasks]
+    for pattern in no_split:
+        matched = [
+            index
+            for index, task in enumerate(graph.tasks)
+            if any(fnmatch(name, pattern) for name in _names(task))
+        ]
+        if not matched:
+            raise _no_match("no_split", [pattern], graph)
+        joined = {label[index] for index in matched} - {None}
+        for index, before in enumerate(label):
+            if index in matched or before in joined:
+                label[index] = f"no_split {pattern}"
+    tasks = tuple(
+        replace(task, together=group) for task, group in zip(graph.tasks, label, strict=True)
+    )
+    for group in dict.fromkeys(filter(None, label)):
+        members = [task for task in tasks if task.together == group and task.devices is not None]
+        common = set.intersection(*(set(task.devices or ()) for task in members or [tasks[0]]))
+        if members and not common:
+            listed = ", ".join(
+                f"{task.name} on {', '.join(task.devices or ())}" for task in members[:4]
+            )
+            raise SolverError(
+                f"no_split: the tasks of {group!r} must share a device, and none is allowed for "
+                f"all of them ({listed}); change pin, exclude or the pattern"
+            )
+    return replace(graph, tasks=tasks)
+
+
+def with_max_memory(cluster: Cluster, max_memory: Mapping[str, str | int]) -> Cluster:
+    """Return the cluster with memories of at most the given sizes.
+
+    Parameters
+    ----------
+    max_memory
+        Name of a device, or of a memory -> size ("10 GiB", or bytes). A device stands for its
+        memory, which others may share; of several limits of one memory the least holds, and a
+        memory that is smaller stays as it is.
+
+    Raises
+    ------
+    ClusterError
+        There is no such device or memory.
+    SolverError
+        A size is none, or is 0.
+    """
+    memories = list(cluster.memories)
+    names = {memory.name: index for index, memory in enumerate(memories)}
+    names |= {device.name: device.memory for device in cluster.devices}
+    for name, size in max_memory.items():
+        if name not in names:
+            raise ClusterError(
+                f"max_memory: cluster {cluster.name!r} has no device or memory {name!r}; it has: "
+                f"{', '.join(names)}"
+            )
+        memory = memories[names[name]]
+        least = min(memory.bytes, memory_limit(name, size))
+        memories[names[name]] = replace(memory, bytes=least)
+    return replace(cluster, memories=tuple(memories))
+
+
+def memory_limit(name: str, size: str | int) -> int:
+    """Return a limit of `max_memory` in bytes; SolverError if it is none."""
+    is_number = isinstance(size, str) and size.isascii() and size.isdecimal()
+    try:
+        limit = parse_bytes(int(size) if is_number else size)
+    except ValueError as err:
+        raise SolverError(f"max_memory of {name!r} is {size!r}; expected {err}") from err
+    if not limit:
+        raise SolverError(f"max_memory of {name!r} is 0; leave the device out by exclude instead")
+    return limit
+
+
+def _no_match(option: str, patterns: Sequence[str], graph: TaskGraph) -> SolverError:
+    names = ", ".join(task.name for task in graph.tasks[:8])
+    return SolverError(
+        f"{option}: no task matches {', '.join(patterns)}; tasks are called like: {names}"
+    )
+
+
+def _names(task: Task) -> list[str]:
+    """All names that a pattern may mean: the task's, its ops', and those of the layers inside."""
+    layers = [member.rpartition(":")[0] for member in task.members]
+    return [task.name, *task.op.split("+"), *filter(None, layers)]

@@ -1,0 +1,229 @@
+"""Task graph <-> the directed multigraph of the package networkx: its attributes, documented.
+
+A node is a task, called as it is, with the attributes `op`, `members`, `flops`, `weight_bytes`,
+`workspace_bytes`, `devices` and `together`, as in `Task`; all may be left out. An edge goes from
+the task that makes a tensor to one that reads it, with the attributes `tensor` (name; its key too),
+`index` (which output of its producer), `shape`, `dtype` and `bytes`; edges of one tensor are one
+value that several tasks read. Either `bytes`, or `shape` and `dtype`, must be there; an edge
+without `tensor` is a tensor of its own. Attributes of the graph:
+
+    name      of the network
+    inputs    model inputs: {name, shape, dtype, bytes, consumers}
+    unread    tensors that no task reads: {name, producer, index, shape, dtype, bytes}
+    outputs   names of the tensors that the model returns; left out: all of `unread`
+    tensors   names of all tensors, in the order of their ids; may be left out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from heteroplace.errors import GraphError, MissingPackageError
+
+if TYPE_CHECKING:
+    from heteroplace.model.graph import TaskGraph
+
+_TASK_DEFAULTS: Mapping[str, Any] = {
+    "op": "",
+    "members": (),
+    "flops": 0,
+    "weight_bytes": 0,
+    "workspace_bytes": 0,
+    "devices": None,
+    "together": None,
+}
+_COUNTS = ("flops", "weight_bytes", "workspace_bytes")
+_TUPLES = ("members", "devices")
+
+
+@dataclass(frozen=True)
+class TensorEntry:
+    """A tensor as an edge, an input or an unread one describes it."""
+
+    name: str
+    producer: str | None
+    """Name of the task that makes it; None: a model input."""
+    index: int | None = None
+    """None: the next one."""
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    bytes: int | None = None
+    """None: by shape and dtype."""
+    consumers: tuple[str, ...] = ()
+
+
+@dataclass
+class GraphEntries:
+    """What a networkx graph describes, in the order in which it is to be built."""
+
+    name: str
+    tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Fields of each task, by its name."""
+    tensors: list[TensorEntry] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+
+
+def to_networkx(graph: TaskGraph) -> Any:
+    """Return the graph as a `networkx.MultiDiGraph`; see the module for its attributes.
+
+    Raises
+    ------
+    MissingPackageError
+        networkx is not installed.
+    """
+    try:
+        import networkx
+    except ImportError as err:
+        raise MissingPackageError("networkx is not installed; pip install networkx") from err
+    names = [task.name for task in graph.tasks]
+    found = networkx.MultiDiGraph(name=graph.name)
+    for task in graph.tasks:
+        found.add_node(task.name, **{key: getattr(task, key) for key in _TASK_DEFAULTS})
+    inputs, unread = [], []
+    for tensor in graph.tensors:
+        size = {"shape": tensor.shape, "dtype": tensor.dtype, "bytes": tensor.bytes}
+        consumers = [names[task] for task in tensor.consumers]
+        if tensor.producer is None:
+            inputs.append({"name": tensor.name, **size, "consumers": consumers})
+            continue
+        value = {"index": tensor.index, **size}
+        producer = names[tensor.producer]
+        for consumer in consumers:
+            found.add_edge(producer, consumer, key=tensor.name, tensor=tensor.name, **value)
+        if not consumers:
+            unread.append({"name": tensor.name, "producer": producer, **value})
+    found.graph |= {
+        "inputs": inputs,
+        "unread": unread,
+        "outputs": [graph.tensors[tensor].name for tensor in graph.outputs],
+        "tensors": [tensor.name for tensor in graph.tensors],
+    }
+    return found
+
+
+def read_networkx(value: Any) -> GraphEntries:
+    """Return what a directed graph of networkx describes; see the module for its attributes.
+
+    Raises
+    ------
+    GraphError
+        It is not directed, an attribute is unknown or of another kind, or two edges of one tensor
+        contradict each other.
+    """
+    if not (hasattr(value, "is_directed") and value.is_directed()):
+        raise GraphError(
+            f"expected a directed graph of networkx, got {type(value).__name__}; use "
+            f"networkx.MultiDiGraph or networkx.DiGraph"
+        )
+    entries = GraphEntries(str(value.graph.get("name", "")))
+    for node, attributes in value.nodes(data=True):
+        entries.tasks[_text(node, "a node")] = _task_fields(node, attributes)
+    tensors: dict[str, TensorEntry] = {}
+    for entry in _entries(value):
+        known = tensors.setdefault(entry.name, entry)
+        if replace(known, consumers=()) != replace(entry, consumers=()):
+            raise GraphError(
+                f"tensor {entry.name!r} is described in two ways: {known} and {entry}; give all "
+                f"its edges the same producer, index, shape, dtype and bytes"
+            )
+        if known is not entry:
+            consumers = dict.fromkeys((*known.consumers, *entry.consumers))
+            tensors[entry.name] = replace(known, consumers=tuple(consumers))
+    _check_ends(entries, tensors.values())
+    by_index = sorted(tensors.values(), key=lambda entry: entry.index or 0)
+    order = value.graph.get("tensors", [entry.name for entry in by_index])
+    if sorted(order) != sorted(tensors):
+        raise GraphError(
+            "the graph attribute 'tensors' does not name the tensors of inputs, edges and unread; "
+            "leave it out if the graph was edited"
+        )
+    entries.tensors = [tensors[name] for name in order]
+    last = [entry.name for entry in entries.tensors if not entry.consumers and entry.producer]
+    entries.outputs = [str(name) for name in value.graph.get("outputs", last)]
+    return entries
+
+
+def _check_ends(entries: GraphEntries, tensors: Iterable[TensorEntry]) -> None:
+    """Raise GraphError unless makers and readers are nodes, and outputs are numbered from 0."""
+    indices: dict[str, list[int]] = {}
+    for entry in tensors:
+        for task in (*entry.consumers, *filter(None, (entry.producer,))):
+            if task not in entries.tasks:
+                raise GraphError(f"tensor {entry.name!r} names {task!r}, and no node is called so")
+        if entry.producer is not None and entry.index is not None:
+            indices.setdefault(entry.producer, []).append(entry.index)
+    for task, found in indices.items():
+        if sorted(found) != list(range(len(found))):
+            raise GraphError(
+                f"the tensors of task {task!r} have the indices {sorted(found)}; expected 0, 1, "
+                f"..., each once: one that nobody reads stands in the graph attribute 'unread'"
+            )
+
+
+def _entries(value: Any) -> Iterator[TensorEntry]:
+    for described in value.graph.get("inputs", ()):
+        yield _tensor(dict(described) | {"producer": None}, "an input")
+    for src, dst, attributes in value.edges(data=True):
+        where = f"the edge from {src!r} to {dst!r}"
+        found = dict(attributes)
+        name = found.pop("tensor", f"{src}->{dst}")
+        yield _tensor(found | {"name": name, "producer": src, "consumers": (dst,)}, where)
+    for described in value.graph.get("unread", ()):
+        yield _tensor(dict(described), "an unread tensor")
+
+
+def _tensor(described: dict[str, Any], where: str) -> TensorEntry:
+    known = {entry.name for entry in fields(TensorEntry)}
+    unknown = sorted(set(described) - known)
+    if unknown or "name" not in described or "producer" not in described:
+        raise GraphError(
+            f"{where} has {', '.join(map(repr, unknown)) or 'no name or producer'}; a tensor has: "
+            f"tensor (or name), producer, index, shape, dtype, bytes"
+        )
+    if described.get("bytes") is None and not described.get("dtype"):
+        raise GraphError(f"{where} says no size; give it bytes, or shape and dtype")
+    for key in ("bytes", "index"):
+        if described.get(key) is not None:
+            described[key] = _count(described[key], f"{key} of {where}")
+    for key, one in (("shape", int), ("consumers", str)):
+        given = described.get(key, ())
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise GraphError(f"{key} of {where} is {given!r}; expected a list")
+        described[key] = tuple(one(item) for item in given)
+    described["dtype"] = str(described.get("dtype", ""))
+    return TensorEntry(**described)
+
+
+def _task_fields(node: object, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(attributes) - set(_TASK_DEFAULTS))
+    if unknown:
+        raise GraphError(
+            f"node {node!r} has attributes {', '.join(unknown)}; a task has: "
+            f"{', '.join(_TASK_DEFAULTS)}"
+        )
+    found = dict(_TASK_DEFAULTS) | dict(attributes)
+    for key in _COUNTS:
+        found[key] = _count(found[key], f"{key} of node {node!r}")
+    for key in _TUPLES:
+        if isinstance(found[key], str):
+            raise GraphError(f"{key} of node {node!r} is {found[key]!r}; expected a list of names")
+        found[key] = None if found[key] is None else tuple(map(str, found[key]))
+    found["op"] = _text(found["op"], f"op of node {node!r}")
+    if found["together"] is not None:
+        found["together"] = _text(found["together"], f"together of node {node!r}")
+    return found
+
+
+def _count(value: object, where: str) -> int:
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or int(str(value)) < 0:
+        raise GraphError(f"{where} is {value!r}; expected a whole number >= 0")
+    return int(str(value))
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise GraphError(f"{where} is {value!r}; expected a text")
+    return value

@@ -1,0 +1,5 @@
+"""Converters of ours from ONNX nodes to Relay, which take the place of TVM's."""
+
+from heteroplace.relay.frontend.converters.registry import CONVERTERS, converters_of
+
+__all__ = ["CONVERTERS", "converters_of"]

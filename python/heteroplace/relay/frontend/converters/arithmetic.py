@@ -1,0 +1,147 @@
+"""Element by element ==> Relay: what TVM's importer lacks or rounds badly.
+
+ONNX operator specification. Mish and Softplus are written so that no intermediate overflows or
+loses its digits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relay
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of
+
+
+def bit_shift(call: OnnxCall) -> relay.Expr:
+    """Convert BitShift; by the width of the type or more (or less than 0), nothing is left."""
+    data, amount, dtype = call.operand(0), call.operand(1), call.dtype(0)
+    width = np.iinfo(dtype).bits
+    is_signed = dtype.startswith("int")
+    is_outside = relay.greater_equal(amount, const(width, dtype))
+    if is_signed:
+        is_outside = relay.logical_or(is_outside, relay.less(amount, const(0, dtype)))
+    if call.text("direction", "LEFT") == "RIGHT":
+        if is_signed:
+            return relay.right_shift(data, relay.where(is_outside, const(width - 1, dtype), amount))
+        shifted = relay.right_shift(data, relay.where(is_outside, const(0, dtype), amount))
+    else:
+        shifted = relay.left_shift(data, relay.where(is_outside, const(0, dtype), amount))
+    return relay.where(is_outside, const(0, dtype), shifted)
+
+
+def mod(call: OnnxCall) -> relay.Expr:
+    """Convert Mod: the sign of the divisor, or (fmod) of the dividend."""
+    a, b, dtype = call.operand(0), call.operand(1), call.dtype(0)
+    is_float = dtype.startswith("float")
+    if not is_float:
+        return relay.mod(a, b) if call.number("fmod", 0) else relay.floor_mod(a, b)
+    rest = relay.mod(a, b)
+    if call.number("fmod", 0):
+        return rest
+    zero = const(0, dtype)
+    differs = relay.logical_and(
+        relay.not_equal(rest, zero),
+        relay.not_equal(relay.less(rest, zero), relay.less(b, zero)),
+    )
+    # A rest of nothing has the sign of the divisor.
+    nothing = relay.where(relay.less(b, zero), const(-0.0, dtype), zero)
+    rest = relay.where(differs, relay.add(rest, b), rest)
+    return relay.where(relay.equal(rest, zero), nothing, rest)
+
+
+def mish(call: OnnxCall) -> relay.Expr:
+    """Convert Mish: x tanh(log(1 + e**x)) = x n / (n + 2) with n = e**x (e**x + 2)."""
+    data, dtype = call.operand(0), call.dtype(0)
+    two = const(2, dtype)
+    # Beyond 20, n is so large that the quotient is one, and its square must not overflow.
+    power = relay.exp(relay.minimum(data, const(20, dtype)))
+    n = relay.multiply(power, relay.add(power, two))
+    return relay.multiply(data, relay.divide(n, relay.add(n, two)))
+
+
+def softplus(call: OnnxCall) -> relay.Expr:
+    """Convert Softplus: log(1 + e**x) = max(x, 0) + log(1 + e**-|x|)."""
+    data, dtype = call.operand(0), call.dtype(0)
+    small = relay.exp(relay.negative(relay.abs(data)))
+    positive = relay.maximum(data, const(0, dtype))
+    return relay.add(positive, relay.log(relay.add(const(1, dtype), small)))
+
+
+def lp_normalization(call: OnnxCall) -> relay.Expr:
+    """Convert LpNormalization: over the norm along one axis; nothing over nothing is nothing."""
+    data, dtype = call.operand(0), call.dtype(0)
+    axis, p = int(call.number("axis", -1)), int(call.number("p", 2))
+    if p == 1:
+        norm = relay.sum(relay.abs(data), axis=[axis], keepdims=True)
+    else:
+        norm = relay.sqrt(relay.sum(relay.multiply(data, data), axis=[axis], keepdims=True))
+    is_zero = relay.equal(norm, const(0, dtype))
+    safe = relay.where(is_zero, const(1, dtype), norm)
+    return relay.where(is_zero, const(0, dtype), relay.divide(data, safe))
+
+
+def batch_normalization(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrapper | None:
+    """Convert BatchNormalization that trains: statistics of the batch, and the running ones."""
+    if not call.number("training_mode", 0):
+        return None
+    data, dtype, rank = call.operand(0), call.dtype(0), len(call.shape(0))
+    axes = [axis for axis in range(rank) if axis != 1]
+    mean = relay.mean(data, axis=axes)
+    variance = relay.variance(data, axis=axes)
+    epsilon = const(call.number("epsilon", 1e-5), dtype)
+    scale = relay.divide(
+        relay.cast(call.operand(1), dtype), relay.sqrt(relay.add(variance, epsilon))
+    )
+    shape = [-1] + [1] * (rank - 2)
+    centred = relay.subtract(data, relay.reshape(mean, shape))
+    scaled = relay.multiply(centred, relay.reshape(scale, shape))
+    result = relay.add(scaled, relay.reshape(relay.cast(call.operand(2), dtype), shape))
+    if call.num_outputs == 1:
+        return result
+    momentum = call.number("momentum", 0.9)
+    running = []
+    for operand, value in ((3, mean), (4, variance)):
+        own = dtype_of(call.operand(operand))
+        old = relay.multiply(call.operand(operand), const(momentum, own))
+        running.append(
+            relay.add(old, relay.multiply(relay.cast(value, own), const(1 - momentum, own)))
+        )
+    outputs = [result, *running][: call.num_outputs]
+    return relay.expr.TupleWrapper(relay.Tuple(outputs), len(outputs))
+
+
+def cumulative_product(call: OnnxCall) -> relay.Expr:
+    """Convert CumProd: along an axis, backward or without the element itself."""
+    axis = int(call.constant(1, "axis").reshape(-1)[0])
+    data = call.operand(0)
+    if call.number("reverse", 0):
+        data = relay.reverse(data, axis)
+    result = relay.cumprod(data, axis=axis, exclusive=bool(call.number("exclusive", 0)))
+    return relay.reverse(result, axis) if call.number("reverse", 0) else result
+
+
+def determinant(call: OnnxCall) -> relay.Expr:
+    """Convert Det of matrices of up to 3 rows, by its definition."""
+    data, size = call.operand(0), call.shape(0)[-1]
+
+    def element(row: int, column: int) -> relay.Expr:
+        part = relay.take(data, const(row, "int32"), axis=-2)
+        return relay.take(part, const(column, "int32"), axis=-1)
+
+    def minor(rows: list[int], columns: list[int]) -> relay.Expr:
+        if len(rows) == 1:
+            return element(rows[0], columns[0])
+        total = None
+        for i, column in enumerate(columns):
+            rest = [other for other in columns if other != column]
+            term = relay.multiply(element(rows[0], column), minor(rows[1:], rest))
+            if total is None:
+                total = term
+            else:
+                total = relay.subtract(total, term) if i % 2 else relay.add(total, term)
+        return total
+
+    if not 1 <= size <= 3:
+        raise FrontendError(f"the determinant of {size} rows is not supported, only of up to 3")
+    return minor(list(range(size)), list(range(size)))

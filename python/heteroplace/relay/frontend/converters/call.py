@@ -1,0 +1,125 @@
+"""One ONNX node on its way to Relay: what a converter of ours is given.
+
+TVM's importer calls a converter with its operands as Relay expressions, whose types are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tvm import relay
+from tvm.relay.frontend import onnx as tvm_onnx
+
+from heteroplace.errors import FrontendError
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class OnnxCall:
+    """The operands and attributes of one node."""
+
+    operands: Sequence[relay.Expr | None]
+    """Typed; None: left out."""
+    attributes: Mapping[str, Any]
+    """As TVM's importer reads them: strings are bytes, lists are tuples."""
+    opset: int
+    """Of the model."""
+    num_outputs: int
+    """That the node names."""
+    params: Mapping[str, Any]
+    """Values of the parameters of the module, by name."""
+
+    def has(self, index: int) -> bool:
+        """Tell whether operand `index` is there."""
+        return index < len(self.operands) and self.operands[index] is not None
+
+    def operand(self, index: int) -> relay.Expr:
+        """Return operand `index`, which must be there."""
+        if not self.has(index):
+            raise FrontendError(f"operand {index} is left out, and it must be there")
+        return self.operands[index]
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Return the sizes of operand `index`."""
+        return shape_of(self.operand(index))
+
+    def dtype(self, index: int) -> str:
+        """Return the element type of operand `index`, e.g. "float32"."""
+        return dtype_of(self.operand(index))
+
+    def constant(self, index: int, what: str) -> Array:
+        """Return the value of operand `index`; `what` names it in the error if it has none.
+
+        Raises
+        ------
+        FrontendError
+            It is computed at run time.
+        """
+        value = constant_value(self.operand(index), self.params)
+        if value is None:
+            raise FrontendError(
+                f"its {what} (operand {index}) is computed at run time, and must be known to "
+                f"compile. Make it a constant, or give it in input_values if it is an input"
+            )
+        return value
+
+    def text(self, name: str, default: str) -> str:
+        """Return a string attribute."""
+        value = self.attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else str(value)
+
+    def number(self, name: str, default: float) -> float:
+        """Return an attribute that is a number."""
+        return self.attributes.get(name, default)  # type: ignore[no-any-return]
+
+
+Converter = Callable[[OnnxCall], "relay.Expr | relay.expr.TupleWrapper | None"]
+"""Makes Relay of one node; None: TVM's converter is right for this form."""
+
+
+def typed(expr: relay.Expr) -> relay.Expr:
+    """Return `expr` with its type known, by the importer's own inference."""
+    return tvm_onnx.infer_type(expr)
+
+
+def shape_of(expr: relay.Expr) -> tuple[int, ...]:
+    """Return the static sizes of an expression.
+
+    Raises
+    ------
+    FrontendError
+        A size depends on values at run time.
+    """
+    sizes = typed(expr).checked_type.shape
+    try:
+        return tuple(int(size) for size in sizes)
+    except TypeError as err:
+        raise FrontendError(
+            f"the shape {list(sizes)} of an operand depends on values at run time, and only static "
+            f"shapes can be compiled"
+        ) from err
+
+
+def dtype_of(expr: relay.Expr) -> str:
+    """Return the element type of an expression."""
+    return str(typed(expr).checked_type.dtype)
+
+
+def constant_value(expr: relay.Expr, params: Mapping[str, Any]) -> Array | None:
+    """Return the value of an expression of constants and parameters, or None if it has none."""
+    if isinstance(expr, relay.Constant):
+        return expr.data.numpy()  # type: ignore[no-any-return]
+    free = relay.analysis.free_vars(expr)
+    if any(var.name_hint not in params for var in free):
+        return None
+    return np.asarray(tvm_onnx.infer_value(expr, dict(params)).numpy())
+
+
+def const(value: npt.ArrayLike, dtype: str) -> relay.Constant:
+    """Return a constant."""
+    return relay.const(np.asarray(value).astype(dtype), dtype)

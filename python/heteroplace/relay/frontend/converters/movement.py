@@ -1,0 +1,164 @@
+"""Ops that move elements ==> Relay: Split, Pad, OneHot, Scatter*, SpaceToDepth, ReverseSequence.
+
+ONNX operator specification, all forms up to opset 28: sizes, pads and axes as attributes or as
+operands, axes counted from the back, parts of no elements, padding of every mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from tvm import relay
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of, shape_of
+
+_SCATTER_MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+def split(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrapper:
+    """Convert Split: sizes given, or equal parts of which the last may be smaller."""
+    shape = call.shape(0)
+    axis = int(call.number("axis", 0)) % len(shape)
+    if call.has(1):
+        sizes = [int(size) for size in call.constant(1, "sizes")]
+    elif "split" in call.attributes:
+        sizes = [int(size) for size in call.attributes["split"]]
+    else:
+        size = -(-shape[axis] // call.num_outputs)
+        begins = [min(i * size, shape[axis]) for i in range(call.num_outputs + 1)]
+        sizes = [int(n) for n in np.diff(begins)]
+    if sum(sizes) != shape[axis] or len(sizes) != call.num_outputs:
+        raise FrontendError(
+            f"its sizes {sizes} do not make {call.num_outputs} parts of the {shape[axis]} elements "
+            f"along axis {axis}"
+        )
+    if len(sizes) == 1:
+        return call.operand(0)
+    ends = [int(end) for end in np.cumsum(sizes)]
+    if 0 not in shape and 0 not in sizes:
+        return relay.split(call.operand(0), ends[:-1], axis=axis)
+    parts = [
+        const(np.zeros([*shape[:axis], size, *shape[axis + 1 :]]), call.dtype(0))
+        if 0 in (size, *shape)
+        else relay.strided_slice(call.operand(0), [end - size], [end], axes=[axis])
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    return relay.expr.TupleWrapper(relay.Tuple(parts), len(parts))
+
+
+def pad(call: OnnxCall) -> relay.Expr:
+    """Convert Pad: constant, reflect, edge or wrap; negative pads cut."""
+    data, shape = call.operand(0), call.shape(0)
+    mode = call.text("mode", "constant")
+    begins, ends = _pads(call, len(shape))
+    cut = [(min(b, 0), min(e, 0)) for b, e in zip(begins, ends, strict=True)]
+    added = [(max(b, 0), max(e, 0)) for b, e in zip(begins, ends, strict=True)]
+    if mode == "constant":
+        if any(one != (0, 0) for one in cut):
+            first = [-b for b, _ in cut]
+            last = [size + e for size, (_, e) in zip(shape, cut, strict=True)]
+            data = relay.strided_slice(data, first, last)
+        if all(one == (0, 0) for one in added):
+            return data
+        return _pad_constant(call, data, added)
+    for axis, size in enumerate(shape):
+        if added[axis] == (0, 0) == cut[axis]:
+            continue
+        if size == 0:
+            raise FrontendError(f"axis {axis} has no elements to pad with by mode '{mode}'")
+        positions = np.arange(size)[-cut[axis][0] : size + cut[axis][1]]
+        positions = np.pad(positions, added[axis], mode=mode)
+        data = relay.take(data, const(positions, "int32"), axis=axis, mode="clip")
+    return data
+
+
+def _pads(call: OnnxCall, rank: int) -> tuple[list[int], list[int]]:
+    """Return the padding of all axes, before and after."""
+    given = call.attributes.get("pads", call.attributes.get("paddings"))
+    if given is None:
+        given = call.constant(1, "pads")
+    axes = range(rank)
+    if call.has(3):
+        axes = [int(axis) % rank for axis in call.constant(3, "axes").reshape(-1)]
+    if len(given) != 2 * len(axes):
+        raise FrontendError(f"it has {len(given)} pads for {len(axes)} axes")
+    begins, ends = [0] * rank, [0] * rank
+    for position, axis in enumerate(axes):
+        begins[axis], ends[axis] = int(given[position]), int(given[len(axes) + position])
+    return begins, ends
+
+
+def _pad_constant(call: OnnxCall, data: relay.Expr, added: Sequence[tuple[int, int]]) -> relay.Expr:
+    dtype = call.dtype(0)
+    value: relay.Expr = const(call.number("value", 0), dtype)
+    if call.has(2):
+        value = relay.reshape(call.operand(2), []) if call.shape(2) else call.operand(2)
+    if dtype == "bool":
+        padded = relay.nn.pad(relay.cast(data, "int8"), added, pad_value=relay.cast(value, "int8"))
+        return relay.cast(padded, "bool")
+    return relay.nn.pad(data, added, pad_value=value)
+
+
+def one_hot(call: OnnxCall) -> relay.Expr:
+    """Convert OneHot: positions count from the back if negative; those outside give no one."""
+    depth = int(call.constant(1, "depth").reshape(-1)[0])
+    indices = relay.cast(call.operand(0), "int64")
+    rank = len(call.shape(0)) + 1
+    axis = int(call.number("axis", -1)) % rank
+    size = const(depth, "int64")
+    counted = relay.where(relay.less(indices, const(0, "int64")), relay.add(indices, size), indices)
+    shape = [depth if i == axis else 1 for i in range(rank)]
+    places = const(np.arange(depth).reshape(shape), "int64")
+    is_one = relay.equal(relay.expand_dims(counted, axis), places)
+    off, on = (relay.take(call.operand(2), const(i, "int32"), axis=0) for i in range(2))
+    return relay.where(is_one, on, off)
+
+
+def scatter_elements(call: OnnxCall) -> relay.Expr:
+    """Convert ScatterElements and Scatter."""
+    shape = call.shape(0)
+    axis = int(call.number("axis", 0)) % len(shape)
+    indices = _from_front(call.operand(1), shape[axis])
+    return relay.scatter_elements(
+        call.operand(0), indices, call.operand(2), axis, _scatter_mode(call)
+    )
+
+
+def scatter_nd(call: OnnxCall) -> relay.Expr:
+    """Convert ScatterND; Relay's has the coordinates along the first axis, ONNX along the last."""
+    shape, indices = call.shape(0), call.operand(1)
+    rank = len(shape_of(indices))
+    sizes = const(shape[: shape_of(indices)[-1]], dtype_of(indices))
+    zero = const(0, dtype_of(indices))
+    indices = relay.where(relay.less(indices, zero), relay.add(indices, sizes), indices)
+    coordinates = relay.transpose(indices, [rank - 1, *range(rank - 1)])
+    return relay.scatter_nd(call.operand(0), coordinates, call.operand(2), _scatter_mode(call))
+
+
+def _scatter_mode(call: OnnxCall) -> str:
+    reduction = call.text("reduction", "none")
+    if reduction not in _SCATTER_MODES:
+        raise FrontendError(f"reduction '{reduction}' is not known")
+    return _SCATTER_MODES[reduction]
+
+
+def _from_front(indices: relay.Expr, size: int) -> relay.Expr:
+    """Return positions counted from the front, of such as may count from the back."""
+    dtype = dtype_of(indices)
+    shifted = relay.add(indices, const(size, dtype))
+    return relay.where(relay.less(indices, const(0, dtype)), shifted, indices)
+
+
+def space_to_depth(call: OnnxCall) -> relay.Expr:
+    """Convert SpaceToDepth, by blocks (DCR) or by channels (CRD)."""
+    batch, channels, height, width = call.shape(0)
+    size = int(call.number("blocksize", 1))
+    split_up = relay.reshape(
+        call.operand(0), [batch, channels, height // size, size, width // size, size]
+    )
+    is_by_channels = call.text("mode", "DCR") == "CRD"
+    order = [0, 1, 3, 5, 2, 4] if is_by_channels else [0, 3, 5, 1, 2, 4]
+    moved = relay.transpose(split_up, order)
+    return relay.reshape(moved, [batch, channels * size * size, height // size, width // size])

@@ -1,0 +1,137 @@
+"""Op type -> our converter: for the ops that TVM's importer lacks, or gets wrong in some form.
+
+Also here: what is computed in a wider type than its operands have. Sums of half-precision products
+lose half of their digits if they are added up in half precision, so ops that add up compute in
+float32, as onnxruntime does; of bfloat16, which TVM's kernels do not know, all arithmetic does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tvm import relay
+
+from heteroplace.relay.frontend.converters import arithmetic, movement
+from heteroplace.relay.frontend.converters.call import Converter, OnnxCall, dtype_of, typed
+from heteroplace.relay.frontend.converters.pooling import (
+    average_pool,
+    global_lp_pool,
+    lp_pool,
+    max_pool,
+    max_unpool,
+)
+from heteroplace.relay.frontend.converters.recurrent import gru, lstm, rnn
+from heteroplace.relay.frontend.converters.reductions import REDUCTIONS
+from heteroplace.relay.frontend.converters.resize import resize, upsample
+
+CONVERTERS: Mapping[str, Converter] = {
+    **REDUCTIONS,
+    "AveragePool": average_pool,
+    "BatchNormalization": arithmetic.batch_normalization,
+    "BitShift": arithmetic.bit_shift,
+    "CumProd": arithmetic.cumulative_product,
+    "Det": arithmetic.determinant,
+    "GRU": gru,
+    "GlobalLpPool": global_lp_pool,
+    "LSTM": lstm,
+    "LpNormalization": arithmetic.lp_normalization,
+    "LpPool": lp_pool,
+    "MaxPool": max_pool,
+    "MaxUnpool": max_unpool,
+    "Mish": arithmetic.mish,
+    "Mod": arithmetic.mod,
+    "OneHot": movement.one_hot,
+    "Pad": movement.pad,
+    "RNN": rnn,
+    "Resize": resize,
+    "Scatter": movement.scatter_elements,
+    "ScatterElements": movement.scatter_elements,
+    "ScatterND": movement.scatter_nd,
+    "Softplus": arithmetic.softplus,
+    "SpaceToDepth": movement.space_to_depth,
+    "Split": movement.split,
+    "Upsample": upsample,
+}
+"""Our own; all other ops go to TVM's."""
+
+_ADDING_UP = frozenset(
+    {
+        *("AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "CumSum", "Einsum", "GRU"),
+        *("Gemm", "GlobalAveragePool", "GlobalLpPool", "InstanceNormalization", "LRN", "LSTM"),
+        *("LayerNormalization", "LogSoftmax", "LpPool", "MatMul", "Mean", "RNN", "ReduceL1"),
+        *("MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "ReduceL2", "ReduceLogSum"),
+        *("ReduceLogSumExp", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+        *("Softmax", "SoftmaxCrossEntropyLoss", "Sum"),
+    }
+)
+"""Ops of half precision that compute in single precision."""
+
+_MOVING = frozenset(
+    {
+        *("Cast", "CastLike", "Compress", "Concat", "Constant", "ConstantOfShape", "DepthToSpace"),
+        *("Expand", "EyeLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
+        *("Pad", "Reshape", "Scatter", "ScatterElements", "ScatterND", "Shape", "Size", "Slice"),
+        *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
+        *("DequantizeLinear", "QuantizeLinear", "ReverseSequence"),
+    }
+)
+"""Ops that only move elements, of any type."""
+
+_StockConverter = Callable[[Sequence[Any], Mapping[str, Any], Mapping[str, Any]], Any]
+
+
+def converters_of(stock: Mapping[str, _StockConverter], opset: int) -> dict[str, _StockConverter]:
+    """Return TVM's table of converters with ours in place of some, for models of one opset."""
+    table = dict(stock)
+    for name, converter in CONVERTERS.items():
+        table[name] = _adapted(converter, opset, stock.get(name))
+    return {name: _widened(name, converter) for name, converter in table.items()}
+
+
+def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) -> _StockConverter:
+    """Give a converter of ours the form of TVM's, which does what ours leaves to it."""
+
+    def convert(
+        inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Any:
+        custom = attributes["tvm_custom"]
+        return converter(OnnxCall(tuple(inputs), attributes, opset, custom["num_outputs"], params))
+
+    return convert
+
+
+def _widened(name: str, converter: _StockConverter) -> _StockConverter:
+    """Let an op compute in float32 where its operands are narrower floats."""
+    narrow = {"bfloat16"} if name not in _MOVING else set()
+    if name in _ADDING_UP:
+        narrow.add("float16")
+    if not narrow:
+        return converter
+
+    def convert(
+        inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Any:
+        own = {dtype_of(one) for one in inputs if _is_tensor(one)} & narrow
+        if not own:
+            return converter(inputs, attributes, params)
+        dtype = own.pop()
+        wide = type(inputs)(
+            relay.cast(one, "float32") if _is_tensor(one) and dtype_of(one) == dtype else one
+            for one in inputs
+        )
+        return _narrowed(converter(wide, attributes, params), dtype)
+
+    return convert
+
+
+def _is_tensor(expr: Any) -> bool:
+    return isinstance(expr, relay.Expr) and isinstance(typed(expr).checked_type, relay.TensorType)
+
+
+def _narrowed(result: Any, dtype: str) -> Any:
+    """Cast the float32 results of an op back."""
+    if isinstance(result, relay.expr.TupleWrapper):
+        fields = [_narrowed(result[index], dtype) for index in range(len(result))]
+        return relay.expr.TupleWrapper(relay.Tuple(fields), len(fields))
+    return relay.cast(result, dtype) if dtype_of(result) == "float32" else result

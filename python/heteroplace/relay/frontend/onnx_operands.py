@@ -1,0 +1,84 @@
+"""An ONNX model -> the inputs of it whose values, not only sizes, must be known to import it.
+
+Shapes are static here, so whatever decides a shape (the sizes of a Reshape, the axes of a
+ReduceSum) is read while importing. In most files such operands are constants. Where one is an
+input of the model, the caller gives its value (`from_onnx(..., input_values=...)`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onnx import ModelProto, NodeProto
+
+_ONNX_DOMAINS = ("", "ai.onnx")
+
+READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
+    "AffineGrid": (1,),
+    "BlackmanWindow": (0,),
+    "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
+    "Compress": (1,),
+    "ConstantOfShape": (0,),
+    "CumProd": (1,),
+    "CumSum": (1,),
+    "DFT": (1, 2),
+    "Dropout": (1, 2),
+    "Expand": (1,),
+    "HammingWindow": (0,),
+    "HannWindow": (0,),
+    "If": (0,),
+    "MaxUnpool": (2,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
+    "NonMaxSuppression": (2, 3, 4),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "STFT": (1, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "SplitToSequence": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+"""Op -> positions of the operands that must be constants."""
+
+
+def operands_read_at_import(node: NodeProto) -> list[str]:
+    """Return the names of the operands of `node` that must be constants."""
+    if node.domain not in _ONNX_DOMAINS:
+        return []
+    positions = READ_AT_IMPORT.get(node.op_type, ())
+    if node.op_type.startswith("Reduce"):
+        positions = (1,)
+    return [node.input[i] for i in positions if i < len(node.input) and node.input[i]]
+
+
+def inputs_read_at_import(model: ModelProto) -> tuple[str, ...]:
+    """Return the inputs of a model that need values in `from_onnx(..., input_values=...)`.
+
+    An input counts if such an operand is made of it: it is the input, or comes from it by other
+    nodes than those that look at its shape only.
+    """
+    graph = model.graph
+    producers = {name: node for node in graph.node for name in node.output}
+    pending = [name for node in graph.node for name in operands_read_at_import(node)]
+    needed: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        producer = producers.get(name)
+        if producer is not None and producer.op_type not in ("Shape", "Size"):
+            pending += [operand for operand in producer.input if operand]
+    filled = {tensor.name for tensor in graph.initializer}
+    return tuple(
+        value.name for value in graph.input if value.name in needed and value.name not in filled
+    )

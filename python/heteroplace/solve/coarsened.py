@@ -1,0 +1,167 @@
+"""Problem, option `coarsening` and a solver -> a plan of the tasks, made by placing groups of them.
+
+The groups are placed, the plan is expanded (`Coarsening.expand_plan`), judged again on the tasks,
+and gets a bound of the tasks: what is proven of the groups holds for them only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from heteroplace.coarsen.breakpoints import BreakpointOptions, default_max_tasks, fuse_segments
+from heteroplace.coarsen.coarse import Coarsening, coarsen
+from heteroplace.coarsen.fusion_rules import MOIRAI_RULES, fuse_by_rules
+from heteroplace.errors import InfeasibleError, SolverLimitError
+from heteroplace.model.plan import Plan
+from heteroplace.solve.judge import judge_plan
+from heteroplace.solve.problem import (
+    COARSENINGS,
+    Problem,
+    Progress,
+    ProgressReport,
+    SolveOptions,
+    SolveResult,
+)
+
+FUSE_OPS, MOIRAI, BREAKPOINTS, AUTO = COARSENINGS
+_FINE_SHARE = 0.5
+"""Part of the budget of "auto" for the tasks themselves."""
+
+
+class SolverOfSize(Protocol):
+    """A solver that says how large a graph it takes."""
+
+    @property
+    def max_tasks(self) -> int | None:
+        """Tasks; None: any number."""
+
+    def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
+        """See `heteroplace.solve.registry.Solver`."""
+
+
+def solve_coarsened(problem: Problem, options: SolveOptions, solver: SolverOfSize) -> SolveResult:
+    """Solve as `options.coarsening` says.
+
+    "moirai" and "breakpoints" place groups. "auto" solves for the tasks in half of the budget, then
+    for segments in the rest, and keeps the better plan; a graph too large for the solver is
+    coarsened until it is not.
+
+    Raises
+    ------
+    SolverLimitError
+        There is no plan of the groups; of the tasks there may be one.
+    InfeasibleError, SolverError
+        See `Solver.solve`.
+    """
+    begin = time.perf_counter()
+    count = len(problem.graph.tasks)
+    plain = replace(options, coarsening=FUSE_OPS)
+    if options.coarsening != AUTO:
+        groups = _groups(problem, options.coarsening)
+        return _solve_groups(problem, groups, plain, options.coarsening, solver, begin)
+    limit = solver.max_tasks
+    if limit is not None and count > limit:
+        return _solve_groups(problem, _at_most(problem, limit), plain, AUTO, solver, begin)
+    if default_max_tasks(count, len(problem.cluster.devices)) == 1:
+        return solver.solve(problem, plain)  # groups of one
+    fine: SolveResult | None = None
+    fault: SolverLimitError | None = None
+    try:
+        fine = solver.solve(problem, _with_share(plain, _FINE_SHARE))
+    except SolverLimitError as err:
+        fault = err
+    if fine is not None and fine.status != "feasible":
+        return fine
+    left_s = options.time_limit_s - (time.perf_counter() - begin)
+    rest = replace(_with_share(plain, 1 - _FINE_SHARE), time_limit_s=max(0.01, left_s))
+    try:
+        coarse = _solve_groups(problem, _groups(problem, AUTO), rest, AUTO, solver, begin)
+    except SolverLimitError:
+        if fine is None:
+            assert fault is not None  # there is no plan
+            raise fault from None
+        return replace(fine, wall_s=time.perf_counter() - begin)
+    if fine is None:
+        return coarse
+    tried = (*fine.candidates, *coarse.candidates)
+    better = coarse if coarse.objective_ns < fine.objective_ns else fine
+    bound = max(fine.bound_ns, coarse.bound_ns)
+    wall_s = time.perf_counter() - begin
+    return replace(better, bound_ns=bound, candidates=tried, wall_s=wall_s)
+
+
+def _with_share(options: SolveOptions, share: float) -> SolveOptions:
+    iterations = None if options.iterations is None else int(options.iterations * share)
+    return replace(options, time_limit_s=options.time_limit_s * share, iterations=iterations)
+
+
+def _groups(problem: Problem, coarsening: str) -> Sequence[Sequence[int]]:
+    if coarsening == MOIRAI:
+        return fuse_by_rules(problem.graph, MOIRAI_RULES)
+    return fuse_segments(problem.graph, problem.cluster, problem.costs).groups
+
+
+def _at_most(problem: Problem, limit: int) -> Sequence[Sequence[int]]:
+    """Segments, the smallest of which there are at most `limit`; else as few as can be."""
+    count = len(problem.graph.tasks)
+    max_tasks = default_max_tasks(count, len(problem.cluster.devices))
+    while True:
+        options = BreakpointOptions(max_tasks=max_tasks)
+        groups = fuse_segments(problem.graph, problem.cluster, problem.costs, options).groups
+        if len(groups) <= limit or max_tasks >= count:
+            return groups
+        max_tasks = min(2 * max_tasks, count)
+
+
+def _solve_groups(
+    problem: Problem,
+    groups: Sequence[Sequence[int]],
+    options: SolveOptions,
+    coarsening: str,
+    solver: SolverOfSize,
+    begin: float,
+) -> SolveResult:
+    """Place the groups and expand the plan."""
+    coarse = coarsen(problem.graph, groups)
+    if len(coarse.members) == len(problem.graph.tasks):
+        return solver.solve(problem, options)
+    noted = options
+    if options.progress is not None:
+        noted = replace(options, progress=partial(_report, coarse, options.progress))
+    try:
+        costs = coarse.project_costs(problem.costs, problem.cluster)
+        found = solver.solve(Problem(coarse.graph, problem.cluster, costs), noted)
+    except InfeasibleError as err:
+        raise SolverLimitError(
+            f"no plan was found that keeps the {len(groups)} groups of coarsening {coarsening!r} "
+            f"whole: {err} With coarsening {FUSE_OPS!r} there may be one"
+        ) from err
+    size = f"{len(groups)} groups of {len(problem.graph.tasks)} tasks"
+    plan = replace(
+        coarse.expand_plan(found.plan), origin=f"{found.plan.origin}, {size} ({coarsening})"
+    )
+    tried = tuple((f"groups: {name}", value, note) for name, value, note in found.candidates)
+    return judge_plan(
+        problem,
+        plan,
+        options,
+        found.solver,
+        time.perf_counter() - begin,
+        candidates=((f"coarsening: {coarsening}", None, size), *tried),
+        was_interrupted=found.status == "interrupted",
+    )
+
+
+def _report(coarse: Coarsening, progress: Progress, report: ProgressReport) -> None:
+    """Tell of a plan of groups as one of tasks; nothing is proven by it."""
+    make = report.plan
+
+    def plan() -> Plan:
+        assert make is not None  # else it is not called
+        return coarse.expand_plan(make())
+
+    progress(replace(report, bound_ns=0, plan=None if make is None else plan))

@@ -1,0 +1,81 @@
+"""A plan that somebody has made -> SolveResult: checked, judged by its objective, with a bound."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from heteroplace.errors import SolverError
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Plan
+from heteroplace.solve.batched.list_solver import batch_bound
+from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.objective import THROUGHPUT, objective_ns
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
+from heteroplace.solve.throughput.prices import price_bound
+
+REPLAY = "plan_in"
+"""`SolveResult.solver` of a plan that was not solved for."""
+_PRICE_EVALUATIONS = 100
+"""For the bound of a plan for throughput; most graphs need fewer."""
+
+
+def replay(problem: Problem, plan: Plan, options: SolveOptions) -> SolveResult:
+    """Return a saved plan as if a solver had found it now.
+
+    Raises
+    ------
+    PlanError
+        It breaks a rule of the problem: pins, memories, links.
+    SolverError
+        It is for another number of items than was asked for.
+    """
+    begin = time.perf_counter()
+    if options.items not in (1, plan.items):
+        raise SolverError(
+            f"the plan by {plan.origin!r} is for {plan.items} items, and items is "
+            f"{options.items}; leave items out, or solve again without plan_in"
+        )
+    result = judge_plan(problem, plan, options, REPLAY, 0.0)
+    return replace(result, wall_s=time.perf_counter() - begin)
+
+
+def judge_plan(
+    problem: Problem,
+    plan: Plan,
+    options: SolveOptions,
+    solver: str,
+    wall_s: float,
+    *,
+    candidates: tuple[tuple[str, int | None, str], ...] = (),
+    was_interrupted: bool = False,
+) -> SolveResult:
+    """Check a plan and return it with its objective and a bound that is there at once.
+
+    Raises
+    ------
+    PlanError
+        It breaks a rule.
+    """
+    check_plan(problem.graph, problem.cluster, problem.costs, plan)
+    objective = objective_ns(problem, plan, options.objective)
+    bound = _bound_ns(problem, plan, options, objective)
+    status = "interrupted" if was_interrupted else "feasible"
+    if objective == bound:
+        status = "optimal"
+    return SolveResult(plan, objective, bound, status, solver, wall_s, candidates)
+
+
+def _bound_ns(problem: Problem, plan: Plan, options: SolveOptions, known_ns: int) -> int:
+    if not problem.graph.tasks:
+        return 0
+    if options.objective == THROUGHPUT:
+        limit = options.time_limit_s
+
+        def is_met(bound_ns: int) -> bool:
+            return bound_ns >= known_ns
+
+        return price_bound(problem, known_ns, _PRICE_EVALUATIONS, limit, is_met).bound_ns
+    if plan.items > 1:
+        return batch_bound(problem, plan.items)
+    return lower_bound(problem).ns

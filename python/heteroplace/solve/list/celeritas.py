@@ -1,0 +1,37 @@
+"""Celeritas: CPD-TOPO, optimal fusion, then the better of Order-Place and Adjusting Placement.
+
+"Celeritas: Fast Optimizer for Large Dataflow Graphs", sections 4 and 5, DOI
+10.48550/arXiv.2208.00184. The tasks, in CPD-TOPO order, are fused into segments by Optimal
+Operation Fusion (`coarsen/breakpoints.py`); the segments, in CPD-TOPO order of their graph, are
+placed (C++: src/list/order_place.cc, src/list/adjusting_placement.cc); the plan is expanded to the
+tasks. Unlike the paper, which holds that Adjusting Placement is never worse than Order-Place (it
+is, now and then): both are made, and the shorter one that fits is taken. Costs of a segment are
+sums over its tasks.
+"""
+
+from dataclasses import replace
+
+from heteroplace.coarsen.breakpoints import fuse_segments
+from heteroplace.coarsen.coarse import coarsen
+from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
+from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import native_plan_of
+from heteroplace.solve.list.solver import ListSolver
+from heteroplace.solve.problem import Problem
+
+
+class CeleritasSolver(ListSolver):
+    """The whole system of Celeritas; ties: Order-Place."""
+
+    name = "celeritas"
+
+    def native_plan(self, problem: Problem) -> NativePlan:
+        """See `ListSolver.native_plan`. O(n log n + m) beside the schedulers."""
+        graph, cluster = problem.graph, problem.cluster
+        fused = coarsen(graph, fuse_segments(graph, cluster, problem.costs).groups)
+        groups = Problem(fused.graph, cluster, fused.project_costs(problem.costs, cluster))
+        order = critical_path_order(groups.native)
+        plans = [schedule(groups.native, order) for schedule in (order_place, adjusting_placement)]
+        best = min(plans, key=lambda plan: (plan.violation, plan.makespan_ns))
+        steps = fused.expand_plan(groups.native.plan(best.steps, self.name)).steps
+        return replace(native_plan_of(problem.native, steps), violation=best.violation)

@@ -1,0 +1,133 @@
+"""Problem -> Solution by any solver: solved, chosen, checked, explained. What the pipeline calls.
+
+Several devices are used only if they gain enough (`gains_enough`, applied once for each solve): by
+what is simulated; or, where it is known how tasks slow each other, by expected run times, since a
+plan on several devices then gains less than the simulated makespan says, which is what bounds hold
+for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Plan
+from heteroplace.model.solution import RunTime, Solution
+from heteroplace.simulate.expect import Expectation, expect
+from heteroplace.simulate.interference import Interference
+from heteroplace.solve.explain import explain
+from heteroplace.solve.judge import replay
+from heteroplace.solve.list.single import single_makespans, single_plan
+from heteroplace.solve.objective import (
+    THROUGHPUT,
+    gains_enough,
+    least_gain_ratio,
+    num_devices,
+    objective_ns,
+    single_objectives,
+)
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
+from heteroplace.solve.registry import get_solver
+
+
+def solve_network(
+    problem: Problem,
+    options: SolveOptions,
+    interference: Interference | Callable[[], Interference] | None = None,
+    *,
+    solver: str = "auto",
+    plan: Plan | None = None,
+) -> Solution:
+    """Place a network by a solver; check and explain the plan.
+
+    Parameters
+    ----------
+    interference
+        How tasks slow each other: a plan on several devices is kept only if it is expected to be
+        quicker than the best single device by more than `options.min_gain_ratio`. Or a function
+        that measures it, called only for such a plan. None: the solver's plan is kept. It is that
+        of single runs: for throughput, or several items, it is not asked for.
+    solver
+        Its name in `SOLVERS`.
+    plan
+        Taken as it is, whatever single devices take; None: the solver finds one.
+
+    Raises
+    ------
+    SolverError
+        There is no such solver, or it cannot handle this problem.
+    InfeasibleError, SolverLimitError
+        See `Solver.solve`.
+    PlanError
+        The plan breaks a rule: a bug of the solver.
+    """
+    items = options.items if plan is None else plan.items
+    if options.objective == THROUGHPUT or items > 1:
+        interference = None
+    if plan is not None:
+        result = replay(problem, plan, options)
+    else:
+        options = replace(options, min_gain_ratio=least_gain_ratio(problem, options))
+        ratio = options.min_gain_ratio if interference is None else 0.0
+        result = get_solver(solver).solve(problem, replace(options, min_gain_ratio=ratio))
+    if callable(interference):
+        interference = interference() if num_devices(problem, result.plan) > 1 else None
+    expected = None
+    if interference is not None and plan is not None:
+        expected = expect(problem.graph, problem.cluster, problem.costs, plan, interference)
+    elif interference is not None:
+        result, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
+    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
+    check_plan(graph, cluster, costs, result.plan)
+    return Solution(
+        graph,
+        cluster,
+        costs,
+        explain(problem, result.plan, options.objective),
+        objective_ns(problem, result.plan, "latency"),
+        result.bound_ns,
+        tuple((name, objective) for name, objective, _ in result.candidates),
+        tuple(single_objectives(problem, options.objective, result.plan.items).items()),
+        None
+        if expected is None
+        else RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns),
+        result.objective_ns if options.objective == THROUGHPUT else None,
+    )
+
+
+def choose_expected(
+    problem: Problem, result: SolveResult, interference: Interference, min_gain_ratio: float
+) -> tuple[SolveResult, Expectation]:
+    """Return the solver's result or the best single device's, and how long it will run.
+
+    Parameters
+    ----------
+    result
+        A plan for one item.
+    min_gain_ratio
+        See `SolveOptions`.
+    """
+
+    def run_time(plan: Plan) -> Expectation:
+        return expect(problem.graph, problem.cluster, problem.costs, plan, interference)
+
+    expected, singles = run_time(result.plan), single_makespans(problem)
+    if not singles or num_devices(problem, result.plan) == 1:
+        return result, expected
+    name = min(singles, key=lambda device: singles[device])
+    plan = single_plan(problem, problem.cluster.device_id(name))
+    assert isinstance(plan, Plan)  # it has a makespan
+    alone = run_time(plan)
+    if gains_enough(expected.makespan_ns, alone.makespan_ns, min_gain_ratio):
+        return result, expected
+    note = f"expected {alone.makespan_ns} ns, the plan above {expected.makespan_ns} ns"
+    chosen = make_result(
+        problem,
+        plan,
+        result.bound_ns,
+        result.solver,
+        result.wall_s,
+        candidates=(*result.candidates, (f"single {name}, as expected", singles[name], note)),
+    )
+    return chosen, alone

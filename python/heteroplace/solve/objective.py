@@ -1,0 +1,117 @@
+"""Plan + what was asked for -> the one number that it is judged by; and that of single devices.
+
+Latency is judged by the simulated makespan of all items, throughput by the time per item in a
+steady state (`heteroplace.simulate.throughput`). A plan, a bound and a single device are compared
+only by the number of the objective that was asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heteroplace.errors import PlanError
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Copy, Plan, Run, Step
+from heteroplace.native.simulate import simulate_steps
+from heteroplace.native.throughput import placement_loads
+from heteroplace.simulate.throughput import throughput_ns
+from heteroplace.solve.list.single import single_makespans, single_native_plan, single_plan
+from heteroplace.solve.problem import Problem, SolveOptions
+
+THROUGHPUT = "throughput"
+"""Of `OBJECTIVES`: the one that is no makespan."""
+
+
+def objective_ns(problem: Problem, plan: Plan, objective: str) -> int:
+    """Return what `objective` minimises: the makespan of all items, or the time per item, in ns."""
+    if objective == THROUGHPUT:
+        return throughput_ns(problem.graph, problem.cluster, problem.costs, plan)
+    return simulate_steps(problem.native, plan.steps, plan.items).makespan_ns
+
+
+def single_objectives(
+    problem: Problem, objective: str = "latency", items: int = 1
+) -> dict[str, int]:
+    """Return `objective_ns` of everything on one device, by its name, where that is possible.
+
+    Parameters
+    ----------
+    items
+        Model inputs that are served together: the device runs each task in the batches of least
+        time. Copies of inputs and outputs between the host and the device are included.
+    """
+    if items == 1 and objective != THROUGHPUT:
+        return single_makespans(problem)
+    found = {}
+    for device_id, device in enumerate(problem.cluster.devices):
+        if items == 1:  # without the steps, which large graphs have many of
+            native_plan = single_native_plan(problem, device_id)
+            if native_plan is not None:
+                placement = native_plan.devices(len(problem.graph.tasks))
+                found[device.name] = placement_loads(problem.native, placement).item_ns
+            continue
+        plan = single_plan_of_items(problem, device_id, items)
+        if plan is not None:
+            found[device.name] = objective_ns(problem, plan, objective)
+    return found
+
+
+def single_plan_of_items(problem: Problem, device: int, items: int) -> Plan | None:
+    """Return the plan with every task of every item on `device`; None: there is none that fits."""
+    plan = single_plan(problem, device)
+    if isinstance(plan, str) or items == 1:
+        return None if isinstance(plan, str) else plan
+    everything = tuple(range(items))
+    batches = [_batches(problem, task, device, items) for task in range(len(problem.graph.tasks))]
+    steps: list[Step] = []
+    for step in plan.steps:
+        if isinstance(step, Copy):
+            steps.append(replace(step, items=everything))
+        elif not batches[step.task]:
+            return None
+        else:
+            steps += [Run(step.task, device, batch) for batch in batches[step.task]]
+    together = replace(plan, steps=tuple(steps), items=items)
+    try:
+        check_plan(problem.graph, problem.cluster, problem.costs, together)
+    except PlanError:
+        return None  # so many items do not fit in its memory
+    return together
+
+
+def _batches(problem: Problem, task: int, device: int, items: int) -> list[tuple[int, ...]]:
+    """The items in batches that take least time in sum; ties: fewer; [] if no sizes add up."""
+    allowed = problem.cluster.devices[device].batch_sizes
+    sizes = [size for size in problem.costs.batches if size in allowed]
+    times = {size: problem.costs.run_ns(task, device, size) for size in sizes}
+    known = {size: ns for size, ns in times.items() if ns is not None}
+    best: list[tuple[int, tuple[int, ...]] | None] = [(0, ())]
+    for count in range(1, items + 1):
+        choices = [
+            (before[0] + ns, (*before[1], size))
+            for size, ns in known.items()
+            if size <= count and (before := best[count - size]) is not None
+        ]
+        best.append(min(choices, key=lambda one: (one[0], len(one[1])), default=None))
+    chosen = best[items]
+    begin, found = 0, []
+    for size in () if chosen is None else chosen[1]:
+        found.append(tuple(range(begin, begin + size)))
+        begin += size
+    return found
+
+
+def least_gain_ratio(problem: Problem, options: SolveOptions) -> float:
+    """Return `options.min_gain_ratio` for measured costs; 0 for others, which are taken as told."""
+    is_measured = any(detail.source == "measured" for detail in problem.costs.details)
+    return options.min_gain_ratio if is_measured else 0.0
+
+
+def gains_enough(several_ns: int, single_ns: int, min_gain_ratio: float) -> bool:
+    """Tell whether several devices are better than one by more than this part."""
+    return single_ns > 0 and 1 - several_ns / single_ns > min_gain_ratio
+
+
+def num_devices(problem: Problem, plan: Plan) -> int:
+    """Return how many devices run a task of `plan`."""
+    return len(set(problem.native.placement(plan.steps)))

@@ -1,0 +1,1 @@
+"""A compiled network and the model that it came from -> how far their outputs are apart."""

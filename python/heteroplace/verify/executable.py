@@ -1,0 +1,192 @@
+"""A compiled network -> its `Verification`: one seeded run, beside the model's reference.
+
+What is compared is the executable itself, run by our executor on the devices of its plan, with
+the original ONNX file, run by onnxruntime. Where their outputs differ by more than rounding, the
+node that makes the difference is looked for (`nodes.py`), and there is no executable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import tvm
+
+from heteroplace.codegen.executable import Executable
+from heteroplace.errors import HeteroPlaceError, VerificationError
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.verification import Verification
+from heteroplace.relay.frontend.onnx_load import all_nodes
+from heteroplace.relay.frontend.onnx_source import OnnxSource
+from heteroplace.relay.legal_inputs import legal_inputs
+from heteroplace.run.executor import Executor, missing_devices
+from heteroplace.verify.compare import Difference, Tolerance, choose_tolerance, compare
+from heteroplace.verify.nodes import ComparedNodes, compare_nodes
+from heteroplace.verify.reference import Reference, is_installed, reference_name
+
+NO_SOURCE = (
+    "the module does not say which ONNX model it came from: only what frontend.from_onnx imports "
+    "can be compared, and not after verify='off'"
+)
+
+_QUANTISED_TYPES = frozenset({"int8", "uint8"})
+
+
+def check_can_verify(
+    verify: str, source: OnnxSource | None, cluster: Cluster, exclude: Sequence[str] = ()
+) -> None:
+    """Raise VerificationError if `verify="on"` is certain to fail, whatever the plan will be.
+
+    Parameters
+    ----------
+    verify
+        The option.
+    source
+        Where the module came from; None: it does not say.
+    cluster
+        Where it will be placed.
+    exclude
+        Devices that no plan uses.
+    """
+    if verify != "on":
+        return
+    reason = _missing(source)
+    devices = [device.name for device in cluster.devices if device.name not in exclude]
+    absent = missing_devices(cluster, devices)
+    if not reason and absent:
+        reason = (
+            f"devices of cluster {cluster.name!r} are not in this machine: {'; '.join(absent)}; "
+            f"exclude them"
+        )
+    if reason:
+        raise VerificationError(f"verify='on' cannot be done: {reason}; or give verify='auto'")
+
+
+def verify_executable(
+    executable: Executable, mod: tvm.IRModule, source: OnnxSource, verify: str
+) -> Verification:
+    """Run an executable once and compare its outputs with those of its ONNX model.
+
+    Parameters
+    ----------
+    mod
+        The neutral module that was compiled; its ops say what inputs are legal.
+    source
+        The model.
+    verify
+        "auto": where it cannot be done, the outcome says why; "on": that is an error.
+
+    Raises
+    ------
+    VerificationError
+        The outputs differ by more than the tolerance; the message names the first node that makes
+        the difference. Or it was asked for, and cannot be done.
+    """
+    reason = _missing(source) or _absent(executable)
+    if not reason:
+        try:
+            return _compared(executable, mod, source)
+        except _CannotCompare as fault:
+            reason = str(fault)
+    if verify == "on":
+        raise VerificationError(f"verify='on' cannot be done: {reason}; or give verify='auto'")
+    return Verification(note=reason)
+
+
+class _CannotCompare(Exception):
+    """There is no reference to compare with; the text says why."""
+
+
+def _missing(source: OnnxSource | None) -> str:
+    if source is None:
+        return NO_SOURCE
+    if not source.is_known:
+        return "the model was in memory and has over 2 GiB; import it by the path of its file"
+    return "" if is_installed() else "onnxruntime is not installed"
+
+
+def _absent(executable: Executable) -> str:
+    solution = executable.solution
+    absent = missing_devices(solution.cluster, solution.devices_used)
+    if not absent:
+        return ""
+    return f"the plan needs devices that are not in this machine: {'; '.join(absent)}"
+
+
+def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> Verification:
+    changed = source.changed_files()
+    if changed:
+        raise _CannotCompare(f"{', '.join(changed)} changed since it was imported; import it again")
+    inputs = legal_inputs(mod["main"])
+    try:
+        reference = Reference.of_source(source)
+        if set(reference.input_names) != set(inputs):
+            raise _CannotCompare("the inputs of the module are no longer those of the ONNX model")
+        expected = reference.run(inputs)
+    except VerificationError as fault:
+        raise _CannotCompare(str(fault)) from fault
+    actual = Executor(executable).run(**inputs)
+    tolerance = _tolerance(executable, source)
+    difference = compare(actual, expected, tolerance)
+    note = ""
+    if not difference.is_within:
+        note = _explain(executable, source, inputs, actual, difference, tolerance)
+    return Verification(
+        reference_name(),
+        difference.absolute,
+        difference.relative,
+        tolerance.relative,
+        note,
+    )
+
+
+def _tolerance(executable: Executable, source: OnnxSource) -> Tolerance:
+    dtypes = {tensor.dtype for tensor in executable.lowered.program.tensors}
+    if not dtypes & _QUANTISED_TYPES:  # then the model need not be read once more
+        return choose_tolerance(dtypes, ())
+    return choose_tolerance(dtypes, {node.op_type for node in all_nodes(source.graph_only().graph)})
+
+
+def _explain(
+    executable: Executable,
+    source: OnnxSource,
+    inputs: dict[str, np.ndarray],
+    actual: Sequence[np.ndarray],
+    difference: Difference,
+    tolerance: Tolerance,
+) -> str:
+    """Find the node that makes the difference, and raise; or say why there is no such node."""
+    solution = executable.solution
+    where = f"model {source.path or 'in memory'}"
+    head = (
+        f"{where}: the compiled network differs from {reference_name()} by "
+        f"{difference.absolute:.2g}, {difference.relative:.2g} of the largest output (allowed "
+        f"{tolerance.relative:.2g})"
+    )
+    try:
+        nodes = compare_nodes(source, solution.cluster, solution.devices_used, inputs, tolerance)
+    except HeteroPlaceError as fault:
+        raise VerificationError(
+            f"{head}; which node is wrong could not be found: {fault}"
+        ) from fault
+    if nodes.wrong is not None:
+        raise VerificationError(
+            f"{head}. The first node whose output differs is {nodes.wrong}. Express it by other "
+            f"ops; or give verify='off', if the module or its weights were changed on purpose"
+        )
+    if not _agree(nodes, actual, tolerance) and not _is_rounding(nodes, difference):
+        raise VerificationError(
+            f"{head}. Each node by itself agrees, so the network as a whole was compiled wrongly, "
+            f"or it was changed after its import; in the latter case give verify='off'"
+        )
+    return "each node agrees on equal inputs: the network makes rounding errors larger"
+
+
+def _agree(nodes: ComparedNodes, actual: Sequence[np.ndarray], tolerance: Tolerance) -> bool:
+    """Say whether the network that was compared node by node gives the executable's outputs."""
+    return any(compare(actual, outputs, tolerance).is_within for outputs in nodes.outputs)
+
+
+def _is_rounding(nodes: ComparedNodes, difference: Difference) -> bool:
+    """Say whether the reference itself moves as far when its inputs and weights are rounded."""
+    return not nodes.moved.is_within and difference.relative <= nodes.moved.relative

@@ -1,0 +1,225 @@
+"""A network whose outputs are wrong -> the first node of its model that makes a difference.
+
+The model is imported and compiled once more with the values of all its nodes as outputs, for each
+kind of device that the plan uses. Among the nodes whose values differ from the reference's, one is
+wrong if the reference, given our values of its inputs, does not give ours of its outputs: one that
+only hands a difference on, or makes rounding larger, is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto, helper
+from onnx.numpy_helper import from_array, to_array
+
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.errors import FrontendError, VerificationError
+from heteroplace.measure.plan_program import serial_program
+from heteroplace.model.cluster import Cluster
+from heteroplace.relay.frontend.importer import from_onnx
+from heteroplace.relay.frontend.onnx_load import true_inputs
+from heteroplace.relay.frontend.onnx_repair import describe_node
+from heteroplace.relay.frontend.onnx_source import MAX_BYTES, OnnxSource
+from heteroplace.relay.tasks.network import cut_network
+from heteroplace.verify.compare import Difference, Tolerance, compare
+from heteroplace.verify.reference import Reference
+
+_STATIC_OPS = frozenset({"Shape", "Size"})
+"""Ops whose values are known without the values of their inputs, so nothing computes them."""
+_SAME_VALUE_OPS = frozenset({"Dropout", "Identity"})
+
+ROUNDING_RATIO = 1e-2
+"""By how much of the tolerance inputs and weights are moved, to see what rounding does."""
+
+Values = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class ComparedNodes:
+    """What was found."""
+
+    wrong: str | None
+    """The first wrong node and how far it is off, in words; None: there is none."""
+    outputs: tuple[Sequence[np.ndarray], ...]
+    """The outputs of the model as it was compiled with all values kept, for each kind of device."""
+    moved: Difference
+    """How far the reference's own outputs move when its inputs and weights are rounded."""
+
+
+def compare_nodes(
+    source: OnnxSource,
+    cluster: Cluster,
+    devices: Sequence[str],
+    inputs: Values,
+    tolerance: Tolerance,
+) -> ComparedNodes:
+    """Compare the value of every node with the reference's.
+
+    Parameters
+    ----------
+    devices
+        Names of the devices of the plan.
+    inputs
+        Of the model.
+
+    Raises
+    ------
+    FrontendError
+        The model cannot be imported with all values kept.
+    """
+    model = source.load()
+    if model.ByteSize() > MAX_BYTES:
+        raise FrontendError("the model is too large to be passed to onnxruntime with other outputs")
+    nodes = list(_computing_nodes(model))
+    outputs = [output.name for output in model.graph.output]
+    reference = Reference.of_model(_with_outputs(model, outputs, model.graph.node))
+    tensors = reference.tensor_outputs
+    expected = dict(zip(tensors, reference.run(inputs, tensors), strict=True))
+    computing = [
+        node for node in nodes if all(name in expected for name in filter(None, node.output))
+    ]
+    kept = _with_outputs(model, outputs, computing)
+    names = [output.name for output in kept.graph.output]
+    found, wrong = [], None
+    for device, values in _run_keeping_all(source, kept, cluster, devices, inputs):
+        ours = dict(zip(names, values, strict=True))
+        found.append(values[: len(outputs)])
+        known = {**expected, **inputs, **ours}
+        wrong = wrong or _first_wrong(model, nodes, ours, expected, known, tolerance, device)
+    rounded = _rounded_outputs(model, outputs, inputs, tolerance.relative * ROUNDING_RATIO)
+    moved = compare(rounded, [expected[name] for name in outputs], tolerance)
+    return ComparedNodes(wrong, tuple(found), moved)
+
+
+def _rounded_outputs(
+    model: ModelProto, outputs: Sequence[str], inputs: Values, ratio: float
+) -> list[np.ndarray]:
+    """The reference's outputs with every floating-point input and weight off by about `ratio`."""
+    random = np.random.default_rng(0)
+
+    def rounded(array: np.ndarray) -> np.ndarray:
+        if array.dtype.kind != "f":
+            return array
+        found: np.ndarray = (array * (1 + ratio * random.standard_normal(array.shape))).astype(
+            array.dtype
+        )
+        return found
+
+    near = ModelProto()
+    near.CopyFrom(model)
+    for tensor in near.graph.initializer:
+        if tensor.data_type != TensorProto.BFLOAT16:
+            tensor.CopyFrom(from_array(rounded(to_array(tensor)), tensor.name))
+    given = {name: rounded(value) for name, value in inputs.items()}
+    return Reference.of_model(near).run(given, outputs)
+
+
+def _with_outputs(
+    model: ModelProto, outputs: Sequence[str], nodes: Sequence[NodeProto]
+) -> ModelProto:
+    """A model that also returns what some of its nodes compute."""
+    found = ModelProto()
+    found.CopyFrom(model)
+    names = dict.fromkeys(name for node in nodes for name in node.output)
+    more = [name for name in names if name and name not in outputs]
+    found.graph.output.extend(onnx.ValueInfoProto(name=name) for name in more)
+    return found
+
+
+def _computing_nodes(model: ModelProto) -> Iterator[NodeProto]:
+    """The nodes whose values depend on those of the inputs, in order."""
+    computed = {value.name for value in true_inputs(model.graph)}
+    for node in model.graph.node:
+        if node.op_type in _STATIC_OPS or not computed & set(node.input):
+            continue
+        computed |= set(node.output)
+        if node.op_type not in _SAME_VALUE_OPS:
+            yield node
+
+
+def _run_keeping_all(
+    source: OnnxSource,
+    model: ModelProto,
+    cluster: Cluster,
+    devices: Sequence[str],
+    inputs: Values,
+) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """The first device of each target, and the outputs of a model that runs on it alone."""
+    shapes = dict(source.input_shapes)
+    imported = from_onnx(model, input_shapes=shapes, simplify=source.simplify)
+    network = cut_network(imported.mod, imported.params)
+    compiled = CompiledNetwork.of(network)
+    targets = set()
+    for device in map(cluster.device_id, devices):
+        if cluster.devices[device].target in targets:
+            continue
+        targets.add(cluster.devices[device].target)
+        placement = [device] * len(network.graph.tasks)
+        kernels = compiled.kernels(cluster, placement)
+        executor = serial_program(kernels, network.graph, cluster, placement).executor
+        for name, value in inputs.items():
+            executor.set_input(name, value)
+        executor.run()
+        yield (
+            cluster.devices[device].name,
+            [executor.get_output(port.name) for port in executor.outputs],
+        )
+
+
+def _first_wrong(
+    model: ModelProto,
+    nodes: Sequence[NodeProto],
+    ours: Values,
+    expected: Values,
+    known: Values,
+    tolerance: Tolerance,
+    device: str,
+) -> str | None:
+    """The first node that gives other outputs than the reference for the same inputs."""
+    for node in nodes:
+        names = [name for name in node.output if name in ours]
+        actual = [ours[name] for name in names]
+        difference = compare(actual, [expected[name] for name in names], tolerance)
+        if difference.is_within:
+            continue
+        given = _run_alone(model, node, known, names)
+        if given is not None:
+            difference = compare(actual, given, tolerance)
+        if not difference.is_within:
+            return (
+                f"{describe_node(node)}, on {device}: it is off by {difference.absolute:.2g}, "
+                f"{difference.relative:.2g} of its largest value"
+            )
+    return None
+
+
+def _run_alone(
+    model: ModelProto, node: NodeProto, known: Values, names: Sequence[str]
+) -> list[np.ndarray] | None:
+    """What the reference makes of our values of a node's inputs; None: it cannot say."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    read = [name for name in dict.fromkeys(node.input) if name]
+    if any(name not in known and name not in constants for name in read):
+        return None
+    given = {name: known[name] for name in read if name in known}
+    graph = helper.make_graph(
+        [node],
+        "alone",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+            )
+            for name, value in given.items()
+        ],
+        [onnx.ValueInfoProto(name=name) for name in names],
+        [constants[name] for name in read if name not in known],
+    )
+    alone = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+    try:
+        return Reference.of_model(alone).run(given, names)
+    except VerificationError:  # a form that only stands in a whole model, e.g. with subgraphs
+        return None

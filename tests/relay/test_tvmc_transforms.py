@@ -1,0 +1,106 @@
+"""TVM's own options of `tvmc compile` with a placement: records, layouts, mixed precision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from relay_models import TARGET, cpu_cluster
+from test_tvmc import SHAPE, SHAPES, two_branches
+from tvm import autotvm
+
+import heteroplace
+from heteroplace.cli.tvmc import main
+from heteroplace.cli.tvmc_compile import load_model
+from heteroplace.files.cluster import save_cluster
+from heteroplace.files.manifest import read_manifest
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:tvm.parser.fromtext is deprecated:DeprecationWarning"),
+]
+COMPILE = ["compile", "net.onnx", *SHAPES, "--placement", "cluster.json"]
+COMPILE += ["--placement-costs", "estimate", "--placement-solver", "single"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """net.onnx, cluster.json, and plain.so, compiled without any of TVM's options."""
+    path = tmp_path_factory.mktemp("transforms")
+    onnx.save(two_branches(), path / "net.onnx")
+    peaks = {"flops_per_second": 10**11, "memory_bytes_per_second": 10**10}
+    devices = tuple(replace(device, **peaks) for device in cpu_cluster().devices)
+    save_cluster(replace(cpu_cluster(), devices=devices), path / "cluster.json")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(path)
+        assert main([*COMPILE, "-o", "plain.so"]) == 0
+    return path
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same folder, made the current one."""
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def outputs(path: str) -> np.ndarray:
+    x = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
+    return np.asarray(heteroplace.load(path).run(x=x)[0], np.float32)
+
+
+def write_records(path: str) -> None:
+    """Records in which each convolution makes one channel at a time, as if that were fastest."""
+    mod, params = load_model("net.onnx", None, {"x": list(SHAPE)})
+    target = tvm.target.Target(TARGET)
+    result = autotvm.MeasureResult([1e-9], 0, 0.0, 0.0)
+    lines = []
+    for task in autotvm.task.extract_from_program(mod["main"], target=target, params=params):
+        given = autotvm.MeasureInput(target, task, task.config_space.get(0))
+        lines.append(autotvm.record.encode(given, result))
+    Path(path).write_text("\n".join(lines))
+
+
+def test_kernels_are_compiled_by_tuning_records(here: Path) -> None:
+    write_records("records.json")
+    assert main([*COMPILE, "--tuning-records", "records.json", "-o", "tuned.so"]) == 0
+    plain, tuned = (read_manifest(name).program_text for name in ("plain.so", "tuned.so"))
+    assert plain != tuned
+    np.testing.assert_allclose(outputs("tuned.so"), outputs("plain.so"), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "no such file"), ("", "holds no records"), ("{]", "cannot be read")],
+)
+def test_records_that_are_none_are_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], content: str | None, message: str
+) -> None:
+    if content is not None:
+        Path("none.json").write_text(content)
+    assert main([*COMPILE, "--tuning-records", "none.json" if content is not None else "no"]) == 4
+    error = capsys.readouterr().err
+    assert "--tuning-records" in error
+    assert message in error
+
+
+def test_a_desired_layout_changes_kernels_and_no_number(here: Path) -> None:
+    command = [*COMPILE, "--desired-layout", "NHWC", "--desired-layout-ops", "nn.conv2d"]
+    assert main([*command, "-o", "nhwc.so"]) == 0
+    plain, nhwc = (read_manifest(name).program_text for name in ("plain.so", "nhwc.so"))
+    assert plain != nhwc
+    np.testing.assert_allclose(outputs("nhwc.so"), outputs("plain.so"), rtol=1e-4, atol=1e-5)
+
+
+def test_mixed_precision_computes_in_float16(here: Path) -> None:
+    command = [*COMPILE, "--mixed-precision", "--mixed-precision-ops", "nn.conv2d"]
+    assert main([*command, "-o", "mixed.so"]) == 0
+    tensors = read_manifest("mixed.so").solution.graph.tensors
+    assert "float16" in {tensor.dtype for tensor in tensors}
+    found, expected = outputs("mixed.so"), outputs("plain.so")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-2 * np.abs(expected).max())
+    assert not np.array_equal(found, expected)

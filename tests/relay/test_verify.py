@@ -1,0 +1,219 @@
+"""What is built from an ONNX model is compared with onnxruntime: by default, and with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import tvm
+from onnx_models import INT64, make_model, node, tiny_cnn
+from relay_models import cpu_cluster, module, random_costs, var
+from tvm import relay
+
+import heteroplace as hp
+from heteroplace.codegen.artifact import load_manifest
+from heteroplace.errors import LoweringError, SolverError, VerificationError
+from heteroplace.model.cluster import Cluster, Device
+from heteroplace.model.verification import Verification
+from heteroplace.relay.frontend import incremental_types, onnx_source
+from heteroplace.relay.legal_inputs import legal_inputs
+from heteroplace.verify import executable as verify_module
+
+FAST = {"costs": random_costs, "solver": "heft"}
+
+
+def built(model: Any, cluster: Cluster | None = None, **options: Any) -> hp.Executable:
+    """Import, place and build."""
+    mod, params = hp.frontend.from_onnx(model)
+    with tvm.transform.PassContext(opt_level=3):
+        return hp.build(mod, cluster or cpu_cluster(), params, **(FAST | options))
+
+
+def outcome(executable: hp.Executable) -> Verification:
+    """What was found."""
+    found = executable.verification
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def wrong_relu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An importer that takes Relu for the absolute value."""
+    stock = incremental_types._STOCK_CONVERT_MAP
+
+    def wrong(opset: int) -> dict[str, Callable[..., Any]]:
+        return {**stock(opset), "Relu": lambda inputs, attrs, params: relay.abs(inputs[0])}
+
+    monkeypatch.setattr(incremental_types, "_STOCK_CONVERT_MAP", wrong)
+
+
+def never(*_: Any) -> Any:
+    """Costs that nobody may ask for."""
+    raise AssertionError("costs were asked for")
+
+
+def far_core() -> Cluster:
+    """A core that is here, and one that no machine has."""
+    near = cpu_cluster()
+    far = Device("far", "cpu", near.devices[0].target, 0, 0, (100_000,))
+    return replace(near, devices=(near.devices[0], far))
+
+
+def test_a_model_is_verified_by_default_and_the_summary_says_so(tmp_path: Path) -> None:
+    onnx.save(tiny_cnn(), tmp_path / "net.onnx")
+    executable = built(tmp_path / "net.onnx")
+    found = outcome(executable)
+    assert found.reference.startswith("onnxruntime ")
+    assert 0 < found.max_relative_difference < found.tolerance == 1e-4
+    assert executable.summary().endswith(found.text)
+    executable.export_library(tmp_path / "net.so")
+    assert load_manifest(tmp_path / "net.so").verification == found
+
+
+@pytest.mark.usefixtures("wrong_relu")
+def test_a_wrong_op_is_named(tmp_path: Path) -> None:
+    onnx.save(tiny_cnn(), tmp_path / "net.onnx")
+    with pytest.raises(VerificationError) as caught:
+        built(tmp_path / "net.onnx")
+    text = str(caught.value)
+    assert f"model {tmp_path}/net.onnx: the compiled network differs" in text
+    assert "The first node whose output differs is Relu 'n_r', on cpu" in text
+
+
+@pytest.mark.usefixtures("wrong_relu")
+def test_what_differs_is_built_if_nobody_asks() -> None:
+    executable = built(tiny_cnn(), verify="off")
+    assert executable.verification is None
+    assert "verified" not in executable.summary()
+
+
+def test_a_network_that_was_changed_after_its_import_is_no_wrong_node() -> None:
+    mod, params = hp.frontend.from_onnx(tiny_cnn())
+    other = {name: tvm.nd.array(2 * value.numpy()) for name, value in params.items()}
+    with (
+        pytest.raises(VerificationError, match="Each node by itself agrees"),
+        tvm.transform.PassContext(opt_level=3),
+    ):
+        hp.build(mod, cpu_cluster(), other, **FAST)
+
+
+def test_rounding_that_a_network_makes_larger_is_no_fault() -> None:
+    weights = np.random.default_rng(0).standard_normal((64, 8), dtype=np.float32)
+    nodes = [node("MatMul", "x w", "p"), node("Mul", "p s", "q"), node("Sin", "q", "y")]
+    model = make_model(nodes, {"x": [1, 64]}, ["y"], {"w": weights, "s": np.float32(1e5)})
+    found = outcome(built(model))
+    assert found.max_relative_difference > found.tolerance
+    assert "each node agrees on equal inputs" in found.text
+
+
+def test_another_file_under_the_same_name_is_not_taken_for_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(tiny_cnn(), path)
+    mod, params = hp.frontend.from_onnx(path)
+    onnx.save(make_model([node("Relu", "x", "y")], {"x": [1, 3, 8, 8]}, ["y"]), path)
+    with tvm.transform.PassContext(opt_level=3):
+        placed = hp.HeteroPlace(cpu_cluster(), params=params, **FAST)(mod)
+        found = outcome(hp.build(placed))
+        assert found.text == (
+            f"not verified: {path} changed since it was imported; import it again"
+        )
+        with pytest.raises(VerificationError, match="changed since it was imported"):
+            hp.build(placed, verify="on")
+
+
+def test_a_model_in_memory_that_is_too_large_to_travel_is_not_verified(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onnx_source, "MAX_BYTES", 100)
+    found = outcome(built(tiny_cnn()))
+    assert found.text.startswith("not verified: the model was in memory and has over 2 GiB")
+
+
+def test_weights_in_another_file_belong_to_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(tiny_cnn(), path, save_as_external_data=True, location="w.bin", size_threshold=512)
+    mod, params = hp.frontend.from_onnx(path)
+    with tvm.transform.PassContext(opt_level=3):
+        placed = hp.HeteroPlace(cpu_cluster(), params=params, **FAST)(mod)
+        assert outcome(hp.build(placed)).is_verified
+        data = bytearray((tmp_path / "w.bin").read_bytes())
+        data[-1] ^= 1
+        (tmp_path / "w.bin").write_bytes(data)
+        assert "w.bin changed" in outcome(hp.build(placed)).text
+
+
+def test_a_plan_for_another_machine_is_not_verified() -> None:
+    executable = built(tiny_cnn(), far_core(), pin={"*": "far"})
+    assert outcome(executable).text.startswith("not verified: the plan needs devices")
+    assert outcome(executable).text in executable.summary()
+
+
+@pytest.mark.parametrize("model", ["onnx", "relay"])
+def test_what_cannot_be_verified_is_refused_before_anything_is_measured(model: str) -> None:
+    if model == "onnx":
+        mod, params = hp.frontend.from_onnx(tiny_cnn())
+        cluster, reason = far_core(), "far .*; exclude them"
+    else:
+        x = var("x")
+        mod, params = module([x], relay.nn.relu(x)), {}
+        cluster, reason = cpu_cluster(), "does not say which ONNX model"
+    with pytest.raises(VerificationError, match=reason):
+        hp.build(mod, cluster, params, costs=never, verify="on")
+
+
+def test_an_excluded_device_need_not_be_here() -> None:
+    assert outcome(built(tiny_cnn(), far_core(), exclude=["far"], verify="on")).is_verified
+
+
+def test_without_onnxruntime_the_summary_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify_module, "is_installed", lambda: False)
+    assert outcome(built(tiny_cnn())).text == "not verified: onnxruntime is not installed"
+    with pytest.raises(VerificationError, match="onnxruntime is not installed"):
+        built(tiny_cnn(), verify="on", costs=never)
+
+
+def test_the_option_is_a_key_of_the_pass_context_too() -> None:
+    mod, params = hp.frontend.from_onnx(tiny_cnn())
+    with tvm.transform.PassContext(opt_level=3, config={"relay.HeteroPlace.verify": "off"}):
+        placed = hp.HeteroPlace(cpu_cluster(), params=params, **FAST)(mod)
+        assert hp.build(placed).verification is None
+    with pytest.raises(SolverError, match="verify must be one of auto, on, off, got 'maybe'"):
+        hp.HeteroPlace(cpu_cluster(), verify="maybe")
+    with pytest.raises(SolverError, match="got 'maybe'"):
+        hp.build(placed, verify="maybe")
+
+
+def test_options_of_placing_come_too_late_for_a_placed_module() -> None:
+    mod, params = hp.frontend.from_onnx(tiny_cnn())
+    with tvm.transform.PassContext(opt_level=3):
+        placed = hp.HeteroPlace(cpu_cluster(), params=params, **FAST)(mod)
+        with pytest.raises(LoweringError, match="placed already, and time_limit, exclude would"):
+            hp.build(placed, time_limit=3.0, exclude=["cpu.0"])
+
+
+def test_inputs_are_what_the_ops_that_read_them_take() -> None:
+    table, index, divisor = var("t", (5, 3)), var("i", (40,), "int64"), var("d", (40,), "int32")
+    chosen = relay.take(table, relay.cast(index, "int32"), axis=0)
+    quotient = relay.floor_divide(relay.const(np.arange(40, dtype="int32")), divisor)
+    body = relay.Tuple([chosen, quotient])
+    found = legal_inputs(module([table, index, divisor], body)["main"])
+    assert sorted(set(found["i"].tolist())) == [0, 1, 2, 3, 4]
+    assert found["i"].dtype == np.int64
+    assert set(found["d"].tolist()) == set(range(1, 8))
+    assert found["t"].std() > 0.5
+    again = legal_inputs(module([table, index, divisor], body)["main"])
+    np.testing.assert_array_equal(again["t"], found["t"])
+
+
+def test_a_model_that_reads_indices_is_verified() -> None:
+    table = np.random.default_rng(0).standard_normal((7, 4), dtype=np.float32)
+    model = make_model([node("Gather", "table i", "y")], {"i": [20]}, ["y"], {"table": table})
+    model.graph.input[0].type.tensor_type.elem_type = INT64
+    found = outcome(built(model))
+    assert found.is_verified
+    assert found.max_difference == 0.0

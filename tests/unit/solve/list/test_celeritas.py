@@ -1,0 +1,43 @@
+"""Celeritas whole: fused, placed in two ways, expanded; the better of both."""
+
+from __future__ import annotations
+
+import pytest
+
+from heteroplace.bench.suites.catalogue import layered
+from heteroplace.bench.suites.layered import Layered
+from heteroplace.coarsen.breakpoints import fuse_segments
+from heteroplace.coarsen.coarse import coarsen
+from heteroplace.model.check import check_plan
+from heteroplace.model.plan import Plan
+from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
+from heteroplace.simulate.simulator import simulate
+from heteroplace.solve import Problem, SolveOptions, get_solver
+
+CASES = [(seed, fill) for seed in range(4) for fill in (0.2, 0.6)]
+
+
+def fused_plans(problem: Problem) -> tuple[list[tuple[int, ...]], list[Plan]]:
+    """The groups of tasks, and the expanded plans of Order-Place and Adjusting Placement."""
+    groups = fuse_segments(problem.graph, problem.cluster, problem.costs).groups
+    coarse = coarsen(problem.graph, groups)
+    costs = coarse.project_costs(problem.costs, problem.cluster)
+    native = Problem(coarse.graph, problem.cluster, costs).native
+    order = critical_path_order(native)
+    plans = [order_place(native, order), adjusting_placement(native, order)]
+    fitting = [plan for plan in plans if not plan.violation]
+    return list(groups), [coarse.expand_plan(native.plan(p.steps, "one")) for p in fitting]
+
+
+@pytest.mark.parametrize(("seed", "fill"), CASES)
+def test_the_better_of_both_placements_of_the_groups_is_taken(seed: int, fill: float) -> None:
+    problem = layered(Layered(120, seed=seed), fill=fill)
+    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
+    found = get_solver("celeritas").solve(problem, SolveOptions())
+    check_plan(graph, cluster, costs, found.plan)
+    groups, plans = fused_plans(problem)
+    spans = [simulate(graph, cluster, costs, plan).makespan_ns for plan in plans]
+    assert found.objective_ns == min(spans)
+    placement = found.plan.placement(len(graph.tasks))
+    assert len(groups) < len(graph.tasks)
+    assert all(len({placement[task] for task in group}) == 1 for group in groups)

@@ -1,0 +1,98 @@
+"""The option `engine`: what solves the programmes of exact solvers, and what is said of it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from heteroplace.bench.suites.catalogue import layered
+from heteroplace.bench.suites.layered import Layered
+from heteroplace.errors import MissingPackageError, SolverError, SolverLicenceError
+from heteroplace.solve import SOLVERS, SolveOptions, get_solver
+from heteroplace.solve.lp import engines
+from heteroplace.solve.lp.engines import ChosenEngine, mip_engines
+from heteroplace.solve.lp.highs import HighsEngine
+from heteroplace.solve.lp.program import FloatArray, MipAnswer, MipLimits, MixedProgram
+from heteroplace.solve.problem import ENGINES, OBJECTIVES
+from tests.exact_engines import needs_gurobi
+
+PROBLEM = layered(Layered(6), fill=0.2)
+MILPS = [
+    ("moirai", SolveOptions(iterations=2000)),
+    ("throughput", SolveOptions("throughput", iterations=2000)),
+    ("pipeline", SolveOptions("throughput", iterations=2000)),
+    ("divi", SolveOptions(items=2, iterations=2000)),
+]
+
+
+def asked(solver: str, options: SolveOptions, engine: str) -> SolveOptions:
+    fields = {"objective", "items", "iterations"}
+    given = {name: getattr(options, name) for name in fields}
+    return SolveOptions(**given, time_limit_s=20.0, threads=1, engine=engine)
+
+
+@pytest.mark.parametrize(("solver", "options"), MILPS, ids=[name for name, _ in MILPS])
+@pytest.mark.parametrize("engine", ["highs", pytest.param("gurobi", marks=needs_gurobi)])
+def test_the_engine_that_is_asked_for_solves_and_is_named(
+    solver: str, options: SolveOptions, engine: str
+) -> None:
+    found = get_solver(solver).solve(PROBLEM, asked(solver, options, engine))
+    usual = get_solver(solver).solve(PROBLEM, options)
+    assert found.bound_ns <= usual.objective_ns
+    assert usual.bound_ns <= found.objective_ns
+    told = " ".join(f"{name} {note}".lower() for name, _, note in found.candidates)
+    assert engine in told
+
+
+def test_cpsat_solves_the_formulation_of_moirai() -> None:
+    found = get_solver("moirai").solve(PROBLEM, asked("moirai", MILPS[0][1], "cpsat"))
+    assert "CP-SAT" in [name for name, _, _ in found.candidates] or found.gap == 0
+    assert found.bound_ns <= found.objective_ns
+
+
+@pytest.mark.parametrize(("solver", "options"), MILPS, ids=[name for name, _ in MILPS])
+def test_an_engine_that_is_not_here_is_an_error_and_no_other_is_taken(
+    solver: str, options: SolveOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gurobipy", None)
+    with pytest.raises(MissingPackageError, match="gurobipy is not installed"):
+        get_solver(solver).solve(PROBLEM, asked(solver, options, "gurobi"))
+
+
+def test_a_programme_that_the_licence_does_not_take_goes_to_the_next_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Limited:
+        name = "Gurobi"
+
+        def solve(
+            self, program: MixedProgram, limits: MipLimits, start: FloatArray | None
+        ) -> MipAnswer:
+            raise SolverLicenceError("too large")
+
+    monkeypatch.setattr(engines, "mip_engines", lambda _: ([Limited(), HighsEngine()], ""))
+    program = MixedProgram()
+    program.add_column(1.0, 2.0, cost=1.0)
+    chosen = ChosenEngine(SolveOptions())
+    assert chosen.name == "Gurobi"
+    assert chosen.solve(program, MipLimits(1.0, 0.0, None)).values == [1.0]
+    assert chosen.name == "HiGHS"
+    monkeypatch.setattr(engines, "mip_engines", lambda _: ([Limited()], ""))
+    with pytest.raises(SolverLicenceError):
+        ChosenEngine(SolveOptions()).solve(program, MipLimits(1.0, 0.0, None))
+
+
+def test_gurobi_goes_first_where_its_full_licence_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "why_no_gurobi", lambda: None)
+    assert [one.name for one in mip_engines(SolveOptions())[0]] == ["Gurobi", "HiGHS"]
+    assert [one.name for one in mip_engines(SolveOptions(engine="highs"))[0]] == ["HiGHS"]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_solver_says_which_engines_it_takes(objective: str) -> None:
+    for name, solver in SOLVERS.items():
+        assert set(solver.engines(objective)) <= set(ENGINES[1:]), name
+        if objective in solver.objectives and not solver.engines(objective):
+            with pytest.raises(SolverError, match=f"solver '{name}' solves no programme by engine"):
+                solver.check(SolveOptions(objective, engine="highs"))

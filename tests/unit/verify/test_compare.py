@@ -1,0 +1,96 @@
+"""What counts as rounding, and what does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from heteroplace.model.verification import Verification
+from heteroplace.verify.compare import (
+    HALF_TOLERANCE,
+    QUANTISED_TOLERANCE,
+    TOLERANCE,
+    Tolerance,
+    choose_tolerance,
+    compare,
+    largest_difference,
+)
+
+FLOAT = Tolerance(TOLERANCE)
+
+
+def floats(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+def test_differences_are_relative_to_the_largest_value_of_an_output() -> None:
+    found = compare([floats(100.001, 0.001)], [floats(100.0, 0.0)], FLOAT)
+    assert found.absolute == pytest.approx(1e-3, rel=1e-2)
+    assert found.relative == pytest.approx(1e-5, rel=1e-2)
+    assert found.is_within
+    assert not compare([floats(0.0011, 0.001)], [floats(0.001, 0.0)], FLOAT).is_within
+
+
+def test_one_output_out_of_several_is_enough() -> None:
+    good, bad = floats(1.0), floats(1.001)
+    assert not compare([good, bad], [good, good], FLOAT).is_within
+    assert not compare([good], [good, good], FLOAT).is_within
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "difference"),
+    [
+        (np.nan, np.nan, 0.0),
+        (0.0, np.nan, np.inf),
+        (np.nan, 0.0, np.inf),
+        (np.inf, np.inf, 0.0),
+        (-np.inf, np.inf, np.inf),
+        (np.inf, 1.0, np.inf),
+    ],
+)
+def test_values_that_are_no_numbers(actual: float, expected: float, difference: float) -> None:
+    assert largest_difference(floats(1, actual), floats(1, expected)) == difference
+
+
+def test_another_shape_or_kind_is_infinitely_far() -> None:
+    assert largest_difference(floats(1, 2), floats(1)) == np.inf
+    assert largest_difference(np.array([1]), floats(1)) == np.inf
+
+
+def test_no_values_do_not_differ() -> None:
+    assert largest_difference(floats(), floats()) == 0.0
+
+
+def test_integers_are_equal_but_by_a_step_in_quantised_networks() -> None:
+    ours, theirs = np.array([3, 4], dtype=np.int8), np.array([3, 5], dtype=np.int8)
+    assert not compare([ours], [theirs], FLOAT).is_within
+    assert compare([ours], [theirs], Tolerance(QUANTISED_TOLERANCE, steps=1)).is_within
+    assert not compare([ours + 2], [theirs], Tolerance(QUANTISED_TOLERANCE, steps=1)).is_within
+
+
+def test_large_integers_that_floats_do_not_tell_apart_differ() -> None:
+    assert largest_difference(np.array([2**53 + 1]), np.array([2**53])) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "op_types", "expected"),
+    [
+        ({"float32"}, {"Conv"}, Tolerance(TOLERANCE)),
+        ({"float32", "float16"}, {"Conv"}, Tolerance(HALF_TOLERANCE)),
+        ({"bfloat16"}, (), Tolerance(HALF_TOLERANCE)),
+        ({"int8"}, {"QLinearConv"}, Tolerance(QUANTISED_TOLERANCE, 1)),
+        ({"uint8"}, {"DequantizeLinear"}, Tolerance(QUANTISED_TOLERANCE, 1)),
+        ({"uint8"}, {"Cast", "Conv"}, Tolerance(TOLERANCE)),
+    ],
+)
+def test_tolerances(dtypes: set[str], op_types: set[str], expected: Tolerance) -> None:
+    assert choose_tolerance(dtypes, op_types) == expected
+
+
+def test_the_outcome_as_a_line() -> None:
+    found = Verification("onnxruntime 1.22.1", 2e-6, 5e-7, 1e-4, "a note")
+    assert found.text == (
+        "verified: at most 2e-06 from onnxruntime 1.22.1, 5e-07 of the largest output "
+        "(allowed 0.0001); a note"
+    )
+    assert Verification(note="no GPU").text == "not verified: no GPU"
