@@ -75,7 +75,6 @@ void Problem::Finish() {
       run_ns.size() == tasks * device_memory.size() && workspace_bytes.size() == tasks &&
       task_group.size() == tasks && task_reads.num_rows() == num_tasks &&
       producer.size() == tensor_bytes.size() && is_output.size() == tensor_bytes.size() &&
-      (charged_bytes.empty() || charged_bytes.size() == tensor_bytes.size()) &&
       device_units.num_rows() == num_devices && route_links.offsets.size() == pairs_ + 1 &&
       link_latency_ns.size() == link_bandwidth.size() &&
       link_resources.offsets.size() == link_bandwidth.size() + 1 &&
@@ -83,7 +82,7 @@ void Problem::Finish() {
        link_measured.offsets.size() == link_bandwidth.size() + 1) &&
       measured_bytes.size() == measured_ns.size();
   if (!agrees) throw Error(ErrorKind::kGraph, "the arrays of a problem have sizes that disagree");
-  if (charged_bytes.empty()) charged_bytes = tensor_bytes;
+  charged_bytes = tensor_bytes;
   DeriveBatches();
   DeriveLists();
   DeriveRoutes();

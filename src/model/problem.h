@@ -44,9 +44,6 @@ struct Problem {
   std::vector<int64_t> workspace_bytes;  // [num_tasks]
   std::vector<int> task_group;           // [num_tasks], -1: free; tasks of a group share a device
   std::vector<int64_t> tensor_bytes;     // [num_tensors]
-  // [num_tensors], what a tensor adds to each memory where it is made or copied to, by the static
-  // rule; empty: tensor_bytes. All 0 where tensors count by lifetime (WithoutTensors).
-  std::vector<int64_t> charged_bytes;
   std::vector<int> producer;             // [num_tensors], -1: model input
   std::vector<uint8_t> is_output;        // [num_tensors]
   Csr task_reads;                        // [num_tasks], tensor ids
@@ -86,6 +83,9 @@ struct Problem {
   std::vector<int> outputs;      // distinct tensor ids that the model returns
   std::vector<int64_t> tail_ns;  // [num_tasks], shortest possible time after its finish
   std::vector<int64_t> base_bytes;  // [num_memories], in use under every placement
+  // [num_tensors], what a tensor adds to each memory where it is made or copied to, by the static
+  // rule; all 0 in WithoutTensors().
+  std::vector<int64_t> charged_bytes;
   // Some placement may be short by the static rule: then tensors count while they live.
   bool counts_lifetimes = false;
 

@@ -123,6 +123,7 @@ void LargeModules(Random& random) {
     std::fill(problem.memory_bytes.begin(), problem.memory_bytes.end(), 0);
     for (int64_t& bytes : problem.weight_bytes) bytes *= 10'000'000;
     for (int64_t& time : problem.run_ns) time *= time == model::kImpossible ? 1 : 1'000'000;
+    problem.Finish();
   }
   const std::vector<search::InitialSolution> initial = MakeInitial(problem, random);
   search::SearchOptions options = MakeOptions(random.Next(), 4000);
