@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,6 +108,14 @@ def _turn(item: pytest.Item) -> int:
     names = {item.path.stem, item.path.parent.name}
     longest = [place for place, name in enumerate(_LONGEST) if name in names]
     return min(longest, default=len(_LONGEST)) if _is_grouped(item) else len(_LONGEST) + 1
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_store_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A store of costs for what fixtures of modules measure: they begin before `own_store`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PATH_VARIABLE, str(tmp_path_factory.getbasetemp() / "costs.sqlite"))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -17,12 +17,13 @@ PACKAGE = Path(__file__).resolve().parent.parent / "python" / "heteroplace"
 # Each part with its layer; a part imports from lower ones and from itself. Where two parts of one
 # layer build on each other, the second number orders them.
 LAYERS = {
-    "errors": (0, 0),
+    "terminal": (0, 0),
     "control_groups": (0, 0),
     "tvm_wheel": (0, 0),
-    "options": (0, 1),
-    "model": (0, 1),
-    "files": (0, 2),
+    "errors": (0, 1),
+    "options": (0, 2),
+    "model": (0, 2),
+    "files": (0, 3),
     "native": (1, 0),
     "stats": (1, 0),
     "report": (1, 1),

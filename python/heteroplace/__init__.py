@@ -8,19 +8,31 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heteroplace.errors import HeteroPlaceError
-from heteroplace.files.cluster import load_cluster, save_cluster
-from heteroplace.machine.local import local_cluster
-from heteroplace.model.cluster import Cluster, Device, Link, Memory
-from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.plan import Plan
-from heteroplace.model.timeline import Timeline
 from heteroplace.tvm_bridge import add_to_relay_transform, require_tvm
+
+if TYPE_CHECKING:
+    from heteroplace.files.cluster import load_cluster, save_cluster
+    from heteroplace.machine.local import local_cluster
+    from heteroplace.model.cluster import Cluster, Device, Link, Memory
+    from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
+    from heteroplace.model.plan import Plan
+    from heteroplace.model.timeline import Timeline
 
 __version__ = "0.1.0"
 
+_WITHOUT_TVM = {
+    **dict.fromkeys(("Cluster", "Device", "Link", "Memory"), "heteroplace.model.cluster"),
+    **dict.fromkeys(("Task", "TaskGraph", "TaskGraphBuilder"), "heteroplace.model.graph"),
+    "Plan": "heteroplace.model.plan",
+    "Timeline": "heteroplace.model.timeline",
+    **dict.fromkeys(("load_cluster", "save_cluster"), "heteroplace.files.cluster"),
+    "local_cluster": "heteroplace.machine.local",
+}
+"""Public names of the planning layers, and the module of each. They too are loaded when they are
+asked for: the commands answer Ctrl-C only once this module is loaded."""
 _NEEDS_TVM = {
     "Executable": "heteroplace.codegen.executable",
     "Executor": "heteroplace.run.executor",
@@ -50,7 +62,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the parts that need TVM when they are asked for; say how to get TVM if there is none."""
+    """Load a part when it is asked for; say how to get TVM if it needs one and there is none."""
+    if name in _WITHOUT_TVM:
+        globals()[name] = getattr(importlib.import_module(_WITHOUT_TVM[name]), name)
+        return globals()[name]
     if name not in _NEEDS_TVM:
         raise AttributeError(f"module 'heteroplace' has no attribute {name!r}")
     require_tvm()

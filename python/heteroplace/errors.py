@@ -6,9 +6,17 @@ what was found, and how to mend it. It is written where the error is raised.
 
 from __future__ import annotations
 
+from heteroplace.terminal import printable
+
 
 class HeteroPlaceError(Exception):
-    """Base of every error that heteroplace raises on purpose."""
+    """Base of every error that heteroplace raises on purpose.
+
+    As text its characters are printable: messages quote names out of files.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class ClusterError(HeteroPlaceError):

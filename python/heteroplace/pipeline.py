@@ -31,6 +31,7 @@ from heteroplace.measure.cost_models import (
     CostOptions,
     choose_cost_model,
 )
+from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
@@ -47,6 +48,7 @@ from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
+from heteroplace.solve.feasibility import check_demands
 from heteroplace.verify.executable import check_can_verify, verify_executable
 
 
@@ -296,10 +298,11 @@ def place(
     cluster = with_max_memory(cluster, options.max_memory)
     asked = CostOptions(options.store, options.progress, options.missing)
     model = choose_cost_model(options.costs, asked)
-    network = prepare(mod, options.params, log, cluster)
+    examples = read_examples(options.inputs)
+    network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
-    if saved is not None:
-        saved.plan_for(network.graph, cluster)
+    early = None if saved is None else saved.plan_for(network.graph, cluster)
+    check_demands(network.graph, cluster, early)
     compiled = compile(network, cluster, model, log)
     costed = cost(compiled, cluster, model, log)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)

@@ -53,6 +53,10 @@ def memory_pair(text: str) -> tuple[str, str]:
     return name, size
 
 
+_MEASURING = ("measure", "isolated", "predict")
+"""Models that run kernels."""
+
+
 @dataclass(frozen=True)
 class PlaceOptions:
     """What the stages up to the plan are told beside `SolveOptions`."""
@@ -89,6 +93,12 @@ class PlaceOptions:
     )
     exclude: Sequence[str] = option(
         (), "device that must not be used", metavar="DEVICE", join=tuple
+    )
+    inputs: Mapping[str, Any] | str | os.PathLike[str] | None = option(
+        None,
+        "arrays by the name of an input (a file of numpy), with which kernels are measured; "
+        "default: made-up ones that are legal for the ops that read them",
+        metavar="FILE.npz",
     )
     no_split: Sequence[str] = option(
         (),
@@ -128,6 +138,12 @@ class PlaceOptions:
             raise SolverError(
                 f"missing={self.missing!r} says what to do about what a given cost table does not "
                 f"know, and costs={self.costs!r} is none; leave it out, or give costs=FILE"
+            )
+        measures = self.costs in _MEASURING if isinstance(self.costs, str) else False
+        if self.inputs is not None and not measures and self.missing != "measure":
+            raise SolverError(
+                f"inputs are what kernels are measured with, and costs={self.costs!r} measures "
+                f"nothing; leave them out, or give costs={' or '.join(_MEASURING)}"
             )
         check_verify(self.verify)
 

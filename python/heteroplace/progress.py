@@ -13,6 +13,7 @@ from typing import Any, TextIO
 
 from heteroplace.model.units import format_ns
 from heteroplace.solve.problem import ProgressReport
+from heteroplace.terminal import drawable, printable
 
 _TERMINAL_PERIOD_S = 0.1
 _LOG_PERIOD_S = 1.0
@@ -36,7 +37,7 @@ class StatusLine:
     """
 
     def __init__(self, stream: TextIO | None, period_s: float = _LOG_PERIOD_S) -> None:
-        self._stream = stream
+        self._stream = None if stream is None else drawable(stream)
         self._is_terminal = stream is not None and stream.isatty()
         self._period_s = _TERMINAL_PERIOD_S if self._is_terminal else period_s
         self._shown_at = -math.inf
@@ -54,6 +55,7 @@ class StatusLine:
 
     def say(self, text: str) -> None:
         """Show a line about something long that begins; it does not put off the others."""
+        text = printable(text, kept="")
         if self._is_terminal:
             from rich.text import Text
 
@@ -69,7 +71,11 @@ class StatusLine:
             from rich.text import Text
 
             row = Table.grid(padding=(0, 1))
-            row.add_row(Text(text), ProgressBar(total, count, width=_BAR_WIDTH), f"{count}/{total}")
+            row.add_row(
+                Text(printable(text, kept="")),
+                ProgressBar(total, count, width=_BAR_WIDTH),
+                f"{count}/{total}",
+            )
             self._draw(row)
 
     def _draw(self, shown: Any) -> None:

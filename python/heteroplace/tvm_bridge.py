@@ -17,7 +17,8 @@ import os
 import re
 import sys
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -89,6 +90,23 @@ def check_version(version: str) -> None:
         raise MissingTVMError(
             f"TVM is version {version}, expected {accepted}: {_HOW_TO_GET_TVM}", name="tvm"
         )
+
+
+@contextmanager
+def library_info_kept() -> Iterator[None]:
+    """Let TVM's lowering ask once how its library was built, and not for each extent of a shape.
+
+    That takes a tenth of the time of compiling a network. Not thread-safe: of two at a time, the
+    one that ends last may leave the answer in place, which stays right.
+    """
+    te_compiler: Any = importlib.import_module("tvm.relay.backend.te_compiler")
+    ask = te_compiler.libinfo
+    found = ask()
+    te_compiler.libinfo = lambda: found
+    try:
+        yield
+    finally:
+        te_compiler.libinfo = ask
 
 
 def add_to_relay_transform(

@@ -10,6 +10,8 @@ namespace heteroplace::list {
 
 namespace {
 
+constexpr int64_t kUnreachableNs = int64_t{1} << 61;  // longer than all plans
+
 /*! \brief The device that runs most tasks; of those the one with the least sum of run times. */
 int StartDevice(const model::Problem& problem) {
   std::vector<std::pair<int, int64_t>> load(static_cast<size_t>(problem.num_devices), {0, 0});
@@ -38,8 +40,7 @@ class WayBack {
     for (int tensor : problem_.task_makes[task]) {
       if (is_read_[tensor] == 0) continue;
       const int64_t transfer = problem_.Transfer(tensor, src, dst);
-      longest =
-          std::max(longest, transfer == model::kImpossible ? model::kUnreachablePenalty : transfer);
+      longest = std::max(longest, transfer == model::kImpossible ? kUnreachableNs : transfer);
     }
     return longest;
   }

@@ -248,7 +248,7 @@ class BatchScheduler {
                   Trial& trial) {
     if (home < 0 || home == memory) return made;
     if (problem_.Transfer(tensor, home, memory) == model::kImpossible) {
-      trial.violation += model::kUnreachablePenalty;
+      model::AddUnreachable(trial.violation);
       return made;
     }
     int64_t ready = made;
@@ -277,7 +277,7 @@ class BatchScheduler {
     for (int tensor : problem_.task_makes[task]) {
       if (problem_.is_output[tensor] == 0) continue;
       if (problem_.Transfer(tensor, memory, problem_.host) == model::kImpossible) {
-        trial.violation += model::kUnreachablePenalty;
+        model::AddUnreachable(trial.violation);
         continue;
       }
       const auto links = problem_.route_links[problem_.Pair(memory, problem_.host)];
@@ -319,7 +319,7 @@ class BatchScheduler {
       log_.Add({model::StepKind::kRun, task, batch.device, -1}, batch.start_ns, batch.finish_ns,
                batch.items);
     }
-    if (trial.violation >= model::kUnreachablePenalty) unreachable_ += model::kUnreachablePenalty;
+    if (trial.violation >= model::kUnreachablePenalty) model::AddUnreachable(unreachable_);
     batches_[task] = std::move(trial.batches);
   }
 

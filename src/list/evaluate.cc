@@ -149,7 +149,7 @@ int64_t Evaluator::Arrival(int tensor, int memory, std::span<const int> device) 
 int64_t Evaluator::Copy(int tensor, int src, int dst, int64_t ready) {
   const int64_t duration = problem_.Transfer(tensor, src, dst);
   if (duration == model::kImpossible) {
-    unreachable_ += model::kUnreachablePenalty;
+    model::AddUnreachable(unreachable_);
     return ready;
   }
   const auto resources = problem_.route_resources[problem_.Pair(src, dst)];

@@ -46,7 +46,7 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
       const int home = home_[tensor];
       const int64_t duration = problem_.Transfer(tensor, home, memory);
       if (duration == model::kImpossible) {
-        trial.violation += model::kUnreachablePenalty;
+        model::AddUnreachable(trial.violation);
         continue;
       }
       const int64_t start = FindTransfer(home, memory, There(tensor, home), duration, trial.copies);
@@ -60,7 +60,7 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
     for (int tensor : problem_.task_makes[task]) {
       const bool is_stuck = problem_.is_output[tensor] != 0 &&
                             problem_.Transfer(tensor, memory, problem_.host) == model::kImpossible;
-      if (is_stuck) trial.violation += model::kUnreachablePenalty;
+      if (is_stuck) model::AddUnreachable(trial.violation);
     }
   }
   trial.violation += Lack(memory, extra_bytes);
@@ -176,7 +176,7 @@ void ListScheduler::Commit(int task, const Candidate& chosen) {
     for (int member : problem_.group_tasks[group]) Charge(member, device);
   }
   if (!num_readers_.empty()) Release(task);
-  if (chosen.violation >= model::kUnreachablePenalty) plan_.violation += model::kUnreachablePenalty;
+  if (chosen.violation >= model::kUnreachablePenalty) model::AddUnreachable(plan_.violation);
   plan_.device[task] = device;
   plan_.start_ns[task] = chosen.start_ns;
   plan_.makespan_ns = std::max(plan_.makespan_ns, chosen.finish_ns);
@@ -209,7 +209,7 @@ model::NativePlan ListScheduler::Finish() {
     const int home = home_[tensor];
     const int64_t duration = problem_.Transfer(tensor, home, problem_.host);
     if (duration == model::kImpossible) {
-      plan_.violation += model::kUnreachablePenalty;
+      model::AddUnreachable(plan_.violation);
       continue;
     }
     const int64_t start = FindTransfer(home, problem_.host, made(tensor), duration, {});

@@ -181,7 +181,7 @@ class Annealer {
 
   /*! \brief Takes the value of what the evaluator keeps. */
   void Value() {
-    value_ = {Measured(Violation()) + evaluator_.num_unreachable() * model::kUnreachablePenalty,
+    value_ = {Measured(Violation()) + model::Unreachable(evaluator_.num_unreachable()),
               static_cast<double>(evaluator_.makespan_ns()) + Price()};
   }
 
@@ -203,7 +203,7 @@ class Annealer {
       return false;
     }
     violation = Measured(violation);
-    const ModuleValue trial{violation + evaluator_.trial_unreachable() * model::kUnreachablePenalty,
+    const ModuleValue trial{violation + model::Unreachable(evaluator_.trial_unreachable()),
                             static_cast<double>(time) + price};
     if (trial.violation > value_.violation ||
         (trial.violation == value_.violation && trial.cost > limit)) {

@@ -12,6 +12,14 @@ constexpr int kMinSpacing = 8;
 constexpr int kMaxSpacing = 64;
 constexpr int kCheckpoints = 48;          // aimed at, within the limits of the spacing
 constexpr int kMinTasksToConverge = 256;  // in smaller modules a change reaches the end anyway
+constexpr int kMostTables = 1 << 19;      // in all checkpoints together
+
+/*! \brief Tasks between checkpoints, each of which has a table for each resource of copies. */
+int Spacing(int num_tasks, int num_tables) {
+  const int count = std::max(1, kMostTables / std::max(1, num_tables));
+  return std::max(std::clamp(num_tasks / kCheckpoints, kMinSpacing, kMaxSpacing),
+                  num_tasks / count);
+}
 
 }  // namespace
 
@@ -20,7 +28,7 @@ ModuleEvaluator::ModuleEvaluator(const model::Problem& problem, const decompose:
     : problem_(problem),
       module_(module),
       arrangement_(arrangement),
-      spacing_(std::clamp(module.num_tasks / kCheckpoints, kMinSpacing, kMaxSpacing)),
+      spacing_(Spacing(module.num_tasks, problem.num_resources - problem.num_units)),
       may_converge_(module.num_tasks >= kMinTasksToConverge),
       finish_ns_(module.num_tasks, 0),
       arrivals_(static_cast<size_t>(module.num_tensors) * module.num_memories),

@@ -45,8 +45,7 @@ Selection Selector::Make(std::vector<int> choice) const {
     entry = ExitOf(module, choice[module]);
   }
   selection.choice = std::move(choice);
-  selection.violation =
-      Violation(selection.used) + selection.num_unreachable * model::kUnreachablePenalty;
+  selection.violation = Violation(selection.used) + model::Unreachable(selection.num_unreachable);
   return selection;
 }
 
@@ -238,8 +237,7 @@ Selection Selector::Improve(Selection selection, std::span<const double> price, 
     selection.time_ns = trial.time_ns;
     selection.used = std::move(trial.used);
     selection.num_unreachable = trial.num_unreachable;
-    selection.violation =
-        Violation(selection.used) + selection.num_unreachable * model::kUnreachablePenalty;
+    selection.violation = Violation(selection.used) + model::Unreachable(selection.num_unreachable);
     if (selection.violation < best.violation ||
         (selection.violation == best.violation && selection.time_ns < best.time_ns)) {
       best = selection;

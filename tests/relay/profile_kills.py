@@ -46,6 +46,7 @@ def main(store: Path, log: Path, num_kills: int, seed: int, is_whole: bool) -> N
                 is_in_place=is_whole,
                 modes=("hot", "cold"),
                 store=opened,
+                finishes_each=True,
                 sampling=SamplingOptions(precision_ratio=0.0, max_ns=20_000_000),
                 num_rounds=300,  # the network is tiny: a round takes a few ms
                 on_step=note,

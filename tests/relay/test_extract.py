@@ -188,11 +188,31 @@ def nothing() -> tvm.IRModule:
         (function_call, "calls function 'helper'"),
         (closure, "calls a function"),
         (dynamic_shape, r"dynamic shape Tensor\[\(\?, 4\), float32\]; give every input a fixed"),
-        (constant_output, "output 1 of the model is a constant"),
         (tuple_input, "input 'pair' of the model has type"),
-        (nothing, "the model computes nothing"),
     ],
 )
 def test_what_cannot_be_cut_into_tasks_is_a_typed_error(make, message: str) -> None:
     with pytest.raises(UnsupportedRelayError, match=message):
         extraction_of(make())
+
+
+def only_reshaped() -> tvm.IRModule:
+    x = var("x")
+    return module([x], relay.reshape(x, (1, -1)))
+
+
+def only_constant() -> tvm.IRModule:
+    return module([var("x")], relay.const(np.array([np.nan, -0.0], "float32")))
+
+
+@pytest.mark.parametrize(
+    ("make", "ops"),
+    [
+        (constant_output, ["nn.relu", "zeros+where"]),
+        (nothing, ["copy"]),
+        (only_reshaped, ["reshape+copy"]),
+        (only_constant, ["zeros+where"]),
+    ],
+)
+def test_an_output_without_a_kernel_gets_one(make, ops: list[str]) -> None:
+    assert [task.op for task in extraction_of(make()).graph.tasks] == ops

@@ -84,6 +84,7 @@ CASES = {
     "mod": lambda: relay.mod(_ints(40), _ints(40)),
     "multiply": lambda: relay.multiply(_floats(3, 4), _floats(4)),
     "negative": lambda: relay.negative(_floats(3)),
+    "nn.dense": lambda: relay.nn.dense(relay.const(np.zeros((2, 3), "float32")), _floats(4, 3)),
     "nn.batch_flatten": lambda: relay.nn.batch_flatten(_floats(2, 3, 4)),
     "not_equal": lambda: relay.not_equal(_ints(30), _ints(30)),
     "ones_like": lambda: relay.ones_like(_floats(2, 3)),

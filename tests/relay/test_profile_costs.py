@@ -92,7 +92,7 @@ def test_a_device_that_no_task_may_use_need_not_be_here(extraction: Extraction) 
     only_cpu = {task.name: ("cpu.0",) for task in extraction.graph.tasks}
     table = measured(extraction, restricted(extraction.graph, only_cpu), cluster)
     assert all(row[0].source == "measured" for row in table.rows)
-    assert all(row[1].source == "unsupported" for row in table.rows)
+    assert all(row[1].source == "excluded" for row in table.rows)
 
 
 def test_a_task_is_measured_only_where_it_may_run(extraction: Extraction) -> None:
@@ -103,7 +103,7 @@ def test_a_task_is_measured_only_where_it_may_run(extraction: Extraction) -> Non
     cluster = Cluster("two", (Memory("ram", 2**33),), devices, (), 0)
     name = extraction.graph.tasks[0].name
     table = measured(extraction, restricted(extraction.graph, {name: ("plain",)}), cluster)
-    assert [cost.source for cost in table.rows[0]] == ["unsupported", "measured"]
+    assert [cost.source for cost in table.rows[0]] == ["excluded", "measured"]
     assert table.rows[0][1].ns > 0
     for row in table.rows[1:]:
         assert all(cost.source == "measured" and cost.ns > 0 for cost in row)

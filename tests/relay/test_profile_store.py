@@ -30,6 +30,7 @@ from heteroplace.costs.store import CostStore
 from heteroplace.measure import profiler
 from heteroplace.measure.background_compiler import BackgroundCompiler
 from heteroplace.measure.devices_under_test import find_devices_under_test
+from heteroplace.measure.in_place import SiteTimes
 from heteroplace.measure.kernel_identity import describe_kernels
 from heteroplace.measure.options import ProfileOptions, Step
 from heteroplace.measure.profile import Profile, join_batches, profile_network
@@ -259,3 +260,18 @@ def test_what_the_compiler_raises_is_raised_for_its_library() -> None:
             pass
         with pytest.raises(ValueError, match="no code for this"):
             compiler.library(1)
+
+
+@pytest.mark.skipif(len(cores()) < 2, reason="one core: all devices are alike")
+@pytest.mark.parametrize(("finishes_each", "sizes"), [(False, [2]), (True, [1, 1])])
+def test_networks_in_place_are_measured_in_turns_unless_each_is_to_be_finished(
+    finishes_each: bool, sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    times = dict.fromkeys(range(99), SiteTimes(5, 1, 5, 9))
+    monkeypatch.setattr(profiler, "sample_in_turns", lambda rounds, _: found.append(len(rounds)))
+    monkeypatch.setattr(profiler, "site_times", lambda *_: times)
+    extraction = extraction_of(two_branches())
+    options = ProfileOptions(finishes_each=finishes_each, round_ns=1)
+    profile_network(compiled_of(extraction), cpu_cluster(), options)
+    assert found == sizes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from heteroplace.errors import (
 )
 from heteroplace.files.cluster import save_cluster
 from heteroplace.files.plan import save_plan
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.solution import Solution
 from heteroplace.options import options_of
 from heteroplace.place_options import CONFIG_PREFIX, OPTION_CLASSES, PlaceOptions, read_options
@@ -222,6 +224,30 @@ def test_tvmc_compiles_a_saved_plan(here: Path) -> None:
     # A compiled model is a plan, too.
     Path("plan.json").unlink()
     assert places(dry_run("--placement-plan-in", "net.so")) == places(plan)
+
+
+@pytest.mark.slow
+def test_tvmc_measures_kernels_alone_and_predicts_devices_that_are_not_here(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a core and a GPU that is not in this machine; kernels are measured once for both."""
+    (core, *_), (ram, *_) = cpu_cluster().devices, cpu_cluster().memories
+    gpu = Device("gpu0", "cuda", "cuda -arch=sm_80", 0, 1, model="NVIDIA A100-SXM4-40GB")
+    links = tuple(Link(f"{s}-{d}", s, d, 10**10, 1000, f"{s}-{d}") for s, d in ((0, 1), (1, 0)))
+    memories = (ram, Memory("gpu0", 2**33))
+    cluster = Cluster("core-and-gpu", memories, (core, gpu), links, 0)
+    save_cluster(cluster, here / "absent.json")
+    absent = ["compile", "net.onnx", *SHAPES, "--placement", "absent.json", "--placement-dry-run"]
+    absent += ["--placement-solver", "heft", "--placement-store", "costs.sqlite"]
+    for costs in ("measure", "isolated"):
+        assert main([*absent, "--placement-costs", costs]) == 4
+        assert "not in this machine: gpu0" in capsys.readouterr().err
+    assert main([*absent, "--placement-costs", "predict"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"costs: \d+ % measured, \d+ % (scaled|regressed|roofline)", told)
+    save_cluster(replace(cluster, devices=(core,), memories=(ram,), links=()), here / "absent.json")
+    assert main([*absent, "--placement-costs", "isolated"]) == 0
+    assert "costs: 100 % measured" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -88,19 +88,22 @@ def test_records_that_are_none_are_refused(
     assert message in error
 
 
-def test_a_desired_layout_changes_kernels_and_no_number(here: Path) -> None:
-    command = [*COMPILE, "--desired-layout", "NHWC", "--desired-layout-ops", "nn.conv2d"]
-    assert main([*command, "-o", "nhwc.so"]) == 0
-    plain, nhwc = (read_manifest(name).program_text for name in ("plain.so", "nhwc.so"))
-    assert plain != nhwc
-    np.testing.assert_allclose(outputs("nhwc.so"), outputs("plain.so"), rtol=1e-4, atol=1e-5)
-
-
-def test_mixed_precision_computes_in_float16(here: Path) -> None:
-    command = [*COMPILE, "--mixed-precision", "--mixed-precision-ops", "nn.conv2d"]
-    assert main([*command, "-o", "mixed.so"]) == 0
-    tensors = read_manifest("mixed.so").solution.graph.tensors
-    assert "float16" in {tensor.dtype for tensor in tensors}
-    found, expected = outputs("mixed.so"), outputs("plain.so")
-    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-2 * np.abs(expected).max())
-    assert not np.array_equal(found, expected)
+@pytest.mark.parametrize(
+    ("options", "dtype", "tolerance"),
+    [
+        pytest.param(["--desired-layout", "NHWC"], "float32", 1e-5, marks=pytest.mark.slow),
+        pytest.param(["--mixed-precision"], "float16", 2e-2, marks=pytest.mark.slow),
+        (["--desired-layout", "NHWC", "--mixed-precision"], "float16", 2e-2),
+    ],
+)
+def test_layouts_and_mixed_precision_are_what_is_placed(
+    here: Path, options: list[str], dtype: str, tolerance: float
+) -> None:
+    ops = [f"{option}-ops" for option in options if option.startswith("--")]
+    named = [word for option in ops for word in (option, "nn.conv2d")]
+    assert main([*COMPILE, *options, *named, "-o", "made.so"]) == 0
+    plain, made = read_manifest("plain.so"), read_manifest("made.so")
+    assert plain.program_text != made.program_text
+    assert dtype in {tensor.dtype for tensor in made.solution.graph.tensors}
+    found, expected = outputs("made.so"), outputs("plain.so")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())

@@ -21,7 +21,7 @@ from heteroplace.errors import LoweringError, SolverError, VerificationError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
 from heteroplace.relay.frontend import incremental_types, onnx_source
-from heteroplace.relay.legal_inputs import legal_inputs
+from heteroplace.relay.ranges.arrays import legal_arrays
 from heteroplace.verify import executable as verify_module
 
 FAST = {"costs": random_costs, "solver": "heft"}
@@ -201,12 +201,12 @@ def test_inputs_are_what_the_ops_that_read_them_take() -> None:
     chosen = relay.take(table, relay.cast(index, "int32"), axis=0)
     quotient = relay.floor_divide(relay.const(np.arange(40, dtype="int32")), divisor)
     body = relay.Tuple([chosen, quotient])
-    found = legal_inputs(module([table, index, divisor], body)["main"])
+    found = legal_arrays(module([table, index, divisor], body)["main"])
     assert sorted(set(found["i"].tolist())) == [0, 1, 2, 3, 4]
     assert found["i"].dtype == np.int64
     assert set(found["d"].tolist()) == set(range(1, 8))
     assert found["t"].std() > 0.5
-    again = legal_inputs(module([table, index, divisor], body)["main"])
+    again = legal_arrays(module([table, index, divisor], body)["main"])
     np.testing.assert_array_equal(again["t"], found["t"])
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 
 from heteroplace import frontend
-from heteroplace.bench.models.catalogue import load_model
+from heteroplace.bench.models.catalogue import load_model, onnx_model_of, small_network_names
 from heteroplace.bench.models.transformers import gpt_onnx
 from heteroplace.bench.peers.fresh_process import answer, measure_in_fresh_process
 from heteroplace.bench.peers.stock import build_stock, cpu_seconds, import_stock, in_pass_context
@@ -25,7 +25,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.solution import Solution
 from heteroplace.relay.frontend.onnx_source import read_source
-from heteroplace.relay.frontend.onnx_weights import light_model, light_model_names
+from heteroplace.relay.frontend.onnx_weights import light_model_names
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target
 from heteroplace.verify.executable import verify_executable
@@ -38,7 +38,7 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     # The one that is quoted most comes first.
     names = sorted(light_model_names(), key=lambda name: name != "resnet50")
-    for name in filter(re.compile(only).search, [*names, GPT]):
+    for name in filter(re.compile(only).search, [*names, *small_network_names(), GPT]):
         say(f"{name}: ours")
         row: dict[str, object] = {"name": name, **measure_in_fresh_process(__name__, "ours", name)}
         if name != GPT:
@@ -102,7 +102,7 @@ def _solution(compiled: CompiledNetwork, cluster: Cluster) -> Solution:
 
 def measure_stock(name: str) -> dict[str, float]:
     """Import and compile by stock TVM, in this process."""
-    model = light_model(name)
+    model = onnx_model_of(name)
     start = cpu_seconds()
     mod, params = import_stock(model)
     middle = cpu_seconds()

@@ -99,8 +99,8 @@ def _compile(model: Path, store: Path) -> dict[str, float]:
         It failed.
     """
     output = model.with_suffix(".so")
-    command = [sys.executable, "-m", "heteroplace.cli.tvmc", "compile", str(model)]
-    command += ["--placement", "local", "-o", str(output)]
+    tvmc = Path(sys.executable).with_name("tvmc")
+    command = [str(tvmc), "compile", str(model), "--placement", "local", "-o", str(output)]
     wall, cpu = time.perf_counter(), _children_cpu_s()
     done = subprocess.run(
         command,

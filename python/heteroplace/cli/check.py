@@ -7,7 +7,7 @@ import argparse
 from heteroplace.cli.place import read_costs
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json, load_cluster, ready_made_clusters
-from heteroplace.files.costs import costs_from_json
+from heteroplace.files.costs import table_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
 from heteroplace.files.manifest import read_manifest
@@ -16,6 +16,7 @@ from heteroplace.files.solution import load_solution
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost_lookup import check_known, find_costs
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import format_bytes
 from heteroplace.report.tables import format_table
@@ -73,7 +74,9 @@ def run_clusters(arguments: argparse.Namespace) -> None:
 def _check_for_graph(kind: str, value: object, arguments: argparse.Namespace) -> str:
     read, cluster = load_graph(arguments.graph), open_cluster(arguments.cluster)
     if kind == "costs":
-        costs_from_json(value, read.graph, cluster, arguments.file)
+        table = table_from_json(value, read.graph, cluster, arguments.file)
+        found = find_costs(table, read.graph, cluster)
+        check_known(found, read.graph, cluster, table, "Profile again, or take another file")
         return f"costs of graph {read.graph.name!r} on cluster {cluster.name!r}"
     plan = plan_from_json(value, read.graph, cluster, arguments.file)
     check_plan(read.graph, cluster, read_costs(arguments.costs, read, cluster), plan)

@@ -7,19 +7,27 @@ no plan was found within the budget, 5 a package is missing, 130 interrupted wit
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 
 import heteroplace
-from heteroplace.cli import check, costs, place, probe, profile, show
 from heteroplace.errors import HeteroPlaceError, InfeasibleError, SolverLimitError
+from heteroplace.terminal import printable_streams
 
 WRONG_INPUT, INFEASIBLE, NO_PLAN, MISSING_PACKAGE, INTERRUPTED = 2, 3, 4, 5, 130
 # Every module adds its subcommands with `add_commands(subparsers)`; each sets `run`, which takes
-# the parsed arguments and returns nothing.
-_MODULES = (place, profile, check, show, probe, costs)
+# the parsed arguments and returns nothing. They are loaded by `main`, which answers Ctrl-C.
+_MODULES = (
+    "heteroplace.cli.place",
+    "heteroplace.cli.profile",
+    "heteroplace.cli.check",
+    "heteroplace.cli.show",
+    "heteroplace.cli.probe",
+    "heteroplace.cli.costs",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,8 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments : sequence of str, optional
         Without the program's name; by default those of this process.
     """
-    parser = make_parser()
-    parsed = parser.parse_args(arguments)
+    with printable_streams():
+        try:
+            return _run(arguments)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return INTERRUPTED
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    parsed = make_parser().parse_args(arguments)
     try:
         parsed.run(parsed)
         # So that a closed pipe is noticed here and not while the interpreter ends.
@@ -43,9 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"error: {fault}", file=sys.stderr)
         return _exit_code(fault)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
     return 0
 
 
@@ -61,8 +74,8 @@ def make_parser() -> argparse.ArgumentParser:
         "-v", "--verbose", action="store_true", help="show the traceback of an error"
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in _MODULES:
-        module.add_commands(commands)
+    for name in _MODULES:
+        importlib.import_module(name).add_commands(commands)
     return parser
 
 

@@ -18,6 +18,7 @@ from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.cost import CostTable
+from heteroplace.model.cost_lookup import check_known
 from heteroplace.model.demands import with_max_memory
 from heteroplace.options import add_arguments, from_arguments, read_arguments
 from heteroplace.place_options import (
@@ -44,6 +45,10 @@ from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.problem import make_result
 
 _RENAMED = {"time_limit": "budget"}
+_ADVICE = (
+    "Give costs that know it, leave those devices out (--exclude), or have `heteroplace profile "
+    "--predict` make the costs for this cluster"
+)
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -98,7 +103,9 @@ def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem
     cluster = with_max_memory(whole, place.max_memory)
     graph = demanded_graph(read.graph, cluster, place)
     # A cost is that of a task on a device, whatever else it may run on and how much memory it has.
-    return Problem(graph, cluster, read_costs(arguments.costs, read, whole))
+    costs = read_costs(arguments.costs, read, whole)
+    check_known(costs, graph, cluster, costs, _ADVICE)
+    return Problem(graph, cluster, costs)
 
 
 def _solve(
@@ -144,7 +151,7 @@ def _finish(
 ) -> None:
     graph, cluster = problem.graph, problem.cluster
     plan = explain(problem, result.plan, options.objective)
-    timeline = simulate(graph, cluster, problem.costs, plan)
+    timeline = simulate(graph, cluster, problem.costs, plan, problem.native)
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
     if arguments.trace:

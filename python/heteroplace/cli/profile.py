@@ -106,6 +106,12 @@ class Extras:
         metavar="SECONDS",
         parse=seconds,
     )
+    inputs: str | None = option(
+        None,
+        "arrays by the name of an input (a file of numpy) to measure with; default: made-up ones "
+        "that are legal for the ops that read them",
+        metavar="FILE.npz",
+    )
     remotes: tuple[tuple[str, str, int], ...] = option(
         (),
         "where TVM's RPC server of a host of the cluster is",

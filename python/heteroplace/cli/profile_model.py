@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import tvm
 
 from heteroplace import pipeline
@@ -22,6 +23,7 @@ from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
 from heteroplace.files.measurements import KernelKey
+from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import Profile, join_batches, profile_network, with_workspaces
@@ -31,6 +33,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.pipeline import StageLog
+from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.tasks.network import Network
 from heteroplace.relay.tasks.rebatch import rebatch
@@ -116,6 +119,7 @@ def profile_model(
     imported = from_onnx(path)
     with tvm.transform.PassContext(opt_level=OPT_LEVEL):
         network = pipeline.prepare(imported.mod, imported.params, StageLog(options.progress))
+        network = network.with_examples(read_examples(extras.inputs))
         say(f"lowering {len(network.graph.tasks)} tasks")
         hosts = [remote.host for remote in remotes]
         single = with_workspaces(CompiledNetwork.of(network), cluster, hosts, options.skips_absent)
@@ -147,7 +151,15 @@ def profile_model(
 
 def of_batch(single: CompiledNetwork, batch: int) -> CompiledNetwork:
     """Return the network for several items at once; its tasks keep their names."""
-    return CompiledNetwork.of(Network(single.graph, rebatch(single.network.mod, batch)))
+    mod = rebatch(single.network.mod, batch)
+    network = Network(single.graph, mod)
+    examples = {}
+    for parameter in mod["main"].params:
+        example = single.network.examples.get(parameter.name_hint)
+        if example is not None:
+            sizes = zip(static_shape(parameter.checked_type), example.shape, strict=True)
+            examples[parameter.name_hint] = np.tile(example, [new // old for new, old in sizes])
+    return CompiledNetwork.of(network.with_examples(examples))
 
 
 def _left_s(options: ProfileOptions, profiles: dict[int, Profile]) -> float | None:

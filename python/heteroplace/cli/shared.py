@@ -10,6 +10,7 @@ from pathlib import Path
 
 from heteroplace.costs.store import PATH_VARIABLE
 from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.output import final_path, is_replaceable
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +60,16 @@ def check_writable(*paths: str | Path | None) -> None:
             raise HeteroPlaceError(f"{path}: folder {str(folder)!r} does not exist; make it first")
         if Path(path).is_dir():
             raise HeteroPlaceError(f"{path}: is a folder; give the name of a file")
+        target = final_path(path)
+        if not is_replaceable(target):  # Asked of the file alone: it is not replaced.
+            if not os.access(target, os.W_OK):
+                raise HeteroPlaceError(f"{path}: cannot be written to; give another file")
+            continue
+        folder = target.parent
+        if not folder.is_dir():
+            raise HeteroPlaceError(
+                f"{path}: leads to {target}, whose folder does not exist; make it first"
+            )
         if not os.access(folder, os.W_OK):
             raise HeteroPlaceError(
                 f"{path}: folder {str(folder)!r} cannot be written to; give another one"

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from heteroplace.cli.main import INTERRUPTED
 from heteroplace.cli.tvmc_errors import guarded, report
 from heteroplace.errors import MissingTVMError
+from heteroplace.terminal import printable_streams
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
 # They import TVM, so they are loaded only when it is known to be there. Each has
@@ -39,6 +40,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Without the program's name; by default those of this process.
     """
     argv = list(sys.argv[1:] if arguments is None else arguments)
+    with printable_streams():
+        try:
+            return _run(argv)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return INTERRUPTED
+
+
+def _run(argv: list[str]) -> int:
     try:
         require_tvm()
         importlib.import_module("tvm.driver.tvmc")  # its commands register themselves
@@ -66,9 +76,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     driver.register_parser(extend)
     try:
         return int(driver._main(argv) or 0)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return INTERRUPTED
     finally:
         driver.REGISTERED_PARSER.remove(extend)
 

@@ -163,12 +163,14 @@ def read_cluster(arguments: argparse.Namespace) -> Cluster:
         *(arguments.placement_exclude or []),
     ):
         cluster.device_id(name)
-    absent = missing_devices(cluster, [device.name for device in cluster.devices])
+    excluded = arguments.placement_exclude or []
+    used = [device.name for device in cluster.devices if device.name not in excluded]
+    absent = missing_devices(cluster, used)
     if absent and arguments.placement_costs in (None, "measure", "isolated"):
         raise MissingCostError(
             f"costs cannot be measured on devices that are not in this machine: "
             f"{'; '.join(absent)}. Give --placement-costs predict or estimate, or a cost table "
-            f"made on that machine"
+            f"made on that machine, or here by `heteroplace profile --predict`"
         )
     return cluster
 

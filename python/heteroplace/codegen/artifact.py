@@ -18,6 +18,7 @@ from heteroplace.codegen.lower import Lowered
 from heteroplace.codegen.program import ALIGNMENT_BYTES
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest, append_manifest, read_manifest
+from heteroplace.files.output import final_path, is_replaceable, put_in_place
 
 _PAGE_BYTES = 4096
 
@@ -59,6 +60,8 @@ def write_artifact(
 ) -> None:
     """Write one file with everything; it replaces `path` only when it is complete.
 
+    A link stays one, and a device or a pipe is written to (`heteroplace.files.output`).
+
     Raises
     ------
     ArtifactError
@@ -68,7 +71,10 @@ def write_artifact(
     if not target.parent.is_dir():
         raise ArtifactError(f"{target}: folder {target.parent} does not exist; make it first")
     try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".heteroplace-") as name:
+        target = final_path(path)
+        # Beside what it replaces, so that it can be moved; nothing can be made beside a device.
+        beside = target.parent if is_replaceable(target) else None
+        with tempfile.TemporaryDirectory(dir=beside, prefix=".heteroplace-") as name:
             folder = Path(name)
             (folder / "blob.bin").write_bytes(blob.data)
             (folder / "program.bin").write_bytes(manifest.program_text.encode())
@@ -88,7 +94,7 @@ def write_artifact(
             part = folder / "model.so"
             link([*library.objects, source], part, folder)
             append_manifest(part, manifest.to_json())
-            part.replace(target)
+            put_in_place(part, target)
     except OSError as err:
         raise ArtifactError(f"{target}: cannot write the compiled file: {err}") from err
 

@@ -17,6 +17,8 @@ from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.ranges.bounds import interval_of
+from heteroplace.relay.ranges.legal import find_traps, legal_inputs
 from heteroplace.relay.tasks.network import Network
 from heteroplace.tvm_bridge import register_cuda_compiler
 
@@ -76,7 +78,8 @@ class CompiledNetwork:
         targets, target_of_task = placed_targets(self.graph, cluster, placement)
         key = task_targets(self.graph, cluster, placement)
         if key not in self._calls:
-            self._calls[key] = lower_network(self.network.mod, targets, target_of_task)
+            calls = lower_network(self.network.mod, targets, target_of_task)
+            self._calls[key] = _with_inputs(calls, self.network)
         return self._calls[key]
 
     def kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels:
@@ -129,3 +132,25 @@ def lower_network(
         register_cuda_compiler()
     segments, outputs = cut_segments(mod, targets, target_of_task)
     return lower_segments(segments, mod["main"].params, outputs)
+
+
+def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:
+    """Note what the inputs may be when kernels are measured, and what may trap all the same."""
+    main = network.mod["main"]
+    legal = legal_inputs(main)
+    for parameter in main.params:
+        example = network.examples.get(parameter.name_hint)
+        if example is not None:
+            legal[parameter] = interval_of(example)
+    by_name = {parameter.name_hint: interval for parameter, interval in legal.items()}
+    values = [
+        value
+        if value.input_name is None
+        else replace(
+            value,
+            range=by_name.get(value.input_name),
+            example=network.examples.get(value.input_name),
+        )
+        for value in calls.values
+    ]
+    return replace(calls, values=tuple(values), traps=find_traps(main, legal))

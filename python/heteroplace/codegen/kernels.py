@@ -17,6 +17,7 @@ import tvm
 from tvm import relay
 from tvm.relay.backend import te_compiler
 
+from heteroplace.codegen.keep_nan import keep_nan
 from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
@@ -28,7 +29,10 @@ from heteroplace.relay.expressions import (
     tasks_in,
     tensor_types,
 )
+from heteroplace.relay.ranges.interval import Interval
+from heteroplace.relay.ranges.legal import Trap, find_traps, legal_inputs
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
+from heteroplace.tvm_bridge import library_info_kept
 
 _Bytes = bytes  # below, the name is that of a size
 
@@ -45,6 +49,10 @@ class Value:
     """Its content if it is a weight."""
     alias_of: int | None = None
     """The value whose bytes it shares under another shape (a reshape), or None."""
+    range: Interval | None = None
+    """Of an input, what its readers need it to be in; None: whatever it is, it is legal."""
+    example: np.ndarray | None = None
+    """Of an input, what it is when kernels are measured; None: anything in `range`."""
 
     @property
     def bytes(self) -> int:
@@ -84,6 +92,8 @@ class KernelCalls:
     """Values of the model's results."""
     kernels: dict[str, Kernel]
     """By symbol."""
+    traps: tuple[Trap, ...] = ()
+    """Ops that may end the process though all inputs are as `Value` says."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,10 @@ class Kernel:
     no part of the network."""
     flops: int = 0
     """Floating-point operations of a call; 0: it only moves data, or they are not known."""
+    ranges: tuple[Interval | None, ...] = ()
+    """As `Value.range`, for each value that it reads; empty: not known."""
+    traps: tuple[Trap, ...] = ()
+    """As `KernelCalls.traps`, where it runs alone."""
 
 
 def lower_segments(
@@ -123,8 +137,9 @@ def lower_segments(
     lowerer = _Lowerer()
     for parameter in inputs:
         lowerer.add_input(parameter)
-    for index, segment in enumerate(segments):
-        lowerer.add_segment(index, segment)
+    with library_info_kept():
+        for index, segment in enumerate(segments):
+            lowerer.add_segment(index, segment)
     return lowerer.finish(outputs)
 
 
@@ -223,6 +238,7 @@ class _Lowerer:
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
         try:
             cached = te_compiler.get().lower(function, target)
+            functions = keep_nan(cached.funcs)
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
             reason = last_cause(str(err))
@@ -233,9 +249,22 @@ class _Lowerer:
         symbol = str(cached.prim_fn_var.name_hint)
         if symbol not in self.kernels:
             is_cpu = target.kind.name == "llvm"
-            workspace = kernel_workspace(cached.funcs) if is_cpu else Workspace()
+            workspace = kernel_workspace(functions) if is_cpu else Workspace()
+            legal = legal_inputs(function)
+            ranges = [
+                legal.get(parameter)
+                for parameter in function.params
+                for _ in tensor_types(parameter.checked_type)
+            ]
             self.kernels[symbol] = Kernel(
-                symbol, cached.funcs, target, workspace, op_text(function), _flops(function)
+                symbol,
+                functions,
+                target,
+                workspace,
+                op_text(function),
+                _flops(function),
+                tuple(ranges),
+                find_traps(function, legal),
             )
         return symbol
 
@@ -244,7 +273,7 @@ class _Lowerer:
 
         Those without a span convert what a task makes or reads: they get the task of the nearest
         call of their segment whose value they read, or else the one whose result they make, or
-        else that of the nearest call that reads theirs.
+        else that of the first call that reads theirs.
         """
         tasks = [call.task for call in self.calls]
         reads = [[self._owner(value) for value in call.reads] for call in self.calls]
@@ -256,10 +285,13 @@ class _Lowerer:
             made = self._owner(value)
             if made in maker:
                 tasks[maker[made]] = tasks[maker[made]] or name.task
-        for index in reversed(range(len(reads))):
-            for value in reads[index]:
+        readers: list[list[int]] = [[] for _ in self.calls]
+        for index, values in enumerate(reads):
+            for value in values:
                 if value in maker:
-                    tasks[maker[value]] = tasks[maker[value]] or tasks[index]
+                    readers[maker[value]].append(index)
+        for index in reversed(range(len(reads))):
+            tasks[index] = tasks[index] or next((tasks[i] for i in readers[index] if tasks[i]), "")
         assert all(tasks)  # what no task reads, is read through others, or is exported
         return [replace(call, task=task) for call, task in zip(self.calls, tasks, strict=True)]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from heteroplace.costs.interference_records import (
     InterferenceKey,
@@ -23,20 +23,22 @@ from heteroplace.costs.interference_records import (
     write_record,
 )
 from heteroplace.costs.measurement import Measurement
-from heteroplace.costs.store_schema import connect, explained, open_store
+from heteroplace.costs.store_schema import connect, damaged, explained, open_store
 from heteroplace.costs.store_values import (
     KEY_FIELDS,
     NOTE_FIELDS,
     ROW_FIELDS,
     Row,
     StoreFilter,
+    checked_note_of,
+    checked_row_of,
     note_values,
-    row_of,
     row_values,
 )
 from heteroplace.errors import CostStoreError
 from heteroplace.files.measurements import KernelKey, Note, a_date
 
+T = TypeVar("T")
 PATH_VARIABLE = "HETEROPLACE_COSTS"
 """Environment variable with the path of the store to use by default."""
 
@@ -245,7 +247,7 @@ class CostStore:
                 values = [getattr(key, name) for name in KEY_FIELDS]
                 row = connection.execute(_FIND, values).fetchone()
                 if row is not None:
-                    found[key] = row_of(row)[1]
+                    found[key] = self._row(row)[1]
         return found
 
     def rows(self, only: StoreFilter | None = None) -> Iterator[Row]:
@@ -291,7 +293,7 @@ class CostStore:
         order = "kind, subject, device, quantity, unit, substr(measured_at, 1, 19)"
         with self._transaction("DEFERRED") as connection:
             query = f"SELECT {', '.join(NOTE_FIELDS)} FROM notes ORDER BY {order}"
-            return [Note(*row) for row in connection.execute(query)]
+            return [self._checked(checked_note_of, row) for row in connection.execute(query)]
 
     def forget_notes(self) -> int:
         """Remove all notes, and return how many that were."""
@@ -308,10 +310,19 @@ class CostStore:
         with self._transaction("DEFERRED") as connection:
             return read_record(connection, key, num_tasks)
 
+    def _row(self, values: tuple[Any, ...]) -> Row:
+        return self._checked(checked_row_of, values)
+
+    def _checked(self, read: Callable[[tuple[Any, ...]], T], values: tuple[Any, ...]) -> T:
+        try:
+            return read(values)
+        except CostStoreError as fault:
+            raise damaged(self._path, str(fault)) from fault
+
     def _rows(self, query: str, values: list[Any]) -> Iterator[Row]:
         with self._transaction("DEFERRED") as connection:
             for row in connection.execute(query, values):
-                yield row_of(row)
+                yield self._row(row)
 
     @contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:

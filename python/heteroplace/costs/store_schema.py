@@ -152,10 +152,14 @@ def connect(path: Path) -> sqlite3.Connection:
         uri=True,
     )
     connection.create_function("matches", 2, fnmatchcase, deterministic=True)
-    connection.execute("PRAGMA foreign_keys = ON")
-    # With a write-ahead log, a killed process loses nothing that is committed, and neither does a
-    # power cut but the last moments; "FULL" would wait for the disk at each measurement.
-    connection.execute("PRAGMA synchronous = NORMAL")
+    try:
+        connection.execute("PRAGMA foreign_keys = ON")
+        # With a write-ahead log, a killed process loses nothing that is committed, and neither
+        # does a power cut but the last moments; "FULL" would wait for the disk each time.
+        connection.execute("PRAGMA synchronous = NORMAL")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
@@ -170,8 +174,9 @@ def explained(path: Path) -> Iterator[None]:
         ) from fault
     except sqlite3.OperationalError as fault:
         raise _operational(path, str(fault)) from fault
-    except sqlite3.DatabaseError as fault:
-        raise _damaged(path, str(fault)) from fault
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as fault:
+        # Python decodes what SQLite says, and what the columns hold.
+        raise damaged(path, str(fault)) from fault
 
 
 def _operational(path: Path, text: str) -> CostStoreError:
@@ -180,6 +185,8 @@ def _operational(path: Path, text: str) -> CostStoreError:
             f"{path}: another process has kept the store locked for {BUSY_S:g} s; wait for it or "
             f"end it, or {ANOTHER_PLACE}"
         )
+    if "Could not decode" in text or "malformed" in text:
+        return damaged(path, text)
     if "readonly" in text or "unable to open" in text:
         return _not_writable(path)
     return CostStoreError(f"{path}: the store cannot be used: {text}; {ANOTHER_PLACE}")
@@ -192,7 +199,8 @@ def _not_writable(path: Path) -> CostStoreError:
     )
 
 
-def _damaged(path: Path, text: str) -> CostStoreError:
+def damaged(path: Path, text: str) -> CostStoreError:
+    """Return the error that says what is wrong with a store."""
     return CostStoreError(
         f"{path}: the store is damaged ({text}) and was left as it is. Move it away and measure "
         f"again or import an export; `sqlite3 FILE .recover` may save some of it"
@@ -291,16 +299,18 @@ def _check_owner(path: Path, found: int) -> None:
 
 
 def _check_pages(path: Path, connection: sqlite3.Connection) -> None:
-    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
-        raise _damaged(path, str(found).replace("\n", " "))
+        raise damaged(path, str(found).replace("\n", " "))
 
 
 def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     missing = sorted(set(TABLES) - {name for (name,) in rows})
     if missing:
-        raise _damaged(path, f"it lacks the tables {', '.join(missing)}")
+        raise damaged(path, f"it lacks the tables {', '.join(missing)}")
+    if connection.execute("PRAGMA foreign_key_check").fetchone() is not None:
+        raise damaged(path, "a measurement refers to what is not there")
 
 
 def _add_later_tables(connection: sqlite3.Connection) -> None:

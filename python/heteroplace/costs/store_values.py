@@ -128,6 +128,11 @@ def note_values(note: Note) -> tuple[Any, ...]:
     return _converted(f"note on {note.subject!r}", NOTE_FIELDS, values)
 
 
+def checked_note_of(values: tuple[Any, ...]) -> Note:
+    """Return the note of values out of a file that may be damaged; raises as `row_values`."""
+    return Note(*_converted("a note of the store", NOTE_FIELDS, list(values), "is damaged"))
+
+
 def row_of(values: tuple[Any, ...]) -> Row:
     """Return the row of values in the order of ROW_FIELDS."""
     conditions = Conditions(*values[_NUM_MEASURED:])
@@ -137,7 +142,18 @@ def row_of(values: tuple[Any, ...]) -> Row:
     )
 
 
-def _converted(what: str, fields: dict[str, Reader], values: list[Any]) -> tuple[Any, ...]:
+def checked_row_of(values: tuple[Any, ...]) -> Row:
+    """Return the row of values out of a file that may be damaged; raises as `row_values`."""
+    row = row_of(_converted("a measurement of the store", ROW_FIELDS, list(values), "is damaged"))
+    fault = place_fault(row[0].mode, row[0].network, row[0].site)
+    if fault is not None:
+        raise CostStoreError(f"a measurement of the store is damaged: {fault}")
+    return row
+
+
+def _converted(
+    what: str, fields: dict[str, Reader], values: list[Any], told: str = "cannot be stored"
+) -> tuple[Any, ...]:
     checked, faults = [], []
     for (name, convert), value in zip(fields.items(), values, strict=True):
         try:
@@ -145,5 +161,5 @@ def _converted(what: str, fields: dict[str, Reader], values: list[Any]) -> tuple
         except ValueError as fault:
             faults.append(f"{name}: expected {fault}, got {value!r}")
     if faults:
-        raise CostStoreError(f"{what} cannot be stored: {'; '.join(faults)}")
+        raise CostStoreError(f"{what} {told}: {'; '.join(faults)}")
     return tuple(checked)

@@ -7,7 +7,8 @@ fields have been read; all faults are raised at once.
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec import structs
@@ -239,20 +240,35 @@ def _check_host_reaches_all(cluster: Cluster, faults: Faults) -> None:
     if cluster.host is None:
         return
     host = cluster.memories[cluster.host].name
+    from_host = _reached(cluster.host, ((link.src, link.dst) for link in cluster.links))
+    to_host = _reached(cluster.host, ((link.dst, link.src) for link in cluster.links))
     for index, device in enumerate(cluster.devices):
         path = ("devices", index)
-        if not cluster.is_reachable(cluster.host, device.memory):
+        if device.memory not in from_host:
             faults.add(
                 path,
                 f"device {device.name!r} cannot be reached from host memory {host!r}; "
                 f"add a link to it, or leave the device out",
             )
-        elif not cluster.is_reachable(device.memory, cluster.host):
+        elif device.memory not in to_host:
             faults.add(
                 path,
                 f"host memory {host!r} cannot be reached from device {device.name!r}; "
                 f"add a link back, or leave the device out",
             )
+
+
+def _reached(start: int, steps: Iterable[tuple[int, int]]) -> set[int]:
+    """The memories that can be reached from one by steps (from, to), itself among them."""
+    following: dict[int, list[int]] = defaultdict(list)
+    for src, dst in steps:
+        following[src].append(dst)
+    found, stack = {start}, [start]
+    while stack:
+        new = [memory for memory in following[stack.pop()] if memory not in found]
+        found.update(new)
+        stack += new
+    return found
 
 
 def _link_to_json(cluster: Cluster, link: Link) -> dict[str, object]:

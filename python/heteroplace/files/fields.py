@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta
 
-from heteroplace.model.units import is_integer, parse_bytes
+from heteroplace.model.units import IN_63_BITS, MAX_INTEGER, is_integer, parse_bytes
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -45,9 +45,11 @@ def kind(
     schema
         JSON Schema of what `read` accepts; None: as it follows from the type.
     least, shortest
-        Smallest number, fewest characters or elements; for the fast way and the schema.
+        Smallest whole number (the largest is that of 63 bits), fewest characters or elements; for
+        the fast way and the schema.
     """
-    limits: dict[str, Any] = {"ge": least, "min_length": shortest}
+    limits: dict[str, Any] = {"ge": least, "le": None if least is None else MAX_INTEGER}
+    limits["min_length"] = shortest
     if schema is not None:
         limits["extra_json_schema"] = {"replaced": schema}
     return Meta(extra={"read": read, "stand_in": stand_in}, **limits)
@@ -83,7 +85,10 @@ def an_integer(value: object) -> int:
     """Accept a whole number."""
     if not is_integer(value):
         raise ValueError("a whole number")
-    return int(value)  # type: ignore[call-overload, no-any-return]
+    number = int(value)  # type: ignore[call-overload]
+    if abs(number) > MAX_INTEGER:
+        raise ValueError(f"a whole number {IN_63_BITS}")
+    return int(number)
 
 
 def a_number(value: object) -> float:
@@ -101,6 +106,8 @@ def a_count(value: object) -> int:
     """Accept a whole number >= 0."""
     if not is_integer(value) or value < 0:  # type: ignore[operator]
         raise ValueError("a whole number >= 0")
+    if value > MAX_INTEGER:  # type: ignore[operator]
+        raise ValueError(f"a whole number >= 0 {IN_63_BITS}")
     return int(value)  # type: ignore[call-overload, no-any-return]
 
 
@@ -177,7 +184,7 @@ def quantity(unit: str, *, is_positive: bool = True) -> Json:
 def size_schema(least: int) -> Json:
     """Return the JSON Schema of a size of at least 0 or 1 bytes."""
     text = quantity("([kMGTP]|[KMGT]i)?B", is_positive=least > 0)
-    return {"anyOf": [{"type": "integer", "minimum": least}, text]}
+    return {"anyOf": [{"type": "integer", "minimum": least, "maximum": MAX_INTEGER}, text]}
 
 
 Text = Annotated[str, kind(a_text, "")]
@@ -186,7 +193,9 @@ Count = Annotated[int, kind(a_count, 0, least=0)]
 Integer = Annotated[int, kind(an_integer, 0)]
 Number = Annotated[float, kind(a_number, 0.0, schema={"type": "number", "minimum": 0})]
 Texts = Annotated[tuple[str, ...], kind(list_of(a_text, "a list of texts"), ())]
-Size = Annotated[Annotated[int, Meta(ge=0)] | str, kind(parse_bytes, 0, schema=size_schema(0))]
+Size = Annotated[
+    Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | str, kind(parse_bytes, 0, schema=size_schema(0))
+]
 """Bytes: a number, or text with a unit; the reader gives a number."""
 SchemaLink = Annotated[str, kind(a_text, ""), about("For editors.")]
 """Of `$schema`."""

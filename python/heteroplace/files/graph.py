@@ -9,6 +9,7 @@ its faults, and the builder sorts the tasks.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,8 @@ from pathlib import Path
 from msgspec import UNSET, UnsetType
 
 from heteroplace.errors import GraphError
-from heteroplace.files.fields import MAX_NUMBER
 from heteroplace.files.graph_fields import (
+    MAX_MS,
     SCHEMA_VERSION,
     GraphDescription,
     TaskEntry,
@@ -26,10 +27,14 @@ from heteroplace.files.graph_fields import (
 from heteroplace.files.reader import Faults, decode_plain, read_json, read_struct, write_json
 from heteroplace.model.collector import paused_collector
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder, Tensor, tensor_bytes
-from heteroplace.model.units import parse_bytes
+from heteroplace.model.units import IN_63_BITS, MAX_INTEGER, parse_bytes
 
 Times = Mapping[str, Mapping[str, int | None]]
 """Run time in ns by task name and device name; None: the device cannot run the task."""
+
+
+_BITS = re.compile(r"[^0-9]*[0-9]{0,4}[^0-9]*")
+"""Of data types: one number, that of the bits of an element, of a few digits."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,11 @@ def _check_names(file: GraphDescription, faults: Faults) -> None:
             faults.find((*path, "consumers", k), "task", consumer, tasks)
         if tensor.bytes is UNSET and (tensor.shape is UNSET or not tensor.dtype):
             faults.add(path, 'expected "bytes", or both "shape" and "dtype"')
+        elif tensor.bytes is UNSET:
+            try:
+                _form(tensor)
+            except ValueError as fault:
+                faults.expected(path, str(fault), [tensor.shape, tensor.dtype])
         _note_repeat(faults, path, name, tensors)
     for i, name in enumerate(file.outputs):
         faults.find(("outputs", i), "tensor", name, tensors)
@@ -254,7 +264,10 @@ def _form(entry: TensorEntry) -> tuple[tuple[int, ...], str, int]:
         return shape, dtype, _size(entry.bytes)
     if entry.shape is UNSET or not dtype:
         raise NotPlainError
-    return shape, dtype, tensor_bytes(shape, dtype)
+    num_bytes = tensor_bytes(shape, dtype) if _BITS.fullmatch(dtype) else MAX_INTEGER + 1
+    if num_bytes > MAX_INTEGER:
+        raise ValueError(f"a data type of one number, its bits, and a size in bytes {IN_63_BITS}")
+    return shape, dtype, num_bytes
 
 
 def _tensors(entries: tuple[TensorEntry, ...], task_ids: dict[str, int]) -> tuple[Tensor, ...]:
@@ -303,7 +316,7 @@ def _times(entry: TaskEntry) -> Mapping[str, int | None]:
         return entry.times_ns
     times: dict[str, int | None] = {}
     for device, value in ({} if entry.times_ms is UNSET else entry.times_ms).items():
-        if value is not None and not 0 <= value < MAX_NUMBER:
+        if value is not None and not 0 <= value <= MAX_MS:
             raise NotPlainError
         times[device] = None if value is None else round(value * 1_000_000)
     return times

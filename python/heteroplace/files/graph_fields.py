@@ -25,8 +25,11 @@ from heteroplace.files.fields import (
     list_of,
     version,
 )
+from heteroplace.model.units import MAX_INTEGER
 
 SCHEMA_VERSION = 1
+MAX_MS = 2.0**63 / 1e6 - 1
+"""Of times, so that they are below 2^63 ns; at that size whole numbers have gaps of some ns."""
 
 
 def _time_ns(value: object) -> int | None:
@@ -38,14 +41,16 @@ def _time_ns(value: object) -> int | None:
 
 def _time_ms(value: object) -> float | None:
     try:
-        return None if value is None else a_number(value)
+        if value is None or a_number(value) <= MAX_MS:
+            return value  # type: ignore[return-value]
+        raise ValueError(f"a number >= 0, at most {MAX_MS:.0f}")
     except ValueError as fault:
         raise ValueError(f"{fault}, or null where the device cannot run the task") from None
 
 
 _OR_NULL: list[Json] = [{"type": "number", "minimum": 0}, {"type": "null"}]
 Names = Annotated[tuple[Name, ...], kind(list_of(a_name, "a list of names"), ())]
-TimeNs = Annotated[Annotated[int, Meta(ge=0)] | None, kind(_time_ns, None)]
+TimeNs = Annotated[Annotated[int, Meta(ge=0, le=MAX_INTEGER)] | None, kind(_time_ns, None)]
 TimeMs = Annotated[int | float | None, kind(_time_ms, None, schema={"anyOf": _OR_NULL})]
 
 

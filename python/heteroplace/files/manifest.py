@@ -16,8 +16,14 @@ import os
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from heteroplace.errors import ArtifactError
+from heteroplace.files.fields import Count
+from heteroplace.files.reader import parse_json
 from heteroplace.files.solution import solution_from_json, solution_to_json
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
@@ -29,6 +35,22 @@ FORMAT_VERSION = 3
 ELF_MAGIC = b"\x7fELF"
 _MAGIC = b"HETEROPLACE\0"
 _FOOTER = struct.Struct("<12sIQQ32s")
+
+
+_Port = tuple[str, tuple[Count, ...], str]
+
+
+class _ManifestFile(Struct, forbid_unknown_fields=True):
+    """The JSON of a manifest; `placement` is that of a solution, as text."""
+
+    format: int
+    tvm: str
+    program: str
+    placement: str
+    inputs: tuple[_Port, ...]
+    outputs: tuple[_Port, ...]
+    memory: tuple[tuple[Count, Count, Count], ...]
+    verification: Verification | None
 
 
 @dataclass(frozen=True)
@@ -72,25 +94,26 @@ class Manifest:
             Another format version, or a field is missing.
         """
         try:
-            value = json.loads(data)
+            value: Any = parse_json(data.decode())
             if value["format"] != FORMAT_VERSION:
                 raise ArtifactError(
                     f"{source}: format {value['format']}, this heteroplace reads "
                     f"{FORMAT_VERSION}; compile the model again"
                 )
-            ports = [
-                tuple((str(name), tuple(shape), str(dtype)) for name, shape, dtype in value[key])
-                for key in ("inputs", "outputs")
-            ]
-            solution = solution_from_json(value["placement"], source)
-            memory = tuple(MemoryUse(*map(int, parts)) for parts in value["memory"])
-            found = value["verification"]
-            verification = None if found is None else Verification(**found)
-            program = value["program"]
-            version = value["tvm"]
-            return cls(version, program, solution, ports[0], ports[1], memory, verification)
+            file = msgspec.convert(value, _ManifestFile)
         except (KeyError, TypeError, ValueError) as err:
             raise ArtifactError(f"{source}: the manifest is damaged ({err})") from err
+        solution = solution_from_json(file.placement, source)
+        memory = tuple(MemoryUse(*parts) for parts in file.memory)
+        if len(memory) != len(solution.cluster.memories):
+            raise ArtifactError(
+                f"{source}: the manifest is damaged (it has the use of {len(memory)} memories, and "
+                f"the cluster has {len(solution.cluster.memories)})"
+            )
+        return cls(
+            *(file.tvm, file.program, solution, file.inputs, file.outputs, memory),
+            file.verification,
+        )
 
 
 def append_manifest(part: Path, manifest: bytes) -> None:

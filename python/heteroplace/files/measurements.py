@@ -22,14 +22,12 @@ from heteroplace.files.fields import (
     one_of,
     version,
 )
-from heteroplace.model.units import is_integer
+from heteroplace.model.units import IN_63_BITS, MAX_INTEGER, is_integer
 
 SCHEMA_VERSION = 1
 MODES = ("hot", "cold", "in place")
 """Alone, over and over, its data in the caches; alone, with the caches emptied before; as one call
 among the others of a network that runs on one device."""
-MAX_INTEGER = 2**63 - 1
-"""Largest number that a column of the store holds."""
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(Z|\+00:00)")
 _DATE_CHARACTERS = 19  # without the zone, which is always UTC
 
@@ -85,7 +83,7 @@ def _whole(least: int, otherwise: int | None) -> Meta:
         if is_integer(value) and least <= value <= MAX_INTEGER:  # type: ignore[operator]
             return an_integer(value)
         is_large = is_integer(value) and value > MAX_INTEGER  # type: ignore[operator]
-        raise ValueError(f"a whole number >= {least}{' that 63 bits hold' if is_large else ''}")
+        raise ValueError(f"a whole number >= {least}{f' {IN_63_BITS}' if is_large else ''}")
 
     smallest = least if otherwise is None else min(least, otherwise)
     schema: Json = {"type": "integer", "minimum": smallest, "maximum": MAX_INTEGER}

@@ -11,6 +11,8 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ from msgspec import Struct, inspect
 
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.files.fields import FaultError, a_boolean
+from heteroplace.files.output import write_text
 
 S = TypeVar("S", bound=Struct)
 JsonPath = tuple[str | int, ...]
@@ -28,6 +31,7 @@ _MAX_SHOWN = 60
 _MAX_FAULTS = 50
 # Finding the nearest of many names is slow, and nobody needs it for every fault.
 _MAX_SUGGESTIONS = 10
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _UNKNOWN = ""
 """Stands for all keys that no struct has in the place of a fault."""
 
@@ -54,10 +58,13 @@ class Faults:
     def unknown(self, path: JsonPath, value: Mapping[str, object], known: Iterable[str]) -> None:
         """Note every key of `value` that is not known, with the nearest one that it lacks."""
         names = dict.fromkeys(known)
+        shown = ", ".join(list(names)[:_MAX_FAULTS]) + (", ..." if len(names) > _MAX_FAULTS else "")
         for key in value:
             if key not in names:
-                unused = [name for name in names if name not in value]
-                hint = did_you_mean(key, unused) or f"; known keys: {', '.join(names)}"
+                is_early = len(self._found) < _MAX_SUGGESTIONS
+                unused = [name for name in names if name not in value] if is_early else []
+                hint = did_you_mean(key, unused) if is_early else ""
+                hint = hint or f"; known keys: {shown}"
                 self.add(path, f"unknown key {show(key)}{hint}", (*path, _UNKNOWN))
 
     def find(self, path: JsonPath, what: str, name: str, ids: Mapping[str, int]) -> int:
@@ -262,7 +269,7 @@ def _node(info: inspect.Type) -> _Node:
 
 
 def read_json(path: str | os.PathLike[str], error: type[HeteroPlaceError]) -> object:
-    """Return the parsed JSON of a file. Repeated keys, NaN and Infinity are faults.
+    """Return the parsed JSON of a file; what is a fault there, `parse_json` says.
 
     Raises
     ------
@@ -270,12 +277,32 @@ def read_json(path: str | os.PathLike[str], error: type[HeteroPlaceError]) -> ob
         Of type `error`: the file cannot be read, or is not JSON (with line and column).
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        return parse_json(Path(path).read_text(encoding="utf-8"))
     except OSError as fault:
         raise error(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
-    except (ValueError, RecursionError) as fault:
+    except ValueError as fault:
         raise error(f"{os.fspath(path)}: not valid JSON: {fault}") from fault
+
+
+def parse_json(text: str) -> object:
+    """Return the value of JSON text. Repeated keys, NaN, Infinity and lone surrogates are faults.
+
+    Raises
+    ------
+    ValueError
+        The text is not JSON, or has one of these faults, or is nested too deeply.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_no_constant)
+        if _SURROGATE.search(text):
+            # No encoding has them, so that nothing could be printed or written that holds one.
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as fault:
+        raise ValueError("it is nested too deeply") from fault
+    except UnicodeEncodeError as fault:
+        half = ascii(fault.object[fault.start])
+        raise ValueError(f"a text holds {half}, half of a surrogate pair") from fault
+    return value
 
 
 def write_json(value: Mapping[str, object], path: str | os.PathLike[str]) -> None:
@@ -291,21 +318,12 @@ def write_json(value: Mapping[str, object], path: str | os.PathLike[str]) -> Non
     write_text(_layout(value), path)
 
 
-def write_text(text: str, path: str | os.PathLike[str]) -> None:
-    """Write `text` to `path` as UTF-8; atomic; raises OSError as `write_json`."""
-    target = Path(path)
-    # The process id keeps two writers of one file apart; the last one wins.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def show(value: object) -> str:
     """Return a JSON value as short text for a message."""
-    text = json.dumps(value, ensure_ascii=False)
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except RecursionError:  # It was read at less depth of calls than it is written at.
+        return "something nested deeply"
     return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 3] + "..."
 
 
@@ -347,8 +365,8 @@ def _layout(value: Mapping[str, object]) -> str:
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        repeated = next(key for key in keys if keys.count(key) > 1)
+        counts = Counter(key for key, _ in pairs)
+        repeated = next(key for key, count in counts.items() if count > 1)
         raise ValueError(f"the key {json.dumps(repeated)} occurs twice in one object")
     return value
 

@@ -16,8 +16,8 @@ from heteroplace.files.cluster_fields import ClusterFile
 from heteroplace.files.cost_fields import CostsFile
 from heteroplace.files.graph_fields import GraphDescription
 from heteroplace.files.measurements import MeasurementsFile
+from heteroplace.files.output import write_text
 from heteroplace.files.plan import CopyStep, PlanFile, RunStep
-from heteroplace.files.reader import write_text
 
 FOLDER = Path(__file__).resolve().parent.parent / "schemas"
 _FILES: dict[str, tuple[type[Struct], ...]] = {

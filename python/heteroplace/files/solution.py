@@ -6,16 +6,33 @@ import json
 import os
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
 
 from heteroplace.errors import PlanError
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json
 from heteroplace.files.costs import costs_from_json, costs_to_json
+from heteroplace.files.fields import Count
 from heteroplace.files.graph import graph_from_json, graph_to_json
 from heteroplace.files.plan import plan_from_json, plan_to_json
+from heteroplace.files.reader import parse_json
 from heteroplace.model.solution import RunTime, Solution
 
 SOLUTION_VERSION = 3
 """Version of the JSON form."""
+
+
+class _Told(Struct):
+    """What a solution says beside its parts."""
+
+    predicted_ns: Count
+    bound_ns: Count
+    candidates: tuple[tuple[str, Count | None], ...]
+    singles: tuple[tuple[str, Count], ...]
+    expected_ns: tuple[Count, Count, Count] | None
+    item_ns: Count | None
 
 
 def solution_to_json(solution: Solution) -> str:
@@ -40,9 +57,12 @@ def solution_to_json(solution: Solution) -> str:
 def load_solution(path: str | os.PathLike[str]) -> Solution:
     """Return the solution in a file; raises as `solution_from_json`, or if it cannot be read."""
     try:
-        return solution_from_json(Path(path).read_text(encoding="utf-8"), os.fspath(path))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as fault:
         raise PlanError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
+    except UnicodeDecodeError as fault:
+        raise PlanError(f"{os.fspath(path)}: is no text: {fault}") from fault
+    return solution_from_json(text, os.fspath(path))
 
 
 def solution_from_json(text: str, source: str = "placement") -> Solution:
@@ -55,7 +75,7 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         are raised as their own error types.)
     """
     try:
-        value = json.loads(text)
+        value: Any = parse_json(text)
         version = value["placement_version"]
         if version != SOLUTION_VERSION:
             raise PlanError(
@@ -66,16 +86,14 @@ def solution_from_json(text: str, source: str = "placement") -> Solution:
         cluster = cluster_from_json(value["cluster"], f"{source}: cluster")
         costs = costs_from_json(value["costs"], graph, cluster, f"{source}: costs")
         plan = plan_from_json(value["plan"], graph, cluster, f"{source}: plan")
-        candidates = tuple((str(name), ns) for name, ns in value["candidates"])
-        singles = tuple((str(name), int(ns)) for name, ns in value["singles"])
-        predicted_ns, bound_ns = int(value["predicted_ns"]), int(value["bound_ns"])
-        times = value["expected_ns"]
-        expected = None if times is None else RunTime(*(int(ns) for ns in times))
-        item_ns = None if value["item_ns"] is None else int(value["item_ns"])
+        told = msgspec.convert({name: value[name] for name in _Told.__struct_fields__}, _Told)
     except (KeyError, TypeError, ValueError) as err:
         raise PlanError(
             f"{source}: not a placement that heteroplace wrote ({err}); place the model again"
         ) from err
     return Solution(
-        graph, cluster, costs, plan, predicted_ns, bound_ns, candidates, singles, expected, item_ns
+        *(graph, cluster, costs, plan, told.predicted_ns, told.bound_ns),
+        *(told.candidates, told.singles),
+        None if told.expected_ns is None else RunTime(*told.expected_ns),
+        told.item_ns,
     )

@@ -8,6 +8,7 @@ from dataclasses import replace
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.codegen.order import root
 from heteroplace.model.graph import TaskGraph
+from heteroplace.relay.ranges.interval import Interval
 
 
 def only_calls(calls: KernelCalls, kept: Sequence[KernelCall]) -> KernelCalls:
@@ -19,15 +20,31 @@ def only_calls(calls: KernelCalls, kept: Sequence[KernelCall]) -> KernelCalls:
         for value in read
         if calls.values[root(calls, value)].constant is None and root(calls, value) not in made
     }
+    ranges = _ranges_read(calls, kept)
     values = []
     for index, value in enumerate(calls.values):
         if index in outside:
-            values.append(Value(value.shape, value.dtype, input_name=f"value{index}"))
+            made_up = Value(value.shape, value.dtype, f"value{index}", range=ranges.get(index))
+            values.append(replace(made_up, example=value.example))
         elif value.input_name is not None:
             values.append(Value(value.shape, value.dtype))  # a model input that nobody reads here
         else:
             values.append(value)
-    return replace(calls, values=tuple(values), calls=tuple(kept), outputs=())
+    kernels = [calls.kernels[call.kernel] for call in kept if call.kernel in calls.kernels]
+    traps = tuple(dict.fromkeys(trap for kernel in kernels for trap in kernel.traps))
+    return replace(calls, values=tuple(values), calls=tuple(kept), outputs=(), traps=traps)
+
+
+def _ranges_read(calls: KernelCalls, kept: Sequence[KernelCall]) -> dict[int, Interval]:
+    """For values that some calls read, what they need them to be in."""
+    found: dict[int, Interval] = {}
+    for call in kept:
+        kernel = calls.kernels.get(call.kernel)
+        for value, interval in zip(call.reads, kernel.ranges if kernel else (), strict=False):
+            if interval is not None:
+                known = found.get(value, interval)
+                found[value] = known.meet(interval) or known
+    return found
 
 
 def with_kernel_workspaces(graph: TaskGraph, calls: KernelCalls) -> TaskGraph:

@@ -14,17 +14,18 @@ from heteroplace.codegen.artifact import weights_blob
 from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
+from heteroplace.measure.example_inputs import input_arrays
+from heteroplace.measure.trial import LoadedProgram, run_trial
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
-from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
 
 _WARM_RUNS = 3
 
 
 class PlanProgram:
-    """A plan of a compiled network, loaded; its inputs are filled with random numbers."""
+    """A plan of a compiled network, loaded; its inputs are set (`example_inputs.py`)."""
 
     def __init__(
         self,
@@ -35,9 +36,15 @@ class PlanProgram:
         num_tasks: int,
     ) -> None:
         self.plan = plan
-        self.executor = NativeExecutor(
-            str(library_path()), str(compiled.library.path), lowered.program.to_text(), blob=blob
+        self.loaded = LoadedProgram(
+            str(library_path()),
+            str(compiled.library.path),
+            lowered.program.to_text(),
+            blob,
+            input_arrays(compiled.calls.values),
         )
+        """What the executor was made of."""
+        self.executor = self.loaded.executor()
         self.queue_kinds = tuple(queue.kind for queue in lowered.program.queues)
         """"cpu", "cuda" or "copy" for each queue of the executor."""
         kernels = compiled.calls.kernels
@@ -48,7 +55,6 @@ class PlanProgram:
         """The task of each instruction that counts; None: a copy, a helper, or a kernel that is no
         part of the network."""
         self._num_tasks = num_tasks
-        fill_inputs(self.executor)
 
     def count_runs(self, round_ns: int, min_runs: int, max_runs: int) -> int:
         """Warm up; return the number of runs that take about `round_ns`, within the limits."""
@@ -108,26 +114,20 @@ def serial_program(
 ) -> PlanProgram:
     """Load the program of one task after the other, each on its device of `placement`.
 
+    Where some op may trap, it is run in a process of its own first.
+
     Raises
     ------
     InfeasibleError
         A memory is too small for it.
+    ExecutionError
+        It ends its process, or fails.
     """
-    return load_programs(compiled, graph, cluster, [serial_plan(graph, cluster, placement)])[0]
-
-
-def fill_inputs(executor: NativeExecutor) -> None:
-    """Give every input a value: normally distributed numbers, or zeros where they are integers."""
-    random = np.random.default_rng(0)
-    for port in executor.inputs:
-        executor.set_input(port.name, made_up(port.shape, port.dtype, random))
-
-
-def made_up(shape: tuple[int, ...], dtype: str, random: np.random.Generator) -> np.ndarray:
-    """Return data for an input; whatever integers mean (token ids, indices), 0 is one of them."""
-    if dtype.startswith("float"):
-        return random.standard_normal(shape).astype(dtype)
-    return np.zeros(shape, "uint16" if dtype == "bfloat16" else dtype)
+    plan = serial_plan(graph, cluster, placement)
+    (program,) = load_programs(compiled, graph, cluster, [plan])
+    if compiled.calls.traps:
+        run_trial(program.loaded, "; ".join(trap.text for trap in compiled.calls.traps))
+    return program
 
 
 def serial_plan(graph: TaskGraph, cluster: Cluster, placement: Sequence[int]) -> Plan:

@@ -28,8 +28,9 @@ from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summar
 from heteroplace.errors import ClusterError, ExecutionError
 from heteroplace.files.measurements import KernelKey
 from heteroplace.measure.conditions import Watch
+from heteroplace.measure.example_inputs import made_up
 from heteroplace.measure.isolated import COLD
-from heteroplace.measure.plan_program import made_up
+from heteroplace.measure.kernel_calls import only_calls
 from heteroplace.measure.profiler import Profiler, make_measurement
 from heteroplace.measure.requests import MeasurementRequest
 from heteroplace.model.cluster import Device
@@ -169,14 +170,15 @@ def _load(remote: Any, library: KernelLibrary) -> Any:
 def arguments(calls: KernelCalls, call: KernelCall, place: Any) -> list[tvm.nd.NDArray]:
     """Return arguments for a kernel call on a device, in its order: weights, and made-up data."""
     random = np.random.default_rng(0)
+    alone = only_calls(calls, [call])
     found = []
     for value_id in (*call.reads, *call.writes):
-        value = calls.values[value_id]
+        value = alone.values[value_id]
         array = tvm.nd.empty(value.shape, value.dtype, place)
         if value.constant is not None:
             array.copyfrom(value.constant)
         elif value.dtype != "bfloat16":  # numpy has none; whatever lies there takes as long
-            array.copyfrom(made_up(value.shape, value.dtype, random))
+            array.copyfrom(made_up(value, random))
         found.append(array)
     return found
 

@@ -14,6 +14,7 @@ from heteroplace.errors import CostMismatchError, MissingCostError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import (
     PREDICTED,
+    UNKNOWN,
     Cost,
     CostTable,
     TableBuilder,
@@ -72,6 +73,8 @@ def unknown_cells(
     table: CostTable, graph: TaskGraph, cluster: Cluster
 ) -> list[tuple[int, int, int]]:
     """Return (batch, task, device) of every cell that is needed and unknown."""
+    if not any(UNKNOWN in times for times in table.ns):
+        return []
     allowed = allowed_devices(graph, cluster)
     return [
         (batch, task, device)

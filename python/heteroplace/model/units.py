@@ -9,9 +9,15 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+MAX_INTEGER = 2**63 - 1
+"""Largest number of bytes, nanoseconds or anything else that is counted: the core has 64 bits."""
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([^0-9. ].*)")
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+IN_63_BITS = "that 63 bits hold"
+"""What is expected of a number that is too large."""
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_MAX_DIGITS = 1000
+"""Longer texts are no quantities of anything: `int` refuses 4,300 digits by an error of its own."""
 _BYTES = {f"{prefix}B": Fraction(factor) for prefix, factor in (_DECIMAL | _BINARY).items()}
 _BYTES_PER_SECOND = {f"{unit}/s": factor for unit, factor in _BYTES.items()} | {
     f"{prefix}bit/s": Fraction(factor, 8) for prefix, factor in _DECIMAL.items()
@@ -128,15 +134,21 @@ def _not_negative(value: object, expected: str) -> int:
     number = int(value)  # type: ignore[call-overload]
     if number < 0:
         raise ValueError(expected)
+    if number > MAX_INTEGER:
+        raise ValueError(f"{expected} {IN_63_BITS}")
     return int(number)
 
 
 def _quantity(
     value: object, factors: dict[str, Fraction], expected: str, round_up: bool = False
 ) -> int:
-    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    text = value if isinstance(value, str) and len(value) <= _MAX_DIGITS else ""
+    match = _QUANTITY.fullmatch(text)
     if match is None or match[2] not in factors:
         raise ValueError(expected)
     amount = Fraction(match[1]) * factors[match[2]]
     whole = amount.numerator // amount.denominator
-    return whole + (1 if round_up and amount.denominator != 1 else 0)
+    whole += 1 if round_up and amount.denominator != 1 else 0
+    if whole > MAX_INTEGER:
+        raise ValueError(f"{expected} {IN_63_BITS}")
+    return whole

@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from heteroplace.errors import GraphError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import NO_TIME, UNKNOWN, CostTable
 from heteroplace.model.graph import TaskGraph
@@ -22,8 +23,20 @@ RUN, COPY = 0, 1
 
 
 def ints(values: Sequence[int] | IntArray) -> IntArray:
-    """Return the values as 64-bit integers."""
-    return np.array(values, dtype=np.int64)
+    """Return the values as 64-bit integers.
+
+    Raises
+    ------
+    GraphError
+        One is too large for them.
+    """
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError as err:
+        largest = max(values, key=abs)
+        raise GraphError(
+            f"the core reads numbers of up to {2**63 - 1}, got {largest}: check the units"
+        ) from err
 
 
 def task_reads(graph: TaskGraph) -> tuple[IntArray, IntArray]:

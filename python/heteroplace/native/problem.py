@@ -29,6 +29,7 @@ from heteroplace.native.arrays import (
     routes,
     task_reads,
 )
+from heteroplace.native.limits import check_bytes, check_times
 
 UNREACHABLE_PENALTY = 2**50
 """`kUnreachablePenalty` of `src/model/native_plan.h`."""
@@ -94,6 +95,8 @@ class NativeProblem:
             `costs` belongs to another graph or cluster.
         MissingCostError
             A cost that is needed is unknown.
+        CostMismatchError, GraphError
+            Times or sizes are so large that sums of them are not (see `native.limits`).
         """
         costs.check(graph, cluster)
         self.graph = graph
@@ -112,14 +115,13 @@ class NativeProblem:
         """[num_tasks, num_devices]; IMPOSSIBLE where the task cannot be: no cost, not allowed, not
         allowed for a task of its colocation group, out of reach of the host, or in a batch that
         the device does not take."""
-        unit_offsets, unit_values = csr(cluster.unit_ids)
-        read_offsets, read_values = task_reads(graph)
         self.routes = csr(routes(cluster))
         """Links of the way between each ordered pair of memories, as offsets and values."""
-        resource_offsets, resource_values = csr(cluster.link_resources)
+        self.most_bytes = check_bytes(graph, cluster)
+        """No plan of one item has more in all memories together."""
+        self.longest_ns = check_times(graph, cluster, self.batch_run_ns, self.routes)
+        """No plan of one item is longer."""
         tasks, tensors = graph.tasks, graph.tensors
-        is_output = np.zeros(len(tensors), dtype=np.int64)
-        is_output[list(graph.outputs)] = 1
         self.weight_bytes = ints([task.weight_bytes for task in tasks])
         """[num_tasks]"""
         self.workspace_bytes = ints([task.workspace_bytes for task in tasks])
@@ -128,7 +130,16 @@ class NativeProblem:
         """[num_tensors]"""
         self.producer = ints([-1 if t.producer is None else t.producer for t in tensors])
         """[num_tensors], the task that makes it; -1: a model input."""
-        self._core = _core.Problem(
+        self._core = self._make_core(costs.batches)
+
+    def _make_core(self, batches: Sequence[int]) -> _core.Problem:
+        graph, cluster = self.graph, self.cluster
+        unit_offsets, unit_values = csr(cluster.unit_ids)
+        read_offsets, read_values = task_reads(graph)
+        resource_offsets, resource_values = csr(cluster.link_resources)
+        is_output = np.zeros(len(graph.tensors), dtype=np.int64)
+        is_output[list(graph.outputs)] = 1
+        return _core.Problem(
             run_ns=self.run_ns.ravel(),
             device_memory=ints([device.memory for device in cluster.devices]),
             unit_offsets=unit_offsets,
@@ -149,7 +160,7 @@ class NativeProblem:
             route_offsets=self.routes[0],
             route_links=self.routes[1],
             host=-1 if cluster.host is None else cluster.host,
-            batch_sizes=ints(costs.batches),
+            batch_sizes=ints(batches),
             batch_run_ns=self.batch_run_ns.ravel(),
             **measured_transfers(cluster),
         )

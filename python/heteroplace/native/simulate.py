@@ -13,6 +13,7 @@ import numpy as np
 import heteroplace._core as _core
 from heteroplace.model.plan import Run, Step
 from heteroplace.native.arrays import COPY, RUN, IntArray, csr
+from heteroplace.native.limits import check_items
 from heteroplace.native.problem import NativePlan, NativeProblem
 
 
@@ -43,7 +44,11 @@ def simulate_steps(native: NativeProblem, steps: Sequence[Step], items: int = 1)
     ------
     PlanError
         A step reads a tensor that is not there, or a device cannot run its task or batch.
+    CostMismatchError
+        So many items that sums of their times or sizes are too large.
     """
+    if items > 1:
+        check_items(items, native.longest_ns, native.most_bytes)
     links = csr(() if isinstance(step, Run) else step.route for step in steps)
     # No lists of items at all: every step is for item 0.
     has_items = items != 1 or any(step.items != (0,) for step in steps)

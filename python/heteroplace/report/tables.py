@@ -16,6 +16,7 @@ from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.steps import step_times
 from heteroplace.stats import counted_median
+from heteroplace.terminal import printable
 
 MAX_ROWS = 40
 _MAX_CELL = 48
@@ -48,6 +49,7 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: s
     """
     align = align or "<" * len(headers)
     cells = [list(headers), *([*map(_cut, row[:-1]), row[-1]] for row in rows)]
+    cells = [[printable(cell, kept="") for cell in row] for row in cells]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     lines = []
     for row in cells:
@@ -99,12 +101,11 @@ def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timel
     at most."""
     times = step_times(timeline)
     rows = []
-    for device_id, device in enumerate(cluster.devices):
-        steps = [
-            index
-            for index, step in enumerate(plan.steps)
-            if isinstance(step, Run) and step.device == device_id
-        ]
+    runs: list[list[int]] = [[] for _ in cluster.devices]
+    for index, step in enumerate(plan.steps):
+        if isinstance(step, Run):
+            runs[step.device].append(index)
+    for device, steps in zip(cluster.devices, runs, strict=True):
         busy_ns = sum(times[step][1] - times[step][0] for step in steps if step in times)
         memory = cluster.memories[device.memory]
         used = format_bytes(timeline.peak_bytes[device.memory]) if timeline.peak_bytes else "?"
@@ -160,13 +161,13 @@ def channel_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Time
     """Return the load of each channel that is used; "" if nothing is copied."""
     times = step_times(timeline)
     rows = []
+    of_channel: dict[str, list[tuple[int, Copy]]] = {}
+    for index, step in enumerate(plan.steps):
+        if isinstance(step, Copy):
+            for channel in {cluster.links[link].channel for link in step.route}:
+                of_channel.setdefault(channel, []).append((index, step))
     for channel in cluster.channels:
-        copies = [
-            (index, step)
-            for index, step in enumerate(plan.steps)
-            if isinstance(step, Copy)
-            and channel in {cluster.links[link].channel for link in step.route}
-        ]
+        copies = of_channel.get(channel, [])
         if not copies:
             continue
         busy_ns = sum(times[i][1] - times[i][0] for i, _ in copies if i in times)

@@ -13,12 +13,23 @@ from heteroplace.native.problem import NativeProblem
 from heteroplace.native.simulate import simulate_steps
 
 
-def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> Timeline:
+def simulate(
+    graph: TaskGraph,
+    cluster: Cluster,
+    costs: CostTable,
+    plan: Plan,
+    native: NativeProblem | None = None,
+) -> Timeline:
     """Return when each step of `plan` starts and finishes, and what the memories hold.
 
     A run has a span on its device, a copy one on each channel that it goes over. Spans of one
     device never overlap; those of one channel do not either where the cluster's `congestion` is
     "channel" or "bus".
+
+    Parameters
+    ----------
+    native
+        The three as the core has them, if they are there; None: they are made.
 
     Raises
     ------
@@ -27,7 +38,8 @@ def simulate(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -
         batch; the message is that of `check_plan`, with all faults of the plan.
     """
     try:
-        times = simulate_steps(NativeProblem(graph, cluster, costs), plan.steps, plan.items)
+        native = native or NativeProblem(graph, cluster, costs)
+        times = simulate_steps(native, plan.steps, plan.items)
     except PlanError:
         # The core knows ids only; the check lists all faults and quotes their steps.
         check_plan(graph, cluster, costs, plan)

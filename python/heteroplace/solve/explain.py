@@ -19,10 +19,12 @@ from heteroplace.native.throughput import placement_loads
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
-MAX_WHAT_IF_TASKS = 2_000
-"""Larger graphs get reasons without what-if: its work grows with the square of the tasks."""
+MAX_WHAT_IF_WORK = 16_000_000
+"""Reasons come without what-if where tasks * tasks * devices are more: 2,000 tasks on 4 devices."""
 MAX_ITEM_WHAT_IFS = 4_000
 """The same for throughput, in pairs of task and device: each is one pass over the graph."""
+_MAX_OTHERS = 7
+"""Devices that a reason compares with, the fastest first."""
 
 
 def explain(problem: Problem, plan: Plan, objective: str = "latency") -> Plan:
@@ -47,6 +49,12 @@ class _Explainer:
         self._placement = self._native.placement(plan.steps)
         self._order = [step.task for step in plan.steps if isinstance(step, Run)]
         times = simulate_steps(self._native, plan.steps, plan.items)
+        is_allowed = self._native.run_ns != IMPOSSIBLE
+        self._num_allowed: list[int] = is_allowed.sum(axis=1).tolist()
+        # The fastest first, ties by id; where a task cannot be comes last.
+        ranked = np.where(is_allowed, self._native.run_ns, np.iinfo(np.int64).max)
+        self._ranked: list[list[int]] = _least(ranked, _MAX_OTHERS + 1).tolist()
+        """For each task the devices that run it fastest, the fastest first."""
         self._start_ns: dict[int, int] = {}
         self._on_unit: list[list[tuple[int, int, int]]] = [[] for _ in problem.cluster.units]
         """For each unit (start, finish, task) of what it runs, in order."""
@@ -76,7 +84,8 @@ class _Explainer:
         if not count or self._plan.items > 1:
             return None
         if self._is_latency:
-            is_large = count > MAX_WHAT_IF_TASKS
+            num_devices = len(self._problem.cluster.devices)
+            is_large = count * count * num_devices > MAX_WHAT_IF_WORK
             return None if is_large else what_if(self._native, self._placement, self._order)
         run_ns = self._native.run_ns
         if run_ns.size > MAX_ITEM_WHAT_IFS:
@@ -99,7 +108,7 @@ class _Explainer:
     def _constraint(self, task: int) -> str:
         """Why there was no choice; "" if there was one."""
         value = self._problem.graph.tasks[task]
-        if int((self._native.run_ns[task] != IMPOSSIBLE).sum()) > 1:
+        if self._num_allowed[task] > 1:
             return ""
         if value.devices is not None and len(value.devices) == 1:
             return f"pinned to {value.devices[0]}"
@@ -110,14 +119,13 @@ class _Explainer:
     def _speed(self, task: int) -> str:
         device = self._placement[task]
         run = self._native.run_ns[task]
-        others = [
-            (int(run[other]), other)
-            for other in range(len(run))
-            if other != device and run[other] != IMPOSSIBLE
-        ]
-        listed = ", ".join(f"{self._name(other)} {_us(ns)}" for ns, other in sorted(others))
-        own = int(run[device])
-        word = "fastest" if all(own <= ns for ns, _ in others) else "not the fastest"
+        own, count = int(run[device]), self._num_allowed[task] - 1
+        ranked = self._ranked[task][: self._num_allowed[task]]
+        others = [other for other in ranked if other != device][:_MAX_OTHERS]
+        listed = ", ".join(f"{self._name(other)} {_us(int(run[other]))}" for other in others)
+        if count > len(others):
+            listed += f" and {count - len(others)} more"
+        word = "fastest" if own <= run[others[0]] else "not the fastest"
         text = f"{word} ({self._name(device)} {_us(own)}, {listed})"
         group = self._problem.graph.tasks[task].together
         return text if group is None else f"with the colocation group {group!r}; {text}"
@@ -139,9 +147,9 @@ class _Explainer:
         """Name a task that kept a faster device busy when this one started."""
         run = self._native.run_ns[task]
         device = self._placement[task]
-        for other in np.argsort(run, kind="stable").tolist():
-            if run[other] == IMPOSSIBLE or run[other] >= run[device]:
-                continue
+        for other in self._ranked[task][: self._num_allowed[task]]:
+            if run[other] >= run[device]:
+                return ""
             for unit in self._problem.cluster.unit_ids[other]:
                 busy = self._running(unit, self._start_ns[task])
                 if busy is not None and busy != task:
@@ -181,6 +189,16 @@ class _Explainer:
         if best == baseline:
             return f"moving it to {self._name(other)} would change nothing"
         return f"moving it alone to {self._name(other)} would shorten {what} by {-change:.1%}"
+
+
+def _least(values: IntArray, count: int) -> IntArray:
+    """Return the columns of the least values of each row, ascending; ties by column."""
+    if count < values.shape[1]:
+        columns = np.sort(np.argpartition(values, count, axis=1)[:, :count], axis=1)
+        values = np.take_along_axis(values, columns, axis=1)
+        order = np.argsort(values, axis=1, kind="stable")
+        return np.take_along_axis(columns, order, axis=1)
+    return np.argsort(values, axis=1, kind="stable")
 
 
 def _us(ns: int) -> str:

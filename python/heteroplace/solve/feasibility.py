@@ -7,8 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
+from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Step
+from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import critical_path_order, heft, order_place
@@ -58,6 +61,29 @@ def check_possible(problem: Problem) -> None:
         raise InfeasibleError(
             "; ".join(faults) + ". Allow another device, or give one of them more memory."
         )
+
+
+def check_demands(graph: TaskGraph, cluster: Cluster, plan: Plan | None) -> None:
+    """Raise for what no costs could mend, so that it is told before they are measured.
+
+    Parameters
+    ----------
+    graph
+        With the devices that its tasks may be on; their workspace need not be known.
+    plan
+        A plan that is to be kept; None: one is looked for.
+
+    Raises
+    ------
+    InfeasibleError
+        A task alone fits in no memory of the devices that it may be on.
+    PlanError
+        The plan is not as the graph and the cluster have it.
+    """
+    anything = build_table(graph, cluster, lambda *_: Cost.given(0))
+    check_possible(Problem(graph, cluster, anything))
+    if plan is not None:
+        check_plan(graph, cluster, anything, plan)
 
 
 def _needs(native: NativeProblem) -> IntArray:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
-from heteroplace.decompose.decomposition import MAX_MODULE_TASKS
+from heteroplace.errors import SolverError
 from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import RUN
 from heteroplace.native.problem import NativePlan
@@ -39,6 +39,7 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
+from heteroplace.solve.refinement import choose_route
 from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import (
@@ -56,43 +57,9 @@ _MODULES = {
 """Of the refinement solvers; they load OR-Tools, which what is proven by bounds never needs."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
+_LEAST_SHARE_TO_SEARCH_ON = 0.02
 _LEAST_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
-_MAX_SPLIT_TASKS = 2_000
-"""Modules of larger graphs are too many, or too large, to be solved within seconds; equal ones are
-solved once by the search as well."""
-
-
-@dataclass(frozen=True)
-class Route:
-    """How `auto` goes on after the initial solutions."""
-
-    refinement: str
-    """What follows the search: "cpsat", "split" or "lns"."""
-    search_share: float
-    """Part of the time that is left which the search may use."""
-    reason: str
-    """Why, for people."""
-
-
-def choose_route(problem: Problem) -> Route:
-    """Return the route for a problem. O(n log n + m)."""
-    count = len(problem.graph.tasks)
-    if count <= MAX_MODULE_TASKS:
-        return Route("cpsat", 0.3, f"{count} tasks: one exact model")
-    if count <= _MAX_SPLIT_TASKS:
-        chain = problem.modules.chain
-        largest = max(len(module.tasks) for module in chain)
-        if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
-            reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
-            return Route("split", 0.1, reason)
-        path = problem.modules.path
-        if path is not None and len(path.modules) > 1:
-            reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
-            return Route("split", 0.4, reason)
-    if count <= MAX_CPSAT_TASKS:
-        return Route("cpsat", 0.6, f"{count} tasks without narrow cuts: one exact model")
-    return Route("lns", 0.8, f"{count} tasks: search, then neighbourhoods of its plan exactly")
 
 
 @dataclass(frozen=True)
@@ -136,6 +103,7 @@ class _Auto:
         self._options = options
         self._begin = time.perf_counter()
         self._deadline = solve_deadline(problem, options, self._begin)
+        self._initial_deadline = self._deadline
         self._candidates: list[_Candidate] = []
         self._tried: list[tuple[str, int | None, str]] = []
         self._was_interrupted = False
@@ -145,6 +113,7 @@ class _Auto:
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
         initial, self._bound_ns = begin_solve(problem, options, self._begin)
+        self._initial_deadline = self._deadline.within(2 * INITIAL_SHARE * options.time_limit_s)
         plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         self._note_singles({name for name, _ in plans})
         for name, plan in plans:
@@ -155,11 +124,14 @@ class _Auto:
             route = choose_route(problem)
             self._tried.append((f"route: {route.refinement}", None, route.reason))
             # Loaded now, since the search can be told how much time is left, and loading cannot.
-            if self._deadline.left_s() >= _LEAST_TO_LOAD_S:
+            is_refined = route.refinement in _MODULES
+            if is_refined and self._deadline.left_s() >= _LEAST_TO_LOAD_S:
                 importlib.import_module(_MODULES[route.refinement])
             self._search([plan for _, plan in plans], route.search_share)
             if not self._is_proven() and not self._was_interrupted:
-                self._refine(route.refinement)
+                if is_refined or not self._candidates:
+                    self._refine(route.refinement)
+                self._search_on()
         if not self._candidates:
             raise no_placement_error(problem)
         chosen, note = self._choose()
@@ -181,9 +153,11 @@ class _Auto:
             name = f"single {device.name}"
             if name in found:
                 continue
-            note = f"{device.name} cannot run or hold all tasks"
-            if len(self._problem.graph.tasks) <= MAX_TASKS_TO_BOUND:
-                note = str(single_plan(self._problem, device_id))
+            note = f"{device.name} cannot run or hold all tasks, or the time was up"
+            is_short = len(self._problem.graph.tasks) <= MAX_TASKS_TO_BOUND
+            if is_short and not self._initial_deadline.is_over():
+                reason = single_plan(self._problem, device_id)
+                note = reason if isinstance(reason, str) else "left out: the time was up"
             self._tried.append((name, None, note))
 
     def _add(self, name: str, plan: NativePlan, note: str = "") -> None:
@@ -207,10 +181,28 @@ class _Auto:
         best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
         return best is not None and best <= self._bound_ns
 
+    def _search_on(self) -> None:
+        """Search on from the best plan where the refinement solver has left time."""
+        is_over = self._is_proven() or self._was_interrupted or not self._candidates
+        left = self._deadline.left_s()
+        if is_over or self._options.iterations is not None:
+            return
+        if left < max(_LEAST_S, _LEAST_SHARE_TO_SEARCH_ON * self._options.time_limit_s):
+            return
+        best = min(self._candidates, key=lambda candidate: candidate.rank)
+        options = replace(self._options, seed=(self._options.seed + 1) % 2**31)
+        end = run_search(self._problem, [best.plan], options, self._deadline, self._bound_ns)
+        self._was_interrupted |= end.was_interrupted
+        self._bound_ns = max(self._bound_ns, end.bound_ns)
+        self._add("search on", end.native_plan, f"{end.num_evaluations} schedules tried")
+
     def _search(self, initial: list[NativePlan], share: float) -> None:
         problem, options = self._problem, self._options
         if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
+            return
+        if self._candidates and self._deadline.is_over():
+            self._tried.append(("search", None, "left out: the time is up"))
             return
         deadline = self._deadline.within(share * self._deadline.left_s())
         end = run_search(problem, initial, options, deadline, self._bound_ns)
@@ -222,7 +214,7 @@ class _Auto:
     def _refine(self, refinement: str) -> None:
         """Let the refinement solver have the rest of the time."""
         best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
-        is_loaded = _MODULES[refinement] in sys.modules
+        is_loaded = _MODULES.get(refinement) in sys.modules
         least = _LEAST_S if is_loaded else _LEAST_TO_LOAD_S
         if self._deadline.left_s() < least and best is not None:
             self._tried.append((refinement, None, "left out: the time is up"))
@@ -240,13 +232,16 @@ class _Auto:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
             self._tried.append(("cpsat", None, note))
             return
-        end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
-            problem,
-            None if best is None else best.plan.steps,
-            self._options,
-            self._deadline,
-            self._bound_ns,
-        )
+        steps = None if best is None else best.plan.steps
+        try:
+            end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
+                problem, steps, self._options, self._deadline, self._bound_ns
+            )
+        except SolverError as err:
+            if best is None:
+                raise
+            self._tried.append(("cpsat", None, f"left out: {err}"))
+            return
         if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         self._bound_ns = max(self._bound_ns, end.bound_ns)

@@ -35,6 +35,11 @@ MAX_CPSAT_TASKS = 150
 """Above this CP-SAT's model takes longer to load and to repeat its hint than the search to do
 better."""
 
+MAX_ITEMS = 1_000_000
+MAX_THREADS = 4_096
+MAX_ITERATIONS = 10**15
+"""What an option may be: more would be no use in any solver, and no number in some."""
+
 STATUSES = ("optimal", "feasible", "interrupted")
 """Proven to equal the bound; valid; valid, and ended by Ctrl-C."""
 
@@ -159,10 +164,14 @@ class SolveOptions:
                 )
         limits = (
             ("time_limit_s", self.time_limit_s > 0, "> 0"),
-            ("iterations", self.iterations is None or self.iterations >= 0, ">= 0 or None"),
-            ("items", self.items >= 1, ">= 1"),
+            (
+                "iterations",
+                self.iterations is None or 0 <= self.iterations <= MAX_ITERATIONS,
+                f"in 0..{MAX_ITERATIONS}, or None",
+            ),
+            ("items", 1 <= self.items <= MAX_ITEMS, f"in 1..{MAX_ITEMS}"),
             ("seed", 0 <= self.seed < 2**31, "in 0..2**31-1"),
-            ("threads", self.threads >= 1, ">= 1"),
+            ("threads", 1 <= self.threads <= MAX_THREADS, f"in 1..{MAX_THREADS}"),
             ("min_gain_ratio", 0 <= self.min_gain_ratio < 1, "in [0, 1)"),
         )
         for name, is_right, expected in limits:

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from heteroplace.errors import SolverError
+from heteroplace.native.limits import check_items
 from heteroplace.solve.coarsened import solve_coarsened
 from heteroplace.solve.problem import (
     COARSENINGS,
@@ -85,8 +86,12 @@ class RegisteredSolver:
         ------
         SolverError
             Also: an objective, items or an engine that it does not offer.
+        CostMismatchError
+            So many items that sums of their times or sizes are too large.
         """
         self.check(options)
+        if options.items > 1:
+            check_items(options.items, problem.native.longest_ns, problem.native.most_bytes)
         if options.coarsening != COARSENINGS[0]:
             return solve_coarsened(problem, options, self)
         return self._solver.solve(problem, options)

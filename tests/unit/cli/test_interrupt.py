@@ -155,3 +155,39 @@ def test_interrupted_without_a_plan(folder: Path) -> None:
     assert process.returncode == INTERRUPTED
     assert err == "interrupted\n"
     assert not (folder / "plan.json").exists()
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from heteroplace.cli.{command} import main
+sys.exit(main([{argument!r}, "--help"]))
+"""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("command", "argument", "module"),
+    [
+        ("main", "place", "numpy"),
+        ("main", "place", "heteroplace.cli.costs"),
+        pytest.param("tvmc", "compile", "tvm", marks=pytest.mark.relay),
+    ],
+)
+def test_an_interrupt_while_modules_are_loaded_is_one_line(
+    command: str, argument: str, module: str
+) -> None:
+    program = INTERRUPTED_IMPORT.format(command=command, argument=argument, module=module)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+        preexec_fn=heed_interrupts,
+    )
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")

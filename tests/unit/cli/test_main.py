@@ -101,6 +101,22 @@ def test_costs_come_from_a_file_if_given(files, capsys):
     assert "costs of graph 'fork' on cluster 'two-cores': no faults" in capsys.readouterr().out
 
 
+def test_costs_that_a_file_does_not_know_are_named(files, capsys):
+    read, cluster = load_graph("graph.json"), load_cluster("cluster.json")
+    slow = {task.name: dict.fromkeys(TIMES, 1_000_000) for task in read.graph.tasks}
+    save_costs(costs_from_times(read.graph, cluster, slow), read.graph, cluster, "costs.json")
+    more = {"name": "new", "target": "npu", "device": "npu:0", "memory": "ram"}
+    value = {**CLUSTER, "devices": [*CLUSTER["devices"], more]}
+    (files / "cluster.json").write_text(json.dumps(value))
+    check = ["check", "costs.json", "--graph", "graph.json", "--cluster", "cluster.json"]
+    for command in ([*PLACE, "--costs", "costs.json"], check):
+        assert main(command) == 2
+        text = capsys.readouterr().err
+        assert "the cost table does not know: task 'a' on 'new', task 'b' on 'new'" in text
+    assert main([*PLACE, "--costs", "costs.json", "--exclude", "new"]) == 0
+    assert "predicted 3.00 ms" in capsys.readouterr().out
+
+
 def test_graph_without_times_is_a_user_error(files, capsys):
     tasks = [{"name": name} for name in "abcd"]
     (files / "graph.json").write_text(json.dumps({**GRAPH, "tasks": tasks}))
@@ -188,7 +204,7 @@ def test_wrong_usage_is_code_2(files, arguments):
 
 def test_option_out_of_range_is_a_user_error(files, capsys):
     assert main([*PLACE, "--threads", "0"]) == 2
-    assert "threads must be >= 1, got 0" in capsys.readouterr().err
+    assert "threads must be in 1..4096, got 0" in capsys.readouterr().err
 
 
 def test_an_objective_that_a_solver_does_not_offer_is_a_user_error(files, capsys):

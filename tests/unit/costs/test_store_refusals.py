@@ -270,3 +270,40 @@ def test_the_tables_themselves_refuse_nonsense(tmp_path, table, values, message)
         pytest.raises(sqlite3.IntegrityError, match=message),
     ):
         connection.execute(f"INSERT INTO {table} VALUES {values}")
+
+
+def _text_that_is_none(path: Path) -> None:
+    make_store(path)
+    data = path.read_bytes()
+    assert b"nn.dense" in data
+    path.write_bytes(data.replace(b"nn.dense", b"nn.d\xff\xfe\x80e"))
+
+
+def _changed(path: Path, statement: str) -> None:
+    make_store(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA ignore_check_constraints = ON")
+        connection.execute(statement)
+        connection.commit()
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "a text that is none": _text_that_is_none,
+    "a control character": lambda path: _changed(path, "UPDATE targets SET text = char(27)"),
+    "bytes as a text": lambda path: _changed(path, "UPDATE works SET shapes = x'ff00'"),
+    "a lost kernel": lambda path: _changed(path, "DELETE FROM kernels WHERE id = 1"),
+    "no place for a site": lambda path: _changed(path, "UPDATE measurements SET site = 7"),
+}
+
+
+def read_all(path: Path) -> None:
+    with CostStore(path) as store:
+        list(store.rows())
+
+
+@pytest.mark.parametrize("name", sorted(DAMAGES))
+def test_damage_that_is_met_when_rows_are_read_is_told(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "costs.sqlite"
+    DAMAGES[name](path)
+    with pytest.raises(CostStoreError, match=r"the store is damaged \(.*\) and was left"):
+        read_all(path)

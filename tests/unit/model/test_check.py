@@ -117,7 +117,7 @@ def test_a_plan_of_one_item_passes_if_it_fits_by_lifetime(
         for memory, (peak, *_) in zip(found.cluster.memories, peaks, strict=True)
     )
     cluster = replace(found.cluster, memories=memories)
-    costs = replace(found.costs, cluster_digest=cluster.digest())
+    costs = replace(found.costs, devices=cluster.identities)
     moved = replace(plan, cluster_digest=cluster.digest())
     if all(peak <= m.bytes for (peak, *_), m in zip(peaks, memories, strict=True)):
         check_plan(found.graph, cluster, costs, moved)

@@ -1,12 +1,17 @@
 """auto: its routes, what it says of them, and that it is never behind its parts."""
 
+from collections.abc import Sequence
+
 import pytest
+from hypothesis import given, settings
 
 from heteroplace.bench.suites.catalogue import get_instance, layered
 from heteroplace.bench.suites.layered import Layered
+from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.solve import SolveOptions, get_solver
-from heteroplace.solve.portfolio import choose_route
 from heteroplace.solve.problem import Problem
+from heteroplace.solve.refinement import choose_route
+from tests.strategies import Instance, exact_cases, instances
 
 
 def wide(num_tasks: int) -> Problem:
@@ -51,3 +56,35 @@ def test_graph_without_cuts_is_no_longer_than_by_the_search_it_began_with() -> N
     assert times["search"] is not None
     assert result.objective_ns <= times["search"]
     assert result.bound_ns <= result.objective_ns
+
+
+_LISTS = ("single", "heft", "cpop", "peft", "met", "greedy", "etf", "m-topo", "m-etf")
+_OTHERS = ("m-sct", "getf", "metis", "sa", "ea", "cross-entropy", "cpsat", "lns", "split", "moirai")
+
+
+def check_not_behind(case: Instance, names: Sequence[str]) -> None:
+    """Solve by `auto` and by others, each with the same iterations and threads."""
+    problem = Problem(case.graph, case.cluster, case.costs)
+    options = SolveOptions(iterations=3000, threads=1, time_limit_s=60)
+    plans = {}
+    for name in ("auto", *names):
+        try:
+            plans[name] = get_solver(name).solve(problem, options).objective_ns
+        except (InfeasibleError, SolverLimitError):
+            continue
+    assert "auto" in plans or not plans
+    assert not {name: ns for name, ns in plans.items() if ns < plans["auto"]}, plans
+
+
+# Ten solvers for each case: as many cases as elsewhere would take half a minute.
+@given(instances())
+@settings(max_examples=25, deadline=None, derandomize=False)
+def test_auto_is_never_behind_list_schedulers_and_the_search(case: Instance) -> None:
+    check_not_behind(case, ("order-place", "adjusting-placement", "search", *_LISTS))
+
+
+@pytest.mark.slow
+@given(instances(is_memory_tight=True))
+@exact_cases(50)
+def test_auto_is_never_behind_any_solver(case: Instance) -> None:
+    check_not_behind(case, _OTHERS)

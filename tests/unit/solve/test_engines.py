@@ -22,7 +22,7 @@ MILPS = [
     ("moirai", SolveOptions(iterations=2000)),
     ("throughput", SolveOptions("throughput", iterations=2000)),
     ("pipeline", SolveOptions("throughput", iterations=2000)),
-    ("divi", SolveOptions(items=2, iterations=2000)),
+    ("divi", SolveOptions(items=2, iterations=200)),
 ]
 
 

@@ -1,8 +1,8 @@
 """The networks that are measured, by name.
 
-Those of the `onnx` wheel, randomly wired ones, and two transformers. Of a transformer's table of
-embeddings a run reads one row per token, so the tables are cut to 8,192 rows; the head of GPT-2,
-which has the vocabulary's width, is as much smaller.
+Those of the `onnx` wheel, randomly wired ones, two transformers, and small ones of other kinds. Of
+a transformer's table of embeddings a run reads one row per token, so the tables are cut to 8,192
+rows; the head of GPT-2, which has the vocabulary's width, is as much smaller.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import onnx
 import tvm
 
 from heteroplace import frontend
+from heteroplace.bench.models import attention, convolutional, low_precision
 from heteroplace.bench.models.networks import randomly_wired
 from heteroplace.bench.models.transformers import bert_onnx, gpt_onnx
 from heteroplace.bench.peers.stock import cpu_seconds, import_stock
@@ -37,6 +38,23 @@ _TRANSFORMERS: Mapping[str, tuple[_Make, Mapping[str, int]]] = {
     "gpt2_small": (gpt_onnx, _SMALL),
 }
 """The shapes of BERT base and of the smallest GPT-2; the small ones are for quick looks."""
+_SMALL_NETWORKS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
+    make.__name__: make
+    for make in (
+        convolutional.densenet,
+        convolutional.mobilenet_v3,
+        convolutional.efficientnet,
+        convolutional.convnext,
+        convolutional.unet,
+        convolutional.yolo,
+        attention.vit,
+        attention.swin,
+        attention.t5_encoder,
+        attention.lstm_tagger,
+        low_precision.int8_qdq,
+        low_precision.float16_cnn,
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -66,7 +84,12 @@ class Model:
 
 def model_names() -> tuple[str, ...]:
     """Return the names that `load_model` knows."""
-    return (*light_model_names(), *_WIRED, *_TRANSFORMERS)
+    return (*light_model_names(), *_WIRED, *_TRANSFORMERS, *small_network_names())
+
+
+def small_network_names() -> tuple[str, ...]:
+    """Return the names of the small networks, each of another structure."""
+    return tuple(_SMALL_NETWORKS)
 
 
 def load_model(name: str, seed: int = 0) -> Model:
@@ -88,13 +111,32 @@ def load_model(name: str, seed: int = 0) -> Model:
         network = randomly_wired(**_WIRED[name])  # type: ignore[arg-type]
         floats = {key: (shape, "float32") for key, shape in network.input_shapes.items()}
         return Model(name, network.mod, network.params, random_inputs(floats, {}, seed))
+    return import_model(name, onnx_model_of(name, seed), seed, _bounds(name))
+
+
+def onnx_model_of(name: str, seed: int = 0) -> onnx.ModelProto:
+    """Make the ONNX model of a network that has one; parameters as of `load_model`.
+
+    Raises
+    ------
+    GraphError
+        There is no such network, or it is written in Relay.
+    """
     if name in _TRANSFORMERS:
         make, sizes = _TRANSFORMERS[name]
-        bounds = {"ids": sizes["vocabulary"], "kinds": 2, "mask": 2}
-        return import_model(name, make(**sizes, seed=seed), seed, bounds)
+        return make(**sizes, seed=seed)
+    if name in _SMALL_NETWORKS:
+        return _SMALL_NETWORKS[name](seed)
     if name not in light_model_names():
         raise GraphError(f"no network {name!r}: expected one of {', '.join(model_names())}")
-    return import_model(name, light_model(name, seed), seed)
+    return light_model(name, seed)
+
+
+def _bounds(name: str) -> Mapping[str, int]:
+    """What the integers of its inputs are below."""
+    if name in _TRANSFORMERS:
+        return {"ids": _TRANSFORMERS[name][1]["vocabulary"], "kinds": 2, "mask": 2}
+    return {"ids": attention.VOCABULARY} if name in _SMALL_NETWORKS else {}
 
 
 def import_model(

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 
@@ -51,7 +53,7 @@ def _squeeze_excite(graph: OnnxGraph, name: str, value: str, channels: int, gate
     inner = graph.conv(f"{name}.reduce", mean, (channels, narrow), 1, bias=True)
     inner = graph.op("Relu", inner) if gate == "HardSigmoid" else _silu(graph, inner)
     inner = graph.conv(f"{name}.expand", inner, (narrow, channels), 1, bias=True)
-    options = {"alpha": 1 / 6, "beta": 0.5} if gate == "HardSigmoid" else {}
+    options: dict[str, Any] = {"alpha": 1 / 6, "beta": 0.5} if gate == "HardSigmoid" else {}
     result: str = graph.op("Mul", value, graph.op(gate, inner, **options))
     return result
 

@@ -17,6 +17,8 @@ With `--objective throughput` a row also has item_ns, the time from one item to 
 state, items_per_second, item_bound and item_gap, and `vs_best_single` compares times per item.
 Solvers that only know latency are asked for that, and their plans are judged by time per item.
 
+With `--auto` the rows say whether `auto` is behind any other solver (`against.py`).
+
 With `--items N` makespans are those of N items: plans of the batched solvers as they are, others
 repeated N times in order of service.
 """
@@ -31,6 +33,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heteroplace.bench.place.against import auto_rows, auto_table
 from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
 from heteroplace.bench.place.peers import peer_rows, peer_table
 from heteroplace.bench.place.table import comparison, place_table
@@ -111,6 +114,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="m-ETF and m-SCT against the same algorithms in plain Python instead",
     )
+    parser.add_argument(
+        "--auto",
+        action="store_true",
+        help="auto against all other solvers, within the same budget: who is behind, who is late",
+    )
     parser.epilog = (
         f"Without --only: {', '.join(QUICK)}. All instances: --only . "
         f"Solvers: {', '.join(SOLVERS)}."
@@ -137,6 +145,8 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         objective=arguments.objective,
         items=arguments.items,
     )
+    if arguments.auto:
+        return auto_rows(options, options.solvers or default_solvers(options), place_rows, say)
     return place_rows(options, say)
 
 
@@ -157,6 +167,8 @@ def table(rows: list[Row]) -> str:
         return growth_table(rows)
     if "peer" in rows[0]:
         return peer_table(rows)
+    if "behind" in rows[0]:
+        return auto_table(rows)
     return "\n\n".join(filter(None, (place_table(rows), comparison(rows))))
 
 

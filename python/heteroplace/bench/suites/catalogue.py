@@ -5,6 +5,7 @@
 | `moirai/` | 11 transformers, inter-server and intra-server | memory 75 % full |
 | `rwnn/` | single modules and stacks of DiviML | its node |
 | `layered/` | layered random DAGs of 1,000 to 50,000 tasks | inter-server, memory 75 % full |
+| `hub/` | layered random DAGs of up to 100,000 tasks | up to 300 devices around a hub |
 | `published/` | profiled networks from files, if they are there | from the file |
 
 Only `bench exact` runs `roomy/` (the transformers with room for all of it on each device, since
@@ -24,7 +25,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from heteroplace.bench.suites.clusters import divi_node, fill_memories, inter_server, intra_server
+from heteroplace.bench.suites.clusters import (
+    divi_node,
+    fill_memories,
+    hub,
+    inter_server,
+    intra_server,
+)
 from heteroplace.bench.suites.coarse import coarse_problem
 from heteroplace.bench.suites.decoder import decoding
 from heteroplace.bench.suites.dnn_partitioning import import_dnn_partitioning
@@ -53,6 +60,7 @@ QUICK = (
     "rwnn/er10x10-sdep2",
     "rwnn/er10x10-wdep2",
     "layered/1000",
+    "hub/40x500",
 )
 """Instances of a run without `--only`: each family, small."""
 
@@ -60,6 +68,8 @@ ROOMY_FILL = 0.16
 """Part of the memories that a graph needs where each of them must hold all of it."""
 _CLUSTERS: Mapping[str, Callable[[], Cluster]] = {"inter": inter_server, "intra": intra_server}
 _LAYERED_SIZES = (1_000, 5_000, 20_000, 50_000)
+_HUBS = ((40, 500), (300, 500), (300, 20_000), (8, 100_000))
+"""Devices and tasks."""
 PUBLISHED_FILES = (
     "dnn-partitioning/latency-inputs/LayerGraphs/bert24_inference",
     "dnn-partitioning/latency-inputs/LayerGraphs/resnet50_inference",
@@ -101,6 +111,8 @@ def instances() -> dict[str, Instance]:
         builds[f"rwnn/{stack.name}"] = partial(rwnn, stack)
     for size in _LAYERED_SIZES:
         builds[f"layered/{size}"] = partial(layered, Layered(size))
+    for devices, size in _HUBS:
+        builds[f"hub/{devices}x{size}"] = partial(on_hub, devices, size)
     folder = published_folder()
     if folder is not None:
         paths = {_short(file): folder / f"{file}.json" for file in PUBLISHED_FILES}
@@ -174,9 +186,14 @@ def rwnn(stack: RwnnStack) -> Problem:
     return Problem(graph, cluster, rwnn_costs(graph, cluster, stack.seed))
 
 
-def layered(parameters: Layered, fill: float = 0.75) -> Problem:
-    """Return a layered random DAG on the inter-server cluster, memories filled to `fill`."""
-    cluster = inter_server()
+def on_hub(num_devices: int, num_tasks: int) -> Problem:
+    """Return a layered random DAG on so many devices around a hub, with room to spare."""
+    return layered(Layered(num_tasks), 0.1, hub(num_devices))
+
+
+def layered(parameters: Layered, fill: float = 0.75, cluster: Cluster | None = None) -> Problem:
+    """Return a layered random DAG, memories filled to `fill`; on inter-server if not told."""
+    cluster = cluster or inter_server()
     graph = layered_graph(parameters, cluster)
     sized = fill_memories(cluster, graph, fill)
     return Problem(graph, sized, layered_costs(parameters, graph, sized))

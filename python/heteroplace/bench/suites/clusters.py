@@ -12,6 +12,7 @@ only: no host memory, so inputs are everywhere at time 0, and one channel per di
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 
 from heteroplace.errors import ClusterError
@@ -79,6 +80,21 @@ def intra_server() -> Cluster:
     """Return Moirai's four GPUs of one server, joined by NVLink."""
     models = (_V100, _V100, _P100, _P100)
     return _cluster("moirai-intra-server", "ABCD", models, ("server",) * 4, _INTRA_SERVER_GBITS)
+
+
+def hub(count: int) -> Cluster:
+    """Return so many T4 behind one switch, its memory the first; every link another bandwidth.
+
+    Nobody sells it: it is what solvers meet where there are many devices and no two routes alike.
+    """
+    generator = random.Random(f"hub-{count}")
+    rates: list[list[float | None]] = [[None] * count for _ in range(count)]
+    for index in range(1, count):
+        rates[0][index] = generator.uniform(64, 128)
+        rates[index][0] = generator.uniform(64, 128)
+    names = tuple(f"gpu{index}" for index in range(count))
+    hosts = tuple(f"host{index}" for index in range(count))
+    return _cluster(f"hub-{count}", names, (_T4,) * count, hosts, tuple(map(tuple, rates)))
 
 
 def divi_node() -> Cluster:

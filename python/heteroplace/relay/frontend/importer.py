@@ -29,8 +29,10 @@ from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.expressions import static_shape
-from heteroplace.relay.frontend.converters import CONVERTERS
+from heteroplace.relay.frontend.converters import CONVERTERS, RANDOM_OPS, REFUSED
 from heteroplace.relay.frontend.incremental_types import IncrementalImport, linear_time_import
+from heteroplace.relay.frontend.limits import check_sizes
+from heteroplace.relay.frontend.onnx_control_flow import expand_control_flow
 from heteroplace.relay.frontend.onnx_functions import expand_functions
 from heteroplace.relay.frontend.onnx_load import (
     check_ops_are_known,
@@ -48,6 +50,7 @@ from heteroplace.relay.frontend.onnx_repair import (
 )
 from heteroplace.relay.frontend.onnx_simplify import simplify_offline
 from heteroplace.relay.frontend.onnx_source import OnnxSource, with_source
+from heteroplace.relay.frontend.onnx_types import check_types
 from heteroplace.relay.tasks.fold import children, is_static
 from heteroplace.tvm_bridge import register_onnx_mapping_shim, require_tvm
 
@@ -158,21 +161,30 @@ def from_onnx(
     report = set_input_values(model, input_values or {}, where)
     source = OnnxSource.of(model if input_values else path_or_model, input_shapes or {}, simplify)
     report += set_input_shapes(model, input_shapes or {}, where)
+    check_types(model, where)
+    check_ops_are_known(model, lambda node: node.op_type not in RANDOM_OPS, REFUSED, where)
     is_known = _importer_knows()
-    model, lines = expand_functions(model, is_known)
-    report += lines
-    if simplify:
-        model, lines = simplify_offline(model)
-        report += lines
     try:
+        model, lines = expand_functions(model, is_known)
+        report += lines
+        report += expand_control_flow(model)
+        if simplify:
+            model, lines = simplify_offline(model)
+            report += lines
         report += repair_model(model)
     except FrontendError as err:
         raise FrontendError(f"{where}: {err}") from err
-    check_ops_are_known(model, is_known, where)
+    except (*_IMPORTER_ERRORS, MemoryError) as err:
+        raise FrontendError(
+            f"{where} cannot be prepared: {type(err).__name__}: {err}. A node, or a constant that "
+            f"it reads, is not as its op says; check the model by onnx.checker."
+        ) from err
+    check_ops_are_known(model, is_known, REFUSED, where)
     num_nodes = len(model.graph.node)
     _move_initialisers_to_constants(model)
     mod, params, num_folded = _import(model, where)
     _check_is_static(mod, where)
+    check_sizes(mod["main"], where)
     main = mod["main"]
     report.append(
         f"{num_nodes} ONNX nodes -> {count_calls(main)} Relay calls, {num_folded} folded by "
@@ -201,6 +213,8 @@ def _importer_knows() -> Callable[[NodeProto], bool]:
     )
 
     def knows(node: NodeProto) -> bool:
+        if node.op_type in REFUSED:
+            return False
         if node.domain not in ONNX_DOMAINS:
             return node.domain in _FOREIGN_DOMAINS and node.op_type in stock
         return node.op_type in CONVERTERS or (

@@ -31,7 +31,9 @@ from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
 
+from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend.converters import converters_of
+from heteroplace.relay.frontend.limits import call_fault, divisor_fault
 from heteroplace.relay.tasks.fold import ConstantFolder, children, is_constant
 
 _RENDERER = "diagnostics.OverrideRenderer"
@@ -119,6 +121,9 @@ class _ImportFolder(ConstantFolder):
             return result
         if not all(is_constant(arg) for arg in result.args) or not result.args:
             return result
+        fault = call_fault(result, self._type_of(expr))
+        if fault is not None:
+            raise FrontendError(f"a constant cannot be computed: {fault}")
         folded = relay.transform.FoldConstantExpr(result, tvm.IRModule())
         return self._remember(folded)
 
@@ -128,6 +133,8 @@ def write_types(node: Any) -> None:
 
     Raises
     ------
+    FrontendError
+        If TVM would divide by an attribute that is 0.
     tvm.TVMError
         If an expression does not type-check.
     """
@@ -142,6 +149,9 @@ def write_types(node: Any) -> None:
             stack.extend(reversed(missing))
             continue
         stack.pop()
+        fault = divisor_fault(current) if isinstance(current, relay.Call) else None
+        if fault is not None:
+            raise FrontendError(fault)
         relay.transform.InferTypeLocal(current)
 
 

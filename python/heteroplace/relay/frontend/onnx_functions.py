@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import onnx
-import onnx.inliner
 from onnx import FunctionProto, ModelProto, NodeProto, TypeProto, helper
 
+from heteroplace.relay.frontend.onnx_process import infer_shapes, inline_functions
 from heteroplace.relay.frontend.onnx_repair import ONNX_DOMAINS, opset_of
 
 _MAX_ROUNDS = 4
@@ -33,7 +33,7 @@ def expand_functions(
     report = []
     if model.functions:
         count = len(model.functions)
-        model = onnx.inliner.inline_local_functions(model)
+        model = inline_functions(model)
         report.append(f"inlined {count} functions of the model")
     expanded: set[str] = set()
     for _ in range(_MAX_ROUNDS):
@@ -57,7 +57,7 @@ def expand_functions(
         if not count:
             break
         typed.opset_import.append(helper.make_opsetid(_OWN_DOMAIN, 1))
-        model = onnx.inliner.inline_local_functions(typed)
+        model = inline_functions(typed)
     if expanded:
         report.append(f"expanded into older ops: {', '.join(sorted(expanded))}")
     return model, report
@@ -103,7 +103,7 @@ def _write_defaults(node: NodeProto, schema: onnx.defs.OpSchema) -> None:
 
 def _with_types(model: ModelProto) -> ModelProto:
     """Return a copy of `model` with the types of all its values, which definitions depend on."""
-    return onnx.shape_inference.infer_shapes(model, data_prop=True)
+    return infer_shapes(model)
 
 
 def _types(model: ModelProto) -> dict[str, TypeProto]:

@@ -16,19 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import (
-    GraphProto,
-    ModelProto,
-    NodeProto,
-    TensorProto,
-    ValueInfoProto,
-    helper,
-    numpy_helper,
-)
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.onnx_names import check_names
 from heteroplace.relay.frontend.onnx_repair import describe_node
+from heteroplace.relay.frontend.onnx_tensors import complete_tensors
 
 _MAX_NAMES_IN_MESSAGE = 5
 
@@ -55,16 +48,16 @@ def read_model(source: str | os.PathLike[str] | ModelProto) -> tuple[ModelProto,
         model = ModelProto()
         model.CopyFrom(source)
         where = f"model '{model.graph.name}'"
-        _load_external_data(model, None, where)
+        complete_tensors(model, None, where)
     else:
         path = Path(source)
         model, where = _parse_file(path), str(path)
-        _load_external_data(model, path.parent, where)
+        complete_tensors(model, path.parent, where)
     if not model.graph.output:
         raise FrontendError(
             f"{where} has no graph with outputs: it is empty, or no ONNX model. Export it again."
         )
-    _check_names_are_text(model.graph, where)
+    check_names(model, where)
     _check_values_are_produced(model.graph, where)
     _drop_filled_inputs(model)
     return model, where
@@ -86,56 +79,6 @@ def _parse_file(path: Path) -> ModelProto:
         raise FrontendError(f"{path} cannot be read: {err.strerror}.") from err
 
 
-def _load_external_data(model: ModelProto, folder: Path | None, where: str) -> None:
-    """Read the weights that lie in files of their own."""
-    external = [tensor for tensor in _tensors(model.graph) if uses_external_data(tensor)]
-    if not external:
-        return
-    if folder is None:
-        raise FrontendError(
-            f"{where} keeps {len(external)} tensors in external files, and a model in memory does "
-            f"not say where. Pass the path of the .onnx file, or load it with its external data."
-        )
-    faults = []
-    for tensor in external:
-        info = ExternalDataInfo(tensor)
-        path = folder / info.location
-        needed = (info.offset or 0) + (info.length or 0)
-        if not path.is_file():
-            faults.append(f"'{tensor.name}' is in {path}, which does not exist")
-        elif path.stat().st_size < needed:
-            size = path.stat().st_size
-            faults.append(f"'{tensor.name}' ends at byte {needed} of {path}, which has {size}")
-    if faults:
-        raise FrontendError(
-            f"{where}: the weights are incomplete: {_some(faults, '; ')}. Put the file(s) of the "
-            f"export beside the model."
-        )
-    try:
-        onnx.load_external_data_for_model(model, str(folder))
-    except (onnx.checker.ValidationError, OSError, ValueError) as err:
-        raise FrontendError(f"{where}: its external weights cannot be read: {err}.") from err
-
-
-def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-
-
-def _check_names_are_text(graph: GraphProto, where: str) -> None:
-    """Raise for a name that is no UTF-8: protobuf then gives bytes instead of a string."""
-    for node in graph.node:
-        for name in (node.name, node.op_type, node.domain, *node.input, *node.output):
-            if not isinstance(name, str):
-                raise FrontendError(
-                    f"{where} is damaged: it names a node or value {bytes(name)!r}, which is no "
-                    f"text. Export or download it again."
-                )
-
-
 def _check_values_are_produced(graph: GraphProto, where: str) -> None:
     known = {tensor.name for tensor in graph.initializer}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -152,7 +95,7 @@ def _check_values_are_produced(graph: GraphProto, where: str) -> None:
     if faults:
         raise FrontendError(
             f"{where}: values are used that no earlier node, input or initialiser gives: "
-            f"{_some(faults, '; ')}. The file is damaged, or its nodes are not sorted."
+            f"{some(faults, '; ')}. The file is damaged, or its nodes are not sorted."
         )
 
 
@@ -215,7 +158,7 @@ def set_input_values(
     faults, tensors = [], []
     for name, value in input_values.items():
         if name not in inputs:
-            known = _some(inputs, ", ")
+            known = some(inputs, ", ")
             faults.append(f"input_values names '{name}', which is no input; those are {known}")
             continue
         array = np.asarray(value)
@@ -275,7 +218,7 @@ def set_input_shapes(
     """
     inputs = {value.name: value for value in true_inputs(model.graph)}
     faults = [
-        f"input_shapes names '{name}', which is no input; the inputs are {_some(inputs, ', ')}"
+        f"input_shapes names '{name}', which is no input; the inputs are {some(inputs, ', ')}"
         for name in input_shapes
         if name not in inputs
     ]
@@ -333,7 +276,10 @@ def _size(dim: onnx.TensorShapeProto.Dimension) -> int | str:
 
 
 def check_ops_are_known(
-    model: ModelProto, is_known: Callable[[NodeProto], bool], where: str
+    model: ModelProto,
+    is_known: Callable[[NodeProto], bool],
+    reasons: Mapping[str, str],
+    where: str,
 ) -> None:
     """Raise FrontendError that names every node whose op the importer does not have.
 
@@ -343,37 +289,44 @@ def check_ops_are_known(
         A repaired model.
     is_known
         Tells whether the importer has the op of a node.
+    reasons
+        Op type -> why it is not there, for some.
     where
         Name of the model, for messages.
     """
     versions = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
-    unknown: dict[str, list[str]] = collections.defaultdict(list)
+    unknown: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
     for node in all_nodes(model.graph):
         if not is_known(node):
             domain = node.domain or "ai.onnx"
-            label = f"{node.op_type} (domain {domain}, opset {versions.get(domain, '?')})"
-            unknown[label].append(f"'{node.name or (node.output or ['?'])[0]}'")
+            default = (
+                f"there is no such op in domain {domain}, opset {versions.get(domain, '?')}, that "
+                f"can be compiled. Export the model with another opset, or express it by others"
+            )
+            reason = reasons.get(node.op_type, default)
+            unknown[node.op_type, reason].append(describe_node(node))
     if unknown:
-        lines = [f"{label}: node {_some(names, ', ')}" for label, names in sorted(unknown.items())]
-        raise FrontendError(
-            f"{where}: {len(unknown)} op types cannot be imported:\n  "
-            + "\n  ".join(lines)
-            + "\nExport the model with an older opset (17), or express them by other ops."
-        )
+        lines = [f"{some(names, ', ')}: {reason}" for (_, reason), names in sorted(unknown.items())]
+        raise FrontendError(f"{where} cannot be imported:\n  " + "\n  ".join(lines) + ".")
 
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """Yield the nodes of `graph` and of the graphs inside their attributes."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from all_nodes(attribute.g)
-            for subgraph in attribute.graphs:
-                yield from all_nodes(subgraph)
+        for body in subgraphs(node):
+            yield from all_nodes(body)
 
 
-def _some(items: Iterable[str], separator: str) -> str:
+def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    """Yield the graphs in the attributes of a node."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def some(items: Iterable[str], separator: str) -> str:
     """Join the first few of `items` and say how many more there are."""
     all_items = list(items)
     shown = separator.join(all_items[:_MAX_NAMES_IN_MESSAGE])

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from onnx import ModelProto, NodeProto
 
+from heteroplace.relay.frontend.onnx_load import all_nodes, subgraphs
+
 _ONNX_DOMAINS = ("", "ai.onnx")
 
 READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
@@ -28,6 +30,7 @@ READ_AT_IMPORT: Mapping[str, Sequence[int]] = {
     "HammingWindow": (0,),
     "HannWindow": (0,),
     "If": (0,),
+    "Loop": (0, 1),
     "MaxUnpool": (2,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "NonMaxSuppression": (2, 3, 4),
@@ -67,8 +70,9 @@ def inputs_read_at_import(model: ModelProto) -> tuple[str, ...]:
     nodes than those that look at its shape only.
     """
     graph = model.graph
-    producers = {name: node for node in graph.node for name in node.output}
-    pending = [name for node in graph.node for name in operands_read_at_import(node)]
+    nodes = list(all_nodes(graph))
+    producers = {name: node for node in nodes for name in node.output}
+    pending = [name for node in nodes for name in operands_read_at_import(node)]
     needed: set[str] = set()
     while pending:
         name = pending.pop()
@@ -78,6 +82,7 @@ def inputs_read_at_import(model: ModelProto) -> tuple[str, ...]:
         producer = producers.get(name)
         if producer is not None and producer.op_type not in ("Shape", "Size"):
             pending += [operand for operand in producer.input if operand]
+            pending += [value.name for body in subgraphs(producer) for value in body.output]
     filled = {tensor.name for tensor in graph.initializer}
     return tuple(
         value.name for value in graph.input if value.name in needed and value.name not in filled

@@ -18,6 +18,8 @@ import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.onnx_bfloat16 import widen_bfloat16
+from heteroplace.terminal import printable
 
 IMPORTER_OPSET = 17
 """The opset of ai.onnx that models are brought to."""
@@ -28,10 +30,20 @@ ONNX_DOMAINS = ("", "ai.onnx")
 _DEFAULT_ATTRIBUTES: Mapping[str, Mapping[str, object]] = {
     "Cast": {"saturate": None, "round_mode": None},  # both matter for 8-bit floats only
     "Reshape": {"allowzero": 0},
-    "QuantizeLinear": {"saturate": None, "block_size": 0, "output_dtype": 0, "precision": 0},
-    "DequantizeLinear": {"block_size": 0, "output_dtype": 0},
+    "QuantizeLinear": {"saturate": None, "precision": 0},
 }
 """Attributes that newer opsets added: dropped at this value (None: at any), refused otherwise."""
+
+
+_DAMAGE_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,  # InferenceError is one, too
+    TypeError,
+    ValueError,
+)
+"""What a repair meets in a node that lacks an input or attribute, or has one of another type."""
 
 
 def opset_of(model: ModelProto) -> int:
@@ -45,7 +57,8 @@ def opset_of(model: ModelProto) -> int:
 def describe_node(node: NodeProto) -> str:
     """Return how messages name a node: its op type and its name, or its first output."""
     domain = "" if node.domain in ONNX_DOMAINS else f"{node.domain}."
-    return f"{domain}{node.op_type} '{node.name or (node.output[0] if node.output else '?')}'"
+    name = node.name or (node.output[0] if node.output else "?")
+    return printable(f"{domain}{node.op_type} '{name}'", kept="")
 
 
 def repair_model(model: ModelProto) -> list[str]:
@@ -72,6 +85,12 @@ def repair_model(model: ModelProto) -> list[str]:
             report += repair(model)
         except FrontendError as err:
             faults.append(str(err))
+        except _DAMAGE_ERRORS as err:
+            what = (repair.__doc__ or repair.__name__).splitlines()[0]
+            faults.append(
+                f"a node, or a constant that it reads, is not as its op says ({what} fails: "
+                f"{type(err).__name__}: {err}); check the model by onnx.checker"
+            )
     _raise_all(faults)
     return report + stamp_opset(model)
 
@@ -98,24 +117,37 @@ def drop_default_attributes(model: ModelProto) -> list[str]:
 
 
 def bypass_dropout(model: ModelProto) -> list[str]:
-    """Dropout(x) ==> x: at inference it does nothing."""
+    """Dropout(x) ==> x: at inference it does nothing, and its mask is true everywhere."""
     constants, faults = _constants(model), []
-    used = {name for node in model.graph.node for name in node.input}
-    used |= {output.name for output in model.graph.output}
     count = 0
-    for node in model.graph.node:
-        if node.op_type != "Dropout" or any(name in used for name in node.output[1:] if name):
+    nodes = list(model.graph.node)
+    for index, node in enumerate(nodes):
+        if node.op_type != "Dropout":
             continue
         training = node.input[2] if len(node.input) > 2 else ""
-        if training and bool(np.any(constants.get(training, np.array(True)))):
+        drops = not (len(node.input) > 1 and _is_zero(model, node.input[1]))
+        if drops and training and bool(np.any(constants.get(training, np.array(True)))):
             faults.append(
                 f"{describe_node(node)} is in training mode. Export the model for inference."
             )
             continue
+        mask = node.output[1] if len(node.output) > 1 else ""
         node.op_type = "Identity"
         del node.input[1:], node.output[1:], node.attribute[:]
         count += 1
+        if mask:
+            true = helper.make_tensor("true", onnx.TensorProto.BOOL, [1], [True])
+            size = f"{mask}__shape"
+            nodes[index : index + 1] = [
+                node,
+                helper.make_node("Shape", [node.input[0]], [size]),
+                helper.make_node("ConstantOfShape", [size], [mask], value=true),
+            ]
     _raise_all(faults)
+    if len(nodes) != len(model.graph.node):
+        copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(copies)
     return [f"bypassed {count} Dropout nodes"] if count else []
 
 
@@ -172,6 +204,7 @@ def stamp_opset(model: ModelProto) -> list[str]:
 
 _REPAIRS: Sequence[Callable[[ModelProto], list[str]]] = (
     tensor_constants,
+    widen_bfloat16,
     drop_default_attributes,
     bypass_dropout,
     bypass_identity,
@@ -215,3 +248,14 @@ def _drop_attribute(node: NodeProto, name: str) -> None:
     kept = [attribute for attribute in node.attribute if attribute.name != name]
     del node.attribute[:]
     node.attribute.extend(kept)
+
+
+def _is_zero(model: ModelProto, name: str) -> bool:
+    """Tell whether a value is a constant 0."""
+    values = [tensor for tensor in model.graph.initializer if tensor.name == name]
+    values += [
+        _attribute(node, "value")
+        for node in model.graph.node
+        if node.op_type == "Constant" and node.output[0] == name and _has(node, "value")
+    ]
+    return any(not numpy_helper.to_array(tensor).any() for tensor in values)

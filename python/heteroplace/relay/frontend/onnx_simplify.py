@@ -7,15 +7,18 @@ numbers of some of them wrong without it.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+import importlib.util
 
-import onnx
 from onnx import ModelProto
 
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.onnx_process import (
+    MAX_MODEL_BYTES,
+    RefusedModelError,
+    run_on_model,
+)
+
 _ONNX_DOMAINS = ("", "ai.onnx")
-_MAX_MODEL_BYTES = 2**30
-"""A serialised model cannot pass 2 GiB, and folding makes it larger."""
 
 
 def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
@@ -25,30 +28,24 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
     -------
     The simplified model and a line that says so; or the same model and a line that says why it
     could not be simplified.
+
+    Raises
+    ------
+    FrontendError
+        onnxruntime was killed by the model, or by the limits of memory and time.
     """
-    try:
-        import onnxruntime
-    except ImportError:
+    if importlib.util.find_spec("onnxruntime") is None:
         return model, ["not simplified: onnxruntime is not installed"]
-    if model.ByteSize() > _MAX_MODEL_BYTES:
+    if len(model.graph.node) < 2:
+        return model, ["not simplified: one node has nothing to be simplified with"]
+    if model.ByteSize() > MAX_MODEL_BYTES:
         return model, ["not simplified: the model is too large to be passed to onnxruntime"]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "simplified.onnx"
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = str(path)
-        options.log_severity_level = 4  # its reasons come as exceptions; nothing to stderr
-        try:
-            onnxruntime.InferenceSession(
-                model.SerializeToString(),
-                options,
-                providers=["CPUExecutionProvider"],
-                enable_fallback=0,  # it would print, and try the same again
-            )
-        except onnxruntime_errors() as err:
-            reason = str(err).strip().splitlines()[-1]
-            return model, [f"not simplified: onnxruntime refused it: {reason}"]
-        simplified = onnx.load(path)
+    try:
+        simplified = run_on_model("simplify", model)
+    except RefusedModelError as err:
+        return model, [f"not simplified: onnxruntime refused it: {err}"]
+    except FrontendError as err:
+        raise FrontendError(f"{err}, or import it with simplify=False.") from err
     foreign = _domains(simplified) - _domains(model)
     if foreign:
         return model, [f"not simplified: onnxruntime put in ops of {', '.join(sorted(foreign))}"]

@@ -207,6 +207,13 @@ def _strided_slice(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
     return data[tuple(index)]
 
 
+def _dense(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
+    """Of zeros, the first state of a recurrent network; other sums are rounded in another order."""
+    if args[0].any() or not np.isfinite(args[1]).all():
+        return None
+    return np.zeros(static_shape(result), result.dtype)
+
+
 def _where(attrs: Any, args: Sequence[Array], result: Any) -> Folded:
     return np.where(args[0] != 0, args[1], args[2])
 
@@ -308,6 +315,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "multiply": _bool_binary(np.multiply),
     "negative": lambda attrs, args, result: None if args[0].dtype.kind in "bu" else -args[0],
     "nn.batch_flatten": _reshaped,
+    "nn.dense": _dense,
     "not_equal": _binary(np.not_equal),
     "ones": _filled(1),
     "ones_like": _filled(1),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import numpy as np
 import tvm
 from tvm import relay
 
-from heteroplace.errors import LoweringError
+from heteroplace.errors import ExecutionError, LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.annotate.foreign import extract_annotated
 from heteroplace.relay.annotate.reader import is_annotated
+from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.tasks.extract import Extraction, extract, neutral_module
 from heteroplace.relay.tasks.prepare import prepare
 
@@ -27,6 +29,8 @@ class Network:
     """The neutral module: ops not fused, the span of each call naming its task."""
     extraction: Extraction | None = None
     """The fused function of each task; None: read back from an annotated module."""
+    examples: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Of inputs by name, what they are when kernels are measured; others are made up."""
 
     @cached_property
     def digest(self) -> str:
@@ -36,7 +40,32 @@ class Network:
     def with_graph(self, graph: TaskGraph) -> Network:
         """Return the same network with more known of its tasks (scratch memory, pins)."""
         extraction = self.extraction and replace(self.extraction, graph=graph)
-        return Network(graph, self.mod, extraction)
+        return replace(self, graph=graph, extraction=extraction)
+
+    def with_examples(self, examples: Mapping[str, np.ndarray]) -> Network:
+        """Return the same network with what some inputs are when kernels are measured.
+
+        Raises
+        ------
+        ExecutionError
+            There is no such input, or it has another shape or type.
+        """
+        types = {parameter.name_hint: parameter for parameter in self.mod["main"].params}
+        faults = []
+        for name, array in examples.items():
+            if name not in types:
+                faults.append(f"{name!r} is no input of the model")
+                continue
+            (type_,) = tensor_types(types[name].checked_type)
+            expected = f"{type_.dtype}{list(static_shape(type_))}"
+            got = f"{array.dtype.name}{list(array.shape)}"
+            if got != expected:
+                faults.append(f"{name!r} is {got}, the model takes {expected}")
+        if faults:
+            raise ExecutionError(
+                f"example inputs: {'; '.join(faults)}; the inputs are {', '.join(types)}"
+            )
+        return replace(self, examples=dict(examples))
 
 
 def cut_network(

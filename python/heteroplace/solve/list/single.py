@@ -18,6 +18,9 @@ from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import excess_bytes, why_not
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
 
+MAX_SINGLES = 64
+"""Devices that are compared with a plan, at most."""
+
 
 class SingleSolver:
     """Puts everything on the device where it takes least; ties: the lower device id."""
@@ -61,14 +64,25 @@ def single_native_plan(problem: Problem, device: int) -> NativePlan | None:
 def single_makespans(problem: Problem) -> dict[str, int]:
     """Return the simulated makespan of everything on one device, by name, where that is possible.
 
-    Copies of inputs and outputs between the host and the device are included.
+    Copies of inputs and outputs between the host and the device are included. Of more devices than
+    MAX_SINGLES those on which all tasks take least.
     """
     makespans = {}
-    for device_id, device in enumerate(problem.cluster.devices):
+    for device_id in sorted(fastest_devices(problem)[:MAX_SINGLES]):
         plan = single_native_plan(problem, device_id)
         if plan is not None:
-            makespans[device.name] = simulate_plan(problem.native, plan).makespan_ns
+            name = problem.cluster.devices[device_id].name
+            makespans[name] = simulate_plan(problem.native, plan).makespan_ns
     return makespans
+
+
+def fastest_devices(problem: Problem) -> list[int]:
+    """Return the devices that can run all tasks, the one where they take least first."""
+    run_ns = problem.native.run_ns
+    devices = np.flatnonzero((run_ns != IMPOSSIBLE).all(axis=0))
+    order = np.argsort(run_ns[:, devices].sum(axis=0), kind="stable")
+    found: list[int] = devices[order].tolist()
+    return found
 
 
 def single_plan(problem: Problem, device: int) -> Plan | str:

@@ -6,7 +6,6 @@ ETF and Adjusting Placement lie between, single devices are the yardstick.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cached_property, partial
 
@@ -21,12 +20,15 @@ from heteroplace.native.list import (
     plan_by,
 )
 from heteroplace.native.problem import NativePlan
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.list.heft import device_sets
-from heteroplace.solve.list.single import single_native_plan
+from heteroplace.solve.list.single import fastest_devices, single_native_plan
 from heteroplace.solve.problem import Problem
 
 INITIAL_SHARE = 0.1
 """Part of the time of a solve that finding them may take."""
+_MAX_NAMES = 32
+"""Of devices in the name of a plan."""
 
 
 class InitialSolutions:
@@ -57,17 +59,14 @@ class InitialSolutions:
     def native_plans(self, time_limit_s: float) -> list[tuple[str, NativePlan]]:
         """Return (name, plan) of all of them; a plan may overflow memories (`violation`).
 
-        What the time does not reach is left out; singles, HEFT on all devices and Order-Place
-        always run. Complexity: O((tasks * devices + reads) * device sets).
+        What the time does not reach is left out; the device on which all tasks take least, HEFT on
+        all devices and Order-Place always run. Complexity: O((tasks * devices + reads) * device
+        sets).
         """
-        begin = time.perf_counter()
+        deadline = Deadline.after(time_limit_s)
         problem = self._problem
         cluster, native = problem.cluster, problem.native
-        plans = []
-        for device_id, device in enumerate(cluster.devices):
-            single = single_native_plan(problem, device_id)
-            if single is not None:
-                plans.append((f"single {device.name}", single))
+        plans = self._singles(deadline.earlier(time_limit_s / 2))
         if len(cluster.devices) == 1 or not problem.graph.tasks:
             return plans
         everything, *sets = device_sets(problem)
@@ -84,11 +83,26 @@ class InitialSolutions:
         for devices in sets:
             others.append((_heft_name(problem, devices), partial(heft, native, devices)))
         for name, make in others:
-            if time.perf_counter() - begin >= time_limit_s:
+            if deadline.is_over():
                 break
             plans.append((name, make()))
         return plans
 
+    def _singles(self, deadline: Deadline) -> list[tuple[str, NativePlan]]:
+        """Everything on one device, where it fits, in the order of the devices."""
+        found: dict[int, NativePlan] = {}
+        for device in fastest_devices(self._problem):
+            if found and deadline.is_over():
+                break
+            single = single_native_plan(self._problem, device)
+            if single is not None:
+                found[device] = single
+        devices = self._problem.cluster.devices
+        return [(f"single {devices[device].name}", found[device]) for device in sorted(found)]
+
 
 def _heft_name(problem: Problem, devices: tuple[int, ...]) -> str:
-    return f"heft {', '.join(problem.cluster.devices[device].name for device in devices)}"
+    names = [problem.cluster.devices[device].name for device in devices]
+    if len(names) > _MAX_NAMES:
+        return f"heft {', '.join(names[:_MAX_NAMES])} and {len(names) - _MAX_NAMES} more"
+    return f"heft {', '.join(names)}"

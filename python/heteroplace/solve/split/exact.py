@@ -94,6 +94,8 @@ def prove(
     if end is None:
         return Proof(tuple(incumbent), bound_ns, False, 0.0)
     solver, status = end
+    if status == cp_model.MODEL_INVALID:  # Its times are too large for CP-SAT.
+        return Proof(tuple(incumbent), bound_ns, True, 0.0)
     used = solver.response_proto.deterministic_time
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
         raise AssertionError(f"a model with a plan became {solver.status_name(status)}")

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
+from heteroplace.errors import SolverError
 from heteroplace.model.plan import Step
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of, simulate_steps
@@ -283,7 +284,13 @@ class _Split:
             or len(self._problem.graph.tasks) > MAX_CPSAT_TASKS
         ):
             return
-        end = run_cpsat(self._problem, self._steps, self._options, self._deadline, self._bound_ns)
+        try:
+            end = run_cpsat(
+                self._problem, self._steps, self._options, self._deadline, self._bound_ns
+            )
+        except SolverError as err:
+            self._notes.append(("whole", None, f"left out: {err}"))
+            return
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         if end.steps is not None:
             self._offer("whole", end.steps)

@@ -178,7 +178,7 @@ def test_edge_cases(make, run_ns: int, name: str) -> None:  # type: ignore[no-un
 
 
 def test_items_out_of_range_are_named() -> None:
-    with pytest.raises(SolverError, match="items must be >= 1, got 0"):
+    with pytest.raises(SolverError, match=r"items must be in 1\.\.1000000, got 0"):
         SolveOptions(items=0)
 
 

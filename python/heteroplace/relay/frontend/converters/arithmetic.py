@@ -7,10 +7,18 @@ loses its digits.
 from __future__ import annotations
 
 import numpy as np
+import tvm
 from tvm import relay
+from tvm.relay.frontend import onnx as tvm_onnx
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of
+from heteroplace.relay.frontend.converters.call import (
+    OnnxCall,
+    as_float32,
+    const,
+    dtype_name,
+    dtype_of,
+)
 
 
 def bit_shift(call: OnnxCall) -> relay.Expr:
@@ -65,7 +73,17 @@ def softplus(call: OnnxCall) -> relay.Expr:
     data, dtype = call.operand(0), call.dtype(0)
     small = relay.exp(relay.negative(relay.abs(data)))
     positive = relay.maximum(data, const(0, dtype))
-    return relay.add(positive, relay.log(relay.add(const(1, dtype), small)))
+    return relay.add(positive, _log_one_plus(small, dtype))
+
+
+def _log_one_plus(data: relay.Expr, dtype: str) -> relay.Expr:
+    """Return log(1 + x) of x in 0 .. 1: of small x, whose digits 1 + x loses, by four terms."""
+    series: relay.Expr = const(-1 / 4, dtype)
+    for coefficient in (1 / 3, -1 / 2, 1.0):
+        series = relay.add(relay.multiply(series, data), const(coefficient, dtype))
+    logarithm = relay.log(relay.add(const(1, dtype), data))
+    is_small = relay.less(data, const(0.01, dtype))
+    return relay.where(is_small, relay.multiply(series, data), logarithm)
 
 
 def lp_normalization(call: OnnxCall) -> relay.Expr:
@@ -145,3 +163,65 @@ def determinant(call: OnnxCall) -> relay.Expr:
     if not 1 <= size <= 3:
         raise FrontendError(f"the determinant of {size} rows is not supported, only of up to 3")
     return minor(list(range(size)), list(range(size)))
+
+
+def elu(call: OnnxCall) -> relay.Expr:
+    """Convert Elu: x, or alpha (e**x - 1) below zero."""
+    data, dtype = call.operand(0), call.dtype(0)
+    zero, one = const(0, dtype), const(1, dtype)
+    below = relay.subtract(relay.exp(relay.minimum(data, zero)), one)
+    scaled = relay.multiply(const(call.number("alpha", 1.0), dtype), below)
+    return relay.where(relay.less(data, zero), scaled, data)
+
+
+def bit_cast(call: OnnxCall) -> relay.Expr:
+    """Convert BitCast: the same bits as another type of the same width."""
+    source, target = call.dtype(0), dtype_name(int(call.number("to", 0)))
+    widths = [8 if name == "bool" else int(tvm.DataType(name).bits) for name in (source, target)]
+    if widths[0] != widths[1]:
+        raise FrontendError(f"{source} and {target} have not as many bits")
+    if "bool" in (source, target):  # it has eight bits in ONNX, and one in Relay
+        return relay.cast(call.operand(0), target)
+    return relay.reinterpret(call.operand(0), target)
+
+
+def cast(call: OnnxCall) -> relay.Expr | None:
+    """Convert Cast and CastLike from bfloat16, which TVM's code generator cannot widen."""
+    if call.dtype(0) != "bfloat16":
+        return None
+    to = dtype_name(int(call.number("to", 0))) if "to" in call.attributes else call.dtype(1)
+    if to == "bfloat16":
+        return call.operand(0)
+    return relay.cast(as_float32(call.operand(0)), to)
+
+
+def mat_mul(call: OnnxCall) -> relay.Expr | None:
+    """Convert MatMul of a vector and a stack of matrices; TVM's converter takes the others."""
+    ranks = [len(call.shape(i)) for i in range(2)]
+    if 1 not in ranks or max(ranks) <= 2:
+        return None
+    left = relay.expand_dims(call.operand(0), 0) if ranks[0] == 1 else call.operand(0)
+    right = relay.expand_dims(call.operand(1), 1) if ranks[1] == 1 else call.operand(1)
+    product = tvm_onnx.matmul_out_dtype([left, right], call.dtype(0))
+    return relay.squeeze(product, [-2] if ranks[0] == 1 else [-1])
+
+
+def top_k(call: OnnxCall) -> relay.expr.TupleWrapper:
+    """Convert TopK: values and positions of the largest or smallest along an axis."""
+    if call.dtype(0) in ("uint64", "bool"):
+        raise FrontendError(f"TVM cannot sort {call.dtype(0)}; cast it to int64 before")
+    k = call.constant(1, "k").reshape(-1)[0] if call.has(1) else call.attributes["k"]
+    axis = int(call.number("axis", -1)) % len(call.shape(0))
+    is_ascending = not call.number("largest", 1)
+    return relay.topk(call.operand(0), int(k), axis, "both", is_ascend=is_ascending, dtype="int64")
+
+
+def round_to_bfloat16(call: OnnxCall) -> relay.Expr:
+    """Convert our RoundToBFloat16: the nearest float32 whose lower half is zero, ties to even."""
+    data = call.operand(0)
+    bits = relay.reinterpret(data, "uint32")
+    upper = relay.right_shift(bits, const(16, "uint32"))
+    last = relay.bitwise_and(upper, const(1, "uint32"))
+    rounded = relay.add(relay.add(bits, const(0x7FFF, "uint32")), last)
+    kept = relay.bitwise_and(rounded, const(0xFFFF0000, "uint32"))
+    return relay.where(relay.isnan(data), data, relay.reinterpret(kept, "float32"))

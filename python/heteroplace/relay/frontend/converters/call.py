@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 from tvm import relay
 from tvm.relay.frontend import onnx as tvm_onnx
 
@@ -120,6 +121,27 @@ def constant_value(expr: relay.Expr, params: Mapping[str, Any]) -> Array | None:
     return np.asarray(tvm_onnx.infer_value(expr, dict(params)).numpy())
 
 
-def const(value: npt.ArrayLike, dtype: str) -> relay.Constant:
-    """Return a constant."""
+def const(value: npt.ArrayLike, dtype: str) -> relay.Expr:
+    """Return a constant; of bfloat16, which numpy does not know, one that is cast."""
+    if dtype == "bfloat16":
+        return relay.cast(const(value, "float32"), dtype)
     return relay.const(np.asarray(value).astype(dtype), dtype)
+
+
+def as_float32(expr: relay.Expr) -> relay.Expr:
+    """Return a narrow float as float32.
+
+    A bfloat16 by its bits, which are the upper half of the float32: TVM's code generator has no
+    kernel that reads one and writes the other.
+    """
+    if dtype_of(expr) != "bfloat16":
+        return relay.cast(expr, "float32")
+    bits = relay.cast(relay.reinterpret(expr, "uint16"), "uint32")
+    return relay.reinterpret(relay.left_shift(bits, const(16, "uint32")), "float32")
+
+
+def dtype_name(data_type: int) -> str:
+    """Return Relay's name of an element type of ONNX."""
+    if data_type == onnx.TensorProto.BFLOAT16:
+        return "bfloat16"
+    return str(onnx.helper.tensor_dtype_to_np_dtype(data_type))

@@ -12,7 +12,14 @@ import numpy as np
 from tvm import relay
 
 from heteroplace.errors import FrontendError
-from heteroplace.relay.frontend.converters.call import OnnxCall, const, dtype_of, shape_of
+from heteroplace.relay.frontend.converters.call import (
+    OnnxCall,
+    const,
+    constant_value,
+    dtype_of,
+    shape_of,
+)
+from heteroplace.relay.frontend.converters.refused import SIZE_REASON
 
 _SCATTER_MODES = {"none": "update", "add": "add", "mul": "mul", "max": "max", "min": "min"}
 
@@ -162,3 +169,25 @@ def space_to_depth(call: OnnxCall) -> relay.Expr:
     order = [0, 1, 3, 5, 2, 4] if is_by_channels else [0, 3, 5, 1, 2, 4]
     moved = relay.transpose(split_up, order)
     return relay.reshape(moved, [batch, channels * size * size, height // size, width // size])
+
+
+def arange(call: OnnxCall) -> relay.Expr:
+    """Convert Range: its operands are constants, and so is its result."""
+    names = ("start", "limit", "delta")
+    is_float = "float" in call.dtype(0)
+    start, limit, delta = (
+        call.constant(i, name).reshape(-1)[0].astype("float64" if is_float else "int64")
+        for i, name in enumerate(names)
+    )
+    if not delta:
+        raise FrontendError("its delta is 0")
+    count = max(int(np.ceil((limit - start) / delta)), 0)
+    return const(start + np.arange(count) * delta, call.dtype(0))
+
+
+def non_zero(call: OnnxCall) -> relay.Expr:
+    """Convert NonZero of a constant; of anything else the size of the result is not known."""
+    value = constant_value(call.operand(0), call.params)
+    if value is None:
+        raise FrontendError(SIZE_REASON)
+    return const(np.stack(np.nonzero(value)), "int64")

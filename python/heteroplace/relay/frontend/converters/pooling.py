@@ -216,13 +216,8 @@ def _max_pool_with_indices(call: OnnxCall, windows: Sequence[Window]) -> relay.e
     candidates, offsets = [], []
     for index in np.ndindex(*(window.kernel for window in windows)):
         begins = [0, 0, *(i * w.dilation for i, w in zip(index, windows, strict=True))]
-        ends = [
-            *shape[:2],
-            *(
-                b + (w.output_size - 1) * w.stride + 1
-                for b, w in zip(begins[2:], windows, strict=True)
-            ),
-        ]
+        reach = [(w.output_size - 1) * w.stride + 1 for w in windows]
+        ends = [*shape[:2], *(b + r for b, r in zip(begins[2:], reach, strict=True))]
         steps = [1, 1, *(window.stride for window in windows)]
         candidates.append(relay.strided_slice(padded, begins, ends, steps))
         offsets.append(

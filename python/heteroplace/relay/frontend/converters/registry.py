@@ -1,8 +1,7 @@
 """Op type -> our converter: for the ops that TVM's importer lacks, or gets wrong in some form.
 
-Also here: what is computed in a wider type than its operands have. Sums of half-precision products
-lose half of their digits if they are added up in half precision, so ops that add up compute in
-float32, as onnxruntime does; of bfloat16, which TVM's kernels do not know, all arithmetic does.
+Also here: ops that add up compute in float32 where their operands are half precision, as
+onnxruntime does: sums of products lose half of their digits if they are added up in it.
 """
 
 from __future__ import annotations
@@ -12,8 +11,13 @@ from typing import Any
 
 from tvm import relay
 
-from heteroplace.relay.frontend.converters import arithmetic, movement
-from heteroplace.relay.frontend.converters.call import Converter, OnnxCall, dtype_of, typed
+from heteroplace.relay.frontend.converters import arithmetic, movement, quantized, signal, vision
+from heteroplace.relay.frontend.converters.call import (
+    Converter,
+    OnnxCall,
+    dtype_of,
+    typed,
+)
 from heteroplace.relay.frontend.converters.pooling import (
     average_pool,
     global_lp_pool,
@@ -24,6 +28,7 @@ from heteroplace.relay.frontend.converters.pooling import (
 from heteroplace.relay.frontend.converters.recurrent import gru, lstm, rnn
 from heteroplace.relay.frontend.converters.reductions import REDUCTIONS
 from heteroplace.relay.frontend.converters.resize import resize, upsample
+from heteroplace.relay.frontend.onnx_bfloat16 import ROUND
 
 CONVERTERS: Mapping[str, Converter] = {
     **REDUCTIONS,
@@ -41,10 +46,27 @@ CONVERTERS: Mapping[str, Converter] = {
     "MaxUnpool": max_unpool,
     "Mish": arithmetic.mish,
     "Mod": arithmetic.mod,
+    "NonZero": movement.non_zero,
     "OneHot": movement.one_hot,
     "Pad": movement.pad,
     "RNN": rnn,
+    "BitCast": arithmetic.bit_cast,
+    "Cast": arithmetic.cast,
+    "CastLike": arithmetic.cast,
+    "Col2Im": vision.col2im,
+    "DFT": signal.dft,
+    "DequantizeLinear": quantized.dequantize_linear,
+    "Elu": arithmetic.elu,
+    "GridSample": vision.grid_sample,
+    "MatMul": arithmetic.mat_mul,
+    "QLinearMatMul": quantized.q_linear_mat_mul,
+    "QuantizeLinear": quantized.quantize_linear,
+    "RoiAlign": vision.roi_align,
+    "STFT": signal.stft,
+    "TopK": arithmetic.top_k,
+    "Range": movement.arange,
     "Resize": resize,
+    ROUND: arithmetic.round_to_bfloat16,
     "Scatter": movement.scatter_elements,
     "ScatterElements": movement.scatter_elements,
     "ScatterND": movement.scatter_nd,
@@ -67,17 +89,6 @@ _ADDING_UP = frozenset(
 )
 """Ops of half precision that compute in single precision."""
 
-_MOVING = frozenset(
-    {
-        *("Cast", "CastLike", "Compress", "Concat", "Constant", "ConstantOfShape", "DepthToSpace"),
-        *("Expand", "EyeLike", "Flatten", "Gather", "GatherElements", "GatherND", "Identity"),
-        *("Pad", "Reshape", "Scatter", "ScatterElements", "ScatterND", "Shape", "Size", "Slice"),
-        *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"),
-        *("DequantizeLinear", "QuantizeLinear", "ReverseSequence"),
-    }
-)
-"""Ops that only move elements, of any type."""
-
 _StockConverter = Callable[[Sequence[Any], Mapping[str, Any], Mapping[str, Any]], Any]
 
 
@@ -96,31 +107,32 @@ def _adapted(converter: Converter, opset: int, stock: _StockConverter | None) ->
         inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
     ) -> Any:
         custom = attributes["tvm_custom"]
-        return converter(OnnxCall(tuple(inputs), attributes, opset, custom["num_outputs"], params))
+        call = OnnxCall(tuple(inputs), attributes, opset, custom["num_outputs"], params)
+        result = converter(call)
+        if result is None:
+            assert stock is not None  # else there is nobody to leave it to
+            result = stock(inputs, attributes, params)
+        return result
 
     return convert
 
 
 def _widened(name: str, converter: _StockConverter) -> _StockConverter:
     """Let an op compute in float32 where its operands are narrower floats."""
-    narrow = {"bfloat16"} if name not in _MOVING else set()
-    if name in _ADDING_UP:
-        narrow.add("float16")
-    if not narrow:
+    if name not in _ADDING_UP:
         return converter
 
     def convert(
         inputs: Sequence[Any], attributes: Mapping[str, Any], params: Mapping[str, Any]
     ) -> Any:
-        own = {dtype_of(one) for one in inputs if _is_tensor(one)} & narrow
-        if not own:
+        is_half = [_is_tensor(one) and dtype_of(one) == "float16" for one in inputs]
+        if not any(is_half):
             return converter(inputs, attributes, params)
-        dtype = own.pop()
         wide = type(inputs)(
-            relay.cast(one, "float32") if _is_tensor(one) and dtype_of(one) == dtype else one
-            for one in inputs
+            relay.cast(one, "float32") if half else one
+            for one, half in zip(inputs, is_half, strict=True)
         )
-        return _narrowed(converter(wide, attributes, params), dtype)
+        return _narrowed(converter(wide, attributes, params))
 
     return convert
 
@@ -129,9 +141,9 @@ def _is_tensor(expr: Any) -> bool:
     return isinstance(expr, relay.Expr) and isinstance(typed(expr).checked_type, relay.TensorType)
 
 
-def _narrowed(result: Any, dtype: str) -> Any:
-    """Cast the float32 results of an op back."""
+def _narrowed(result: Any) -> Any:
+    """Cast the float32 results of an op back to half precision."""
     if isinstance(result, relay.expr.TupleWrapper):
-        fields = [_narrowed(result[index], dtype) for index in range(len(result))]
+        fields = [_narrowed(result[index]) for index in range(len(result))]
         return relay.expr.TupleWrapper(relay.Tuple(fields), len(fields))
-    return relay.cast(result, dtype) if dtype_of(result) == "float32" else result
+    return relay.cast(result, "float16") if dtype_of(result) == "float32" else result

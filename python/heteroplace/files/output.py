@@ -1,0 +1,111 @@
+"""Where results go: a file is replaced as a whole, all else is written to as it is.
+
+A symbolic link stays one: the file that it names is replaced. Devices, pipes and the standard
+streams (`/dev/stdout`) cannot be replaced, and are written to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from pathlib import Path
+
+
+def write_text(text: str, path: str | os.PathLike[str]) -> None:
+    """Write `text` to `path` as UTF-8.
+
+    Atomic where `path` is a file, or is not there: readers see the old file or the new one.
+
+    Raises
+    ------
+    OSError
+        The folder does not exist or cannot be written to.
+    """
+    target = final_path(path)
+    if not is_replaceable(target):
+        _write_in_place(text.encode(), target)
+        return
+    # The process id keeps two writers of one file apart; the last one wins.
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def put_in_place(part: Path, path: str | os.PathLike[str]) -> None:
+    """Make a finished file `part` what `path` is, as `write_text` does; `part` may be moved.
+
+    `part` is in the folder of `final_path(path)` or below, so that it can be moved there.
+
+    Raises
+    ------
+    OSError
+        As `write_text`.
+    """
+    target = final_path(path)
+    if is_replaceable(target):
+        part.replace(target)
+    else:
+        _write_in_place(part.read_bytes(), target)
+
+
+def final_path(path: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of what is written to: of links, where they lead.
+
+    Raises
+    ------
+    OSError
+        Links lead in a circle.
+    """
+    given = Path(path).absolute()
+    if not given.is_symlink():
+        return given
+    if given.exists() and not is_replaceable(given):
+        return given  # What /dev/stdout leads to may have no path of its own.
+    found = Path(os.path.realpath(given))
+    if found.is_symlink():
+        raise OSError(errno.ELOOP, "its links lead in a circle", str(given))
+    return found
+
+
+def is_replaceable(path: Path) -> bool:
+    """Tell whether `path` is a regular file that is no standard stream, or is not there."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(found.st_mode) and _stream_of(found) is None
+
+
+def _stream_of(found: os.stat_result) -> int | None:
+    """The descriptor of the standard stream that goes where `found` is; None: none does."""
+    for number in (1, 2):
+        try:
+            is_same = os.path.samestat(os.fstat(number), found)
+        except OSError:  # It is closed.
+            continue
+        if is_same:
+            return number
+    return None
+
+
+def _write_in_place(data: bytes, target: Path) -> None:
+    stream = _stream_of(target.stat())
+    if stream is None:
+        with target.open("wb", buffering=0) as file:
+            _write_all(file.fileno(), data)
+        return
+    # After what was printed, not over it: opened anew, a file would be written from its beginning.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _write_all(stream, data)
+
+
+def _write_all(number: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(number, left) :]

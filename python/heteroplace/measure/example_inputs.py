@@ -1,0 +1,57 @@
+"""What the inputs of a measured program are: given arrays, or made-up numbers that are legal.
+
+A value that an op divides by, or that says where another one reads, must be in a range; see
+`relay/ranges`. Where legality is not certain, a run in a process of its own comes first
+(`trial.py`), as a trap would end this one.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from heteroplace.codegen.kernels import Value
+from heteroplace.errors import ExecutionError
+from heteroplace.relay.ranges.arrays import array_in
+
+
+def read_examples(source: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Any]:
+    """Return arrays by name, from a map of them or from a file of numpy (.npz).
+
+    Raises
+    ------
+    ExecutionError
+        The file cannot be read, or holds Python objects.
+    """
+    if source is None:
+        return {}
+    if isinstance(source, Mapping):
+        return {name: np.asarray(array) for name, array in source.items()}
+    try:
+        found = np.load(source, allow_pickle=False)
+        arrays = None if isinstance(found, np.ndarray) else dict(found)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as err:
+        raise ExecutionError(f"{source}: no arrays that numpy can read (.npz): {err}") from err
+    if arrays is None:
+        raise ExecutionError(f"{source}: one array without a name; write them by numpy.savez")
+    return arrays
+
+
+def input_arrays(values: tuple[Value, ...]) -> dict[str, np.ndarray]:
+    """Return an array for each value that is an input, by its name; the same in every call."""
+    random = np.random.default_rng(0)
+    return {
+        value.input_name: made_up(value, random) for value in values if value.input_name is not None
+    }
+
+
+def made_up(value: Value, random: np.random.Generator) -> np.ndarray:
+    """Return data for a value: its example, or random numbers in its range."""
+    if value.example is None:
+        return array_in(value.range, value.shape, value.dtype, random)
+    is_opaque = value.example.dtype.name == "bfloat16"  # a type that the core takes by its bits
+    return value.example.view(np.uint16) if is_opaque else value.example

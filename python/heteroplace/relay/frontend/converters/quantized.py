@@ -1,0 +1,111 @@
+"""QuantizeLinear, DequantizeLinear, QLinearMatMul ==> plain arithmetic, rounded half to even.
+
+ONNX operator specification. Scales and zero points may be of the whole tensor, of each place along
+an axis, or of each block along it, and may be computed. TVM's own quantization rounds half away
+from zero, which is another step at every tie.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tvm import relay
+from tvm.relay.frontend import onnx as tvm_onnx
+
+from heteroplace.relay.frontend.converters.call import (
+    OnnxCall,
+    const,
+    dtype_name,
+    dtype_of,
+    shape_of,
+)
+
+
+def round_half_even(data: relay.Expr) -> relay.Expr:
+    """Return the nearest whole numbers, the even one of two that are equally near."""
+    dtype = dtype_of(data)
+    rounded = relay.round(data)
+    half = const(0.5, dtype)
+    is_tie = relay.equal(relay.abs(relay.subtract(data, relay.trunc(data))), half)
+    even = relay.multiply(relay.round(relay.multiply(data, half)), const(2, dtype))
+    return relay.where(is_tie, even, rounded)
+
+
+def quantize_linear(call: OnnxCall) -> relay.Expr:
+    """Convert QuantizeLinear: clip(round(x / scale) + zero_point)."""
+    data = relay.cast(call.operand(0), "float32")
+    scale = relay.cast(_along_axis(call, 1), "float32")
+    dtype = _quantized_dtype(call)
+    steps = round_half_even(relay.divide(data, scale))
+    if call.has(2):
+        steps = relay.add(steps, relay.cast(_along_axis(call, 2), "float32"))
+    return saturated(steps, dtype)
+
+
+def dequantize_linear(call: OnnxCall) -> relay.Expr:
+    """Convert DequantizeLinear: (x - zero_point) * scale."""
+    data = relay.cast(call.operand(0), "int32")
+    if call.has(2):
+        data = relay.subtract(data, relay.cast(_along_axis(call, 2), "int32"))
+    scale = _along_axis(call, 1)
+    product = relay.multiply(relay.cast(data, "float32"), relay.cast(scale, "float32"))
+    asked = int(call.number("output_dtype", 0))
+    return relay.cast(product, dtype_name(asked) if asked else dtype_of(scale))
+
+
+def q_linear_mat_mul(call: OnnxCall) -> relay.Expr:
+    """Convert QLinearMatMul: (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)."""
+
+    def centred(operand: int, is_right: bool) -> relay.Expr:
+        data = relay.cast(call.operand(operand), "int32")
+        zero = _matched(call.operand(operand + 2), len(shape_of(data)), is_right)
+        return relay.subtract(data, relay.cast(zero, "int32"))
+
+    product = tvm_onnx.matmul_out_dtype([centred(0, False), centred(3, True)], "int32")
+    rank = len(shape_of(product))
+    scales = [
+        relay.cast(_matched(call.operand(operand), rank, is_right), "float32")
+        for operand, is_right in ((1, False), (4, True), (6, False))
+    ]
+    scale = relay.divide(relay.multiply(scales[0], scales[1]), scales[2])
+    steps = round_half_even(relay.multiply(relay.cast(product, "float32"), scale))
+    zero = _matched(call.operand(7), rank, False)
+    return saturated(relay.add(steps, relay.cast(zero, "float32")), call.dtype(7))
+
+
+def saturated(data: relay.Expr, dtype: str) -> relay.Expr:
+    """Return whole float32 numbers as an integer type, within its limits."""
+    limits = np.iinfo(dtype)
+    return relay.cast(relay.clip(data, float(limits.min), float(limits.max)), dtype)
+
+
+def _matched(parameter: relay.Expr, rank: int, is_right: bool) -> relay.Expr:
+    """Return a scale or zero point of each row (left) or column (right) so that it broadcasts."""
+    shape = shape_of(parameter)
+    if len(shape) != 1:
+        return parameter
+    if shape[0] == 1:
+        return relay.reshape(parameter, [])
+    return parameter if is_right or rank == 1 else relay.expand_dims(parameter, -1)
+
+
+def _along_axis(call: OnnxCall, operand: int) -> relay.Expr:
+    """Return a scale or zero point so that it broadcasts with the data."""
+    parameter, shape = call.operand(operand), call.shape(operand)
+    data_shape = call.shape(0)
+    if len(shape) == 0:
+        return parameter
+    if len(shape) == 1 and shape[0] == 1:
+        return relay.reshape(parameter, [])
+    axis = int(call.number("axis", 1)) % len(data_shape)
+    block = int(call.number("block_size", 0))
+    if block:
+        spread = relay.repeat(parameter, block, axis)
+        return relay.strided_slice(spread, [0], [data_shape[axis]], axes=[axis])
+    return relay.reshape(parameter, [-1 if i == axis else 1 for i in range(len(data_shape))])
+
+
+def _quantized_dtype(call: OnnxCall) -> str:
+    if call.has(2):
+        return call.dtype(2)
+    asked = int(call.number("output_dtype", 0))
+    return dtype_name(asked) if asked else "uint8"

@@ -1,0 +1,42 @@
+"""Op type -> why it cannot be compiled, for the ops that TVM's importer takes and must not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_RANDOM = (
+    "it draws random numbers, and a compiled program would give the same ones at every run. Draw "
+    "them outside and make them an input"
+)
+_FLOW = (
+    "only dataflow can be placed. Unroll it when exporting the model (a number of steps that is "
+    "known by then)"
+)
+SIZE_REASON = (
+    "the size of its result depends on values at run time, and only static shapes can be placed. "
+    "Cut the model before it, and compute the rest outside"
+)
+_TRAINING = "it is a step of training, and only inference can be placed"
+
+REFUSED: Mapping[str, str] = {
+    "Adagrad": _TRAINING,
+    "Adam": _TRAINING,
+    "Bernoulli": _RANDOM,
+    "If": (
+        "its condition is not known while importing, and only dataflow can be placed. Give the "
+        "condition in input_values if it is an input, or export one branch"
+    ),
+    "Loop": _FLOW,
+    "Momentum": _TRAINING,
+    "Multinomial": _RANDOM,
+    "NonMaxSuppression": SIZE_REASON,
+    "RandomNormal": _RANDOM,
+    "RandomNormalLike": _RANDOM,
+    "RandomUniform": _RANDOM,
+    "RandomUniformLike": _RANDOM,
+    "Scan": _FLOW,
+    "Unique": SIZE_REASON,
+}
+
+RANDOM_OPS = frozenset(op_type for op_type, reason in REFUSED.items() if reason == _RANDOM)
+"""Looked for before anything is rewritten: their definitions and simplified forms hide them."""

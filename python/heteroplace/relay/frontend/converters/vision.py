@@ -1,0 +1,194 @@
+"""GridSample, RoiAlign, Col2Im ==> gathers and scatters in Relay.
+
+ONNX operator specification. GridSample follows it (and PyTorch, where it comes from) in that the
+padding modes border and reflection move the position for nearest and linear sampling, and the
+single neighbours for cubic.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+from tvm import relay
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend.converters.call import OnnxCall, const, shape_of
+from heteroplace.relay.frontend.converters.quantized import round_half_even
+
+_CUBIC_A = -0.75
+_WIDE = "float32"
+
+
+def grid_sample(call: OnnxCall) -> relay.Expr:
+    """Convert GridSample: x [N, C, *sizes], grid [N, *out, rank] -> [N, C, *out]."""
+    shape, grid_shape = call.shape(0), call.shape(1)
+    sizes, out = shape[2:], grid_shape[1:-1]
+    rank = len(sizes)
+    padding = call.text("padding_mode", "zeros")
+    mode = call.text("mode", "linear").removeprefix("bi")
+    is_aligned = bool(call.number("align_corners", 0))
+    grid = relay.cast(relay.reshape(call.operand(1), [shape[0], prod(out), rank]), _WIDE)
+    taps_of_axis = []
+    for axis, size in enumerate(sizes):
+        place = relay.take(grid, const(rank - 1 - axis, "int32"), axis=-1)  # x comes first
+        place = _unnormalised(place, size, is_aligned)
+        taps_of_axis.append(_axis_taps(place, size, mode, padding, is_aligned))
+    flat = relay.reshape(call.operand(0), [*shape[:2], prod(sizes)])
+    strides = [prod(sizes[axis + 1 :]) for axis in range(rank)]
+    total = None
+    for taps in itertools.product(*taps_of_axis):
+        index, weight = None, None
+        for (position, own), stride in zip(taps, strides, strict=True):
+            part = relay.multiply(position, const(stride, "int32"))
+            index = part if index is None else relay.add(index, part)
+            if own is not None:
+                weight = own if weight is None else relay.multiply(weight, own)
+        spread = relay.broadcast_to(relay.expand_dims(index, 1), [*shape[:2], prod(out)])
+        value = relay.gather(flat, 2, spread)
+        if weight is not None:
+            value = relay.multiply(value, relay.cast(relay.expand_dims(weight, 1), call.dtype(0)))
+        total = value if total is None else relay.add(total, value)
+    return relay.reshape(total, [*shape[:2], *out])
+
+
+def _unnormalised(place: relay.Expr, size: int, is_aligned: bool) -> relay.Expr:
+    """Return positions from -1 .. 1 as positions in the axis."""
+    one = relay.add(place, const(1, _WIDE))
+    if is_aligned:
+        return relay.multiply(one, const((size - 1) / 2, _WIDE))
+    scaled = relay.multiply(one, const(size, _WIDE))
+    return relay.multiply(relay.subtract(scaled, const(1, _WIDE)), const(0.5, _WIDE))
+
+
+def _axis_taps(
+    place: relay.Expr, size: int, mode: str, padding: str, is_aligned: bool
+) -> list[tuple[relay.Expr, relay.Expr | None]]:
+    """Return (position, weight) of each neighbour along one axis; None: the weight is one."""
+    if mode in ("nearest", "linear"):
+        place = _padded(place, size, padding, is_aligned)
+    if mode == "nearest":
+        position = round_half_even(place)
+        return [(_index(position, size), _inside(position, size, padding))]
+    low = relay.floor(place)
+    part = relay.subtract(place, low)
+    if mode == "linear":
+        weights = [relay.subtract(const(1, _WIDE), part), part]
+        offsets = [0, 1]
+    elif mode == "cubic":
+        offsets = [-1, 0, 1, 2]
+        weights = [_cubic_weight(part, offset) for offset in offsets]
+    else:
+        raise FrontendError(f"mode '{mode}' is not known")
+    taps = []
+    for offset, weight in zip(offsets, weights, strict=True):
+        position = relay.add(low, const(offset, _WIDE))
+        if mode == "cubic":
+            position = _padded(position, size, padding, is_aligned)
+        inside = _inside(position, size, padding)
+        own = weight if inside is None else relay.multiply(weight, inside)
+        taps.append((_index(position, size), own))
+    return taps
+
+
+def _cubic_weight(part: relay.Expr, offset: int) -> relay.Expr:
+    """Return the weight of the neighbour at `offset` from the one before the position."""
+    distance = relay.abs(relay.subtract(part, const(offset, _WIDE)))
+
+    def polynomial(coefficients: Sequence[float]) -> relay.Expr:
+        result = const(coefficients[0], _WIDE)
+        for coefficient in coefficients[1:]:
+            result = relay.add(relay.multiply(result, distance), const(coefficient, _WIDE))
+        return result
+
+    a = _CUBIC_A
+    if offset in (0, 1):
+        return polynomial([a + 2, -(a + 3), 0, 1])
+    return polynomial([a, -5 * a, 8 * a, -4 * a])
+
+
+def _padded(place: relay.Expr, size: int, padding: str, is_aligned: bool) -> relay.Expr:
+    """Return positions outside moved to where the padding mode reads."""
+    if padding == "zeros":
+        return place
+    if padding == "reflection":
+        low, span = (0.0, size - 1.0) if is_aligned else (-0.5, float(size))
+        if span == 0:
+            return relay.zeros_like(place)
+        distance = relay.abs(relay.subtract(place, const(low, _WIDE)))
+        flips = relay.floor(relay.divide(distance, const(span, _WIDE)))
+        rest = relay.subtract(distance, relay.multiply(flips, const(span, _WIDE)))
+        half = relay.multiply(flips, const(0.5, _WIDE))
+        is_odd = relay.not_equal(half, relay.floor(half))
+        back = relay.subtract(const(span, _WIDE), rest)
+        place = relay.add(relay.where(is_odd, back, rest), const(low, _WIDE))
+    elif padding != "border":
+        raise FrontendError(f"padding_mode '{padding}' is not known")
+    return relay.clip(place, 0.0, float(size - 1))
+
+
+def _inside(position: relay.Expr, size: int, padding: str) -> relay.Expr | None:
+    """Return one where a neighbour is within the axis and zero elsewhere; None: it always is."""
+    if padding != "zeros":
+        return None
+    is_inside = relay.logical_and(
+        relay.greater_equal(position, const(0, _WIDE)),
+        relay.less_equal(position, const(size - 1, _WIDE)),
+    )
+    return relay.cast(is_inside, _WIDE)
+
+
+def _index(position: relay.Expr, size: int) -> relay.Expr:
+    return relay.cast(relay.clip(position, 0.0, float(size - 1)), "int32")
+
+
+def roi_align(call: OnnxCall) -> relay.Expr | None:
+    """Leave RoiAlign to TVM in the form that it knows: averages, positions not shifted."""
+    default = "output_half_pixel" if call.opset < 16 else "half_pixel"
+    coordinates = call.text("coordinate_transformation_mode", default)
+    mode = call.text("mode", "avg")
+    if coordinates != "output_half_pixel" or mode != "avg":
+        raise FrontendError(
+            f"coordinate_transformation_mode='{coordinates}' with mode='{mode}' is not supported, "
+            f"only 'output_half_pixel' with 'avg'"
+        )
+    return None
+
+
+def col2im(call: OnnxCall) -> relay.Expr:
+    """Convert Col2Im: add up columns [N, C * prod(block), L] where they come from."""
+    image = [int(size) for size in call.constant(1, "image shape")]
+    block = [int(size) for size in call.constant(2, "block shape")]
+    rank = len(image)
+    strides = call.attributes.get("strides", (1,) * rank)
+    dilations = call.attributes.get("dilations", (1,) * rank)
+    pads = call.attributes.get("pads", (0,) * 2 * rank)
+    padded = [image[i] + pads[i] + pads[rank + i] for i in range(rank)]
+    counts = [
+        (padded[i] - dilations[i] * (block[i] - 1) - 1) // strides[i] + 1 for i in range(rank)
+    ]
+    places = np.zeros((1, 1), dtype=np.int64)
+    for i in range(rank):
+        offsets = np.arange(block[i]) * dilations[i]
+        starts = np.arange(counts[i]) * strides[i]
+        here = (offsets[:, None] + starts) * prod(padded[i + 1 :])
+        places = (places[:, None, :, None] + here[None, :, None, :]).reshape(
+            len(places) * block[i], -1
+        )
+    batch, columns, _ = call.shape(0)
+    channels = columns // prod(block)
+    flat = [batch, channels, places.size]
+    result = relay.scatter_elements(
+        relay.zeros([batch, channels, prod(padded)], call.dtype(0)),
+        relay.broadcast_to(const(places.reshape(1, 1, -1), "int64"), flat),
+        relay.reshape(call.operand(0), flat),
+        2,
+        "add",
+    )
+    begins = [0, 0, *(int(pad) for pad in pads[:rank])]
+    ends = [batch, channels, *(b + size for b, size in zip(begins[2:], image, strict=True))]
+    whole = relay.reshape(result, [batch, channels, *padded])
+    assert shape_of(whole) == (batch, channels, *padded)
+    return relay.strided_slice(whole, begins, ends)

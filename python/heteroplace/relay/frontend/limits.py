@@ -1,0 +1,156 @@
+"""What an imported graph may not hold: values too large, and constant indices outside of the data.
+
+A file of a few bytes can ask for a constant of 2^62 elements, or gather from behind the end of a
+tensor. TVM computes the one and reads the other, while it folds constants or when the model runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relay
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.expressions import post_order, static_shape
+from heteroplace.relay.tasks.fold import is_static
+
+MAX_ELEMENTS = 2**31 - 1
+"""Of a tensor: compiled kernels count elements in 32 bits."""
+MAX_CONSTANT_BYTES = 2**31
+"""Of a constant that the graph itself makes; no larger one could stand in a file."""
+
+_MAX_FAULTS = 5
+_CONVOLUTIONS = tuple(f"nn.conv{rank}d{kind}" for rank in "123" for kind in ("", "_transpose"))
+_POOLS = tuple(f"nn.{kind}_pool{rank}d" for rank in "123" for kind in ("max", "avg"))
+_DIVISORS = {
+    "strided_slice": ("strides",),
+    **dict.fromkeys(_CONVOLUTIONS, ("strides", "groups")),
+    **dict.fromkeys(_POOLS, ("strides",)),
+    **dict.fromkeys(("nn.depth_to_space", "nn.space_to_depth"), ("block_size",)),
+    "nn.group_norm": ("num_groups",),
+}
+"""Attributes of ops; at 0 the process would end with SIGFPE, or TVM with an error of its own."""
+
+
+def check_sizes(function: relay.Function, where: str) -> None:
+    """Raise FrontendError if a value is too large, or a constant index outside of its tensor.
+
+    Parameters
+    ----------
+    function
+        Typed, of static shapes.
+    where
+        Name of the model, for messages.
+    """
+    faults = []
+    for expr in post_order(function.body):
+        fault = None
+        if isinstance(expr, relay.Call) and isinstance(expr.op, tvm.ir.Op):
+            fault = _type_fault(expr.checked_type) or _index_fault(expr)
+            if fault is None and all(isinstance(each, relay.Constant) for each in expr.args):
+                fault = call_fault(expr, expr.checked_type)
+        elif isinstance(expr, relay.Var):
+            fault = _type_fault(expr.checked_type)
+        if fault is not None:
+            node = f"node '{expr.span.source_name.name}': " if expr.span else ""
+            faults.append(f"{node}{fault}")
+    if faults:
+        more = f" and {len(faults) - _MAX_FAULTS} more" if len(faults) > _MAX_FAULTS else ""
+        raise FrontendError(
+            f"{where} cannot be compiled: {'; '.join(faults[:_MAX_FAULTS])}{more}. Export the "
+            f"model with other sizes or indices, or split it."
+        )
+
+
+def num_elements(shape: Iterable[int]) -> int:
+    """Return the product of sizes, 1 of none."""
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def call_fault(call: relay.Call, result_type: Any) -> str | None:
+    """Return why a call of constants must not be computed, or None.
+
+    Parameters
+    ----------
+    call
+        Of an op; its arguments are constants.
+    result_type
+        Its type; None or of unknown sizes: its size is not judged.
+    """
+    if result_type is not None:
+        for part in _parts(result_type):
+            shape = static_shape(part)
+            num_bytes = num_elements(shape) * tvm.DataType(part.dtype).bits // 8
+            if num_bytes > MAX_CONSTANT_BYTES:
+                return (
+                    f"{call.op.name} makes a constant of {num_bytes} bytes, of the shape {shape}, "
+                    f"and at most {MAX_CONSTANT_BYTES} are computed"
+                )
+    return _index_fault(call)
+
+
+def divisor_fault(call: relay.Call) -> str | None:
+    """Return which attribute of a call is 0 that TVM divides by while it infers types, or None."""
+    name = getattr(call.op, "name", "")
+    for attribute in _DIVISORS.get(name, ()):
+        value = getattr(call.attrs, attribute)
+        numbers = value if isinstance(value, tvm.ir.Array) else [value]
+        if any(isinstance(each, (int, tvm.tir.IntImm)) and int(each) == 0 for each in numbers):
+            return f"{name} has the {attribute} {value}, and none may be 0"
+    return None
+
+
+def _type_fault(value_type: Any) -> str | None:
+    for part in _parts(value_type):
+        shape = static_shape(part)
+        if any(size < 0 for size in shape):
+            return f"a value has the shape {shape}"
+        if num_elements(shape) > MAX_ELEMENTS:
+            return (
+                f"a value has {num_elements(shape)} elements, of the shape {shape}, and one "
+                f"tensor can have {MAX_ELEMENTS}"
+            )
+    return None
+
+
+def _parts(value_type: Any) -> Iterator[Any]:
+    """The tensors of static shape in a type."""
+    fields = value_type.fields if isinstance(value_type, relay.TupleType) else [value_type]
+    for part in fields:
+        if isinstance(part, relay.TensorType) and is_static(part):
+            yield part
+
+
+def _index_fault(call: relay.Call) -> str | None:
+    """What is wrong with the constant indices of a gather or scatter, or None.
+
+    `take` clips its indices or wraps them; the others read and write where they are told.
+    """
+    name = call.op.name
+    if name not in ("gather", "gather_nd", "scatter_elements", "scatter_nd"):
+        return None
+    data, indices = call.args[0], call.args[1]
+    data_type = data._checked_type_
+    if not isinstance(indices, relay.Constant) or not isinstance(data_type, relay.TensorType):
+        return None
+    values, shape = indices.data.numpy(), static_shape(data_type)
+    if name in ("gather", "scatter_elements"):
+        axis = int(call.attrs.axis)
+        limits = np.array(shape[axis])
+    else:  # The first axis of the indices goes along the axes of the data.
+        batch = int(call.attrs.batch_dims) if name == "gather_nd" else 0
+        depth = values.shape[0] if values.ndim else 0
+        limits = np.array(shape[batch : batch + depth]).reshape(-1, *[1] * (values.ndim - 1))
+    # Of `gather` the importer has made negative indices positive, from the end.
+    lowest = np.zeros_like(limits) if name == "gather" else -limits
+    outside = (values < lowest) | (values >= limits)
+    if not outside.any():
+        return None
+    found = values[outside].reshape(-1)[0]
+    return f"{name} has the constant index {found}, outside of its data of the shape {shape}"

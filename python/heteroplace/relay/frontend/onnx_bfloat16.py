@@ -1,0 +1,116 @@
+"""An ONNX model in bfloat16 -> the same in float32, rounded wherever it was rounded before.
+
+    y = Exp(x)  ==>  y = RoundToBFloat16(Exp(x)), all in float32
+
+TVM's kernels do not compute in bfloat16, and its code generator fails on many that only read it.
+The values are the same to the bit where the op itself is rounded once; inputs and outputs stay
+bfloat16. `RoundToBFloat16` is an op of ours.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from heteroplace.relay.frontend.onnx_process import infer_shapes
+
+ROUND = "RoundToBFloat16"
+_BFLOAT16 = TensorProto.BFLOAT16
+_MOVING = frozenset(
+    {
+        *("Compress", "Concat", "Constant", "ConstantOfShape", "DepthToSpace", "Expand", "Flatten"),
+        *("Gather", "GatherElements", "GatherND", "Identity", "MaxPool", "Max", "Min", "Pad"),
+        *("Relu", "Reshape", "ReverseSequence", "Scatter", "ScatterElements", "ScatterND"),
+        *("Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "TopK", "Transpose", "Trilu"),
+        *("Unsqueeze", "Where"),
+    }
+)
+"""Ops whose results are among their operands: nothing to round."""
+
+
+def widen_bfloat16(model: ModelProto) -> list[str]:
+    """Compute in float32 what `model` computes in bfloat16; changes it in place.
+
+    Returns
+    -------
+    One line that says so, or none where there is no bfloat16.
+    """
+    graph = model.graph
+    if not _names_bfloat16(model):
+        return []
+    narrow = _bfloat16_values(model)
+    for tensor in graph.initializer:
+        if tensor.data_type == _BFLOAT16:
+            tensor.CopyFrom(_widened(tensor))
+    inputs = {value.name for value in graph.input} & narrow
+    outputs = [value.name for value in graph.output if value.name in narrow]
+    nodes = []
+    for name in sorted(inputs):
+        nodes.append(_node("Cast", name, f"{name}__float32", to=TensorProto.FLOAT))
+    for node in graph.node:
+        nodes += _widened_node(node, narrow, inputs, set(outputs))
+    for name in outputs:
+        source = f"{name}__float32"
+        nodes.append(_node("Cast", source, name, to=_BFLOAT16))
+    copies = [NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:], graph.value_info[:]
+    graph.node.extend(copies)
+    return [f"{len(narrow)} values of bfloat16 are computed in float32, and rounded"]
+
+
+def _widened_node(
+    node: NodeProto, narrow: set[str], inputs: set[str], outputs: set[str]
+) -> list[NodeProto]:
+    """Return what stands for one node."""
+    replaced = inputs | outputs
+    copy = NodeProto.FromString(node.SerializeToString())
+    for position, name in enumerate(copy.input):
+        if name in replaced:
+            copy.input[position] = f"{name}__float32"
+    for attribute in copy.attribute:
+        if attribute.HasField("t") and attribute.t.data_type == _BFLOAT16:
+            attribute.t.CopyFrom(_widened(attribute.t))
+        elif attribute.name in ("to", "dtype") and attribute.i == _BFLOAT16:
+            attribute.i = TensorProto.FLOAT
+    rounds = []
+    for position, name in enumerate(copy.output):
+        if name not in narrow:
+            continue
+        result = f"{name}__float32" if name in outputs else name
+        copy.output[position] = result
+        if node.op_type not in _MOVING:
+            copy.output[position] = f"{name}__exact"
+            rounds.append(_node(ROUND, f"{name}__exact", result))
+    return [copy, *rounds]
+
+
+def _names_bfloat16(model: ModelProto) -> bool:
+    """Tell whether some value can be bfloat16: one that is given is, or an attribute says so."""
+    graph = model.graph
+    types = {tensor.data_type for tensor in graph.initializer}
+    types |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
+    for node in graph.node:
+        for attribute in node.attribute:
+            types.add(attribute.t.data_type if attribute.HasField("t") else attribute.i)
+    return _BFLOAT16 in types
+
+
+def _bfloat16_values(model: ModelProto) -> set[str]:
+    """Return the names of the values that are bfloat16."""
+    graph = infer_shapes(model).graph
+    narrow = {tensor.name for tensor in graph.initializer if tensor.data_type == _BFLOAT16}
+    narrow |= {
+        value.name
+        for value in (*graph.input, *graph.output, *graph.value_info)
+        if value.type.tensor_type.elem_type == _BFLOAT16
+    }
+    return narrow
+
+
+def _node(op_type: str, source: str, target: str, **attributes: int) -> NodeProto:
+    return helper.make_node(op_type, [source], [target], name=target, **attributes)
+
+
+def _widened(tensor: TensorProto) -> TensorProto:
+    array = numpy_helper.to_array(tensor).astype(np.float32)
+    return numpy_helper.from_array(array, tensor.name)

@@ -1,0 +1,336 @@
+"""An ONNX model -> an equal one without the branches and loops whose course is known already.
+
+    If (true) {then} {else}        ==>  then
+    Scan (state, x [3, ...]) {body} ==>  body, body, body, and the results stacked
+    Loop (3, true, state) {body}   ==>  likewise
+
+A condition or a number of steps is known if it is made of constants and sizes only. Other control
+flow stays, and is refused by name later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from heteroplace.relay.frontend.onnx_process import infer_shapes
+from heteroplace.relay.frontend.onnx_repair import opset_of
+
+_MAX_ROUNDS = 8
+"""Bodies may hold control flow of their own."""
+_MAX_NODES = 20_000
+"""A loop that would become more nodes stays a loop."""
+_MAX_ANCESTORS = 200
+"""A condition made of more nodes is taken for computed."""
+_UNSQUEEZE_AXES_OPERAND = 13
+_SCAN_WITHOUT_BATCH = 9
+
+
+def expand_control_flow(model: ModelProto) -> list[str]:
+    """Put branches and steps in place of `If`, `Scan` and `Loop` where they are known.
+
+    Parameters
+    ----------
+    model
+        Is changed in place.
+
+    Returns
+    -------
+    One line that says how many of each were replaced.
+    """
+    counts: dict[str, int] = {}
+    for _ in range(_MAX_ROUNDS):
+        if not any(node.op_type in _EXPANSIONS for node in model.graph.node):
+            break
+        graph = _Graph(model)
+        for node in list(model.graph.node):
+            expand = _EXPANSIONS.get(node.op_type)
+            if expand is None or not expand(graph, node):
+                graph.nodes.append(node)
+            else:
+                counts[node.op_type] = counts.get(node.op_type, 0) + 1
+        if not graph.is_changed:
+            break
+        graph.write()
+    named = ", ".join(f"{count} {op_type}" for op_type, count in sorted(counts.items()))
+    return [f"put the known course in place of {named}"] if named else []
+
+
+@dataclass
+class _Graph:
+    """The nodes of a model while they are written anew."""
+
+    model: ModelProto
+    nodes: list[NodeProto] = field(default_factory=list)
+    is_changed: bool = False
+
+    def __post_init__(self) -> None:
+        graph = infer_shapes(self.model).graph
+        self.producers = {name: node for node in self.model.graph.node for name in node.output}
+        self.constants = {tensor.name: tensor for tensor in self.model.graph.initializer}
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        for value in (*graph.input, *graph.value_info):
+            tensor = value.type.tensor_type
+            sizes = [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")]
+            if tensor.HasField("shape") and len(sizes) == len(tensor.shape.dim):
+                self.shapes[value.name] = tuple(sizes)
+        self.shapes |= {t.name: tuple(t.dims) for t in self.model.graph.initializer}
+
+    def add(self, op_type: str, inputs: Sequence[str], output: str, **attributes: Any) -> None:
+        """Append a node."""
+        self.nodes.append(helper.make_node(op_type, inputs, [output], name=output, **attributes))
+
+    def add_constant(self, value: Any, name: str) -> str:
+        """Append an integer constant; return its name."""
+        tensor = numpy_helper.from_array(np.asarray(value, dtype=np.int64), name)
+        self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))
+        return name
+
+    def write(self) -> None:
+        """Put the nodes into the model."""
+        copies = [NodeProto.FromString(node.SerializeToString()) for node in self.nodes]
+        del self.model.graph.node[:]
+        self.model.graph.node.extend(copies)
+        del self.model.graph.value_info[:]
+
+    def value(self, name: str) -> Any | None:
+        """Return the value of what is made of constants and sizes only, else None."""
+        ancestors: list[NodeProto] = []
+        feeds: dict[str, Any] = {}
+        pending, seen = [name], set()
+        while pending:
+            one = pending.pop()
+            if one in seen or not one:
+                continue
+            seen.add(one)
+            node = self.producers.get(one)
+            if one in self.constants:
+                feeds[one] = numpy_helper.to_array(self.constants[one])
+            elif node is None or len(ancestors) > _MAX_ANCESTORS or _has_subgraph(node):
+                return None
+            elif node.op_type == "Shape" and node.input[0] in self.shapes and not node.attribute:
+                feeds[one] = np.array(self.shapes[node.input[0]], dtype=np.int64)
+            else:
+                if all(node is not other for other in ancestors):
+                    ancestors.append(node)
+                pending += node.input
+        order = {id(node): i for i, node in enumerate(self.model.graph.node)}
+        ancestors.sort(key=lambda node: order.get(id(node), 0))
+        if name in feeds:
+            return feeds[name]
+        output = helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None)
+        inputs = [
+            helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
+            for k, v in feeds.items()
+        ]
+        graph = helper.make_graph(ancestors, "condition", inputs, [output])
+        part = helper.make_model(graph, opset_imports=self.model.opset_import)
+        return ReferenceEvaluator(part).run([name], feeds)[0]
+
+
+def _inline_if(graph: _Graph, node: NodeProto) -> bool:
+    """Put the branch that is taken in place of an If; return False if it is not known."""
+    condition = graph.value(node.input[0])
+    if condition is None or np.size(condition) != 1:
+        return False
+    name = "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
+    body = _subgraph(node, name)
+    results = _splice(graph, body, {}, f"{node.output[0]}__{name}")
+    for result, output in zip(results, node.output, strict=True):
+        if output:
+            graph.add("Identity", [result], output)
+    return True
+
+
+def _unroll_scan(graph: _Graph, node: NodeProto) -> bool:
+    """Put the steps of a Scan in its place; return False if their number is not known."""
+    if opset_of(graph.model) < _SCAN_WITHOUT_BATCH:
+        return False
+    body, count = _subgraph(node, "body"), _integers(node, "num_scan_inputs", [0])[0]
+    num_states = len(node.input) - count
+    scanned = list(node.input[num_states:])
+    if any(name not in graph.shapes for name in scanned):
+        return False
+    ranks = [len(graph.shapes[name]) for name in scanned]
+    given = _integers(node, "scan_input_axes", [0] * count)
+    axes = [axis % rank for axis, rank in zip(given, ranks, strict=True)]
+    backward = _integers(node, "scan_input_directions", [0] * count)
+    length = graph.shapes[scanned[0]][axes[0]]
+    if length == 0 or length * len(body.node) > _MAX_NODES:
+        return False
+    num_outputs = len(node.output) - num_states
+    unroll = _Unrolled(graph, node, body, num_states)
+    for step in range(length):
+        parts = []
+        for name, axis, is_backward in zip(scanned, axes, backward, strict=True):
+            position = length - 1 - step if is_backward else step
+            parts.append(unroll.part(name, axis, position, step))
+        unroll.step([*unroll.states, *parts], step)
+    unroll.finish(
+        _integers(node, "scan_output_axes", [0] * num_outputs),
+        _integers(node, "scan_output_directions", [0] * num_outputs),
+    )
+    return True
+
+
+def _unroll_loop(graph: _Graph, node: NodeProto) -> bool:
+    """Put the steps of a Loop in its place; return False if they are not known, or none."""
+    body = _subgraph(node, "body")
+    limit = graph.value(node.input[0]) if node.input[0] else None
+    goes_on = len(node.input) < 2 or not node.input[1] or graph.value(node.input[1])
+    if limit is None or goes_on is None or not np.all(goes_on) or not _keeps_condition(body):
+        return False
+    length = int(np.reshape(limit, ()))
+    if length < 1 or length * len(body.node) > _MAX_NODES:
+        return False
+    prefix = node.output[0] or node.name
+    true = f"{prefix}__true"
+    tensor = helper.make_tensor(true, TensorProto.BOOL, [], [True])
+    graph.nodes.append(helper.make_node("Constant", [], [true], value=tensor))
+    unroll = _Unrolled(graph, node, body, len(node.input) - 2, first_state=2, first_result=1)
+    for step in range(length):
+        index = graph.add_constant(step, f"{prefix}__step_{step}")
+        unroll.step([index, true, *unroll.states], step)
+    unroll.finish([0] * len(unroll.collected), [0] * len(unroll.collected))
+    return True
+
+
+_EXPANSIONS = {"If": _inline_if, "Loop": _unroll_loop, "Scan": _unroll_scan}
+
+
+class _Unrolled:
+    """The steps of one loop."""
+
+    def __init__(
+        self,
+        graph: _Graph,
+        node: NodeProto,
+        body: GraphProto,
+        num_states: int,
+        first_state: int = 0,
+        first_result: int = 0,
+    ) -> None:
+        self._graph, self._node, self._body = graph, node, body
+        self._first_result = first_result
+        self._prefix = next(name for name in (*node.output, node.name) if name)
+        self.states = list(node.input[first_state : first_state + num_states])
+        num_collected = len(body.output) - first_result - num_states
+        self.collected: list[list[str]] = [[] for _ in range(num_collected)]
+        """For each result that is stacked, its value in each step."""
+
+    def part(self, name: str, axis: int, position: int, step: int) -> str:
+        """Return the name of one place along an axis of a value."""
+        result = f"{self._prefix}__{step}__{name}"
+        index = self._graph.add_constant(position, f"{result}__at")
+        self._graph.add("Gather", [name, index], result, axis=axis)
+        return result
+
+    def step(self, operands: Sequence[str], step: int) -> None:
+        """Append the body once."""
+        names = dict(zip((value.name for value in self._body.input), operands, strict=True))
+        results = _splice(self._graph, self._body, names, f"{self._prefix}__{step}")
+        results = results[self._first_result :]
+        self.states = results[: len(self.states)]
+        for values, result in zip(self.collected, results[len(self.states) :], strict=True):
+            values.append(result)
+
+    def finish(self, axes: Sequence[int], backward: Sequence[int]) -> None:
+        """Give the outputs of the node their values."""
+        graph, outputs = self._graph, list(self._node.output)
+        for state, output in zip(self.states, outputs, strict=False):
+            if output:
+                graph.add("Identity", [state], output)
+        rest = outputs[len(self.states) :]
+        for output, values, axis, is_backward in zip(
+            rest, self.collected, axes, backward, strict=False
+        ):
+            if not output:
+                continue
+            ordered = list(reversed(values)) if is_backward else values
+            parts = [
+                self._unsqueezed(value, axis, f"{output}__{i}") for i, value in enumerate(ordered)
+            ]
+            graph.add("Concat", parts, output, axis=axis)
+
+    def _unsqueezed(self, name: str, axis: int, output: str) -> str:
+        if opset_of(self._graph.model) < _UNSQUEEZE_AXES_OPERAND:
+            self._graph.add("Unsqueeze", [name], output, axes=[axis])
+        else:
+            axes = self._graph.add_constant([axis], f"{output}__axes")
+            self._graph.add("Unsqueeze", [name, axes], output)
+        return output
+
+
+def _splice(graph: _Graph, body: GraphProto, names: Mapping[str, str], prefix: str) -> list[str]:
+    """Append the nodes of a body, its own names under a prefix; return the names of its results."""
+    graph.is_changed = True
+    renamed = dict(names)
+    for tensor in body.initializer:
+        renamed[tensor.name] = f"{prefix}__{tensor.name}"
+        node = helper.make_node("Constant", [], [renamed[tensor.name]], value=tensor)
+        graph.nodes.append(node)
+    for node in body.node:
+        for name in node.output:
+            if name:
+                renamed[name] = f"{prefix}__{name}"
+        graph.nodes.append(_renamed(node, renamed, prefix))
+    return [renamed.get(value.name, value.name) for value in body.output]
+
+
+def _renamed(node: NodeProto, names: Mapping[str, str], prefix: str) -> NodeProto:
+    """Return a copy of a node under other names, those that its subgraphs read included."""
+    copy = NodeProto.FromString(node.SerializeToString())
+    copy.name = f"{prefix}__{node.name}" if node.name else ""
+    for position, name in enumerate(node.input):
+        copy.input[position] = names.get(name, name)
+    for position, name in enumerate(node.output):
+        copy.output[position] = names.get(name, name)
+    for attribute in copy.attribute:
+        if attribute.HasField("g"):
+            own = {value.name for value in attribute.g.input}
+            own |= {tensor.name for tensor in attribute.g.initializer}
+            own |= {name for inner in attribute.g.node for name in inner.output}
+            outer = {old: new for old, new in names.items() if old not in own}
+            nodes = [_renamed(inner, outer, "") for inner in attribute.g.node]
+            for inner, old in zip(nodes, attribute.g.node, strict=True):
+                inner.name = old.name
+            del attribute.g.node[:]
+            attribute.g.node.extend(nodes)
+            for value in attribute.g.output:
+                value.name = outer.get(value.name, value.name)
+    return copy
+
+
+def _keeps_condition(body: GraphProto) -> bool:
+    """Tell whether the condition of a Loop comes out of its body as it went in, or true."""
+    name, passed = body.output[0].name, body.input[1].name
+    producers = {output: node for node in body.node for output in node.output}
+    while name in producers and producers[name].op_type == "Identity":
+        name = producers[name].input[0]
+    if name == passed:
+        return True
+    constants = {tensor.name: tensor for tensor in body.initializer}
+    node = producers.get(name)
+    if node is not None and node.op_type == "Constant" and node.attribute[0].HasField("t"):
+        constants[name] = node.attribute[0].t
+    return name in constants and bool(np.all(numpy_helper.to_array(constants[name])))
+
+
+def _subgraph(node: NodeProto, name: str) -> GraphProto:
+    return next(attribute.g for attribute in node.attribute if attribute.name == name)
+
+
+def _integers(node: NodeProto, name: str, default: list[int]) -> list[int]:
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return [attribute.i] if attribute.HasField("i") else list(attribute.ints)
+    return default
+
+
+def _has_subgraph(node: NodeProto) -> bool:
+    return any(attribute.HasField("g") for attribute in node.attribute)

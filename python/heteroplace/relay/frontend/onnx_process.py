@@ -1,0 +1,157 @@
+"""An ONNX model -> what a C++ library makes of it in a process of its own, or an error.
+
+A process takes 0.2 s; in exchange no file can end the one that reads it (`onnx_child.py`).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto, helper
+
+from heteroplace.errors import FrontendError
+from heteroplace.relay.frontend import onnx_child
+from heteroplace.relay.frontend.limits import num_elements
+
+MAX_MODEL_BYTES = 2**30
+"""A serialised model cannot pass 2 GiB, and folding makes it larger."""
+_MAX_SHAPE_ELEMENTS = 1024
+"""Initialisers up to this size may be shapes, and are looked into by inference."""
+_BYTES, _BYTES_PER_MODEL_BYTE = 4 * 2**30, 8
+_SECONDS, _MODEL_BYTES_PER_SECOND = 20, 2**21
+"""What the process may take, and how much more for the size of the model; a ResNet-50 takes 1 s."""
+
+
+class RefusedModelError(FrontendError):
+    """A library refuses a model; the text is its reason."""
+
+
+def run_on_model(command: str, model: ModelProto) -> ModelProto:
+    """Return what a command of `onnx_child` makes of `model`, which is not changed.
+
+    Parameters
+    ----------
+    command
+        See `onnx_child`.
+    model
+        Of at most `MAX_MODEL_BYTES`.
+
+    Raises
+    ------
+    RefusedModelError
+        The library raised an error.
+    FrontendError
+        The process was killed, by the model or by its limits.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path, result = Path(folder) / "model.onnx", Path(folder) / "result.onnx"
+        path.write_bytes(model.SerializeToString())
+        done = _run(command, path, result)
+        if done.returncode == onnx_child.REFUSED:
+            raise RefusedModelError(done.stdout.strip() or _last_line(done.stderr))
+        if done.returncode != 0:
+            library = "onnxruntime" if command == "simplify" else "onnx"
+            raise FrontendError(
+                f"{library} {_ending(done)} on the model ({command}): the model is damaged, or "
+                f"meets a fault of {library}. Check it by onnx.checker, or export it again"
+            )
+        try:
+            return onnx.load(result, format="protobuf")
+        except (DecodeError, OSError) as err:
+            raise RefusedModelError(f"its result cannot be read: {err}") from err
+
+
+def infer_shapes(model: ModelProto) -> ModelProto:
+    """Return a copy of `model` with the types of its values, as ONNX's shape inference has them.
+
+    Raises
+    ------
+    FrontendError
+        As `run_on_model`.
+    """
+    return _with_weights(run_on_model("infer", _without_weights(model)), model)
+
+
+def inline_functions(model: ModelProto) -> ModelProto:
+    """Return a copy of `model` with its functions in place of their calls.
+
+    Raises
+    ------
+    FrontendError
+        As `run_on_model`.
+    """
+    return _with_weights(run_on_model("inline", _without_weights(model)), model)
+
+
+def _without_weights(model: ModelProto) -> ModelProto:
+    """A copy in which the large initialisers are inputs: they need not travel."""
+    copy, source = ModelProto(ir_version=max(model.ir_version, 4)), model.graph
+    copy.opset_import.extend(model.opset_import)
+    copy.functions.extend(model.functions)
+    graph = copy.graph
+    graph.name = source.name
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(graph, field).extend(getattr(source, field))
+    for tensor in source.initializer:
+        if _is_large(tensor):
+            value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            graph.input.append(value)
+        else:
+            graph.initializer.append(tensor)
+    return copy
+
+
+def _with_weights(model: ModelProto, source: ModelProto) -> ModelProto:
+    """Put the initialisers of `source` back, in their order; definitions may have added others."""
+    large = {tensor.name for tensor in source.graph.initializer if _is_large(tensor)}
+    known = {tensor.name for tensor in source.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in large]
+    added = [tensor for tensor in model.graph.initializer if tensor.name not in known]
+    result = ModelProto(ir_version=model.ir_version)
+    result.opset_import.extend(model.opset_import)
+    result.functions.extend(model.functions)
+    result.graph.name = model.graph.name
+    for field in ("node", "output", "value_info", "sparse_initializer"):
+        getattr(result.graph, field).extend(getattr(model.graph, field))
+    result.graph.input.extend(inputs)
+    result.graph.initializer.extend([*source.graph.initializer, *added])
+    return result
+
+
+def _is_large(tensor: TensorProto) -> bool:
+    return num_elements(tensor.dims) > _MAX_SHAPE_ELEMENTS
+
+
+def _run(command: str, path: Path, result: Path) -> subprocess.CompletedProcess[str]:
+    size = path.stat().st_size
+    limits = _BYTES + _BYTES_PER_MODEL_BYTE * size, _SECONDS + size // _MODEL_BYTES_PER_SECOND
+    # It shall find the packages that this process has found, however that was told where they are.
+    packages = os.pathsep.join(entry for entry in sys.path if entry)
+    program = [sys.executable, onnx_child.__file__, command, str(path), str(result)]
+    return subprocess.run(
+        [*program, *map(str, limits)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        env={**os.environ, "PYTHONPATH": packages},
+    )
+
+
+def _ending(done: subprocess.CompletedProcess[str]) -> str:
+    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return "took too long, or too much memory,"
+    if done.returncode < 0:
+        return f"was killed by {signal.Signals(-done.returncode).name}"
+    return f"failed ({_last_line(done.stderr)})"
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no reason given"])[-1]

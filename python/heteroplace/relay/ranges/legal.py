@@ -1,0 +1,277 @@
+"""A function -> intervals of its inputs for which no op traps, and the ops that still might.
+
+An integer division by 0 ends the process, and some ops read or write wherever an index says. What
+such an op needs of an argument is carried backward, from results to inputs:
+
+    x / (y - z)   needs   y - z in [1, 7]   so   y in [4, 7], z in [0, 3]
+
+Then the intervals of all values are computed forward from those of the inputs (`bounds.py`), and
+an op whose need is not met for certain is named: needs may contradict each other, or reach an op
+without a rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import relay
+
+from heteroplace.relay.expressions import (
+    post_order,
+    static_shape,
+    task_of_span,
+    tensor_types,
+)
+from heteroplace.relay.ranges.bounds import value_bounds
+from heteroplace.relay.ranges.interval import BOOLEAN, Interval, of_dtype, product
+
+DIVISORS = Interval(1, 7)
+_DIVISIONS = frozenset(("divide", "floor_divide", "trunc_divide", "mod", "floor_mod", "trunc_mod"))
+_SHIFTS = Interval(0, 7)
+_Needs = list[tuple[relay.Expr, Interval]]
+"""Of arguments."""
+_Rule = Callable[[Any, Interval], _Needs]
+"""Of a call, and the goal: what is needed of its result."""
+
+
+@dataclass(frozen=True)
+class Trap:
+    """An op that may end the process, or read what is not its own, for some inputs."""
+
+    op: str
+    task: str
+    """Empty where no span names one."""
+    need: Interval
+    """What its argument must be in."""
+    found: Interval
+    """What it is in, as far as is known."""
+
+    @property
+    def text(self) -> str:
+        """For messages."""
+        where = f"task {self.task!r} ({self.op})" if self.task else self.op
+        return (
+            f"{where} needs an argument in {_text(self.need)} and may get one in "
+            f"{_text(self.found)}"
+        )
+
+
+def _text(interval: Interval) -> str:
+    return f"[{interval.low:.6g}, {interval.high:.6g}]"
+
+
+def legal_inputs(function: relay.Function) -> dict[relay.Var, Interval]:
+    """Return an interval for each parameter of which ops need something, and for all of integers.
+
+    Parameters
+    ----------
+    function
+        Typed; dataflow only.
+    """
+    needed: dict[relay.Expr, Interval] = {}
+
+    def need(node: relay.Expr, interval: Interval) -> None:
+        if isinstance(node, relay.TupleGetItem):
+            if isinstance(node.tuple_value, relay.Tuple):
+                need(node.tuple_value.fields[node.index], interval)
+                return
+            node = node.tuple_value
+        if isinstance(node, relay.Tuple):
+            for field in node.fields:
+                need(field, interval)
+            return
+        known = needed.get(node)
+        met = interval if known is None else known.meet(interval)
+        # Of a branch for negative numbers and one for others, the latter is what we want.
+        needed[node] = met or max(interval, known or interval, key=lambda each: each.low)
+
+    for node in reversed(post_order(function.body)):
+        if isinstance(node, relay.Call):
+            for argument, interval in needs_of(node):
+                need(argument, interval)
+            rule = _RULES.get(getattr(node.op, "name", ""))
+            if node in needed and rule is not None:
+                for argument, interval in rule(node, needed[node]):
+                    need(argument, interval)
+    found = {}
+    for parameter in function.params:
+        known = needed.get(parameter) or _free(tensor_types(parameter.checked_type)[0].dtype)
+        if known is not None:
+            found[parameter] = known
+    return found
+
+
+def _free(dtype: str) -> Interval | None:
+    """What numbers are in of which no op needs anything; None: of floating point."""
+    if "float" in dtype:
+        return None
+    # What has 8 bits is quantised, and takes them all. Else 0 and 1 are among the numbers of a
+    # mask, a length, an identifier.
+    return of_dtype(dtype) if dtype in ("int8", "uint8") else BOOLEAN
+
+
+def find_traps(function: relay.Function, inputs: Mapping[relay.Var, Interval]) -> tuple[Trap, ...]:
+    """Return the ops whose needs are not met for certain.
+
+    Parameters
+    ----------
+    inputs
+        What the parameters are in; others may be anything.
+    """
+    calls = [node for node in post_order(function.body) if isinstance(node, relay.Call)]
+    needs = [(call, *each) for call in calls for each in needs_of(call) if _is_trap(call)]
+    if not needs:
+        return ()
+    bounds = value_bounds(function, inputs)
+    traps = []
+    for call, argument, interval in needs:
+        allowed = Interval(1, math.inf) if call.op.name in _DIVISIONS else interval
+        found = bounds[argument][0]
+        if not found.is_within(allowed) and not (allowed.low == 1 and found.high < 0):
+            traps.append(Trap(call.op.name, task_of_span(call) or "", allowed, found))
+    return tuple(traps)
+
+
+def needs_of(call: relay.Call) -> _Needs:
+    """What an op needs of its arguments, whatever its result is for."""
+    name = getattr(call.op, "name", "")
+    if name in _DIVISIONS:
+        is_integer = "int" in tensor_types(call.checked_type)[0].dtype
+        return [(call.args[1], DIVISORS)] if is_integer else []
+    if name in ("left_shift", "right_shift"):
+        return [(call.args[1], _SHIFTS)]
+    if name not in _INDEXED:
+        return []
+    position, limit = _INDEXED[name](call)
+    return [(call.args[position], Interval(0, max(0, limit - 1)))]
+
+
+def _is_trap(call: relay.Call) -> bool:
+    """Say whether an unmet need of an op is more than a strange result."""
+    name = getattr(call.op, "name", "")
+    if name == "take":
+        return str(call.attrs.mode) not in ("clip", "wrap")
+    return name in _DIVISIONS or (name in _INDEXED and name != "one_hot")
+
+
+def _shape(expr: relay.Expr) -> tuple[int, ...]:
+    return static_shape(tensor_types(expr.checked_type)[0])
+
+
+def _along_axis(call: Any) -> tuple[int, int]:
+    shape, axis = _shape(call.args[0]), call.attrs.axis
+    return 1, math.prod(shape) if axis is None else shape[int(axis)]
+
+
+def _of_first_axes(call: Any) -> tuple[int, int]:
+    """Indices that are vectors: each number is held to the smallest of the axes."""
+    shape = _shape(call.args[0])
+    batch = int(getattr(call.attrs, "batch_dims", 0) or 0)
+    count = _shape(call.args[1])[0]
+    return 1, min(shape[batch : batch + count], default=1)
+
+
+_INDEXED: Mapping[str, Callable[[Any], tuple[int, int]]] = {
+    "take": _along_axis,
+    "gather": _along_axis,
+    "scatter_elements": _along_axis,
+    "gather_nd": _of_first_axes,
+    "scatter_nd": _of_first_axes,
+    "one_hot": lambda call: (0, int(call.attrs.depth)),
+    "vision.roi_align": lambda call: (1, _shape(call.args[0])[0]),
+    "reverse_sequence": lambda call: (1, _shape(call.args[0])[int(call.attrs.seq_axis)] + 1),
+}
+"""By op: position of the indices, and what they are below."""
+
+
+def _same(call: Any, goal: Interval) -> _Needs:
+    return [(call.args[0], goal)]
+
+
+def _every(call: Any, goal: Interval) -> _Needs:
+    return [(argument, goal) for argument in call.args]
+
+
+def _branches(call: Any, goal: Interval) -> _Needs:
+    return [(argument, goal) for argument in call.args[1:]]
+
+
+def _constant(expr: relay.Expr) -> Interval | None:
+    """The interval of a small constant."""
+    if not isinstance(expr, relay.Constant):
+        return None
+    array = expr.data.numpy()
+    return Interval(array.min().item(), array.max().item()) if array.size else None
+
+
+def _halves(goal: Interval) -> tuple[Interval, Interval]:
+    """Two intervals whose sums are in the goal: one about the low end, one from 0."""
+    if math.isinf(goal.low) or math.isinf(goal.high):
+        return goal, goal
+    room = (goal.high - goal.low) // 2
+    return Interval(goal.low, goal.low + room), Interval(0, room)
+
+
+def _sum(call: Any, goal: Interval) -> _Needs:
+    left, right = call.args
+    for one, other in ((left, right), (right, left)):
+        known = _constant(other)
+        if known is not None:
+            low = goal.low - known.low
+            return [(one, Interval(low, max(low, goal.high - known.high)))]
+    return list(zip(call.args, _halves(goal), strict=True))
+
+
+def _difference(call: Any, goal: Interval) -> _Needs:
+    left, right = call.args
+    known = _constant(right)
+    if known is not None:
+        low = goal.low + known.high
+        return [(left, Interval(low, max(low, goal.high + known.low)))]
+    known = _constant(left)
+    if known is not None:
+        low = known.high - goal.high
+        return [(right, Interval(low, max(low, known.low - goal.low)))]
+    near, rest = _halves(goal)
+    return [(left, near.moved(rest.high, rest.high)), (right, rest)]
+
+
+def _factors(call: Any, goal: Interval) -> _Needs:
+    if goal.low < 0 or math.isinf(goal.high):
+        return []
+    left, right = call.args
+    for one, other in ((left, right), (right, left)):
+        known = _constant(other)
+        if known is not None:
+            if known.low <= 0:
+                return []
+            low = math.ceil(goal.low / known.low)
+            return [(one, Interval(low, max(low, goal.high // known.high)))]
+    low = math.ceil(math.sqrt(goal.low))
+    return _every(call, Interval(low, max(low, math.isqrt(int(goal.high)))))
+
+
+def _negated(call: Any, goal: Interval) -> _Needs:
+    return [(call.args[0], product(goal, Interval(-1, -1)))]
+
+
+_SAME = (
+    "reshape", "expand_dims", "squeeze", "transpose", "broadcast_to", "broadcast_to_like", "tile",
+    "repeat", "reverse", "layout_transform", "copy", "strided_slice", "nn.batch_flatten",
+    "reshape_like", "take", "gather", "gather_nd", "max", "min", "mean", "split", "cast", "sort",
+    "concatenate", "stack", "abs", "nn.relu", "clip", "round", "ceil", "floor", "trunc",
+    "on_device", "device_copy", "topk", "nn.pad",
+)  # fmt: skip
+_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(_SAME, _same),
+    **dict.fromkeys(("maximum", "minimum"), _every),
+    "where": _branches,
+    "add": _sum,
+    "subtract": _difference,
+    "multiply": _factors,
+    "negative": _negated,
+}
+"""By op; what is needed of the result of another op is not carried on."""

@@ -1,0 +1,187 @@
+"""Cases of mutated JSON files: clusters, graphs, costs, plans, solutions, compiled models, exports.
+
+What is read without a fault must be written and read again as the same value, and `heteroplace
+check`, `show` and `place` must go on with it or end with their codes for faults.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import struct
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from heteroplace.cli.main import main
+from heteroplace.costs.store_file import load_rows, rows_to_json
+from heteroplace.files.cluster import cluster_from_json, cluster_to_json, load_cluster
+from heteroplace.files.costs import costs_from_json, costs_to_json, load_costs
+from heteroplace.files.graph import graph_from_json, graph_to_json, load_graph
+from heteroplace.files.manifest import Manifest, read_manifest
+from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json
+from heteroplace.files.solution import load_solution, solution_from_json, solution_to_json
+from heteroplace.model.memory import MemoryUse
+from heteroplace.model.plan import Plan, Run
+from heteroplace.model.solution import RunTime, Solution
+from tests.fuzz.json_mutations import mutate_bytes, mutate_json
+from tests.instances import instance
+from tests.measurements import note, row
+from tests.strategies import Instance
+
+KINDS = ("cluster", "graph", "costs", "plan", "solution", "model", "measurements")
+_CODES = {0, 2, 3, 4}
+_FOOTER = struct.Struct("<12sIQQ32s")
+_LIBRARY = b"\x7fELF" + bytes(60)
+_CLUSTER: dict[str, Any] = {
+    "schema_version": 1,
+    "name": "box",
+    "host": "ram",
+    "defaults": {"memory_reserve": "1 MiB"},
+    "memories": [{"name": "ram", "size": "2 GiB"}],
+    "devices": [
+        {"name": "cpu.0", "target": "llvm", "device": "cpu:0", "memory": "ram", "cores": [0]},
+        {"name": "cpu.all", "target": "llvm", "device": "cpu:0", "memory": "ram", "cores": [0, 1]},
+        {
+            "name": "gpu0",
+            "target": {"kind": "cuda", "arch": "sm_75"},
+            "device": "cuda:0",
+            "memory": "1 GiB",
+            "copy_engines": 1,
+            "batch_sizes": [1, 2],
+            "launch": "5 us",
+            "flops_per_second": "8 TFLOP/s",
+            "memory_bandwidth": "300 GB/s",
+        },
+    ],
+    "links": [
+        {
+            "src": "ram",
+            "dst": "gpu0",
+            "bandwidth": "12 GB/s",
+            "latency": "10 us",
+            "bidirectional": True,
+            "measured": [["1 MiB", "90 us"], ["2 MiB", "170 us"]],
+        }
+    ],
+}
+_TIMES = {"a": (4, 3, 2), "b": (6, 4, None), "c": (5, 3, 1), "d": (1, 1, 1)}
+_EDGES = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
+
+
+@cache
+def _solution() -> Solution:
+    """A diamond on two cores and a GPU."""
+    made: Instance = instance(_EDGES, _TIMES, cluster_from_json(_CLUSTER), 1000, weight_bytes=8)
+    steps = tuple(Run(task, 1) for task in range(4))
+    plan = Plan(made.graph.digest(), made.cluster.digest(), steps, "by hand", ("because",) * 4)
+    candidates = (("heft", 11), ("cpsat", None))
+    return Solution(
+        *(made.graph, made.cluster, made.costs, plan, 11, 5, candidates, (("cpu.all", 11),)),
+        RunTime(10, 11, 12),
+    )
+
+
+@cache
+def _good(kind: str) -> Any:
+    """What a faultless file of the kind holds."""
+    made = _solution()
+    if kind == "cluster":
+        return _CLUSTER
+    if kind == "graph":
+        names = [device.name for device in made.cluster.devices]
+        times = {task: dict(zip(names, row, strict=True)) for task, row in _TIMES.items()}
+        return graph_to_json(made.graph, times)
+    if kind == "costs":
+        return costs_to_json(made.costs, made.graph, made.cluster)
+    if kind == "plan":
+        return plan_to_json(made.plan, made.graph, made.cluster)
+    if kind == "measurements":
+        return rows_to_json([row(), row(1), row(2, site=3)], [note()])
+    if kind == "solution":
+        return json.loads(solution_to_json(made))
+    ports = (("x", (1, 2), "float32"),)
+    manifest = Manifest("0.17.dev0", "program", made, ports, ports, (MemoryUse(1, 2, 3),) * 2)
+    value = json.loads(manifest.to_json())
+    value["placement"] = json.loads(value["placement"])
+    return value
+
+
+def run_case(seed: str, number: int, folder: Path) -> str:
+    """Read one damaged file; returns "right", or raises the typed error that refuses it."""
+    kind = KINDS[number % len(KINDS)]
+    random = Random(f"{seed} json {number}")
+    path = folder / ("model.so" if kind == "model" else "damaged.json")
+    path.write_bytes(_compiled(random) if kind == "model" else mutate_json(_good(kind), random))
+    _run_commands(kind, path, folder)
+    _check_round_trip(kind, path)
+    return "right"
+
+
+def _compiled(random: Random) -> bytes:
+    """A compiled model whose footer is right for what it holds, mostly."""
+    value = dict(_good("model"))
+    placement = value["placement"]
+    if random.random() < 0.5:
+        value["placement"] = mutate_json(placement, random).decode("utf-8", "replace")
+        text = json.dumps(value).encode()
+    else:
+        value["placement"] = json.dumps(placement)
+        text = mutate_json(value, random)
+    digest = hashlib.sha256(_LIBRARY + text).digest()
+    footer = _FOOTER.pack(b"HETEROPLACE\0", 2, len(text), len(_LIBRARY), digest)
+    data = _LIBRARY + text + footer
+    return mutate_bytes(data, random) if random.random() < 0.2 else data
+
+
+def _run_commands(kind: str, path: Path, folder: Path) -> None:
+    good = {}
+    for name in ("graph", "cluster"):
+        good[name] = str(folder / f"{name}.json")
+        Path(good[name]).write_text(json.dumps(_good(name)))
+    problem = ["--graph", good["graph"], "--cluster", good["cluster"]]
+    commands = [["check", str(path), *problem], ["show", str(path), *problem]]
+    if kind in ("graph", "cluster", "costs"):
+        option = {f"--{name}": value for name, value in good.items()} | {f"--{kind}": str(path)}
+        given = [text for pair in option.items() for text in pair]
+        commands.append(["place", "--solver", "heft", *given, "-o", str(folder / "out.json")])
+    if kind == "measurements":
+        commands = [["costs", "import", str(path), "--store", str(folder / "store.sqlite")]]
+    for command in commands:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+            code = main(command)
+        assert code in _CODES, f"{command}: {code}"
+        odd = [c for c in printed.getvalue() if not c.isprintable() and c != "\n"]
+        assert not odd, f"{command} printed {odd!r}"
+
+
+def _check_round_trip(kind: str, path: Path) -> None:
+    made = _solution()
+    graph, cluster = made.graph, made.cluster
+    if kind == "cluster":
+        value: object = load_cluster(path)
+        again: object = cluster_from_json(cluster_to_json(value))
+    elif kind == "graph":
+        value = load_graph(path)
+        again = graph_from_json(graph_to_json(value.graph, value.times))
+    elif kind == "costs":
+        value = load_costs(path, graph, cluster)
+        again = costs_from_json(costs_to_json(value, graph, cluster), graph, cluster)
+    elif kind == "plan":
+        value = load_plan(path, graph, cluster)
+        again = plan_from_json(plan_to_json(value, graph, cluster), graph, cluster)
+    elif kind == "solution":
+        value = load_solution(path)
+        again = solution_from_json(solution_to_json(value))
+    elif kind == "model":
+        value = read_manifest(path)
+        again = Manifest.from_json(value.to_json(), "again")
+    else:
+        value = load_rows(path)
+        path.write_text(json.dumps(rows_to_json(*value)))
+        again = load_rows(path)
+    assert again == value

@@ -1,0 +1,80 @@
+"""keep_nan: a NaN that goes into relu, clip or a maximum of two comes out, as of onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_models as om
+import pytest
+import tvm
+from relay_models import cpu_cluster, random_costs
+from tvm import relay, tir
+
+import heteroplace as hp
+from heteroplace.codegen.keep_nan import keep_nan
+from heteroplace.relay.frontend.importer import from_onnx
+
+pytestmark = pytest.mark.relay
+
+SHAPE = (4, 16)
+
+
+def _inputs() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    values = {name: rng.standard_normal(SHAPE).astype(np.float32) for name in ("x", "y")}
+    values["x"].reshape(-1)[::5] = np.nan
+    values["y"].reshape(-1)[::7] = np.nan
+    return values
+
+
+def test_nan_comes_out_as_of_onnxruntime() -> None:
+    nodes = [
+        om.node("Relu", "x", "relu"),
+        om.node("Clip", "x low high", "clip"),
+        om.node("Max", "x y", "max"),
+        om.node("Min", "y x", "min"),
+        om.node("LeakyRelu", "x", "leaky", alpha=0.1),
+    ]
+    outputs = ["relu", "clip", "max", "min", "leaky"]
+    limits = {"low": np.float32(-0.5), "high": np.float32(0.5)}
+    model = om.make_model(nodes, dict.fromkeys("xy", SHAPE), outputs, limits)
+    expected = om.run_onnxruntime(model, _inputs())
+    imported = from_onnx(model, simplify=False)
+    with tvm.transform.PassContext(opt_level=3):
+        placed = relay.transform.HeteroPlace(cpu_cluster(), costs=random_costs)(imported.mod)
+        executable = hp.build(placed)
+    found = hp.Executor(executable).run(**_inputs())
+    for name, mine, reference in zip(outputs, found, expected, strict=True):
+        assert np.isnan(reference).any(), name
+        np.testing.assert_array_equal(mine, reference, err_msg=name)
+
+
+def _lowered(build: Callable[[tir.Var], tir.PrimExpr], dtype: str) -> str:
+    """The text of one store, after the rewrite."""
+    x, index = tir.decl_buffer((8,), dtype, "x"), tir.Var("i", "int32")
+    y = tir.decl_buffer((8,), dtype, "y")
+    value = build(x[index], y[index])  # type: ignore[call-arg]
+    body = tir.For(index, 0, 8, 0, tir.BufferStore(y, value, [index]))
+    function = tir.PrimFunc([x, y], body)
+    return str(keep_nan(tvm.IRModule({"f": function}))["f"].body)
+
+
+def test_the_form_of_each_kind() -> None:
+    zero = tir.FloatImm("float32", 0.0)
+    relu = _lowered(lambda x, y: tir.Max(x, zero), "float32")
+    assert "T.Select(T.float32(0) > a, T.float32(0), a)" in relu
+    relu6 = _lowered(lambda x, y: tir.Min(x, zero), "float32")
+    assert "T.Select(T.float32(0) < a, T.float32(0), a)" in relu6
+    two = _lowered(lambda x, y: tir.Max(x, x + zero), "float32")
+    assert "T.Select(T.isnan(a), a, T.Select(a > b, a, b))" in two
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_whole_numbers_stay_as_they_are(dtype: str) -> None:
+    one = tir.IntImm(dtype, 1)
+    assert "T.max" in _lowered(lambda x, y: tir.Max(x, one), dtype)
+
+
+def test_a_fold_over_elements_stays_as_it_is() -> None:
+    assert "T.max(y[i], x[i])" in _lowered(lambda x, y: tir.Max(y, x), "float32")

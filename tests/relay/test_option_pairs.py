@@ -1,0 +1,154 @@
+"""Any two options of a placement work together, or are refused with the reason at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from onnx_models import random_inputs, run_onnxruntime
+from option_pairs import (
+    DIMENSIONS,
+    REFUSED,
+    WITHOUT_PAIRS,
+    Case,
+    Rule,
+    Setup,
+    cases,
+    cluster_of,
+    is_slow,
+    keywords_of,
+    make_setup,
+    network,
+    placed,
+    refusal,
+)
+
+import heteroplace as hp
+from heteroplace import options
+from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.place_options import OPTION_CLASSES
+from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.frontend.importer import ImportedModel
+from heteroplace.relay.frontend.onnx_source import with_source
+
+ALL = dict(cases())
+REFUSED_CASES = {name: case for name, case in ALL.items() if refusal(case) is not None}
+WORKING = {name: case for name, case in ALL.items() if name not in REFUSED_CASES}
+_PART = 16
+"""One of so many working pairs that compile nothing to find a plan is tried in every run."""
+QUICK = dict([pair for pair in WORKING.items() if not is_slow(pair[1])][::_PART])
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    return make_setup(tmp_path_factory.mktemp("pairs"))
+
+
+@pytest.fixture(scope="module")
+def imported(setup: Setup) -> ImportedModel:
+    return hp.frontend.from_onnx(setup.model)
+
+
+def place(case: Case, setup: Setup, imported: ImportedModel) -> tvm.IRModule:
+    """Place the network as the case says."""
+    mod = imported.mod if case["model"].name == "onnx" else with_source(imported.mod, None)
+    keywords = keywords_of(case, setup)
+    with tvm.transform.PassContext(opt_level=3):
+        return hp.HeteroPlace(cluster_of(case), params=imported.params, **keywords)(mod)
+
+
+def check_plan_of(case: Case, mod: tvm.IRModule) -> None:
+    """The plan keeps what the case demands of it."""
+    solution = read_solution(mod)
+    assert solution is not None
+    used = placed(solution.graph, solution.cluster, solution.plan)
+    if case["pin"].name == "op":
+        assert {d for task, d in used.items() if task.startswith("conv2d")} == {"cpu.0"}
+    excluded = {"one": "cpu.all", "pinned": "cpu.0"}.get(case["exclude"].name)
+    assert excluded not in used.values()
+    if case["no_split"].name == "all" or case["solver"].name == "single":
+        assert len(set(used.values())) == 1
+
+
+def test_every_option_has_a_dimension_or_a_reason_to_have_none() -> None:
+    names = [entry.name for cls in OPTION_CLASSES for entry in options.options_of(cls)]
+    unknown = [name for name in names if name not in DIMENSIONS and name not in WITHOUT_PAIRS]
+    assert not unknown, "say in option_pairs.py what they mean beside the others"
+    # The others are the cluster and the model.
+    assert set(DIMENSIONS) - set(names) == {"device", "model"}
+    assert set(WITHOUT_PAIRS) < set(names)
+
+
+@pytest.mark.parametrize("rule", REFUSED, ids=lambda rule: " ".join(rule.held.values()))
+def test_every_rule_decides_some_pair(rule: Rule) -> None:
+    assert any(refusal(case) is rule for case in ALL.values())
+
+
+def _check_refused(
+    name: str,
+    setup: Setup,
+    imported: ImportedModel,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = ALL[name]
+    rule = refusal(case)
+    assert rule is not None
+
+    def measured(*_: object, **__: object) -> None:
+        pytest.fail(f"{name}: a kernel was run before it was refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NativeExecutor, "__init__", measured)
+        with pytest.raises(rule.error, match=f"(?s){rule.match}"):
+            place(case, setup, imported)
+
+
+QUICK_REFUSED = {name: case for name, case in REFUSED_CASES.items() if not is_slow(case)}
+
+
+@pytest.mark.parametrize("dimension", sorted({name.split("=")[0] for name in QUICK_REFUSED}))
+def test_what_does_not_go_together_is_refused_before_anything_is_measured(
+    dimension: str, setup: Setup, imported: ImportedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pairs that begin with this dimension, but those with costs by a file or a model."""
+    for name in QUICK_REFUSED:
+        if name.startswith(f"{dimension}="):
+            _check_refused(name, setup, imported, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in REFUSED_CASES if name not in QUICK_REFUSED])
+def test_no_cost_is_measured_for_what_is_refused(
+    name: str, setup: Setup, imported: ImportedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _check_refused(name, setup, imported, monkeypatch)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_part_of_the_pairs_has_a_plan(name: str, setup: Setup, imported: ImportedModel) -> None:
+    check_plan_of(ALL[name], place(ALL[name], setup, imported))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKING)
+def test_every_other_pair_is_built_and_gives_the_right_numbers(
+    name: str, setup: Setup, imported: ImportedModel
+) -> None:
+    case = ALL[name]
+    mod = place(case, setup, imported)
+    check_plan_of(case, mod)
+    solution = read_solution(mod)
+    assert solution is not None
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(mod)
+    is_compared = case["verify"].name != "off" and case["model"].name == "onnx"
+    assert (executable.verification is not None) == is_compared
+    if "far" in solution.devices_used:
+        assert executable.verification is None or not executable.verification.is_verified
+        return
+    if executable.verification is not None:
+        assert executable.verification.is_verified
+    inputs = random_inputs(network())
+    (expected,) = run_onnxruntime(network(), inputs)
+    (actual,) = hp.Executor(executable).run(**inputs)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,205 @@
+"""ranges: intervals of values are never too small, and inputs are legal for what reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given
+from relay_models import cpu_cluster, module, var
+from tests.corpus import corpus
+from tests.strategies import exact_cases
+from tvm import relay
+
+import heteroplace
+from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.kernels import Value
+from heteroplace.errors import ExecutionError, SolverError
+from heteroplace.measure.example_inputs import made_up, read_examples
+from heteroplace.measure.options import ProfileOptions
+from heteroplace.measure.profile import profile_network
+from heteroplace.pipeline import prepare
+from heteroplace.relay.ranges.bounds import value_bounds
+from heteroplace.relay.ranges.legal import find_traps, legal_inputs
+from heteroplace.relay.tasks.fold import fold_constants
+
+pytestmark = pytest.mark.relay
+
+SIZE = (2, 3)
+
+
+def ints(name: str, *shape: int) -> relay.Var:
+    return var(name, shape or SIZE, "int64")
+
+
+def number(value: int) -> relay.Constant:
+    return relay.const(value, "int64")
+
+
+def legal_ends(body: relay.Expr) -> dict[str, tuple[float, float]]:
+    """By input what it should be in."""
+    function = module(relay.analysis.free_vars(body), body)["main"]
+    legal = legal_inputs(function)
+    assert not find_traps(function, legal)
+    return {parameter.name_hint: (each.low, each.high) for parameter, each in legal.items()}
+
+
+X, Y, Z, TABLE = ints("x"), ints("y"), ints("z"), relay.const(np.ones((10, 4), "float32"))
+WRAPPED = relay.where(relay.less(X, number(0)), relay.add(X, number(10)), X)
+LEGAL: dict[str, tuple[relay.Expr, dict[str, tuple[float, float]]]] = {
+    "a divisor": (relay.floor_divide(X, Y), {"x": (0, 1), "y": (1, 7)}),
+    "a modulus": (relay.floor_mod(X, Y), {"x": (0, 1), "y": (1, 7)}),
+    "a difference": (
+        relay.divide(X, relay.subtract(Y, Z)),
+        {"x": (0, 1), "y": (4, 7), "z": (0, 3)},
+    ),
+    "a sum": (relay.divide(X, relay.add(Y, Z)), {"x": (0, 1), "y": (1, 4), "z": (0, 3)}),
+    "a product": (relay.divide(X, relay.multiply(Y, number(2))), {"x": (0, 1), "y": (1, 3)}),
+    "a float": (relay.divide(X, relay.cast(var("f", SIZE), "int64")), {"f": (1, 7), "x": (0, 1)}),
+    "an index": (relay.take(TABLE, X, axis=0, mode="fast"), {"x": (0, 9)}),
+    "an index from behind": (relay.take(TABLE, WRAPPED, axis=0, mode="fast"), {"x": (0, 9)}),
+    "vectors of indices": (relay.gather_nd(TABLE, ints("i", 2, 5)), {"i": (0, 3)}),
+    "a category": (
+        relay.one_hot(X, relay.const(1.0), relay.const(0.0), 6, -1, "float32"),
+        {"x": (0, 5)},
+    ),
+    "lengths": (
+        relay.reverse_sequence(var("d", (4, 3)), ints("n", 3), seq_axis=0, batch_axis=1),
+        {"n": (0, 4)},
+    ),
+    "a position": (relay.divide(relay.argmax(X, axis=1), relay.const(2)), {"x": (0, 1)}),
+    "a mask": (relay.cast(X, "float32"), {"x": (0, 1)}),
+}
+
+
+@pytest.mark.parametrize("case", LEGAL)
+def test_inputs_are_legal_for_the_ops_that_read_them(case: str) -> None:
+    body, expected = LEGAL[case]
+    assert legal_ends(body) == expected
+
+
+def test_needs_that_contradict_each_other_are_named() -> None:
+    function = module([X], relay.divide(number(8), relay.subtract(X, X)))["main"]
+    (trap,) = find_traps(function, legal_inputs(function))
+    assert trap.text == "divide needs an argument in [1, inf] and may get one in [-3, 3]"
+
+
+BINARY: list[Callable[..., relay.Expr]] = [
+    *(relay.add, relay.subtract, relay.multiply, relay.maximum, relay.minimum),
+    *(relay.floor_divide, relay.floor_mod, relay.divide, relay.mod),
+]
+UNARY: list[Callable[[relay.Expr], relay.Expr]] = [
+    relay.negative,
+    relay.abs,
+    lambda x: relay.cast(relay.clip(relay.cast(x, "float32"), -2, 5), "int64"),
+    lambda x: relay.sum(x, axis=[1], keepdims=True),
+    lambda x: relay.max(x, axis=[0], keepdims=True),
+    lambda x: relay.where(relay.less(x, number(0)), relay.negative(x), x),
+    lambda x: relay.cast(relay.floor(relay.cast(x, "float32")), "int64"),
+    lambda x: relay.reverse(x, axis=0),
+]
+
+
+@corpus
+def integer_functions(random: Random) -> relay.Function:
+    """A function of integers that returns all its values; some are divided by."""
+    values: list[relay.Expr] = [ints("x"), ints("y"), relay.const(np.array([[1], [-4]]), "int64")]
+    for _ in range(random.randint(1, 6)):
+        if random.random() < 0.6:
+            values.append(random.choice(BINARY)(random.choice(values), random.choice(values)))
+        else:
+            values.append(random.choice(UNARY)(random.choice(values)))
+    return relay.Function(relay.analysis.free_vars(relay.Tuple(values)), relay.Tuple(values))
+
+
+@given(integer_functions())
+@exact_cases(20)
+def test_values_are_within_their_intervals_and_legal_inputs_divide_nothing_by_0(
+    function: relay.Function,
+) -> None:
+    typed = relay.transform.InferType()(tvm.IRModule.from_expr(function))["main"]
+    legal = legal_inputs(typed)
+    random = np.random.default_rng(0)
+    arrays = {
+        parameter: made_up(Value(SIZE, "int64", range=legal[parameter]), random)
+        for parameter in typed.params
+    }
+    for parameter, array in arrays.items():
+        assert array.min() >= legal[parameter].low
+        assert array.max() <= legal[parameter].high
+    constants = {parameter: relay.const(array, "int64") for parameter, array in arrays.items()}
+    bound = relay.Function([], relay.bind(typed.body, constants))
+    folded = fold_constants(tvm.IRModule.from_expr(bound))["main"].body
+    bounds = value_bounds(typed, legal)
+    if not find_traps(typed, legal):
+        # What is not folded was divided by 0.
+        assert all(isinstance(field, relay.Constant) for field in folded.fields)
+    for expr, field in zip(typed.body.fields, folded.fields, strict=True):
+        if isinstance(field, relay.Constant):
+            found = field.data.numpy()
+            assert bounds[expr][0].low <= found.min(), expr
+            assert found.max() <= bounds[expr][0].high, expr
+
+
+def divided(divisor: relay.Expr) -> tvm.IRModule:
+    body = relay.floor_divide(X, divisor)
+    return module(relay.analysis.free_vars(body), body)
+
+
+PARITY = relay.floor_mod(Y, number(2))
+ODD = {"y": np.full(SIZE, 3)}
+"""An input for which it is not 0."""
+
+
+def profiled(mod: tvm.IRModule, is_in_place: bool, **examples: Any) -> int:
+    """Measure on one core; return the number of kernels."""
+    cluster = cpu_cluster()
+    with tvm.transform.PassContext(opt_level=3):
+        network = prepare(mod).with_examples(examples)
+        options = ProfileOptions(is_in_place=is_in_place, num_rounds=1, round_ns=1)
+        return profile_network(CompiledNetwork.of(network), cluster, options).num_kernels
+
+
+@pytest.mark.parametrize("is_in_place", [True, False])
+def test_integer_division_by_an_input_is_measured(is_in_place: bool) -> None:
+    assert profiled(divided(Y), is_in_place) == 1
+
+
+def test_kernel_that_ends_the_process_is_an_error_that_names_its_task() -> None:
+    mod = divided(PARITY)
+    with pytest.raises(ExecutionError, match=r"SIGFPE: task 'floor_divide\.1' \(floor_divide\)"):
+        profiled(mod, True)
+    # The same with inputs that it takes.
+    assert profiled(mod, True, **ODD) == 1
+
+
+def test_example_inputs_of_another_shape_are_refused() -> None:
+    with pytest.raises(ExecutionError, match=r"'y' is int64\[3\], the model takes int64\[2, 3\]"):
+        prepare(divided(Y)).with_examples({"y": np.ones(3, "int64"), "q": np.ones(1)})
+
+
+def test_example_inputs_are_read_from_a_file_of_numpy(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.arange(3))
+    assert read_examples(tmp_path / "x.npz")["x"].tolist() == [0, 1, 2]
+    (tmp_path / "y.npz").write_text("no arrays")
+    np.save(tmp_path / "z.npy", np.arange(3))
+    for name in ("y.npz", "z.npy", "none.npz"):
+        with pytest.raises(ExecutionError, match=name):
+            read_examples(tmp_path / name)
+
+
+def test_build_measures_with_the_given_inputs() -> None:
+    mod = divided(PARITY)
+    with tvm.transform.PassContext(opt_level=3):
+        executable = heteroplace.build(mod, cpu_cluster(), costs="isolated", inputs=ODD)
+    assert executable.solution.plan.steps
+
+
+def test_inputs_without_anything_measured_are_refused() -> None:
+    with pytest.raises(SolverError, match="costs='estimate' measures nothing"):
+        heteroplace.HeteroPlace(cpu_cluster(), costs="estimate", inputs=ODD)

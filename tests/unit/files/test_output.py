@@ -1,0 +1,116 @@
+"""output: files are replaced as a whole; links, devices, pipes and streams stay what they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from heteroplace.cli.shared import check_writable
+from heteroplace.errors import HeteroPlaceError
+from heteroplace.files.output import final_path, is_replaceable, put_in_place, write_text
+from tests.programs import environment
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_file_is_replaced_and_not_written_over(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    target.write_text("old")
+    with target.open() as reader:
+        write_text("new", target)
+        assert reader.read() == "old"
+    assert target.read_text() == "new"
+    assert names(tmp_path) == {"plan.json"}
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_a_link(tmp_path: Path, exists: bool) -> None:
+    (tmp_path / "deep").mkdir()
+    if exists:
+        (tmp_path / "deep" / "real.json").write_text("old")
+    (tmp_path / "middle").symlink_to("deep/real.json")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "middle")
+    check_writable(link)
+    write_text("new", link)
+    assert link.is_symlink() and (tmp_path / "middle").is_symlink()
+    assert (tmp_path / "deep" / "real.json").read_text() == "new"
+    assert names(tmp_path / "deep") == {"real.json"}
+
+
+def test_links_in_a_circle_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="circle"):
+        write_text("new", tmp_path / "a")
+
+
+def test_a_link_into_no_folder_is_told_before_the_work(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("none/plan.json")
+    with pytest.raises(HeteroPlaceError, match="whose folder does not exist"):
+        check_writable(tmp_path / "link")
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    for path in (Path("/dev/null"), link):
+        check_writable(path)
+        write_text("nothing", path)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+    assert link.is_symlink()
+    part = tmp_path / "part"
+    part.write_bytes(b"library")
+    put_in_place(part, link)
+    assert link.is_symlink() and final_path(link) == link and not is_replaceable(link)
+
+
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    check_writable(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
+    reader.start()
+    text = "plan" * 50_000  # More than a pipe holds.
+    write_text(text, pipe)
+    reader.join()
+    assert read == [text]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_standard_output_is_written_after_what_was_printed(tmp_path: Path, is_file: bool) -> None:
+    program = (
+        "from heteroplace.files.output import write_text\n"
+        "print('before')\n"
+        "write_text('plan\\n', '/dev/stdout')\n"
+        "print('after')\n"
+    )
+    path = tmp_path / "out.txt"
+    with path.open("w") as file:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            stdout=file if is_file else subprocess.PIPE,
+            check=True,
+            env=environment(),
+        )
+    found = path.read_bytes() if is_file else done.stdout
+    assert found == b"before\nplan\nafter\n"
+
+
+def test_a_finished_file_is_moved_to_where_a_link_leads(tmp_path: Path) -> None:
+    part, link = tmp_path / "part", tmp_path / "model.so"
+    part.write_bytes(b"new")
+    link.symlink_to("real.so")
+    put_in_place(part, link)
+    assert link.is_symlink() and (tmp_path / "real.so").read_bytes() == b"new"
+    assert not part.exists()
