@@ -18,10 +18,10 @@ BELOW = {
     "graph": ("model",),
     "decompose": ("graph",),
     "simulate": ("decompose",),
-    "list": ("decompose",),
+    "list": ("simulate",),
     "throughput": ("decompose",),
     "bounds": ("decompose",),
-    "search": ("list", "simulate", "bounds"),
+    "search": ("list", "bounds"),
     "exec": ("model",),
     "bind": ("search", "throughput", "exec"),
 }

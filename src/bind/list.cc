@@ -21,6 +21,7 @@
 #include "list/order_place.h"
 #include "list/scheduler.h"
 #include "list/what_if.h"
+#include "list/within_memory.h"
 
 namespace nb = nanobind;
 
@@ -37,16 +38,16 @@ void CheckAllowed(const model::Problem& problem) {
   }
 }
 
-/*! \brief Makes a plan without the interpreter's lock. */
+/*! \brief Makes a plan within the memories, without the interpreter's lock. */
 template <typename MakePlan>
 PlanTuple PlanBy(const model::Problem& problem, const MakePlan& make_plan) {
   CheckAllowed(problem);
-  return ToTuple(problem, Unlocked(make_plan));
+  return ToTuple(problem, Unlocked([&] { return list::PlanWithinMemory(problem, make_plan); }));
 }
 
 PlanTuple PlanByName(const model::Problem& problem, const std::string& scheduler) {
   const list::Scheduler& found = list::Scheduler::Find(scheduler);
-  return PlanBy(problem, [&] { return found(problem); });
+  return PlanBy(problem, found);
 }
 
 PlanTuple PlanByHeft(const model::Problem& problem, const Ints& preferred) {
@@ -54,7 +55,7 @@ PlanTuple PlanByHeft(const model::Problem& problem, const Ints& preferred) {
   if (mask.size() != static_cast<size_t>(problem.num_devices)) {
     throw Error(ErrorKind::kGraph, "preferred devices do not match the devices");
   }
-  return ToTuple(problem, Unlocked([&] { return list::Heft(problem, mask); }));
+  return PlanBy(problem, [&](const auto& rule) { return list::Heft(rule, mask); });
 }
 
 PlanTuple PlanByEtf(const model::Problem& problem, const Ints& offsets, const Ints& values) {
@@ -68,7 +69,7 @@ PlanTuple PlanByEtf(const model::Problem& problem, const Ints& offsets, const In
     }
   }
   if (!is_right) throw Error(ErrorKind::kGraph, "a task has no device, or one it may not be on");
-  return PlanBy(problem, [&] { return list::Etf(problem, devices); });
+  return PlanBy(problem, [&](const auto& rule) { return list::Etf(rule, devices); });
 }
 
 PlanTuple PlanByMSct(const model::Problem& problem, const Ints& favourite) {
@@ -76,19 +77,19 @@ PlanTuple PlanByMSct(const model::Problem& problem, const Ints& favourite) {
   bool is_right = children.size() == static_cast<size_t>(problem.num_tasks);
   for (int child : children) is_right = is_right && child >= -1 && child < problem.num_tasks;
   if (!is_right) throw Error(ErrorKind::kGraph, "favourite children do not match the tasks");
-  return PlanBy(problem, [&] { return list::MSct(problem, children); });
+  return PlanBy(problem, [&](const auto& rule) { return list::MSct(rule, children); });
 }
 
 PlanTuple PlanByMTopo(const model::Problem& problem, bool is_uniform) {
   const list::TopoCap cap = is_uniform ? list::TopoCap::kUniform : list::TopoCap::kMemory;
-  return PlanBy(problem, [&] { return list::MTopo(problem, cap); });
+  return PlanBy(problem, [&](const auto& rule) { return list::MTopo(rule, cap); });
 }
 
 /*! \brief Of a scheduler that takes a topological order. */
 template <model::NativePlan (*kMakePlan)(const model::Problem&, std::span<const int>)>
 PlanTuple PlanInOrder(const model::Problem& problem, const Ints& order) {
   const std::vector<int> tasks = ToOrder(problem, order);
-  return PlanBy(problem, [&] { return kMakePlan(problem, tasks); });
+  return PlanBy(problem, [&](const auto& rule) { return kMakePlan(rule, tasks); });
 }
 
 PlanTuple PlanByPriority(const model::Problem& problem, const Ints& device,

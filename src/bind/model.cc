@@ -67,7 +67,9 @@ void BindModel(nb::module_& module) {
            nb::arg("host"), nb::arg("batch_sizes") = nb::none(),
            nb::arg("batch_run_ns") = nb::none(), nb::arg("measured_offsets") = nb::none(),
            nb::arg("measured_bytes") = nb::none(), nb::arg("measured_ns") = nb::none(),
-           "Lists of lists come as offsets and values; their meaning is in src/model/problem.h.");
+           "Lists of lists come as offsets and values; their meaning is in src/model/problem.h.")
+      .def_ro("counts_lifetimes", &model::Problem::counts_lifetimes,
+              "Some placement may be short of memory by the static rule.");
 }
 
 }  // namespace heteroplace::bind

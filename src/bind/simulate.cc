@@ -11,9 +11,12 @@ namespace heteroplace::bind {
 
 namespace {
 
-std::tuple<NumpyInts, NumpyInts, int64_t, NumpyInts, NumpyInts, NumpyInts, NumpyInts> SimulateSteps(
-    const model::Problem& problem, const StepRows& rows, const Ints& link_offsets,
-    const Ints& link_values, const Ints& item_offsets, const Ints& item_values, int num_items) {
+using TimesTuple = std::tuple<NumpyInts, NumpyInts, int64_t, NumpyInts, NumpyInts, NumpyInts,
+                              NumpyInts, NumpyInts>;
+
+TimesTuple SimulateSteps(const model::Problem& problem, const StepRows& rows,
+                         const Ints& link_offsets, const Ints& link_values,
+                         const Ints& item_offsets, const Ints& item_values, int num_items) {
   model::Steps steps;
   steps.list.reserve(rows.shape(0));
   for (size_t index = 0; index < rows.shape(0); ++index) {
@@ -35,6 +38,7 @@ std::tuple<NumpyInts, NumpyInts, int64_t, NumpyInts, NumpyInts, NumpyInts, Numpy
           ToNumpy(std::move(times.finish_ns)),
           times.makespan_ns,
           ToNumpy(std::move(times.used_bytes)),
+          ToNumpy(std::move(times.held_bytes)),
           ToNumpy(std::move(times.peak_bytes)),
           ToNumpy(std::move(times.peak_ns)),
           ToNumpy(std::move(times.peak_step))};
@@ -48,7 +52,7 @@ void BindSimulate(nb::module_& module) {
              nb::arg("item_values"), nb::arg("num_items"),
              "Times of the steps; see src/simulate/simulator.h. Links of each step; items of each "
              "step, or of none: item 0. Returns (start and finish in ns [num_steps], makespan in "
-             "ns, used and peak bytes, and time in ns and step of the peak [num_memories]).");
+             "ns, used, held and peak bytes, and time in ns and step of the peak [num_memories]).");
 }
 
 }  // namespace heteroplace::bind

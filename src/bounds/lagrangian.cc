@@ -314,7 +314,9 @@ BoundOutcome LagrangianBound(const model::Problem& problem, std::vector<double> 
     price.resize(static_cast<size_t>(problem.num_memories), 0.0);
     return {0, std::move(price), 0, {}};
   }
-  return BoundSearch(problem, options, stop).Run(std::move(price));
+  // A tensor may be gone before the next one comes: only what every order needs is charged.
+  const model::Problem without_tensors = problem.WithoutTensors({});
+  return BoundSearch(without_tensors, options, stop).Run(std::move(price));
 }
 
 }  // namespace heteroplace::bounds

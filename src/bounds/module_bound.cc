@@ -154,12 +154,12 @@ double ModuleBound::Direct(int entry, int exit, std::span<const double> price) c
     // Copies of a cut that inner tasks share are charged to them; the host has room set aside.
     const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
     if (trees_.num_inner() == 0 && !is_input && !is_set_aside) {
-      cost += price[memory] * static_cast<double>(module_.tensor_bytes[tensor]);
+      cost += price[memory] * static_cast<double>(module_.charged_bytes[tensor]);
     }
   }
   for (int tensor : module_.makes[task]) {
     const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
-    if (!is_set_aside) bytes += static_cast<double>(module_.tensor_bytes[tensor]);
+    if (!is_set_aside) bytes += static_cast<double>(module_.charged_bytes[tensor]);
   }
   cost += price[memory] * bytes;
   if (trees_.num_inner() == 0) {
@@ -252,7 +252,8 @@ double ModuleBound::Evaluate(int entry, int exit, const Case& one, const Prices&
           rate += prices.resource[resource];
         }
         const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
-        const double bytes = is_set_aside ? 0.0 : static_cast<double>(module_.tensor_bytes[tensor]);
+        const double bytes =
+            is_set_aside ? 0.0 : static_cast<double>(module_.charged_bytes[tensor]);
         const double cost = rate * static_cast<double>(transfer) + prices.memory[memory] * bytes;
         if (cost < least) {
           least = cost;
@@ -266,7 +267,7 @@ double ModuleBound::Evaluate(int entry, int exit, const Case& one, const Prices&
       }
       const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[cheapest] != 0;
       if (!is_set_aside) {
-        use_.used[memory] += static_cast<double>(module_.tensor_bytes[cheapest]);
+        use_.used[memory] += static_cast<double>(module_.charged_bytes[cheapest]);
       }
     }
   }

@@ -28,7 +28,7 @@ ModuleTrees::ModuleTrees(const model::Problem& problem, const decompose::Module&
       int64_t bytes = module.weight_bytes[task];
       for (int tensor : module.makes[task]) {
         const bool is_set_aside = memory == problem.host && module.is_free_at_host[tensor] != 0;
-        if (!is_set_aside) bytes += module.tensor_bytes[tensor];
+        if (!is_set_aside) bytes += module.charged_bytes[tensor];
       }
       made_bytes_.push_back(static_cast<double>(bytes));
     }
@@ -90,6 +90,7 @@ std::string ModuleTrees::Key(const Tree& tree) const {
   std::vector<int64_t> key;
   const auto add_tensor = [&](int tensor) {
     key.push_back(module_.tensor_bytes[tensor]);
+    key.push_back(module_.charged_bytes[tensor]);
     key.push_back(num_readers_[tensor]);
     key.push_back(module_.is_free_at_host[tensor]);
   };
@@ -137,7 +138,7 @@ double ModuleTrees::CopyCost(int tensor, int src, int dst) const {
   const int64_t transfer = module_.Transfer(tensor, src, dst);
   if (transfer == model::kImpossible) return kForbidden;
   const bool is_set_aside = dst == problem_.host && module_.is_free_at_host[tensor] != 0;
-  const double bytes = is_set_aside ? 0.0 : static_cast<double>(module_.tensor_bytes[tensor]);
+  const double bytes = is_set_aside ? 0.0 : static_cast<double>(module_.charged_bytes[tensor]);
   return (pair_rate_[problem_.Pair(src, dst)] * static_cast<double>(transfer) +
           memory_rate_[dst] * bytes) *
          Share(tensor);
@@ -281,7 +282,7 @@ void ModuleTrees::AddCopy(int tensor, int src, int dst, double times, Usage& use
     use.busy_ns[resource] += share * transfer;
   }
   const bool is_set_aside = dst == problem_.host && module_.is_free_at_host[tensor] != 0;
-  if (!is_set_aside) use.used[dst] += share * static_cast<double>(module_.tensor_bytes[tensor]);
+  if (!is_set_aside) use.used[dst] += share * static_cast<double>(module_.charged_bytes[tensor]);
 }
 
 }  // namespace heteroplace::bounds

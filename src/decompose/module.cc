@@ -109,6 +109,7 @@ class ModuleMaker {
     module.producer.push_back(is_here ? producer - begin_ : -1);
     module.source.push_back(producer >= 0 ? kEntry : problem_.host);
     module.is_from_cut.push_back(producer >= 0 && producer == begin_ - 1 ? 1 : 0);
+    module.charged_bytes.push_back(problem_.charged_bytes[tensor]);
     module.tensor_bytes.push_back(problem_.tensor_bytes[tensor]);
     module.is_free_at_host.push_back(problem_.IsChargedToHost(tensor) ? 1 : 0);
     module.size_of.push_back(problem_.size_of[tensor]);
@@ -209,6 +210,7 @@ std::string CostKey(const Module& module) {
   Append(key, module.weight_bytes);
   Append(key, module.workspace_bytes);
   Append(key, module.tensor_bytes);
+  Append(key, module.charged_bytes);
   return key;
 }
 

@@ -40,6 +40,7 @@ struct Module {
   std::vector<int> source;               // [num_tensors], home of a tensor without producer here
   std::vector<uint8_t> is_from_cut;      // [num_tensors], made by the last task before the module
   std::vector<int64_t> tensor_bytes;     // [num_tensors]
+  std::vector<int64_t> charged_bytes;    // [num_tensors], by the static rule
   std::vector<uint8_t> is_free_at_host;  // [num_tensors], the host has room set aside for it
   std::vector<int> host_outputs;         // tensors that go to the host at the end
   const model::Problem* problem = nullptr;  // that it is a part of, which must outlive it

@@ -53,7 +53,7 @@ class WayBack {
 /*! \brief Part of the device's memory that is in use. */
 double Fullness(const model::Problem& problem, const ListScheduler& scheduler, int device) {
   const int memory = problem.device_memory[device];
-  return static_cast<double>(scheduler.memory_use().used()[memory]) /
+  return static_cast<double>(scheduler.UsedBytes(memory)) /
          static_cast<double>(problem.memory_bytes[memory]);
 }
 

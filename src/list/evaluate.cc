@@ -3,8 +3,15 @@
 #include <algorithm>
 
 #include "list/copies.h"
+#include "simulate/simulator.h"
 
 namespace heteroplace::list {
+
+namespace {
+
+constexpr int kBuckets = 1024;  // of time, in which live bytes are added up
+
+}  // namespace
 
 Evaluator::Evaluator(const model::Problem& problem)
     : problem_(problem),
@@ -42,9 +49,87 @@ Value Evaluator::operator()(std::span<const int> device, std::span<const int> or
     use_.AddTask(task, place);
   }
   if (problem_.host >= 0) CopyOutputs(device);
-  const int64_t violation = use_.Overflow() + unreachable_;
-  if (makespan_ns_ > limit_ns) return Value{kNever, violation};
-  return Value{makespan_ns_, violation};
+  if (makespan_ns_ > limit_ns) return Value{kNever, use_.Overflow() + unreachable_};
+  const bool fits = MayFitByLifetime() && FitsInBuckets(device);
+  return Value{makespan_ns_, fits ? 0 : Violation(device)};
+}
+
+bool Evaluator::MayFitByLifetime() const {
+  return problem_.counts_lifetimes && unreachable_ == 0 && use_.Overflow() > 0;
+}
+
+int64_t Evaluator::Violation(std::span<const int> device) const {
+  if (!MayFitByLifetime()) return use_.Overflow() + unreachable_;
+  return simulate::LiveOverflow(problem_, Schedule(device));
+}
+
+void Evaluator::FindSpans(std::span<const int> device) {
+  spans_.assign(arrival_ns_.size(), Span());
+  const auto at = [this](int tensor, int memory) -> Span& {
+    return spans_[static_cast<size_t>(tensor) * static_cast<size_t>(problem_.num_memories) +
+                  static_cast<size_t>(memory)];
+  };
+  const auto bring = [&](int tensor, int memory, int64_t start, int64_t finish, bool is_made) {
+    const bool stays = problem_.host < 0 ? is_made : memory == problem_.host;
+    const bool is_kept = problem_.is_output[tensor] != 0 && stays;
+    at(tensor, memory) = {start, is_kept ? makespan_ns_ : finish};
+  };
+  for (int task = 0; task < problem_.num_tasks; ++task) {
+    const int memory = problem_.device_memory[device[task]];
+    const int64_t start = finish_ns_[task] - problem_.Run(task, device[task]);
+    for (int tensor : problem_.task_makes[task]) {
+      bring(tensor, memory, start, finish_ns_[task], true);
+    }
+  }
+  for (const model::ScheduledCopy& copy : copies_) {
+    bring(copy.tensor, copy.dst, copy.start_ns, copy.finish_ns, false);
+  }
+  const auto read = [&](int tensor, int memory, int64_t finish) {
+    Span& span = at(tensor, memory);
+    if (span.begin_ns != kNever) span.end_ns = std::max(span.end_ns, finish);
+  };
+  for (int task = 0; task < problem_.num_tasks; ++task) {
+    const int memory = problem_.device_memory[device[task]];
+    for (int tensor : problem_.task_reads[task]) read(tensor, memory, finish_ns_[task]);
+  }
+  for (const model::ScheduledCopy& copy : copies_) read(copy.tensor, copy.src, copy.finish_ns);
+}
+
+bool Evaluator::FitsInBuckets(std::span<const int> device) {
+  const auto num_memories = static_cast<size_t>(problem_.num_memories);
+  std::vector<int64_t> live(num_memories * (kBuckets + 1), 0);
+  const auto bucket = [this](int64_t time_ns) {
+    const double part = static_cast<double>(time_ns) / static_cast<double>(makespan_ns_ + 1);
+    return static_cast<size_t>(part * kBuckets);
+  };
+  FindSpans(device);
+  for (size_t slot = 0; slot < spans_.size(); ++slot) {
+    if (spans_[slot].begin_ns == kNever) continue;
+    int64_t* here = live.data() + slot % num_memories * (kBuckets + 1);
+    const int64_t bytes = problem_.tensor_bytes[slot / num_memories];
+    here[bucket(spans_[slot].begin_ns)] += bytes;
+    here[bucket(spans_[slot].end_ns) + 1] -= bytes;
+  }
+  std::vector<int64_t> held(num_memories, 0), workspace(problem_.device_memory.size(), 0);
+  for (int tensor = 0; tensor < problem_.num_tensors && problem_.host >= 0; ++tensor) {
+    if (problem_.producer[tensor] < 0) held[problem_.host] += problem_.tensor_bytes[tensor];
+  }
+  for (int task = 0; task < problem_.num_tasks; ++task) {
+    int64_t& largest = workspace[device[task]];
+    held[problem_.device_memory[device[task]]] += problem_.weight_bytes[task];
+    largest = std::max(largest, problem_.workspace_bytes[task]);
+  }
+  for (size_t place = 0; place < workspace.size(); ++place) {
+    held[problem_.device_memory[place]] += workspace[place];
+  }
+  for (size_t memory = 0; memory < num_memories; ++memory) {
+    int64_t sum = held[memory];
+    for (size_t index = 0; index < kBuckets; ++index) {
+      sum += live[memory * (kBuckets + 1) + index];
+      if (sum > problem_.memory_bytes[memory]) return false;
+    }
+  }
+  return true;
 }
 
 int64_t Evaluator::Arrival(int tensor, int memory, std::span<const int> device) {
@@ -87,6 +172,12 @@ void Evaluator::CopyOutputs(std::span<const int> device) {
 }
 
 model::NativePlan Evaluator::LatestPlan(std::span<const int> device) const {
+  model::NativePlan plan = Schedule(device);
+  plan.violation = Violation(device);
+  return plan;
+}
+
+model::NativePlan Evaluator::Schedule(std::span<const int> device) const {
   model::NativePlan plan;
   plan.device.assign(device.begin(), device.end());
   plan.start_ns.resize(static_cast<size_t>(problem_.num_tasks));
@@ -95,7 +186,6 @@ model::NativePlan Evaluator::LatestPlan(std::span<const int> device) const {
   }
   plan.copies = copies_;
   plan.makespan_ns = makespan_ns_;
-  plan.violation = use_.Overflow() + unreachable_;
   return plan;
 }
 

@@ -54,6 +54,21 @@ class Evaluator {
   int64_t Arrival(int tensor, int memory, std::span<const int> device);
   int64_t Copy(int tensor, int src, int dst, int64_t ready);
   void CopyOutputs(std::span<const int> device);
+  /*! \brief From when to when a tensor lives in a memory; kNever: it is not there. */
+  struct Span {
+    int64_t begin_ns = kNever;
+    int64_t end_ns = 0;
+  };
+  /*! \brief Whether the latest evaluation lacks memory by the static rule, but perhaps not by
+   * lifetime. */
+  bool MayFitByLifetime() const;
+  /*! \brief A quick test of it: live bytes in buckets of time, each with all it touches. */
+  bool FitsInBuckets(std::span<const int> device);
+  void FindSpans(std::span<const int> device);
+  /*! \brief Of the latest evaluation: bytes that memories lack by lifetime, and unreachable. */
+  int64_t Violation(std::span<const int> device) const;
+  /*! \brief The plan of the latest evaluation, without its violation. */
+  model::NativePlan Schedule(std::span<const int> device) const;
 
   const model::Problem& problem_;
   model::MemoryUse use_;
@@ -65,6 +80,7 @@ class Evaluator {
   int evaluation_ = 0;
   std::vector<model::ScheduledCopy> copies_;
   std::vector<int> waiting_outputs_;
+  std::vector<Span> spans_;  // [num_tensors][num_memories], of FindSpans
   int64_t makespan_ns_ = 0;
   int64_t unreachable_ = 0;
 };

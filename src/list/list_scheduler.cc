@@ -3,10 +3,11 @@
 #include <algorithm>
 
 #include "list/copies.h"
+#include "simulate/simulator.h"
 
 namespace heteroplace::list {
 
-ListScheduler::ListScheduler(const model::Problem& problem)
+ListScheduler::ListScheduler(const model::Problem& problem, Freeing freeing)
     : problem_(problem),
       use_(problem),
       busy_(static_cast<size_t>(problem.num_resources)),
@@ -15,7 +16,12 @@ ListScheduler::ListScheduler(const model::Problem& problem)
           kNotThere),
       home_(static_cast<size_t>(problem.num_tensors), -1),
       group_device_(static_cast<size_t>(problem.num_groups), -1),
-      workspace_(static_cast<size_t>(problem.num_devices), 0) {
+      workspace_(static_cast<size_t>(problem.num_devices), 0),
+      released_(static_cast<size_t>(problem.num_memories), 0) {
+  if (problem.counts_lifetimes && freeing == Freeing::kByReaders) {
+    num_readers_.assign(static_cast<size_t>(problem.num_tensors), 0);
+    for (int tensor : problem.task_reads.values) ++num_readers_[tensor];
+  }
   plan_.device.assign(static_cast<size_t>(problem.num_tasks), -1);
   plan_.start_ns.assign(static_cast<size_t>(problem.num_tasks), 0);
   for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
@@ -57,7 +63,7 @@ void ListScheduler::Try(int task, int device, Candidate& trial) const {
       if (is_stuck) model::AddUnreachable(trial.violation);
     }
   }
-  trial.violation += std::max<int64_t>(0, extra_bytes - use_.Free(memory));
+  trial.violation += Lack(memory, extra_bytes);
   trial.start_ns = FindRun(device, ready, problem_.Run(task, device));
   trial.finish_ns = trial.start_ns + problem_.Run(task, device);
 }
@@ -75,6 +81,27 @@ int64_t ListScheduler::ExtraBytes(int task, int device) const {
     largest = std::max(largest, workspace);
   }
   return extra + largest;
+}
+
+int64_t ListScheduler::Lack(int memory, int64_t extra_bytes) const {
+  return std::max<int64_t>(0, extra_bytes - use_.Free(memory) - released_[memory]);
+}
+
+void ListScheduler::Release(int task) {
+  for (int tensor : problem_.task_reads[task]) {
+    if (--num_readers_[tensor] == 0) ReleaseTensor(tensor);
+  }
+  for (int tensor : problem_.task_makes[task]) {
+    if (num_readers_[tensor] == 0) ReleaseTensor(tensor);
+  }
+}
+
+void ListScheduler::ReleaseTensor(int tensor) {
+  // Outputs have yet to go to the host; an input without host is everywhere for nothing.
+  if (problem_.is_output[tensor] != 0 || home_[tensor] < 0) return;
+  for (int memory = 0; memory < problem_.num_memories; ++memory) {
+    if (There(tensor, memory) != kNotThere) released_[memory] += use_.ExtraForCopy(tensor, memory);
+  }
 }
 
 int64_t ListScheduler::OutputTransfer(int task, int device) const {
@@ -148,6 +175,7 @@ void ListScheduler::Commit(int task, const Candidate& chosen) {
     group_device_[group] = device;
     for (int member : problem_.group_tasks[group]) Charge(member, device);
   }
+  if (!num_readers_.empty()) Release(task);
   if (chosen.violation >= model::kUnreachablePenalty) model::AddUnreachable(plan_.violation);
   plan_.device[task] = device;
   plan_.start_ns[task] = chosen.start_ns;
@@ -187,7 +215,9 @@ model::NativePlan ListScheduler::Finish() {
     const int64_t start = FindTransfer(home, problem_.host, made(tensor), duration, {});
     CommitCopy({tensor, home, problem_.host, start, start + duration});
   }
-  plan_.violation += use_.Overflow();
+  const int64_t overflow = use_.Overflow();
+  const bool may_fit = overflow > 0 && plan_.violation == 0 && problem_.counts_lifetimes;
+  plan_.violation += may_fit ? simulate::LiveOverflow(problem_, plan_) : overflow;
   return std::move(plan_);
 }
 

@@ -29,17 +29,24 @@ struct Candidate {
   std::vector<PendingCopy> copies;
 };
 
+/*! \brief How memory is counted while a plan grows. */
+enum class Freeing {
+  kByReaders,  // where the static rule lacks memory, without tensors that nobody reads any more
+  kNever,      // by the static rule alone: what lacks memory once always does
+};
+
 /*!
  * \brief Grows a plan task by task: the one engine of all list schedulers.
  *
  * A task takes the first gap of its units after its tensors have arrived. A copy takes the first
- * common gap of all that its route occupies, and is made once for each (tensor, memory). Memory
- * follows the static rule; the tasks of a group are charged as a whole with the first of them,
- * which also fixes the device of the others. Time of Try and Commit: O(reads * log).
+ * common gap of all that its route occupies, and is made once for each (tensor, memory). Where the
+ * static rule lacks memory, tensors count until the last task that reads them is placed; what the
+ * plan really lacks is found at the end. The tasks of a group are charged as a whole with the first
+ * of them, which also fixes the device of the others. Time of Try and Commit: O(reads * log).
  */
 class ListScheduler {
  public:
-  explicit ListScheduler(const model::Problem& problem);
+  explicit ListScheduler(const model::Problem& problem, Freeing freeing = Freeing::kByReaders);
 
   /*! \brief Finds the earliest run of the task on a device; its producers must be placed. */
   void Try(int task, int device, Candidate& trial) const;
@@ -91,8 +98,8 @@ class ListScheduler {
   int64_t There(int tensor, int memory) const { return there_ns_[At(tensor, memory)]; }
   /*! \brief Latest finish so far. */
   int64_t makespan_ns() const { return plan_.makespan_ns; }
-  /*! \brief Bytes in use. */
-  const model::MemoryUse& memory_use() const { return use_; }
+  /*! \brief Bytes in use of a memory. */
+  int64_t UsedBytes(int memory) const { return use_.used()[memory] - released_[memory]; }
 
   static constexpr int64_t kNotThere = -1;
 
@@ -110,6 +117,11 @@ class ListScheduler {
   int64_t ExtraBytes(int task, int device) const;
   void CommitCopy(const model::ScheduledCopy& copy);
   void Charge(int task, int device);
+  /*! \brief Bytes that a memory lacks if it gets so many more. */
+  int64_t Lack(int memory, int64_t extra_bytes) const;
+  /*! \brief Frees what nobody reads any more now that the task is placed. */
+  void Release(int task);
+  void ReleaseTensor(int tensor);
 
   const model::Problem& problem_;
   model::MemoryUse use_;
@@ -118,6 +130,8 @@ class ListScheduler {
   std::vector<int> home_;               // [num_tensors], memory where it is made; -1: not yet
   std::vector<int> group_device_;       // [num_groups], -1: not chosen yet
   std::vector<int64_t> workspace_;      // [num_devices], largest so far
+  std::vector<int> num_readers_;        // [num_tensors], to be placed yet; empty: static rule
+  std::vector<int64_t> released_;       // [num_memories], bytes in use_ that are free again
   model::NativePlan plan_;
   Candidate best_, trial_;  // of PlaceBest, kept for their storage
 };

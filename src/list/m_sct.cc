@@ -107,7 +107,7 @@ class SctPlacer {
       : problem_(problem),
         favourite_(favourite),
         level_(UpwardRanks(problem)),
-        scheduler_(problem),
+        scheduler_(problem, Freeing::kNever),
         queue_(problem, scheduler_, problem.allowed, level_, Earliest::kStart),
         urgent_(problem, scheduler_, queue_, level_),
         latest_(static_cast<size_t>(problem.num_devices), -1),

@@ -152,7 +152,7 @@ void ReadyQueue::Placed(int task, const Candidate& chosen) {
 
 model::NativePlan PlaceEarliest(const model::Problem& problem, const model::Csr& devices,
                                 std::span<const double> level, Earliest rule) {
-  ListScheduler scheduler(problem);
+  ListScheduler scheduler(problem, Freeing::kNever);
   ReadyQueue queue(problem, scheduler, devices, level, rule);
   ReadyPair pair;
   Candidate candidate;

@@ -31,12 +31,12 @@ inline bool IsLater(const ReadyPair& left, const ReadyPair& right) { return righ
 /*!
  * \brief Finds the (ready task, device) pair that is earliest now, without looking at all of them.
  *
- * Keys only grow while tasks are placed, except where a copy or the first task of a group is
- * placed; those pairs are entered again. So a pair whose key is found unchanged at the top is the
- * earliest. Pairs that wait for nothing but their device lie in its backlog, ranked by what does
- * not change while the device fills up: placing a task there does not touch them. Pairs are placed
- * in order of time, hence no task that is still waiting fits into a gap before the end of what its
- * device has.
+ * The scheduler must free no memory: then keys only grow while tasks are placed, except where a
+ * copy or the first task of a group is placed; those pairs are entered again. So a pair whose key
+ * is found unchanged at the top is the earliest. Pairs that wait for nothing but their device lie
+ * in its backlog, ranked by what does not change while the device fills up: placing a task there
+ * does not touch them. Pairs are placed in order of time, hence no task that is still waiting fits
+ * into a gap before the end of what its device has.
  *
  * Ties: larger level, then less run time, then the lower task and device ids.
  */

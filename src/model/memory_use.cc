@@ -22,7 +22,7 @@ int64_t MemoryUse::ExtraForTask(int task, int device) const {
 int64_t MemoryUse::ExtraForCopy(int tensor, int memory) const {
   // The host memory has room for model inputs and outputs set aside.
   if (memory == problem_.host && problem_.IsChargedToHost(tensor)) return 0;
-  return problem_.tensor_bytes[tensor];
+  return problem_.charged_bytes[tensor];
 }
 
 void MemoryUse::AddTask(int task, int device) { AddBatch(task, device, 1, false); }

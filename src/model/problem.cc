@@ -82,12 +82,44 @@ void Problem::Finish() {
        link_measured.offsets.size() == link_bandwidth.size() + 1) &&
       measured_bytes.size() == measured_ns.size();
   if (!agrees) throw Error(ErrorKind::kGraph, "the arrays of a problem have sizes that disagree");
+  charged_bytes = tensor_bytes;
   DeriveBatches();
   DeriveLists();
   DeriveRoutes();
   DeriveWays();
   DeriveTransfers();
   DeriveTails();
+  DeriveRule();
+}
+
+Problem Problem::WithoutTensors(std::span<const int64_t> reserve_bytes) const {
+  Problem problem = *this;
+  problem.counts_lifetimes = false;
+  std::fill(problem.charged_bytes.begin(), problem.charged_bytes.end(), 0);
+  for (size_t memory = 0; memory < reserve_bytes.size(); ++memory) {
+    problem.memory_bytes[memory] -= reserve_bytes[memory];
+  }
+  return problem;
+}
+
+Problem Problem::Static() const {
+  Problem problem = *this;
+  problem.counts_lifetimes = false;
+  return problem;
+}
+
+void Problem::DeriveRule() {
+  const int64_t workspace = workspace_bytes.empty()
+                                ? 0
+                                : *std::max_element(workspace_bytes.begin(), workspace_bytes.end());
+  const int64_t all = std::accumulate(weight_bytes.begin(), weight_bytes.end(), int64_t{0}) +
+                      std::accumulate(tensor_bytes.begin(), tensor_bytes.end(), int64_t{0});
+  std::vector<int64_t> most(num_memories, all);
+  for (int memory : device_memory) most[memory] += workspace;
+  counts_lifetimes = false;
+  for (int memory = 0; memory < num_memories; ++memory) {
+    counts_lifetimes = counts_lifetimes || most[memory] > memory_bytes[memory];
+  }
 }
 
 void Problem::DeriveBatches() {

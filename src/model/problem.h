@@ -83,9 +83,23 @@ struct Problem {
   std::vector<int> outputs;      // distinct tensor ids that the model returns
   std::vector<int64_t> tail_ns;  // [num_tasks], shortest possible time after its finish
   std::vector<int64_t> base_bytes;  // [num_memories], in use under every placement
+  // [num_tensors], what a tensor adds to each memory where it is made or copied to, by the static
+  // rule; all 0 in WithoutTensors().
+  std::vector<int64_t> charged_bytes;
+  // Some placement may be short by the static rule: then tensors count while they live.
+  bool counts_lifetimes = false;
 
   /*! \brief Fills the derived vectors. Throws Error(kGraph) if sizes disagree. */
   void Finish();
+  /*!
+   * \brief The same with tensors charged nowhere: what every plan needs whatever its order.
+   *
+   * Plans that fit by lifetime fit here, so what is proven here holds for them.
+   * \param reserve_bytes [num_memories], set aside in each memory; empty: nothing.
+   */
+  Problem WithoutTensors(std::span<const int64_t> reserve_bytes) const;
+  /*! \brief The same by the static rule alone. */
+  Problem Static() const;
 
   /*! \brief Run time of a task on a device, or kImpossible. */
   int64_t Run(int task, int device) const {
@@ -131,6 +145,7 @@ struct Problem {
   void DeriveWays();
   void DeriveTransfers();
   void DeriveTails();
+  void DeriveRule();
 
   size_t pairs_ = 0;
   std::vector<int64_t> way_ns_;  // [sizes][num_ways]; empty: too many to be kept

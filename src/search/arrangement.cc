@@ -17,7 +17,7 @@ Arrangement::Arrangement(const model::Problem& problem, const decompose::Module&
 
 int64_t Arrangement::BytesAt(int tensor, int memory) const {
   const bool is_set_aside = memory == problem_.host && module_.is_free_at_host[tensor] != 0;
-  return is_set_aside ? 0 : module_.tensor_bytes[tensor];
+  return is_set_aside ? 0 : module_.charged_bytes[tensor];
 }
 
 void Arrangement::Load(std::span<const int> device, std::span<const int> order, int entry) {

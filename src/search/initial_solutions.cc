@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "list/evaluate.h"
 #include "list/list_schedule.h"
 #include "list/ranks.h"
+#include "model/memory_use.h"
 #include "search/post_order.h"
+#include "simulate/simulator.h"
 
 namespace heteroplace::search {
 
@@ -52,6 +55,31 @@ std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
     }
   }
   return complete;
+}
+
+std::vector<int64_t> LiveReserve(const model::Problem& problem,
+                                 const std::vector<InitialSolution>& complete,
+                                 const std::function<bool()>& is_late) {
+  list::Evaluator evaluate(problem);
+  list::Value best;
+  model::NativePlan plan;
+  for (const InitialSolution& start : complete) {
+    if (is_late()) break;
+    const list::Value value = evaluate(start.device, start.order, list::kNever);
+    if (value.violation > 0 || !(value < best)) continue;
+    best = value;
+    plan = evaluate.LatestPlan(start.device);
+  }
+  std::vector<int64_t> reserve(static_cast<size_t>(problem.num_memories), 0);
+  if (best.makespan_ns == list::kNever) return reserve;
+  const model::Problem without_tensors = problem.WithoutTensors({});
+  model::MemoryUse use(without_tensors);
+  for (int task = 0; task < problem.num_tasks; ++task) use.AddTask(task, plan.device[task]);
+  const simulate::Times times = simulate::Simulate(problem, model::ToSteps(problem, plan));
+  for (size_t memory = 0; memory < reserve.size(); ++memory) {
+    reserve[memory] = std::max<int64_t>(0, times.peak_bytes[memory] - use.used()[memory]);
+  }
+  return reserve;
 }
 
 Layout LayoutOf(const decompose::Modules& modules, const InitialSolution& start,

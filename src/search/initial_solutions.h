@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,15 @@ namespace heteroplace::search {
  */
 std::vector<InitialSolution> CompleteSolutions(const model::Problem& problem,
                                                const std::vector<InitialSolution>& initial);
+
+/*!
+ * \brief What live tensors of the best solution that fits need in each memory beside weights and
+ * workspaces, [num_memories] bytes; 0 if none fits.
+ * \param is_late Asked before each solution; true: the others are left out.
+ */
+std::vector<int64_t> LiveReserve(const model::Problem& problem,
+                                 const std::vector<InitialSolution>& complete,
+                                 const std::function<bool()>& is_late);
 
 /*!
  * \brief The part of a plan for one module, with local ids.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "search/arrangement.h"
@@ -33,7 +34,9 @@ class Annealer {
         random_(options.seed),
         arrangement_(problem, module),
         evaluator_(problem, module, arrangement_),
-        moves_(problem, module, branches, arrangement_, random_) {}
+        moves_(problem, module, branches, arrangement_, random_) {
+    if (goal.whole != nullptr) whole_.emplace(*goal.whole);
+  }
 
   AnnealOutcome Run(const Layout& start, const std::atomic<bool>& stop) {
     arrangement_.Load(start.device, start.order, goal_.entry);
@@ -168,15 +171,23 @@ class Annealer {
     arrangement_.Replace(first, best.order, best.device);
   }
 
+  /*! \brief Bytes that are lacking at the end of an evaluation that took `violation` for them. */
+  int64_t Measured(int64_t violation) {
+    if (!whole_) return violation;
+    const list::Value found = (*whole_)(arrangement_.device(), arrangement_.order(), list::kNever);
+    // What is unreachable counts in another place.
+    return found.violation < model::kUnreachablePenalty ? found.violation : violation;
+  }
+
   /*! \brief Takes the value of what the evaluator keeps. */
   void Value() {
-    value_ = {Violation() + model::Unreachable(evaluator_.num_unreachable()),
+    value_ = {Measured(Violation()) + model::Unreachable(evaluator_.num_unreachable()),
               static_cast<double>(evaluator_.makespan_ns()) + Price()};
   }
 
   /*! \brief Evaluates the proposed move and decides; the evaluator then is as it should be. */
   bool TryMove(double temperature) {
-    const int64_t violation = Violation();
+    int64_t violation = Violation();
     const double price = Price();
     // Drawing the limit first lets the evaluation stop as soon as it is exceeded.
     const double limit = value_.cost - temperature * std::log(random_.Unit());
@@ -191,6 +202,7 @@ class Annealer {
       evaluator_.Reject();
       return false;
     }
+    violation = Measured(violation);
     const ModuleValue trial{violation + model::Unreachable(evaluator_.trial_unreachable()),
                             static_cast<double>(time) + price};
     if (trial.violation > value_.violation ||
@@ -218,6 +230,7 @@ class Annealer {
   Random random_;
   Arrangement arrangement_;
   ModuleEvaluator evaluator_;
+  std::optional<list::Evaluator> whole_;  // of goal_.whole
   Moves moves_;
   ModuleValue value_;
   AnnealOutcome outcome_;

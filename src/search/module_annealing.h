@@ -23,6 +23,9 @@ struct ModuleGoal {
   std::vector<double> price;         // [num_memories], ns per byte
   std::vector<double> exit_ns;       // [num_devices], added for the device of the last task
   std::vector<int64_t> limit_bytes;  // [num_memories], more is a violation
+  // The whole problem, where the module is all of it and what lacks by lifetime is a violation too;
+  // limits are then below what it lacks.
+  const model::Problem* whole = nullptr;
 };
 
 /*! \brief Less violation first, then less time and price. */

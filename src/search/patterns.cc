@@ -22,10 +22,11 @@ Patterns::Patterns(const model::Problem& problem, const decompose::Modules& modu
       num_entries_(modules.num_modules() > 1 ? problem.num_memories : 1),
       patterns_(modules.classes.size()) {}
 
-int Patterns::Add(int module_class, const Layout& layout) {
+int Patterns::Add(int module_class, const Layout& layout, int64_t lack_bytes) {
   const decompose::Module& module = modules_.classes[module_class];
   Pattern pattern;
   pattern.layout = layout;
+  pattern.lack_bytes = lack_bytes;
   if (module.num_tasks > 0) pattern.exit_memory = problem_.device_memory[layout.device.back()];
   const bool has_entry = std::find(module.source.begin(), module.source.end(), decompose::kEntry) !=
                          module.source.end();
@@ -48,6 +49,7 @@ int Patterns::Add(int module_class, const Layout& layout) {
 
 bool Patterns::IsAtLeastAsGood(const Pattern& left, const Pattern& right, int entry) const {
   if (left.time_ns[entry] > right.time_ns[entry]) return false;
+  if (left.lack_bytes > right.lack_bytes) return false;
   const size_t row = static_cast<size_t>(entry) * num_memories_;
   for (size_t memory = 0; memory < num_memories_; ++memory) {
     if (left.used[row + memory] > right.used[row + memory]) return false;

@@ -17,6 +17,7 @@ struct Pattern {
   int exit_memory = 0;           // of the last task
   std::vector<int64_t> time_ns;  // [num_entries], kNever: not from there
   std::vector<int64_t> used;     // [num_entries][num_memories], bytes
+  int64_t lack_bytes = 0;        // what a module that is all of the problem lacks by lifetime
 };
 
 /*! \brief The patterns that are known for each class of modules. Not thread-safe. */
@@ -26,9 +27,10 @@ class Patterns {
 
   /*!
    * \brief Adds a layout to a class, unless another one is at least as good everywhere.
+   * \param lack_bytes See Pattern.
    * \return Its id within the class, or -1.
    */
-  int Add(int module_class, const Layout& layout);
+  int Add(int module_class, const Layout& layout, int64_t lack_bytes = 0);
   /*! \brief Memories that a module may be entered from; one (any) where nothing is before it. */
   int num_entries() const { return num_entries_; }
   /*! \brief Patterns of a class. */

@@ -16,6 +16,7 @@
 #include "search/planner.h"
 #include "search/prune.h"
 #include "search/selection.h"
+#include "simulate/simulator.h"
 #include "support/jobs.h"
 #include "support/random.h"
 
@@ -30,6 +31,7 @@ constexpr int kBoundIterations = 120;          // of each of its modules
 constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
 constexpr int64_t kLaterWork = 700'000'000;
 constexpr int64_t kOneModuleWork = 10'000'000;  // where a bound gives no placements
+constexpr double kMostReserving = 0.1;          // part of the time for a reserve of memory
 constexpr int kSamples = 2;                     // placements taken from a bound
 constexpr double kMostSelecting = 0.2;          // of the time, set aside for the last selection
 
@@ -37,17 +39,23 @@ using Clock = std::chrono::steady_clock;
 
 class ColumnGeneration {
  public:
-  ColumnGeneration(const model::Problem& problem, const SearchOptions& options,
-                   const SearchHook& hook)
-      : begin_(Clock::now()),
+  /*!
+   * \param charges The problem as modules charge their memories, or without tensors: then what is
+   * chosen is measured by lifetime.
+   */
+  ColumnGeneration(const model::Problem& problem, const model::Problem& charges,
+                   const SearchOptions& options, const SearchHook& hook, Clock::time_point begin)
+      : begin_(begin),
         problem_(problem),
+        charges_(charges),
         options_(options),
         hook_(hook),
-        modules_(decompose::Decompose(problem)),
-        patterns_(problem, modules_),
-        selector_(problem, modules_, patterns_),
-        planner_(problem, modules_, patterns_, selector_, options.seed),
+        modules_(decompose::Decompose(charges)),
+        patterns_(charges, modules_),
+        selector_(charges, modules_, patterns_),
+        planner_(charges, modules_, patterns_, selector_, options.seed),
         random_(options.seed),
+        evaluate_(problem),
         price_(options.price) {
     for (const decompose::Module& module : modules_.classes) {
       branches_.push_back(FindBranches(module));
@@ -57,11 +65,11 @@ class ColumnGeneration {
     bound_ns_ = options.bound_ns;
   }
 
-  SearchOutcome Run(const std::vector<InitialSolution>& initial) {
-    initial_ = CompleteSolutions(problem_, initial);
+  SearchOutcome Run(std::vector<InitialSolution> initial) {
+    initial_ = std::move(initial);
     RankInitial();
     const auto is_late = [this] { return IsLate(); };
-    if (!is_one_module_) AddPlainPatterns(problem_, modules_, patterns_, is_late);
+    if (!is_one_module_) AddPlainPatterns(charges_, modules_, patterns_, is_late);
     AddPlans(initial_);
     for (round_ = 0; !IsOver(); ++round_) {
       SelectPatterns();
@@ -71,6 +79,7 @@ class ColumnGeneration {
                                   : planner_.PatternJobs(price_, round_);
       const bool has_bound = options_.finds_bound && IsBoundRound();
       if (jobs.empty() && !has_bound) break;
+      if (problem_.counts_lifetimes && is_one_module_) LimitLifetimes(jobs);
       RunAll(jobs, has_bound);
       planner_.UsePrices(jobs);
       for (Job& job : jobs) AddToFamily(job.module_class, job.outcome.layout);
@@ -85,11 +94,10 @@ class ColumnGeneration {
 
   /*! \brief Ranks the initial solutions, the best one first. */
   void RankInitial() {
-    list::Evaluator evaluate(problem_);
     std::vector<std::pair<list::Value, size_t>> ranked;
     for (const InitialSolution& start : initial_) {
       if (!ranked.empty() && IsLate()) break;
-      ranked.emplace_back(evaluate(start.device, start.order, list::kNever), ranked.size());
+      ranked.emplace_back(evaluate_(start.device, start.order, list::kNever), ranked.size());
     }
     std::stable_sort(ranked.begin(), ranked.end(),
                      [](const auto& left, const auto& right) { return left.first < right.first; });
@@ -118,7 +126,7 @@ class ColumnGeneration {
 
   /*! \brief Id of a layout's pattern, or of one that is at least as good where it counts. */
   int AddOrFind(int module_class, const Layout& layout) {
-    const int added = patterns_.Add(module_class, layout);
+    const int added = patterns_.Add(module_class, layout, Lack(layout));
     if (added >= 0) return added;
     const int exit = layout.device.empty() ? 0 : problem_.device_memory[layout.device.back()];
     const auto& all = patterns_.of(module_class);
@@ -129,9 +137,15 @@ class ColumnGeneration {
     return std::max(0, selector_.Best(module_class, entry, exit, price_));
   }
 
+  /*! \brief What the layout of the only module lacks by lifetime. */
+  int64_t Lack(const Layout& layout) {
+    if (!is_one_module_ || !problem_.counts_lifetimes || layout.device.empty()) return 0;
+    return evaluate_(layout.device, layout.order, list::kNever).violation;
+  }
+
   /*! \brief Adds a layout to its class and tries it in classes of equal shape. */
   void AddToFamily(int module_class, const Layout& layout) {
-    patterns_.Add(module_class, layout);
+    patterns_.Add(module_class, layout, Lack(layout));
     for (int other = 0; other < static_cast<int>(modules_.classes.size()); ++other) {
       if (other != module_class && modules_.shape[other] == modules_.shape[module_class]) {
         patterns_.Add(other, layout);
@@ -139,9 +153,25 @@ class ColumnGeneration {
     }
   }
 
+  /*! \brief Jobs over all tasks measure what they lack themselves, instead of a reserve for it. */
+  void LimitLifetimes(std::vector<Job>& jobs) const {
+    for (Job& job : jobs) {
+      if (job.options.segment > 0) continue;
+      job.goal.whole = &problem_;
+      for (size_t memory = 0; memory < job.goal.limit_bytes.size(); ++memory) {
+        job.goal.limit_bytes[memory] = problem_.memory_bytes[memory] - problem_.base_bytes[memory];
+      }
+    }
+  }
+
   // Selection.
 
-  void Offer(const Selection& selection) {
+  void Offer(Selection selection) {
+    if (!selection_.choice.empty() && selection_.violation == 0 &&
+        selection.time_ns >= selection_.time_ns) {
+      return;
+    }
+    if (problem_.counts_lifetimes && selection.num_unreachable == 0) Measure(selection);
     const bool is_better =
         selection_.choice.empty() || selection.violation < selection_.violation ||
         (selection.violation == selection_.violation && selection.time_ns < selection_.time_ns);
@@ -151,8 +181,26 @@ class ColumnGeneration {
         selection.time_ns < selection_.time_ns - selection_.time_ns / 2000) {
       last_gain_ = evaluations_;
     }
-    selection_ = selection;
-    if (selection.violation == 0) best_ns_ = std::min(best_ns_, selection.time_ns);
+    selection_ = std::move(selection);
+    if (selection_.violation == 0) best_ns_ = std::min(best_ns_, selection_.time_ns);
+  }
+
+  /*! \brief Finds what a selection lacks by lifetime; where that is more than modules were told,
+   * they get less room from now on. */
+  void Measure(Selection& selection) {
+    const bool fits_room = selection.violation == 0;
+    const model::NativePlan plan = AssemblePlan(charges_, modules_, patterns_, selection);
+    const simulate::Times times = simulate::Simulate(problem_, model::ToSteps(problem_, plan));
+    selection.violation = 0;
+    for (int memory = 0; memory < problem_.num_memories; ++memory) {
+      const int64_t lack =
+          std::max<int64_t>(0, times.peak_bytes[memory] - problem_.memory_bytes[memory]);
+      selection.violation += lack;
+      if (!fits_room || lack == 0) continue;
+      const bool has_plan = !selection_.choice.empty() && selection_.violation == 0;
+      const int64_t least = has_plan ? selection_.used[memory] : 0;
+      modules_.room_bytes[memory] = std::max(least, modules_.room_bytes[memory] - lack);
+    }
   }
 
   void SelectPatterns() {
@@ -231,7 +279,7 @@ class ColumnGeneration {
           }
           Job& job = jobs[index - extra];
           job.outcome =
-              Anneal(problem_, modules_.classes[job.module_class], branches_[job.module_class],
+              Anneal(charges_, modules_.classes[job.module_class], branches_[job.module_class],
                      job.start, job.goal, job.options, stop_);
         },
         [this] { Watch(); });
@@ -286,11 +334,12 @@ class ColumnGeneration {
       evaluate(start.device, start.order, list::kNever);
       return evaluate.LatestPlan(start.device);
     }
-    return AssemblePlan(problem_, modules_, patterns_, selection_);
+    return AssemblePlan(charges_, modules_, patterns_, selection_);
   }
 
   Clock::time_point begin_;  // before all that takes time
   const model::Problem& problem_;
+  const model::Problem& charges_;
   const SearchOptions& options_;
   const SearchHook& hook_;
   decompose::Modules modules_;
@@ -298,6 +347,7 @@ class ColumnGeneration {
   Selector selector_;
   JobPlanner planner_;
   Random random_;
+  list::Evaluator evaluate_;
   std::vector<Branches> branches_;  // [num_classes]
   std::vector<double> price_;       // [num_memories]
   bool is_one_module_ = false;
@@ -320,7 +370,17 @@ class ColumnGeneration {
 
 SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
                      const SearchOptions& options, const SearchHook& hook) {
-  return ColumnGeneration(problem, options, hook).Run(initial);
+  const auto begin = Clock::now();
+  std::vector<InitialSolution> complete = CompleteSolutions(problem, initial);
+  if (!problem.counts_lifetimes) {
+    return ColumnGeneration(problem, problem, options, hook, begin).Run(std::move(complete));
+  }
+  const std::vector<int64_t> reserve = LiveReserve(problem, complete, [&] {
+    const std::chrono::duration<double> elapsed = Clock::now() - begin;
+    return elapsed.count() >= kMostReserving * options.time_limit_s;
+  });
+  const model::Problem without_tensors = problem.WithoutTensors(reserve);
+  return ColumnGeneration(problem, without_tensors, options, hook, begin).Run(std::move(complete));
 }
 
 }  // namespace heteroplace::search

@@ -1,29 +1,16 @@
 #include "simulate/live_memory.h"
 
 #include <algorithm>
-#include <numeric>
+#include <limits>
 
 namespace heteroplace::simulate {
-
-namespace {
-
-/*! \brief Steps in order of their times; ties by position. */
-std::vector<int> SortByTime(const std::vector<int64_t>& times) {
-  std::vector<int> order(times.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&times](int left, int right) { return times[left] < times[right]; });
-  return order;
-}
-
-}  // namespace
 
 LiveMemory::LiveMemory(const model::Problem& problem, int num_items, size_t num_steps)
     : problem_(problem),
       base_bytes_(problem.num_memories, 0),
-      begin_bytes_(num_steps, 0),
-      end_written_bytes_(num_steps, 0),
-      end_read_bytes_(num_steps, 0) {
+      workspace_(problem.num_devices, 0),
+      brought_(num_steps, 0),
+      memory_(num_steps, -1) {
   if (problem.host < 0) return;
   for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
     if (problem.producer[tensor] < 0) {
@@ -32,8 +19,23 @@ LiveMemory::LiveMemory(const model::Problem& problem, int num_items, size_t num_
   }
 }
 
-void LiveMemory::AddWeights(int task, int device) {
-  base_bytes_[problem_.device_memory[device]] += problem_.weight_bytes[task];
+void LiveMemory::AddBatch(int task, int device, int num_items, bool has_weights) {
+  int64_t& base = base_bytes_[problem_.device_memory[device]];
+  if (!has_weights) base += problem_.weight_bytes[task];
+  const int64_t workspace = problem_.workspace_bytes[task] * num_items;
+  base += std::max<int64_t>(0, workspace - workspace_[device]);
+  workspace_[device] = std::max(workspace_[device], workspace);
+}
+
+void LiveMemory::AddKept(int tensor, int memory, int first) {
+  brought_[first] += problem_.tensor_bytes[tensor];
+  memory_[first] = memory;
+}
+
+void LiveMemory::AddTensor(int tensor, int memory, int first, int last, int64_t end_ns) {
+  if (problem_.tensor_bytes[tensor] == 0) return;
+  AddKept(tensor, memory, first);
+  releases_.push_back({last, memory, end_ns, problem_.tensor_bytes[tensor]});
 }
 
 bool LiveMemory::IsKept(int tensor, int memory, model::StepKind maker) const {
@@ -41,31 +43,40 @@ bool LiveMemory::IsKept(int tensor, int memory, model::StepKind maker) const {
   return problem_.host < 0 ? maker == model::StepKind::kRun : memory == problem_.host;
 }
 
-void LiveMemory::FindPeaks(const model::Steps& steps, Times& times) const {
+void LiveMemory::FindPeaks(Times& times) const {
+  const size_t count = times.start_ns.size();
   std::vector<int64_t> live = base_bytes_;
+  times.held_bytes = base_bytes_;
   times.peak_bytes = base_bytes_;
   times.peak_ns.assign(live.size(), 0);
   times.peak_step.assign(live.size(), -1);
-  const std::vector<int> finishing = SortByTime(times.finish_ns);
-  auto ended = finishing.begin();
-  const auto written = [&](const model::Step& step) {
-    return step.kind == model::StepKind::kRun ? problem_.device_memory[step.dst] : step.dst;
-  };
-  for (int started : SortByTime(times.start_ns)) {
-    const int64_t now = times.start_ns[started];
-    // Ends come before starts of the same time: the intervals are half open.
-    for (; ended != finishing.end() && times.finish_ns[*ended] <= now; ++ended) {
-      const model::Step& step = steps.list[*ended];
-      const int memory = written(step);
-      live[memory] -= end_written_bytes_[*ended];
-      live[step.kind == model::StepKind::kRun ? memory : step.src] -= end_read_bytes_[*ended];
+  // From a step on nothing starts before this.
+  std::vector<int64_t> earliest(count + 1, std::numeric_limits<int64_t>::max());
+  for (size_t step = count; step-- > 0;) {
+    earliest[step] = std::min(earliest[step + 1], times.start_ns[step]);
+  }
+  // A release counts with the first step behind its last reader that starts when all are done.
+  std::vector<std::pair<size_t, const Release*>> due;
+  due.reserve(releases_.size());
+  for (const Release& release : releases_) {
+    const auto behind = earliest.begin() + release.last + 1;
+    const auto free = std::lower_bound(behind, earliest.end(), release.end_ns);
+    due.emplace_back(static_cast<size_t>(free - earliest.begin()), &release);
+  }
+  std::sort(due.begin(), due.end(),
+            [](const auto& left, const auto& right) { return left.first < right.first; });
+  auto released = due.begin();
+  for (size_t step = 0; step < count; ++step) {
+    for (; released != due.end() && released->first <= step; ++released) {
+      live[released->second->memory] -= released->second->bytes;
     }
-    const int memory = written(steps.list[started]);
-    live[memory] += begin_bytes_[started];
+    const int memory = memory_[step];
+    if (memory < 0) continue;
+    live[memory] += brought_[step];
     if (live[memory] > times.peak_bytes[memory]) {
       times.peak_bytes[memory] = live[memory];
-      times.peak_ns[memory] = now;
-      times.peak_step[memory] = started;
+      times.peak_ns[memory] = times.start_ns[step];
+      times.peak_step[memory] = static_cast<int64_t>(step);
     }
   }
 }

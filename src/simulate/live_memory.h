@@ -9,39 +9,52 @@
 namespace heteroplace::simulate {
 
 /*!
- * \brief Bytes that are live in each memory while a plan runs.
+ * \brief Bytes that are live in each memory while a plan runs, as the memory plan of a compiled
+ * program needs them: the rule by lifetime of model/live_memory.py.
  *
- * Weights are live always, a workspace while its run runs, an item of a tensor from the start of
- * the step that brings it to a memory until the finish of the last step that reads it there. Model
- * inputs in the host memory are live always; outputs stay in the host memory, or where they are
- * made if there is no host. Intervals are half open: what starts when something else ends does not
- * meet it, and what takes no time counts nothing.
+ * Weights, and for each device its largest workspace, are live always; model inputs in the host
+ * memory too. A tensor in a memory is live from the step that brings it there to the last step that
+ * reads it there, both included, in plan order; and further as long as that reader is not done
+ * when a later step starts, so that what follows it in its bytes need not wait. Outputs stay in the
+ * host memory, or where they are made if there is no host. Bytes are looked at whenever a step
+ * brings some.
  *
- * Steps are told in plan order; then Peaks() sorts their starts and finishes once.
+ * Steps are told in plan order; then FindPeaks() walks over them once. O(values * log values).
  */
 class LiveMemory {
  public:
   LiveMemory(const model::Problem& problem, int num_items, size_t num_steps);
 
-  /*! \brief Charges weights for the whole run. */
-  void AddWeights(int task, int device);
-  /*! \brief Charges bytes from the start of a step, in the memory where it writes. */
-  void Begin(int step, int64_t bytes) { begin_bytes_[step] += bytes; }
-  /*! \brief Frees bytes at the finish of a step, in the memory where it writes. */
-  void EndWritten(int step, int64_t bytes) { end_written_bytes_[step] += bytes; }
-  /*! \brief Frees bytes at the finish of a step, in the memory where it reads. */
-  void EndRead(int step, int64_t bytes) { end_read_bytes_[step] += bytes; }
+  /*! \brief Charges a batch: its workspace, and the weights unless the device has them. */
+  void AddBatch(int task, int device, int num_items, bool has_weights);
+  /*!
+   * \brief Charges an item of a tensor in a memory.
+   * \param first Step that brings it.  \param last Last step that brings or reads it there.
+   * \param end_ns When all steps that bring or read it are done.
+   */
+  void AddTensor(int tensor, int memory, int first, int last, int64_t end_ns);
+  /*! \brief Charges it to the end instead. */
+  void AddKept(int tensor, int memory, int first);
   /*! \brief Whether a tensor that a run or a copy brings to a memory is live to the end. */
   bool IsKept(int tensor, int memory, model::StepKind maker) const;
-  /*! \brief Fills the peaks of `times` from its starts and finishes. */
-  void FindPeaks(const model::Steps& steps, Times& times) const;
+  /*! \brief Fills the peaks of `times` from its starts. */
+  void FindPeaks(Times& times) const;
 
  private:
+  /*! \brief Bytes that are free when all steps up to `last` have begun and `end_ns` has come. */
+  struct Release {
+    int last;
+    int memory;
+    int64_t end_ns;
+    int64_t bytes;
+  };
+
   const model::Problem& problem_;
-  std::vector<int64_t> base_bytes_;         // [num_memories], live always
-  std::vector<int64_t> begin_bytes_;        // [num_steps]
-  std::vector<int64_t> end_written_bytes_;  // [num_steps]
-  std::vector<int64_t> end_read_bytes_;     // [num_steps]
+  std::vector<int64_t> base_bytes_;  // [num_memories], live always
+  std::vector<int64_t> workspace_;   // [num_devices], largest so far
+  std::vector<int64_t> brought_;     // [num_steps], bytes that begin with the step
+  std::vector<int> memory_;          // [num_steps], where they begin; -1: none do
+  std::vector<Release> releases_;
 };
 
 }  // namespace heteroplace::simulate

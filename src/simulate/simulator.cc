@@ -17,10 +17,9 @@ constexpr int kNobody = -1;
 /*! \brief One item of a tensor in one memory. */
 struct Presence {
   int64_t arrival_ns = kAbsent;
-  int64_t begin_ns = 0;  // start of the step that brings it
-  int64_t end_ns = 0;    // finish of the last step that brings or reads it
-  int maker = kNobody;   // the step that brings it; kNobody: there from the beginning
-  int last = kNobody;    // the step that ends it
+  int64_t end_ns = 0;   // when all steps that bring or read it are done
+  int maker = kNobody;  // the step that brings it; kNobody: there from the beginning
+  int last = kNobody;   // the last step that brings or reads it
 };
 
 class Simulator {
@@ -64,7 +63,7 @@ class Simulator {
       const int memory = static_cast<int>(row % static_cast<size_t>(problem_.num_memories));
       for (int item = 0; item < steps_.num_items; ++item) Close(tensor, memory, item);
     }
-    live_.FindPeaks(steps_, times);
+    live_.FindPeaks(times);
     times.used_bytes = use_.used();
     return times;
   }
@@ -89,17 +88,13 @@ class Simulator {
     const int64_t finish = start + run;
     for (int unit : problem_.device_units[step.dst]) free_ns_[unit] = finish;
     for (int tensor : problem_.task_reads[task]) Read(tensor, memory, items, finish);
-    for (int tensor : problem_.task_makes[task]) Bring(tensor, memory, items, start, finish);
+    for (int tensor : problem_.task_makes[task]) Bring(tensor, memory, items, finish);
     uint8_t& has_weights =
         has_weights_[static_cast<size_t>(task) * static_cast<size_t>(problem_.num_devices) +
                      static_cast<size_t>(step.dst)];
     use_.AddBatch(task, step.dst, num_items, has_weights != 0);
-    if (has_weights == 0) live_.AddWeights(task, step.dst);
+    live_.AddBatch(task, step.dst, num_items, has_weights != 0);
     has_weights = 1;
-    if (finish > start) {
-      live_.Begin(index_, problem_.workspace_bytes[task] * num_items);
-      live_.EndWritten(index_, problem_.workspace_bytes[task] * num_items);
-    }
     return {start, finish};
   }
 
@@ -119,25 +114,24 @@ class Simulator {
       for (int resource : problem_.link_resources[link]) free_ns_[resource] = finish;
     }
     Read(step.id, step.src, items, finish);
-    Bring(step.id, step.dst, items, start, finish);
+    Bring(step.id, step.dst, items, finish);
     use_.AddCopy(step.id, step.dst, static_cast<int>(items.size()));
     return {start, finish};
   }
 
-  void Bring(int tensor, int memory, std::span<const int> items, int64_t start, int64_t finish) {
+  void Bring(int tensor, int memory, std::span<const int> items, int64_t finish) {
     for (int item : items) {
       Presence& presence = There(tensor, memory, item);
       // A plan that brings it twice is faulty, and is charged twice.
       if (presence.arrival_ns != kAbsent) Close(tensor, memory, item);
-      presence = {finish, start, finish, index_, index_};
+      presence = {finish, finish, index_, index_};
     }
   }
 
   void Read(int tensor, int memory, std::span<const int> items, int64_t finish) {
     for (int item : items) {
       Presence& presence = There(tensor, memory, item);
-      if (finish <= presence.end_ns) continue;
-      presence.end_ns = finish;
+      presence.end_ns = std::max(presence.end_ns, finish);
       presence.last = index_;
     }
   }
@@ -146,15 +140,10 @@ class Simulator {
   void Close(int tensor, int memory, int item) {
     const Presence& presence = There(tensor, memory, item);
     if (presence.maker == kNobody) return;
-    const int64_t bytes = problem_.tensor_bytes[tensor];
-    const bool is_kept = live_.IsKept(tensor, memory, steps_.list[presence.maker].kind);
-    if (!is_kept && presence.end_ns == presence.begin_ns) return;
-    live_.Begin(presence.maker, bytes);
-    if (is_kept) return;
-    if (presence.last == presence.maker) {
-      live_.EndWritten(presence.last, bytes);
+    if (live_.IsKept(tensor, memory, steps_.list[presence.maker].kind)) {
+      live_.AddKept(tensor, memory, presence.maker);
     } else {
-      live_.EndRead(presence.last, bytes);
+      live_.AddTensor(tensor, memory, presence.maker, presence.last, presence.end_ns);
     }
   }
 
@@ -218,6 +207,15 @@ Times Simulate(const model::Problem& problem, const model::Steps& steps) {
     throw Error(ErrorKind::kPlan, "the lists of a plan have sizes that disagree");
   }
   return Simulator(problem, steps).Replay();
+}
+
+int64_t LiveOverflow(const model::Problem& problem, const model::NativePlan& plan) {
+  const Times times = Simulate(problem, model::ToSteps(problem, plan));
+  int64_t total = 0;
+  for (int memory = 0; memory < problem.num_memories; ++memory) {
+    total += std::max<int64_t>(0, times.peak_bytes[memory] - problem.memory_bytes[memory]);
+  }
+  return total;
 }
 
 }  // namespace heteroplace::simulate

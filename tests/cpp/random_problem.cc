@@ -279,6 +279,7 @@ void Tighten(model::Problem& problem, const std::vector<int>& device, int percen
     const int64_t used = use.used()[memory];
     problem.memory_bytes[memory] = used + used * random.Below(percent + 1) / 100;
   }
+  problem.Finish();
 }
 
 void ForAllDevices(const model::Problem& problem,

@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Copy, Plan, Run, Step
+from tests.reference.live_memory import reference_peaks
 from tests.reference.placements import copies_of, fits, is_allowed
 from tests.reference.simulator import route_resources
 
 
-def optimal_makespan(graph: TaskGraph, cluster: Cluster, costs: CostTable) -> int | None:
+def optimal_makespan(
+    graph: TaskGraph, cluster: Cluster, costs: CostTable, *, is_static: bool = False
+) -> int | None:
     """Least makespan over all placements and orders whose copies leave the tensor's home over
-    `Cluster.route`; None if nothing is feasible. For a handful of tasks only."""
+    `Cluster.route`; None if nothing is feasible. For a handful of tasks only. `is_static`: of those
+    that fit by the static rule of memory."""
     best: int | None = None
     devices = range(len(cluster.devices))
     for placement in itertools.product(devices, repeat=len(graph.tasks)):
         copies = _copies(graph, cluster, costs, placement)
-        if copies is None:
+        if copies is None or (is_static and not fits(graph, cluster, placement)):
             continue
         found = _best_order(graph, cluster, costs, placement, copies, best)
         if found is not None and (best is None or found < best):
@@ -36,7 +41,7 @@ def _copies(
     copies = copies_of(graph, cluster, placement)
     if not all(cluster.is_reachable(src, dst) for _, src, dst in copies):
         return None
-    return copies if fits(graph, cluster, placement) else None
+    return copies
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class _Job:
     resources: frozenset[object]
     needs: tuple[int, ...]
     """Jobs that end before it starts, all of smaller index."""
+    step: Step
 
 
 def _jobs(
@@ -69,7 +75,8 @@ def _jobs(
             time_ns = cluster.transfer_ns(route, graph.tensors[tensor].bytes)
             needs = () if producer is None else (run_of[producer],)
             copy_of[tensor, dst] = len(jobs)
-            jobs.append(_Job(time_ns, frozenset(route_resources(cluster, route)), needs))
+            resources = frozenset(route_resources(cluster, route))
+            jobs.append(_Job(time_ns, resources, needs, Copy(tensor, src, dst, route)))
 
     add_copies(None)
     for task, device_id in enumerate(placement):
@@ -84,9 +91,20 @@ def _jobs(
         run_ns = costs.run_ns(task, device_id)
         assert run_ns is not None
         run_of[task] = len(jobs)
-        jobs.append(_Job(run_ns, frozenset(device.units), tuple(needs)))
+        step = Run(task, device_id)
+        jobs.append(_Job(run_ns, frozenset(device.units), tuple(needs), step))
         add_copies(task)
     return jobs
+
+
+def _fits_by_lifetime(
+    graph: TaskGraph, cluster: Cluster, jobs: list[_Job], done: dict[int, int]
+) -> bool:
+    """Whether the jobs, in the order in which they are done, fit the memories."""
+    plan = Plan("", "", tuple(jobs[index].step for index in done), "brute force")
+    times = [(finish - jobs[index].duration, finish) for index, finish in done.items()]
+    peaks = reference_peaks(graph, cluster, plan, times)
+    return all(peak <= m.bytes for (peak, *_), m in zip(peaks, cluster.memories, strict=True))
 
 
 def _best_order(
@@ -109,12 +127,15 @@ def _best_order(
             after[need] = max(after[need], jobs[index].duration + after[index])
     best = limit
     is_found = False
+    is_ample = fits(graph, cluster, placement)
 
     def extend(done: dict[int, int], free: dict[object, int], since: int, latest: int) -> None:
         nonlocal best, is_found
         if best is not None and latest >= best:
             return
         if len(done) == len(jobs):
+            if not is_ample and not _fits_by_lifetime(graph, cluster, jobs, done):
+                return
             best, is_found = latest, True
             return
         for index, job in enumerate(jobs):

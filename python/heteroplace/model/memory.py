@@ -3,9 +3,11 @@
 A memory holds the weights of the tasks on its devices, every tensor that is made there or copied
 there, and for each of its devices the largest workspace of the tasks on it. The host memory also
 holds all model inputs and outputs. Nothing is freed during a run: the rule does not depend on the
-order. With several items (DiviML, eq. 6) tensors are there once for each item, a batch needs the
-workspace of all its items, and weights are there once for each device that runs the task. The core
-has the same rule in `src/model/memory_use.cc`; a property test compares them.
+order. It is enough for a plan to fit, and a plan of several items, of which some are under way at
+once, must fit so; a plan of one item may also fit by lifetime (`model/live_memory.py`). With
+several items (DiviML, eq. 6) tensors are there once for each item, a batch needs the workspace of
+all its items, and weights are there once for each device that runs the task. The core has the same
+rule in `src/model/memory_use.cc`; a property test compares them.
 """
 
 from __future__ import annotations

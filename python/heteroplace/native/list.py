@@ -2,9 +2,10 @@
 
 The paper, section and DOI of each stand in its header in `src/list`. All share one engine
 (`src/list/list_scheduler.h`): transfers take gaps of all that their route occupies and are made
-once for each (tensor, memory), tasks take gaps of their units, memory follows the static rule, the
-tasks of a colocation group are charged and placed with the first of them. They always return a
-plan; one that overflows a memory has `violation` > 0.
+once for each (tensor, memory), tasks take gaps of their units, memory that lacks is freed by
+readers (but in ETF and m-SCT), the tasks of a colocation group are charged and placed with the
+first of them. They always return a plan; one that overflows a memory by lifetime has `violation`
+> 0.
 """
 
 from __future__ import annotations

@@ -31,6 +31,9 @@ from heteroplace.native.arrays import (
 )
 from heteroplace.native.limits import check_bytes, check_times
 
+UNREACHABLE_PENALTY = 2**50
+"""`kUnreachablePenalty` of `src/model/native_plan.h`."""
+
 
 @dataclass(frozen=True, eq=False)
 class NativePlan:
@@ -42,8 +45,8 @@ class NativePlan:
     makespan_ns: int
     """As the scheduler had it; the simulated one is never later."""
     violation: int
-    """0: it can be run. Else bytes that memories lack, plus 2**50 for each tensor that cannot
-    reach a memory where it is read."""
+    """0: it can be run. Else bytes that memories lack by lifetime, plus UNREACHABLE_PENALTY for
+    each tensor that cannot reach a memory where it is read."""
     cluster: Cluster
 
     @cached_property
@@ -166,6 +169,14 @@ class NativeProblem:
     def core(self) -> _core.Problem:
         """The same in the core, for other modules of `heteroplace.native`."""
         return self._core
+
+    @property
+    def counts_lifetimes(self) -> bool:
+        """Whether some placement may be short of memory by the static rule.
+
+        Where none is, that rule says all about memory, and no plan is looked at by lifetime.
+        """
+        return self._core.counts_lifetimes
 
     def native_plan(self, found: tuple[IntArray, int, int]) -> NativePlan:
         """Return what the core found: (steps, makespan, violation)."""

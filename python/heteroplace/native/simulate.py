@@ -26,8 +26,11 @@ class StepTimes:
     makespan_ns: int
     used_bytes: tuple[int, ...]
     """For each memory, by the static rule of `heteroplace.model.memory`."""
+    held_bytes: tuple[int, ...]
+    """For each memory what is live always: weights, workspaces, model inputs in the host memory."""
     peak_bytes: tuple[int, ...]
-    """For each memory the largest number of live bytes; see `src/simulate/live_memory.h`."""
+    """For each memory the largest number of live bytes, by the rule of
+    `heteroplace.model.live_memory`: what limits plans of one item."""
     peak_ns: tuple[int, ...]
     """For each memory when there are as many first."""
     peak_step: tuple[int, ...]
@@ -91,8 +94,8 @@ def _rows(steps: Sequence[Step]) -> IntArray:
 
 
 def _times(
-    found: tuple[IntArray, IntArray, int, IntArray, IntArray, IntArray, IntArray],
+    found: tuple[IntArray, IntArray, int, IntArray, IntArray, IntArray, IntArray, IntArray],
 ) -> StepTimes:
     start_ns, finish_ns, makespan_ns, *memories = found
-    used, peak, at_ns, at_step = (tuple(memory.tolist()) for memory in memories)
-    return StepTimes(start_ns, finish_ns, makespan_ns, used, peak, at_ns, at_step)
+    used, held, peak, at_ns, at_step = (tuple(memory.tolist()) for memory in memories)
+    return StepTimes(start_ns, finish_ns, makespan_ns, used, held, peak, at_ns, at_step)

@@ -97,7 +97,8 @@ def placement_table(
 
 
 def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline) -> str:
-    """Return the load of each device: tasks, busy time, its share of the makespan, memory."""
+    """Return the load of each device: tasks, busy time, its share of the makespan, memory live
+    at most."""
     times = step_times(timeline)
     rows = []
     runs: list[list[int]] = [[] for _ in cluster.devices]
@@ -107,7 +108,7 @@ def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timel
     for device, steps in zip(cluster.devices, runs, strict=True):
         busy_ns = sum(times[step][1] - times[step][0] for step in steps if step in times)
         memory = cluster.memories[device.memory]
-        used = format_bytes(timeline.used_bytes[device.memory]) if timeline.used_bytes else "?"
+        used = format_bytes(timeline.peak_bytes[device.memory]) if timeline.peak_bytes else "?"
         rows.append(
             [
                 device.name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from heteroplace.errors import InfeasibleError, SolverLimitError
@@ -9,12 +11,12 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.memory import memory_use
-from heteroplace.model.plan import Plan
+from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
-from heteroplace.native.arrays import COPY, IMPOSSIBLE, IntArray
-from heteroplace.native.list import heft
-from heteroplace.native.problem import NativePlan, NativeProblem
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
+from heteroplace.native.list import critical_path_order, heft, order_place
+from heteroplace.native.problem import UNREACHABLE_PENALTY, NativePlan, NativeProblem
+from heteroplace.native.simulate import simulate_plan, simulate_steps
 from heteroplace.solve.problem import Problem
 
 
@@ -43,7 +45,7 @@ def check_possible(problem: Problem) -> None:
             faults.append(f"task {task.name!r} can run on no device: {reasons}")
             continue
         need = int(needs[task_id])
-        outputs = need - task.weight_bytes - task.workspace_bytes
+        tensors = need - task.weight_bytes - task.workspace_bytes
         capacities = ", ".join(
             f"{cluster.devices[device].name} has "
             f"{format_bytes(cluster.memories[cluster.devices[device].memory].bytes)}"
@@ -51,8 +53,9 @@ def check_possible(problem: Problem) -> None:
         )
         faults.append(
             f"task {task.name!r} needs {format_bytes(need)} (weights "
-            f"{format_bytes(task.weight_bytes)}, outputs {format_bytes(outputs)}, workspace "
-            f"{format_bytes(task.workspace_bytes)}) and no allowed device has it: {capacities}"
+            f"{format_bytes(task.weight_bytes)}, inputs and outputs {format_bytes(tensors)}, "
+            f"workspace {format_bytes(task.workspace_bytes)}) and no allowed device has it: "
+            f"{capacities}"
         )
     if faults:
         raise InfeasibleError(
@@ -84,10 +87,16 @@ def check_demands(graph: TaskGraph, cluster: Cluster, plan: Plan | None) -> None
 
 
 def _needs(native: NativeProblem) -> IntArray:
-    """For each task the bytes that it alone needs: weights, workspace and what it makes."""
+    """For each task the bytes that are live in its memory while it runs, whatever else is there:
+    weights, workspace, what it reads and what it makes."""
+    graph, sizes = native.graph, native.tensor_bytes
     needs = native.weight_bytes + native.workspace_bytes
     is_made = native.producer >= 0
-    np.add.at(needs, native.producer[is_made], native.tensor_bytes[is_made])
+    np.add.at(needs, native.producer[is_made], sizes[is_made])
+    # Without a host model inputs are everywhere and charged nowhere.
+    is_charged = is_made | (native.cluster.host is not None)
+    for task, tensors in enumerate(graph.task_inputs):
+        needs[task] += sum(int(sizes[tensor]) for tensor in tensors if is_charged[tensor])
     return needs
 
 
@@ -115,17 +124,19 @@ def why_not(problem: Problem, task: int, device: int) -> str:
 def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleError:
     """Return the error for a graph whose tasks fit one by one but not together.
 
-    Of type SolverLimitError unless it is proven that no placement exists.
+    Of type SolverLimitError unless it is proven that no placement exists: by an exact solver, or
+    because weights, which are there all the time, are more than all memories hold.
     """
     graph, cluster = problem.graph, problem.cluster
     weights = sum(task.weight_bytes for task in graph.tasks)
     tensors = sum(tensor.bytes for tensor in graph.tensors)
-    made = sum(tensor.bytes for tensor in graph.tensors if tensor.producer is not None)
-    lack = weights + made - sum(memory.bytes for memory in cluster.memories)
+    kept = 0 if cluster.host is None else sum(graph.tensors[t].bytes for t in _kept(graph))
+    lack = weights + kept - sum(memory.bytes for memory in cluster.memories)
     is_proven = is_proven or lack > 0
     found = "no placement fits" if is_proven else "no placement that fits was found"
     if lack > 0:
-        found += f": all memories together lack {format_bytes(lack)}"
+        kept_too = ", model inputs and outputs" if kept else ""
+        found += f": for weights{kept_too} all memories together lack {format_bytes(lack)}"
     capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
     pairs = [
         f"{src.name} -> {dst.name}"
@@ -139,44 +150,65 @@ def no_placement_error(problem: Problem, is_proven: bool = False) -> InfeasibleE
     return (InfeasibleError if is_proven else SolverLimitError)(
         f"graph {graph.name!r} on cluster {cluster.name!r}: {found}. It needs "
         f"{format_bytes(weights)} of weights and {format_bytes(tensors)} of tensors (each counted "
-        f"once, copies beside); {capacities}.{_lacks(problem)}{links} {pinned} of "
+        f"once and never freed, copies beside); {capacities}.{_lacks(problem)}{links} {pinned} of "
         f"{len(graph.tasks)} tasks can run on one device only. {advice}"
         f"{'.' if is_proven else ', or more time.'}"
     )
 
 
+def _kept(graph: TaskGraph) -> list[int]:
+    """Tensors that are in the host memory at the end."""
+    return sorted({*graph.inputs, *graph.outputs})
+
+
 def _lacks(problem: Problem) -> str:
-    """What the memories lack for the plan that minds them least: HEFT's, unmended."""
-    plan = heft(problem.native, range(len(problem.cluster.devices)))
+    """What the memories lack at the least of what was tried at once: HEFT and Order-Place."""
+    native = problem.native
+    tried = {
+        "HEFT": heft(native, range(len(problem.cluster.devices))),
+        "Order-Place": order_place(native, critical_path_order(native)),
+    }
+    name, plan = min(tried.items(), key=lambda one: one[1].violation)
     lacks = [
-        f"{name!r} lacks {format_bytes(excess)}"
-        for name, excess in excess_bytes(problem, plan).items()
+        f"{memory!r} lacks {format_bytes(excess)}"
+        for memory, excess in excess_bytes(problem, plan).items()
     ]
-    return f" For HEFT's placement {', '.join(lacks)}." if lacks else ""
+    if not lacks:
+        return ""
+    return f" The plan by {name} comes closest of those tried first: {', '.join(lacks)}."
 
 
 def excess_bytes(problem: Problem, plan: NativePlan) -> dict[str, int]:
-    """Return for each memory that a plan overcommits, by name, the bytes that it lacks."""
-    graph, cluster = problem.graph, problem.cluster
-    copies = plan.rows[plan.rows[:, 0] == COPY]
-    pairs = ((tensor, memory) for tensor, memory in copies[:, 1:3].tolist())
-    used = memory_use(graph, cluster, plan.devices(len(graph.tasks)).tolist(), pairs)
+    """Return for each memory that a plan overcommits, by name, the bytes that it lacks.
+
+    Empty for a plan whose tensors do not all reach their readers: it cannot be timed.
+    """
+    if plan.violation >= UNREACHABLE_PENALTY:
+        return {}
+    peaks = simulate_plan(problem.native, plan).peak_bytes
     return {
         memory.name: need - memory.bytes
-        for memory, need in zip(cluster.memories, used, strict=True)
+        for memory, need in zip(problem.cluster.memories, peaks, strict=True)
         if need > memory.bytes
     }
 
 
-def overcommitted_error(problem: Problem, solver: str, plan: NativePlan) -> InfeasibleError:
-    """Return the error for a plan that no machine can run."""
+def overflow(problem: Problem, steps: Sequence[Step]) -> tuple[int, ...]:
+    """Return the bytes that a plan of one item lacks in each memory; all 0: it fits."""
+    peaks = simulate_steps(problem.native, steps).peak_bytes
+    memories = problem.cluster.memories
+    return tuple(max(0, p - m.bytes) for p, m in zip(peaks, memories, strict=True))
+
+
+def overcommitted_error(problem: Problem, solver: str, plan: NativePlan) -> SolverLimitError:
+    """Return the error for a plan that no machine can run, which proves nothing of others."""
     sizes = {memory.name: memory.bytes for memory in problem.cluster.memories}
     short = [
         f"memory {name!r} has {format_bytes(sizes[name])} and lacks {format_bytes(excess)}"
         for name, excess in excess_bytes(problem, plan).items()
     ]
     faults = "; ".join(short) or "a tensor cannot reach a memory where it is read"
-    return InfeasibleError(
+    return SolverLimitError(
         f"solver {solver!r} found no plan that fits for graph {problem.graph.name!r} on cluster "
         f"{problem.cluster.name!r}: {faults}. Try solver 'heft' or 'auto', which mend such plans, "
         f"or give these memories more room."

@@ -14,6 +14,8 @@ from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from tests.instances import cpu, diamond, gpus, instance
+from tests.reference.live_memory import reference_peaks
+from tests.reference.simulator import reference_times
 from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
 
 
@@ -91,12 +93,37 @@ def test_second_copy_to_a_memory_is_a_fault(diamond: Instance) -> None:
 
 
 def test_memory_exactly_full_is_fine_and_one_byte_less_is_not() -> None:
-    # m1 holds two tasks of 1000 bytes, their two outputs and two copies of 10 bytes each.
+    # m1 holds two tasks of 1000 bytes and, of the two outputs and two copies of 10 bytes, three:
+    # the copy of a.0 is not needed any more when d runs.
     route = gpus({(0, 1): 10, (1, 0): 5}, 2).route(0, 1)
     steps = [Run(0, 0), Run(1, 0), Copy(0, 0, 1, route), Copy(1, 0, 1, route), Run(2, 1), Run(3, 1)]
-    check(diamond(2040, 1000), steps)
+    check(diamond(2030, 1000), steps)
     with pytest.raises(PlanError, match=r"memory 'm1' needs .* \(1 bytes too few\)"):
-        check(diamond(2039, 1000), steps)
+        check(diamond(2029, 1000), steps)
+    with pytest.raises(PlanError, match=r"memory 'm1' needs .* at step 4: run c @ gpu1 and has"):
+        check(diamond(2029, 1000), steps)
+
+
+@given(instances_with_plan(), st.integers(0, 60))
+@num_cases(200)
+def test_a_plan_of_one_item_passes_if_it_fits_by_lifetime(
+    case: tuple[Instance, Plan], bytes_less: int
+) -> None:
+    found, plan = case
+    times = reference_times(found.graph, found.cluster, found.costs, plan)
+    peaks = reference_peaks(found.graph, found.cluster, plan, times)
+    memories = tuple(
+        replace(memory, bytes=max(1, peak - bytes_less))
+        for memory, (peak, *_) in zip(found.cluster.memories, peaks, strict=True)
+    )
+    cluster = replace(found.cluster, memories=memories)
+    costs = replace(found.costs, devices=cluster.identities)
+    moved = replace(plan, cluster_digest=cluster.digest())
+    if all(peak <= m.bytes for (peak, *_), m in zip(peaks, memories, strict=True)):
+        check_plan(found.graph, cluster, costs, moved)
+        return
+    with pytest.raises(PlanError, match=r"memory 'm?\d*.*' needs .* too few\)"):
+        check_plan(found.graph, cluster, costs, moved)
 
 
 def test_output_must_end_in_the_host_memory() -> None:

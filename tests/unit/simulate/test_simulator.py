@@ -15,6 +15,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import CONGESTION_MODES, Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
+from heteroplace.model.live_memory import LivePeak, live_peaks
 from heteroplace.model.memory import memory_use, plan_memory_use
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.timeline import Timeline
@@ -54,6 +55,16 @@ def test_core_equals_the_references_on_random_plans(case: tuple[Instance, Plan])
     assert [(size, peak.time_ns, peak.step) for size, peak in peaks] == reference_peaks(
         found.graph, found.cluster, plan, expected
     )
+
+
+@given(instances_with_plan())
+@num_cases(200)
+def test_core_and_python_agree_on_live_memory(case: tuple[Instance, Plan]) -> None:
+    found, plan = case
+    timeline = run(found, plan)
+    peaks = zip(timeline.peak_bytes, timeline.peaks, strict=True)
+    expected = live_peaks(found.graph, found.cluster, found.costs, plan)
+    assert [LivePeak(size, peak.step) for size, peak in peaks] == list(expected)
 
 
 @given(ANY_PLAN)

@@ -173,9 +173,8 @@ def judge(problem: Problem, plan: Plan, options: SolveOptions) -> Row:
         plan = repeat_plan(plan, options.items // plan.items)
     times = simulate_steps(problem.native, plan.steps, plan.items)
     memories = problem.cluster.memories
-    is_memory_ok = all(
-        used <= memory.bytes for used, memory in zip(times.used_bytes, memories, strict=True)
-    )
+    used_bytes = times.peak_bytes if plan.items == 1 else times.used_bytes
+    is_memory_ok = all(u <= memory.bytes for u, memory in zip(used_bytes, memories, strict=True))
     note = _fault(problem, plan, is_memory_ok)
     row: Row = {"makespan": None, "item_ns": None, "memory_ok": is_memory_ok, "note": note}
     if not note:

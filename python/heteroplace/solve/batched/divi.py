@@ -141,6 +141,12 @@ class _Run:
         if self.best_ns is None or makespan_ns < self.best_ns:
             self.best, self.best_ns = steps, makespan_ns
 
+    def _is_complete(self) -> bool:
+        """Whether the programme misses no plan of this package, so that what it proves holds: one
+        item may fit by lifetime, which the programme does not know."""
+        is_static = self.options.items > 1 or not self.problem.native.counts_lifetimes
+        return _is_ours(self.rules) and is_static
+
     def _is_interrupted(self) -> bool:
         return self.end is not None and self.end.was_interrupted
 
@@ -173,7 +179,7 @@ class _Run:
             f"{end.num_columns} columns, bound {end.bound_ns} ns{failure}"
         )
         self.candidates.append((name, end.value_ns, note))
-        if _is_ours(rules) and rules.block == 1 and not end.is_infeasible:
+        if self._is_complete() and rules.block == 1 and not end.is_infeasible:
             self.bound_ns = max(self.bound_ns, end.bound_ns)
         if end.value_ns is not None:
             self._offer(*best_steps(self.problem, end.batches, self.options.items))
@@ -202,7 +208,8 @@ class _Run:
     def _nothing(self) -> InfeasibleError:
         """The error where there is no plan; SolverLimitError unless that is proven."""
         graph, cluster = self.problem.graph, self.problem.cluster
-        is_proven = self.end is not None and self.end.is_infeasible
+        is_ruled_out = self.rules.memory == "published" or self._is_complete()
+        is_proven = self.end is not None and self.end.is_infeasible and is_ruled_out
         found = "no plan exists" if is_proven else "no plan was found in time"
         capacities = ", ".join(f"{m.name} has {format_bytes(m.bytes)}" for m in cluster.memories)
         return (InfeasibleError if is_proven else SolverLimitError)(

@@ -3,7 +3,7 @@
     min T  with  sum over d of x_td = 1,  load of each unit <= T,  bytes in each memory <= room,
     x >= 0
 
-A memory is charged for weights and for tensors that are made there; copies and workspaces, which
+A memory is charged for weights: tensors may be gone before others come, and workspaces, which
 depend on more than one task, are left out. What counts is the bound that its Lagrange multipliers
 prove, computed again from them: the tolerance of the solver does not matter.
 """
@@ -83,21 +83,13 @@ def proven_by(native: NativeProblem, unit_weights: FloatArray, prices: FloatArra
 def _memory_rows(native: NativeProblem) -> tuple[FloatArray, FloatArray]:
     """Bytes of each task in each memory, [num_tasks, num_memories]; and room, [num_memories].
 
-    The host has room set aside for model inputs and outputs.
+    In the host memory model inputs and outputs are together at the end.
     """
     graph, host = native.graph, native.cluster.host
-    made_by = native.producer
-    sizes = native.tensor_bytes.astype(np.float64)
-    is_made = made_by >= 0
-    num_tasks, num_memories = len(graph.tasks), len(native.cluster.memories)
-    made = np.bincount(made_by[is_made], weights=sizes[is_made], minlength=num_tasks)
-    bytes_in = np.repeat(
-        (made + native.weight_bytes).astype(np.float64)[:, None], num_memories, axis=1
-    )
+    num_memories = len(native.cluster.memories)
+    bytes_in = np.repeat(native.weight_bytes.astype(np.float64)[:, None], num_memories, axis=1)
     room = np.array([memory.bytes for memory in native.cluster.memories], dtype=np.float64)
     if host is not None:
         kept = np.array(sorted({*graph.inputs, *graph.outputs}), dtype=np.int64)
-        room[host] -= sizes[kept].sum()
-        own = kept[is_made[kept]]
-        np.subtract.at(bytes_in[:, host], made_by[own], sizes[own])
+        room[host] -= native.tensor_bytes[kept].astype(np.float64).sum()
     return bytes_in, room

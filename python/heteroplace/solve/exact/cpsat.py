@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from heteroplace.errors import SolverError
@@ -16,10 +16,10 @@ from heteroplace.model.plan import Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat_engine import solve_by_cpsat
-from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.formulate import formulate, memory_rules
 from heteroplace.solve.exact.incumbent import find_incumbent
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
-from heteroplace.solve.feasibility import check_possible, no_placement_error
+from heteroplace.solve.feasibility import check_possible, no_placement_error, overflow
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
@@ -77,22 +77,42 @@ def run_cpsat(
     deadline: Deadline,
     bound_ns: int,
 ) -> CpSatEnd:
-    """Solve the exact model, starting from `incumbent` if there is one."""
+    """Solve the exact model, starting from `incumbent` if there is one.
+
+    By each of `memory_rules` in turn, each for its share of the budget, until a plan fits.
+    """
     best = None if incumbent is None else tuple(incumbent)
     if not problem.graph.tasks:
         return CpSatEnd(best or (), 0, False)
-    try:
-        formulation = formulate(problem, bound_ns, deadline=deadline)
-        known = None if best is None else schedule_of_steps(formulation, best)
-        end = solve_by_cpsat(formulation, known, options, deadline)
-    except TimeUpError:
-        return CpSatEnd(best, bound_ns, False)
-    if end.schedule is not None:
-        found = steps_of_schedule(formulation, end.schedule)
-        native = problem.native
-        if (
-            best is None
-            or simulate_steps(native, found).makespan_ns < simulate_steps(native, best).makespan_ns
-        ):
-            best = found
-    return CpSatEnd(best, end.bound_ns, end.is_infeasible and best is None)
+    rules = memory_rules(problem)
+    if options.iterations is not None:
+        options = replace(options, iterations=options.iterations // len(rules))
+    is_infeasible = False
+    for index, charges_tensors in enumerate(rules):
+        until = deadline.within(deadline.left_s() / (len(rules) - index))
+        try:
+            formulation = formulate(
+                problem, bound_ns, charges_tensors=charges_tensors, deadline=until
+            )
+            known = None if best is None else schedule_of_steps(formulation, best)
+            end = solve_by_cpsat(formulation, known, options, until)
+        except TimeUpError:
+            continue
+        if index == 0:
+            bound_ns, is_infeasible = end.bound_ns, end.is_infeasible and best is None
+        found = None if end.schedule is None else steps_of_schedule(formulation, end.schedule)
+        if found is not None and not any(overflow(problem, found)):
+            best = found if best is None else _shorter(problem, best, found)
+            break
+        if is_infeasible:
+            break
+    return CpSatEnd(best, bound_ns, is_infeasible)
+
+
+def _shorter(problem: Problem, best: tuple[Step, ...], found: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The first, unless the other one is shorter."""
+    native = problem.native
+    is_shorter = (
+        simulate_steps(native, found).makespan_ns < simulate_steps(native, best).makespan_ns
+    )
+    return found if is_shorter else best

@@ -23,7 +23,12 @@ from heteroplace.solve.problem import Problem
 
 
 def formulate(
-    problem: Problem, bound_ns: int = 0, *, dedup: bool = True, deadline: Deadline = NEVER
+    problem: Problem,
+    bound_ns: int = 0,
+    *,
+    dedup: bool = True,
+    charges_tensors: bool = True,
+    deadline: Deadline = NEVER,
 ) -> Formulation:
     """Return the model of `problem`. O(choices * memories).
 
@@ -34,6 +39,9 @@ def formulate(
     dedup
         One transfer per tensor and memory. False: one per tensor and reader, as in Moirai; the
         optimum is then never shorter, and no bound for our plans, which copy once.
+    charges_tensors
+        Memory by the static rule: what fits fits by lifetime, but some that fits is missed. False:
+        what every plan needs: nothing is missed, but some does not fit (`memory_rules`).
 
     Raises
     ------
@@ -56,16 +64,26 @@ def formulate(
     return Formulation(
         problem,
         dedup,
+        charges_tensors,
         homes,
         tuple(choices),
         tuple(transfers),
         tuple(exclusions),
         _colocated(problem),
-        _memory_rows(problem, choices, transfers),
+        _memory_rows(problem, choices, transfers, charges_tensors),
         head_ns,
         tail_ns,
         bound_ns,
     )
+
+
+def memory_rules(problem: Problem) -> tuple[bool, ...]:
+    """Return the values of `charges_tensors` to solve `problem` by, one after the other.
+
+    Where the static rule may be short, first what every plan needs, which proves bounds and may
+    find a plan that fits as it is; then the static rule, of which only plans are taken.
+    """
+    return (False, True) if problem.native.counts_lifetimes else (True,)
 
 
 def _runs(problem: Problem) -> list[Choice]:
@@ -161,16 +179,18 @@ def _colocated(problem: Problem) -> tuple[tuple[int, int], ...]:
 
 
 def _memory_rows(
-    problem: Problem, choices: list[Choice], transfers: list[Transfer]
+    problem: Problem, choices: list[Choice], transfers: list[Transfer], charges_tensors: bool
 ) -> tuple[MemoryRow, ...]:
-    """The rule of `heteroplace.model.memory`, linear in what is chosen."""
+    """The static rule of `heteroplace.model.memory`, linear in what is chosen; without tensors what
+    every plan needs, whatever it frees when."""
     graph, cluster = problem.graph, problem.cluster
     num_tasks = len(graph.tasks)
     kept: set[int] = set() if cluster.host is None else {*graph.inputs, *graph.outputs}
     sizes = np.array([tensor.bytes for tensor in graph.tensors], dtype=object)
 
     def charged(tensor: int, memory: int) -> int:
-        return 0 if memory == cluster.host and tensor in kept else int(sizes[tensor])
+        is_free = not charges_tensors or (memory == cluster.host and tensor in kept)
+        return 0 if is_free else int(sizes[tensor])
 
     runs: list[list[tuple[int, int]]] = [[] for _ in cluster.memories]
     workspaces: list[list[tuple[int, int]]] = [[] for _ in cluster.devices]

@@ -129,6 +129,8 @@ class Formulation:
     problem: Problem
     dedup: bool
     """One transfer per tensor and memory; else one per tensor and reader."""
+    charges_tensors: bool
+    """Memory by the static rule; else only what every plan needs."""
     homes: Homes
     choices: tuple[Choice, ...]
     transfers: tuple[Transfer, ...]

@@ -47,6 +47,8 @@ class Incumbent:
     """A proven bound on the makespan."""
     was_interrupted: bool = False
     """Ctrl-C ended the search; the plan is the result then."""
+    is_infeasible: bool = False
+    """It is proven that no plan fits."""
 
 
 def find_incumbent(

@@ -128,9 +128,10 @@ class _Rounds:
         return steps_of_schedule(self.formulation, schedule)
 
     def _fits(self, schedule: Schedule) -> bool:
-        """Whether the memories hold it to the byte; M4 holds only to the engine's tolerance."""
+        """Whether M4, which holds to the engine's tolerance only, holds to the byte."""
         problem = self.formulation.problem
-        used = simulate_steps(problem.native, self._steps(schedule)).used_bytes
+        times = simulate_steps(problem.native, self._steps(schedule))
+        used = times.used_bytes if self.formulation.charges_tensors else times.held_bytes
         memories = problem.cluster.memories
         return all(need <= memory.bytes for need, memory in zip(used, memories, strict=True))
 

@@ -13,23 +13,25 @@ from __future__ import annotations
 
 import importlib
 import time
+from dataclasses import replace
 from typing import ClassVar
 
 from heteroplace.errors import SolverError, SolverLicenceError
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.deadline import Deadline, TimeUpError
-from heteroplace.solve.exact.formulate import formulate
+from heteroplace.solve.exact.formulate import formulate, memory_rules
 from heteroplace.solve.exact.formulation import Formulation
 from heteroplace.solve.exact.incumbent import (
     INCUMBENT_EVALUATIONS,
     EngineEnd,
+    Incumbent,
     find_incumbent,
     seconds_left,
     with_thorough_bound,
 )
 from heteroplace.solve.exact.lazy_rows import solve_lazily
 from heteroplace.solve.exact.schedule import Schedule, schedule_of_steps, steps_of_schedule
-from heteroplace.solve.feasibility import check_possible, no_placement_error
+from heteroplace.solve.feasibility import check_possible, no_placement_error, overflow
 from heteroplace.solve.lp.engines import mip_engines
 from heteroplace.solve.lp.gurobi import GurobiEngine
 from heteroplace.solve.lp.program import MipEngine
@@ -81,30 +83,53 @@ class MoiraiSolver:
             report(options, "search", begin, makespan, known.bound_ns, lambda: found)
         if num_tasks > _MAX_SIMPLE_TASKS and not known.was_interrupted:
             known = with_thorough_bound(problem, options, known)
-        steps, end = known.steps, EngineEnd(None, known.bound_ns, False)
-        deadline = Deadline.after(options.time_limit_s, begin)
-        try:
-            formulation = formulate(problem, known.bound_ns, deadline=deadline)
-        except TimeUpError:
-            tried.append((self.name, None, "left out: its program was not made in time"))
-        else:
-            start = None if known.steps is None else schedule_of_steps(formulation, known.steps)
-            is_proven = start is not None and start.makespan_ns <= known.bound_ns
-            if not is_proven and not known.was_interrupted:
-                end = _solve(formulation, start, options, seconds_left(options, begin), tried)
-            if end.schedule is not None:
-                steps = steps_of_schedule(formulation, end.schedule)
-        if steps is None:
+        end = known if known.was_interrupted else _improved(problem, known, options, begin, tried)
+        if end.steps is None:
             raise no_placement_error(problem, is_proven=end.is_infeasible)
         return make_result(
             problem,
-            problem.native.plan(steps, f"moirai seed {options.seed}"),
+            problem.native.plan(end.steps, f"moirai seed {options.seed}"),
             end.bound_ns,
             self.name,
             time.perf_counter() - begin,
-            was_interrupted=end.was_interrupted or known.was_interrupted,
+            was_interrupted=end.was_interrupted,
             candidates=tuple(tried),
         )
+
+
+def _improved(
+    problem: Problem, known: Incumbent, options: SolveOptions, begin: float, tried: list[_Row]
+) -> Incumbent:
+    """Solve the program by each of `memory_rules` in turn, until a plan fits."""
+    rules = memory_rules(problem)
+    if options.iterations is not None:
+        options = replace(options, iterations=options.iterations // len(rules))
+    steps, bound_ns, is_infeasible, was_interrupted = known.steps, known.bound_ns, False, False
+    deadline = Deadline.after(options.time_limit_s, begin)
+    for index, charges_tensors in enumerate(rules):
+        try:
+            formulation = formulate(
+                problem, bound_ns, charges_tensors=charges_tensors, deadline=deadline
+            )
+        except TimeUpError:
+            tried.append((MoiraiSolver.name, None, "left out: its program was not made in time"))
+            break
+        start = None if steps is None else schedule_of_steps(formulation, steps)
+        if start is not None and start.makespan_ns <= bound_ns:
+            break
+        left = seconds_left(options, begin) / (len(rules) - index)
+        end = _solve(formulation, start, options, left, tried)
+        was_interrupted = end.was_interrupted
+        if index == 0:
+            bound_ns, is_infeasible = end.bound_ns, end.is_infeasible
+        if end.schedule is not None:
+            found = steps_of_schedule(formulation, end.schedule)
+            if not any(overflow(problem, found)):
+                steps = found
+                break
+        if was_interrupted or is_infeasible:
+            break
+    return Incumbent(steps, bound_ns, was_interrupted, is_infeasible)
 
 
 def _solve(

@@ -44,7 +44,8 @@ class SequentialPlacement:
     order: tuple[int, ...]
     """Task ids in the order in which devices were filled; topological."""
     excess_bytes: dict[str, int]
-    """Bytes that memories lack under the static memory rule, by name; empty: it fits."""
+    """Bytes that memories lack, by name; empty: it fits. Of the pipeline by lifetime, else by the
+    static rule, which no order is needed for."""
 
 
 def sequential_placement(

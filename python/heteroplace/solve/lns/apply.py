@@ -114,7 +114,8 @@ def merged(schedule: Schedule, changes: Sequence[Change], limit_ns: int) -> Sche
     if native_plan.violation:
         return None
     times = simulate_plan(lists.problem.native, native_plan)
-    fits = all(used <= limit for used, limit in zip(times.used_bytes, lists.limits, strict=True))
+    pairs = zip(lists.used_bytes(times), lists.limits, strict=True)
+    fits = all(used <= limit for used, limit in pairs)
     return Schedule(lists, native_plan, times) if fits and times.makespan_ns <= limit_ns else None
 
 

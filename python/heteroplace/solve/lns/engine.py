@@ -20,6 +20,7 @@ from ortools.sat.python import cp_model
 
 from heteroplace.model.plan import Plan
 from heteroplace.native.problem import NativePlan
+from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.deadline import Deadline, TimeUpError
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
 from heteroplace.solve.exact.one_thread import Effort, Stopper
@@ -114,7 +115,7 @@ class _Engine:
         prices: tuple[float, ...],
     ) -> None:
         self._begin = time.perf_counter()
-        self._lists = ProblemLists(problem)
+        self._lists = ProblemLists(problem, charges_tensors=_fits_statically(problem, native_plan))
         self._options = options
         self._deadline = deadline
         self._bound_ns = bound_ns
@@ -235,7 +236,8 @@ class _Engine:
             if one.solution is None:
                 self._tried[one.cut.problem] = float("inf") if one.is_proven else limit
                 is_all = one.cut.neighbourhood == whole(self._best)
-                self._is_optimal |= one.is_proven and is_all and self._least_ns == 1
+                is_proven = one.is_proven and not self._lists.problem.native.counts_lifetimes
+                self._is_optimal |= is_proven and is_all and self._least_ns == 1
         if 2 * num_open > len(outcomes):
             self._size = max(_MIN_SIZE, self._size / _GROWTH)
         elif num_open == 0:
@@ -259,6 +261,12 @@ class _Engine:
             # The model knows less of what lies beside a neighbourhood than the simulator.
             self._tried[cut.problem] = self._limit
         self._limit = min(_MAX_LIMIT, _GROWTH * self._limit)
+
+
+def _fits_statically(problem: Problem, native_plan: NativePlan) -> bool:
+    """Whether a plan fits the memories even if nothing is freed."""
+    used = simulate_plan(problem.native, native_plan).used_bytes
+    return all(u <= m.bytes for u, m in zip(used, problem.cluster.memories, strict=True))
 
 
 class _SolverPool:

@@ -22,7 +22,9 @@ from heteroplace.solve.problem import Problem
 class ProblemLists:
     """A problem as plain lists, which single entries are read from faster than from arrays."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, charges_tensors: bool = True) -> None:
+        """Read the problem; `charges_tensors`: count memory by the static rule."""
+        self.charges_tensors = charges_tensors
         graph, cluster, native = problem.graph, problem.cluster, problem.native
         self.problem = problem
         self.num_tasks = len(graph.tasks)
@@ -62,9 +64,16 @@ class ProblemLists:
         return cluster.transfer_ns(cluster.route(src, dst), num_bytes)
 
     def charged_bytes(self, tensor: int, memory: int) -> int:
-        """What a tensor adds to a memory where it is made or copied to."""
+        """What a tensor adds to a memory where it is made or copied to; nothing by lifetime: what
+        lives is then as in the plan that is improved, which the simulator has to confirm."""
+        if not self.charges_tensors:
+            return 0
         has_room = self.producer[tensor] < 0 or tensor in self.outputs
         return 0 if memory == self.host and has_room else self.tensor_bytes[tensor]
+
+    def used_bytes(self, times: StepTimes) -> tuple[int, ...]:
+        """What a plan takes of each memory, by the rule that counts here."""
+        return times.used_bytes if self.charges_tensors else times.peak_bytes
 
     def is_everywhere(self, tensor: int) -> bool:
         """Whether a tensor is in all memories from the beginning."""
@@ -101,7 +110,7 @@ class Schedule:
         self.lists = lists
         self.native_plan = NativePlan(rows, times.makespan_ns, 0, native_plan.cluster)
         self.makespan_ns = times.makespan_ns
-        self.used_bytes = times.used_bytes
+        self.used_bytes = lists.used_bytes(times)
         kinds, subjects, wheres, sources = (column.tolist() for column in rows.T)
         self.is_run = [kind == RUN for kind in kinds]
         self.subject: list[int] = subjects

@@ -16,6 +16,7 @@ from heteroplace.solve.exact.cpsat_engine import CpSatModel
 from heteroplace.solve.exact.formulate import formulate
 from heteroplace.solve.exact.one_thread import Effort, Stopper
 from heteroplace.solve.exact.schedule import schedule_of_steps, steps_of_schedule
+from heteroplace.solve.feasibility import overflow
 from heteroplace.solve.problem import Problem
 
 _EVALUATIONS_PER_TASK = 5000
@@ -79,8 +80,12 @@ def prove(
     best_ns = simulate_steps(problem.native, incumbent).makespan_ns
     if best_ns <= bound_ns:
         return Proof(tuple(incumbent), bound_ns, True, 0.0)
+    # By lifetime more fits than the static rule tells, and a bound must hold for all of it.
+    is_static = not problem.native.counts_lifetimes
     try:
-        formulation = formulate(problem, bound_ns, deadline=effort.deadline)
+        formulation = formulate(
+            problem, bound_ns, charges_tensors=is_static, deadline=effort.deadline
+        )
         known = schedule_of_steps(formulation, incumbent)
         model = CpSatModel(formulation, known, effort.deadline)
     except TimeUpError:
@@ -99,6 +104,6 @@ def prove(
     if status != cp_model.UNKNOWN:
         found = steps_of_schedule(formulation, model.read(solver))
         found_ns = simulate_steps(problem.native, found).makespan_ns
-        if found_ns < best_ns:
+        if found_ns < best_ns and not any(overflow(problem, found)):
             steps, best_ns = found, found_ns
     return Proof(steps, min(bound_ns, best_ns), bound_ns >= best_ns, used)

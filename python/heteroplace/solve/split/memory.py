@@ -5,7 +5,8 @@ the ends becomes one over labels (time, bytes in each memory), of which at each 
 kept that no other one dominates, and of these some. What it finds fits; what it misses is not
 proven to be absent, so it says nothing about the bound.
 
-The largest workspace of any task is set aside on each device, since it does not add up.
+The largest workspace of any task is set aside on each device, since it does not add up. Bytes are
+those of the static rule, which add up over modules: what fits by it fits by lifetime.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from heteroplace.model.memory import memory_use
 from heteroplace.model.plan import Copy, Run, Step
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.split.module_plans import ModulePlans
 from heteroplace.solve.split.module_problem import NO_END, LocalModule, LocalStep, Pair
@@ -40,13 +40,6 @@ class _Choice:
     time_ns: int
     used: _Bytes
     local: tuple[LocalStep, ...]
-
-
-def overflow(problem: Problem, steps: Sequence[Step]) -> _Bytes:
-    """Return the bytes that a plan lacks in each memory; all 0: it fits."""
-    used = simulate_steps(problem.native, steps).used_bytes
-    memories = problem.cluster.memories
-    return tuple(max(0, u - m.bytes) for u, m in zip(used, memories, strict=True))
 
 
 def fitting_chain(

@@ -25,7 +25,7 @@ from heteroplace.solve.bounds.subproblem import spine
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.cpsat import run_cpsat
 from heteroplace.solve.exact.cpsat_engine import ITERATIONS_PER_DETERMINISTIC_SECOND
-from heteroplace.solve.feasibility import no_placement_error
+from heteroplace.solve.feasibility import no_placement_error, overflow
 from heteroplace.solve.problem import (
     MAX_CPSAT_TASKS,
     Problem,
@@ -39,7 +39,6 @@ from heteroplace.solve.search.solver import begin_solve, run_search
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
 from heteroplace.solve.split.exact import search_and_prove
-from heteroplace.solve.split.memory import overflow
 from heteroplace.solve.split.pool import Budget, Pool
 
 _CHAIN_SEARCH_SHARE = 0.05

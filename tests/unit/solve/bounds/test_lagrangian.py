@@ -152,7 +152,7 @@ def test_memory_that_forces_a_cut_raises_the_bound() -> None:
     assert bound_of(ample).bound_ns == 40
     # 110 needs whole tasks; with the price of memory the bound counts both the slow runs.
     found = bound_of(tight, rounds=60, target_ns=110)
-    assert 95 <= found.bound_ns <= 110
+    assert 94 <= found.bound_ns <= 110
     assert found.prices[0] > 0
 
 

@@ -110,8 +110,9 @@ def test_memory_that_forces_a_cut_raises_every_bound_that_knows_memory() -> None
         with_limit = lower_bound(problem_of(tight), effort, target_ns=110)  # type: ignore[arg-type]
         assert without.ns == 40
         assert 40 < with_limit.ns <= 110
-    # gpu0 holds 21,000 / 10,100 tasks; the others, in fractions, take 40 each on gpu1.
-    assert assignment_bound(problem_of(tight).native, 10.0) == 77
+    # gpu0 holds the weights of 21,000 / 10,000 tasks; the others, in fractions, take 40 each on
+    # gpu1.
+    assert assignment_bound(problem_of(tight).native, 10.0) == 76
 
 
 def test_load_of_two_cores_and_both_together() -> None:

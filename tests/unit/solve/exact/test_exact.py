@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from heteroplace.errors import InfeasibleError
+from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, lower_bound
@@ -61,15 +61,41 @@ def test_solvers_against_brute_force(instance: Instance) -> None:
     assert found_by_heuristics(instance) == [True] * len(HEURISTICS)
 
 
+def found_by_lifetime(instance: Instance) -> list[bool]:
+    """Memory by lifetime is beyond the exact models, but no solver claims what is not so.
+
+    Returns for each solver whether it found a plan; nothing if there is none.
+    """
+    graph, cluster, costs = instance.graph, instance.cluster, instance.costs
+    optimum = optimal_makespan(graph, cluster, costs)
+    static_optimum = optimal_makespan(graph, cluster, costs, is_static=True)
+    assert optimum is None or lower_bound(Problem(graph, cluster, costs)).ns <= optimum
+    found = []
+    for name in ("heft", "search", "cpsat", "moirai", "auto", "lns", "split"):
+        try:
+            result = solve(instance, name)
+        except InfeasibleError as error:
+            assert optimum is None or isinstance(error, SolverLimitError)
+            is_exact = name in ("cpsat", "moirai", "auto")
+            assert static_optimum is None or not is_exact
+            found.append(False)
+            continue
+        assert optimum is not None
+        assert result.bound_ns <= optimum <= result.objective_ns
+        if name in ("cpsat", "moirai", "auto") and static_optimum is not None:
+            assert result.objective_ns <= static_optimum
+        found.append(True)
+    return found if optimum is not None else []
+
+
 def test_solvers_against_brute_force_with_tight_memory() -> None:
     found: list[bool] = []
 
     @given(instances(max_tasks=4, is_memory_tight=True))
     @exact_cases(60)
     def check(instance: Instance) -> None:
-        found.extend(found_by_heuristics(instance))
+        found.extend(found_by_lifetime(instance))
 
     check()
-    # Where everything must be on one device, there often is none with room for it.
     assert found
-    assert sum(found) >= 0.85 * len(found)
+    assert sum(found) >= 0.85 * len(found), sum(found) / len(found)

@@ -190,10 +190,11 @@ def test_adjusting_placement_overcommits_the_emptier_memory_when_all_are_full() 
     found = AdjustingPlacementSolver().native_plan(problem)
     assert found.violation
     assert named(problem, found) == {"s": 0, "a": 0, "c": 1, "b": 1, "t": 0}
-    # Three tasks, their tensors (4 + 1 bytes) and two copies (1 + 2), less what there is.
-    assert excess_bytes(problem, found) == {"m0": 3 * NODE_BYTES + 8 - (2 * NODE_BYTES + 100)}
+    # Three tasks, and at most 5 of the 8 bytes of their tensors and copies at once, less what there
+    # is.
+    assert excess_bytes(problem, found) == {"m0": 3 * NODE_BYTES + 5 - (2 * NODE_BYTES + 100)}
     assert simulate_steps(problem.native, found.steps).makespan_ns == 14
-    with pytest.raises(InfeasibleError, match=r"memory 'm0' has 2\.1 KiB and lacks 908 B"):
+    with pytest.raises(InfeasibleError, match=r"memory 'm0' has 2\.1 KiB and lacks 905 B"):
         get_solver("adjusting-placement").solve(problem, SolveOptions())
 
 
