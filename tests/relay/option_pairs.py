@@ -179,6 +179,12 @@ class Rule:
 
 _OTHERS = "moirai|breakpoints|auto"
 REFUSED: tuple[Rule, ...] = (
+    Rule(
+        {"inputs": "file", "costs": "function|file|estimate|predict"},
+        SolverError,
+        "inputs are what kernels are measured with",
+        {"missing": "measure"},
+    ),
     Rule({"plan_in": "file", "solver": "search|single|cpsat"}, SolverError, "leave out .*solver"),
     Rule({"plan_in": "file", "coarsening": _OTHERS}, SolverError, "leave out coarsening"),
     Rule({"plan_in": "file", "engine": "highs|cpsat"}, SolverError, "leave out engine"),

@@ -183,8 +183,8 @@ def test_a_network_that_fits_nowhere_is_exit_code_3(here, capsys):
     cluster_file(here / "tiny.json", "4 KiB")
     assert main(["compile", "net.onnx", *SHAPES, "--placement", "tiny.json"]) == 3
     fault = capsys.readouterr().err.splitlines()[-1]
-    assert fault.startswith("error: ")
-    assert "memory 'ram'" in fault
+    assert fault.startswith("error: task 'conv2d.1' needs 11.8 KiB")
+    assert "cpu.0 has 4.0 KiB" in fault
 
 
 def test_a_package_that_a_format_needs_and_is_missing_is_exit_code_5(here, capsys, monkeypatch):
