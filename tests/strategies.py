@@ -39,9 +39,9 @@ def num_cases(count: int) -> settings:
 
 def exact_cases(count: int) -> settings:
     """The same where a case takes 4 ms or more (it runs an exact solver or several solvers, tries
-    everything, compiles, or checks large files): at least 200 where CI is set, other ones for each
+    everything, compiles, or checks large files): at least 100 where CI is set, other ones for each
     commit (see `tests.conftest`); 1,000 in `make test-all`."""
-    return _at_least(count, 1000 if _is_set("ALL_CASES") else 200 if _is_set("CI") else 0)
+    return _at_least(count, 1000 if _is_set("ALL_CASES") else 100 if _is_set("CI") else 0)
 
 
 def _is_set(variable: str) -> bool:

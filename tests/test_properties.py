@@ -22,7 +22,7 @@ TESTS = Path(__file__).resolve().parent
         (num_cases, ("CI",), 1000),
         (num_cases, ("CI", "ALL_CASES"), 1000),
         (exact_cases, (), 40),
-        (exact_cases, ("CI",), 200),
+        (exact_cases, ("CI",), 100),
         (exact_cases, ("CI", "ALL_CASES"), 1000),
         (exact_cases, ("ALL_CASES",), 1000),
     ],

@@ -49,7 +49,11 @@ def deep_network() -> tvm.IRModule:
 
 @pytest.mark.parametrize(
     "options",
-    [{"solver": "heft"}, {"solver": "search", "iterations": 2000}, {"solver": "single"}],
+    [
+        {"solver": "heft"},
+        pytest.param({"solver": "search", "iterations": 2000}, marks=pytest.mark.slow),
+        pytest.param({"solver": "single"}, marks=pytest.mark.slow),
+    ],
     ids=lambda options: options["solver"],
 )
 @needs_two_cores

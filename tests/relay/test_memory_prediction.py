@@ -108,8 +108,17 @@ def check_prediction(executable: Executable) -> None:
             assert use.total_bytes <= real.total_bytes * (1 + MAX_ERROR) + unsure_bytes
 
 
-@pytest.mark.parametrize("make", [two_branches, fire_modules, small_network])
-@pytest.mark.parametrize("make_cluster", [cpu_cluster, one_memory_each])
+@pytest.mark.parametrize(
+    ("make", "make_cluster"),
+    [
+        (two_branches, cpu_cluster),
+        (fire_modules, one_memory_each),
+        (small_network, one_memory_each),
+        pytest.param(two_branches, one_memory_each, marks=pytest.mark.slow),
+        pytest.param(fire_modules, cpu_cluster, marks=pytest.mark.slow),
+        pytest.param(small_network, cpu_cluster, marks=pytest.mark.slow),
+    ],
+)
 @needs_two_cores
 def test_predicted_memory_is_what_an_executor_holds(make, make_cluster) -> None:
     extraction, cluster = extraction_of(make()), make_cluster()

@@ -24,6 +24,7 @@ from heteroplace.model.cost import Cost, table_from_rows
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run
 from tests.corpus import corpus
+from tests.strategies import exact_cases
 
 
 def schema(name):
@@ -210,6 +211,7 @@ def graphs(random):
 TIMES = st.dictionaries(NAMES, st.none() | st.integers(0, 10**15), max_size=3)
 
 
+@exact_cases(50)
 @given(graphs(), st.data())
 def test_saved_graph_is_read_back_equal(graph, data):
     times = {task.name: data.draw(TIMES) for task in graph.tasks}
@@ -266,6 +268,7 @@ COSTS = st.one_of(
 )
 
 
+@exact_cases(50)
 @given(graphs(), st.data())
 def test_saved_costs_are_read_back_equal(graph, data):
     row = st.tuples(*[COSTS for _ in CLUSTER.devices])
@@ -398,6 +401,7 @@ def test_saved_plan_is_read_back_equal(read, tmp_path):
     VALIDATORS["plan"].validate(value)
 
 
+@exact_cases(50)
 @given(graphs(), st.data())
 def test_any_plan_is_read_back_equal(graph, data):
     steps = []

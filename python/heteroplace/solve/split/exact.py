@@ -31,7 +31,8 @@ class Proof:
     """The best plan; None: there is none that fits, or the solve did not begin."""
     bound_ns: int
     is_final: bool
-    """More time gains nothing: the optimum is known."""
+    """More time gains nothing: the optimum is known, or the best bound that memory by lifetime lets
+    be stated."""
     deterministic_s: float
     """What it took."""
 
@@ -106,4 +107,5 @@ def prove(
         found_ns = simulate_steps(problem.native, found).makespan_ns
         if found_ns < best_ns and not any(overflow(problem, found)):
             steps, best_ns = found, found_ns
-    return Proof(steps, min(bound_ns, best_ns), bound_ns >= best_ns, used)
+    is_final = status == cp_model.OPTIMAL or bound_ns >= best_ns
+    return Proof(steps, min(bound_ns, best_ns), is_final, used)
