@@ -5,17 +5,18 @@
 Operation Fusion (`coarsen/breakpoints.py`); the segments, in CPD-TOPO order of their graph, are
 placed (C++: src/list/order_place.cc, src/list/adjusting_placement.cc); the plan is expanded to the
 tasks. Unlike the paper, which holds that Adjusting Placement is never worse than Order-Place (it
-is, now and then): both are made, and the shorter one that fits is taken. Costs of a segment are
-sums over its tasks.
+is, now and then): both are made, and the shorter one that fits is taken; where neither does, that
+of the tasks alone by Adjusting Placement. Costs of a segment are sums over its tasks.
 """
 
 from dataclasses import replace
 
 from heteroplace.coarsen.breakpoints import fuse_segments
-from heteroplace.coarsen.coarse import coarsen
+from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of
+from heteroplace.solve.feasibility import overflow
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -32,6 +33,17 @@ class CeleritasSolver(ListSolver):
         groups = Problem(fused.graph, cluster, fused.project_costs(problem.costs, cluster))
         order = critical_path_order(groups.native)
         plans = [schedule(groups.native, order) for schedule in (order_place, adjusting_placement)]
-        best = min(plans, key=lambda plan: (plan.violation, plan.makespan_ns))
-        steps = fused.expand_plan(groups.native.plan(best.steps, self.name)).steps
-        return replace(native_plan_of(problem.native, steps), violation=best.violation)
+        expanded = [self._expanded(problem, fused, groups, plan) for plan in plans]
+        best = min(expanded, key=lambda plan: (plan.violation, plan.makespan_ns))
+        if not best.violation:
+            return best
+        alone = adjusting_placement(problem.native, critical_path_order(problem.native))
+        return min(best, alone, key=lambda plan: (plan.violation, plan.makespan_ns))
+
+    def _expanded(
+        self, problem: Problem, fused: Coarsening, groups: Problem, plan: NativePlan
+    ) -> NativePlan:
+        """The plan of the tasks; tensors inside segments live too, which their graph hides."""
+        steps = fused.expand_plan(groups.native.plan(plan.steps, self.name)).steps
+        violation = max(plan.violation, sum(overflow(problem, steps)))
+        return replace(native_plan_of(problem.native, steps), violation=violation)
