@@ -126,7 +126,7 @@ class ChainSplit:
         """Modules with a pair not proven at these prices, one of equal ones; worst first."""
         lacking: dict[int, tuple[int, int]] = {}
         for index, plans in enumerate(self.plans):
-            if plans.is_too_large:
+            if plans.is_too_large or plans.is_exhausted:
                 continue
             lacks = -min(
                 prices[index][a] + bound - prices[index + 1][b]

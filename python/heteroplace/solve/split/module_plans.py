@@ -34,6 +34,8 @@ class ModulePlans:
     """By the exact solver."""
     is_too_large: bool = False
     """For the exact solver."""
+    is_exhausted: bool = False
+    """It was solved to the end, and nothing was learnt."""
 
     def times(self) -> dict[Pair, int]:
         """Time of the best plan for each pair, or its bound where there is no plan."""
@@ -136,9 +138,12 @@ class ModuleSolve:
         if proof.steps is None:
             return
         self.plans.spread(self.priced, native_plan_of(self.priced.problem.native, proof.steps))
+        before = dict(self.plans.lower_ns)
         for known in self.plans.lower_ns:
             if self.priced.has(known):
                 self.plans.prove(known, proof.bound_ns - self.priced.price(known))
+        # By lifetime of tensors less may be provable than the best plan takes.
+        self.plans.is_exhausted |= proof.is_final and self.plans.lower_ns == before
 
     def _priced_bounds(self) -> list[int]:
         bounds = self.plans.lower_ns.items()
