@@ -67,7 +67,7 @@ _MODULES = {
 """Of the refinement solvers; they load OR-Tools, which what is proven by bounds never needs."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
-STALL_SHARE = 0.5
+STALL_SHARE = 0.75
 """Part of the time of the search without gain after which another solver has a turn."""
 TURN_SHARE = 0.5
 """Length of that turn, as a part of the time without gain."""
