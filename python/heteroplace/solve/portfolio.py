@@ -214,7 +214,9 @@ class _Auto:
         if self._candidates and self._deadline.is_over():
             self._tried.append(("search", None, "left out: the time is up"))
             return
-        search = SearchRun(self._problem, initial, self._options, LONG_PATIENCE_PER_TASK)
+        best = self._best
+        known = None if best is None else (best.makespan_ns, best.plan)
+        search = SearchRun(self._problem, initial, self._options, LONG_PATIENCE_PER_TASK, known)
         route, stalled_s = None, 0.0
         while True:
             stall = Stall(STALL_SHARE, max(_LEAST_STALL_S, 2 * stalled_s))

@@ -79,12 +79,12 @@ def test_a_turn_is_never_longer_than_a_plan_that_it_is_given() -> None:
     problem = get_instance("rwnn/er10x5-wdep2").build()
     best = at_once(problem, 40_000).native_plan
     best_ns = simulate_plan(problem.native, best).makespan_ns
-    run = SearchRun(problem, [start_of(problem)], SolveOptions(iterations=600, threads=1))
+    run = SearchRun(problem, [start_of(problem)], SolveOptions(iterations=40_000, threads=1))
     first = run.run(NEVER.within(60.0), 0, AT_ONCE)
     assert first.makespan_ns > best_ns
     assert first.can_go_on
     assert not run.knows(best)
-    second = run.run(NEVER.within(60.0), 0, plans=[best])
+    second = run.run(NEVER.within(60.0), 0, AT_ONCE, plans=[best])
     assert second.makespan_ns <= best_ns
     assert run.knows(best)
 
