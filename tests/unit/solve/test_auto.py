@@ -50,7 +50,7 @@ def test_small_and_modular_graphs_are_proven_and_the_route_is_told(name: str) ->
 
 
 def test_graph_without_cuts_is_no_longer_than_by_the_search_it_began_with() -> None:
-    options = SolveOptions(iterations=3000, threads=1, time_limit_s=60)
+    options = SolveOptions(iterations=600, threads=1, time_limit_s=60)
     result = get_solver("auto").solve(wide(300), options)
     times = {name: makespan for name, makespan, _ in result.candidates}
     assert "lns" in times
