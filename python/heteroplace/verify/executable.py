@@ -20,7 +20,6 @@ from heteroplace.model.verification import Verification
 from heteroplace.relay.frontend.onnx_load import all_nodes
 from heteroplace.relay.frontend.onnx_source import OnnxSource
 from heteroplace.relay.ranges.arrays import legal_arrays
-from heteroplace.relay.ranges.legal import find_traps, legal_inputs
 from heteroplace.run.executor import Executor, missing_devices
 from heteroplace.verify.compare import Difference, Tolerance, choose_tolerance, compare
 from heteroplace.verify.nodes import ComparedNodes, compare_nodes
@@ -120,11 +119,6 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
     if changed:
         raise _CannotCompare(f"{', '.join(changed)} changed since it was imported; import it again")
     main = mod["main"]
-    traps = find_traps(main, legal_inputs(main))
-    if traps:  # it would end this process
-        raise _CannotCompare(
-            f"no input is known for which it runs: {'; '.join(trap.text for trap in traps)}"
-        )
     inputs = legal_arrays(main)
     try:
         reference = Reference.of_source(source)

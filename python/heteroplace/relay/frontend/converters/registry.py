@@ -38,6 +38,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "CumProd": arithmetic.cumulative_product,
     "Det": arithmetic.determinant,
     "GRU": gru,
+    "GatherND": movement.gather_nd,
     "GlobalLpPool": global_lp_pool,
     "LSTM": lstm,
     "LpNormalization": arithmetic.lp_normalization,
