@@ -8,6 +8,8 @@ optimiser reads at a false address or asks for all of the memory.
     simplify        onnxruntime's offline optimisation, level BASIC
     infer           ONNX's shape inference
     inline          the model's functions in place of their calls
+    evaluate        the one output of a model without inputs, by ONNX's reference: RESULT is a
+                    model with it as its initialiser. What is meant are conditions and counts.
     run             MODEL is a list of runs as JSON, {"model", "inputs", "names", "outputs"}: paths
                     of a model, of its inputs and of its outputs (.npz), and which outputs (null:
                     all that are tensors of numbers). One thread, nothing optimised. RESULT is a
@@ -25,14 +27,14 @@ from typing import Any
 
 REFUSED = 3
 """Not 1, which an error that nothing has caught ends with."""
+_MAX_EVALUATED = 1024
+"""Elements of a value that decides something."""
 
 
 def main(arguments: list[str]) -> int:
     """Run one command within limits of memory and processor time."""
     command, model, result, max_bytes, max_seconds = arguments
-    runner = {"simplify": _simplifier, "infer": _inference, "inline": _inliner, "run": _runs}[
-        command
-    ]()
+    runner = _COMMANDS[command]()
     limit = _address_space_bytes() + int(max_bytes)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (int(max_seconds), int(max_seconds)))
@@ -143,6 +145,36 @@ def _inliner() -> tuple[Any, tuple[type[Exception], ...]]:
         onnx.save(onnx.inliner.inline_local_functions(loaded), result, format="protobuf")
 
     return run, (MemoryError, RuntimeError, TypeError, ValueError)
+
+
+def _evaluator() -> tuple[Any, tuple[type[Exception], ...]]:
+    import numpy as np
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    def run(model: str, result: str) -> None:
+        loaded = onnx.load(model, format="protobuf")
+        with np.errstate(all="ignore"):
+            (value,) = ReferenceEvaluator(loaded).run(None, {})
+        value = np.asarray(value)
+        if value.size > _MAX_EVALUATED:
+            raise ValueError(f"its value has {value.size} elements")
+        del loaded.graph.node[:], loaded.graph.initializer[:]
+        loaded.graph.initializer.append(onnx.numpy_helper.from_array(value, "value"))
+        onnx.save(loaded, result, format="protobuf")
+
+    # The reference is written in Python: a node that is not as its op says may raise any of these.
+    errors = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
+    return run, (*errors, ValueError)
+
+
+_COMMANDS = {
+    "evaluate": _evaluator,
+    "infer": _inference,
+    "inline": _inliner,
+    "run": _runs,
+    "simplify": _simplifier,
+}
 
 
 def _address_space_bytes() -> int:

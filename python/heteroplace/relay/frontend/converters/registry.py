@@ -60,6 +60,7 @@ CONVERTERS: Mapping[str, Converter] = {
     "Elu": arithmetic.elu,
     "GridSample": vision.grid_sample,
     "MatMul": arithmetic.mat_mul,
+    "MatMulInteger": quantized.mat_mul_integer,
     "QLinearMatMul": quantized.q_linear_mat_mul,
     "QuantizeLinear": quantized.quantize_linear,
     "RoiAlign": vision.roi_align,
