@@ -44,8 +44,15 @@ void CheckEqual(const Left& left, const Right& right, const char* file, int line
 #define CHECK_EQ(left, right) \
   ::heteroplace::test::CheckEqual(left, right, __FILE__, __LINE__, #left " == " #right)
 
-/*! \brief Runs a test for the seeds 0 ... count - 1. */
-inline void ForSeeds(const char* name, int count, const std::function<void(Random&)>& test) {
+/*! \brief How many of `all` cases are run: a quarter, all where ALL_CASES is set. */
+inline int NumCases(int all) {
+  const char* text = std::getenv("ALL_CASES");
+  return text != nullptr && *text != '\0' ? all : (all + 3) / 4;
+}
+
+/*! \brief Runs a test for the seeds 0 ... NumCases(all) - 1. */
+inline void ForSeeds(const char* name, int all, const std::function<void(Random&)>& test) {
+  const int count = NumCases(all);
   for (int seed = 0; seed < count; ++seed) {
     current_case = std::string(name) + ", seed " + std::to_string(seed);
     Random random(static_cast<uint64_t>(seed));
