@@ -25,7 +25,7 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import ClusterError, LoweringError
-from heteroplace.files.plan_in import read_plan_in
+from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.measure.cost_models import (
     CostModel,
     CostOptions,

@@ -21,7 +21,8 @@ from heteroplace.costs.store_file import load_rows, rows_to_json
 from heteroplace.files.cluster import cluster_from_json, cluster_to_json, load_cluster
 from heteroplace.files.costs import costs_from_json, costs_to_json, load_costs
 from heteroplace.files.graph import graph_from_json, graph_to_json, load_graph
-from heteroplace.files.manifest import Manifest, read_manifest
+from heteroplace.files.manifest import Manifest
+from heteroplace.native.compiled_file import read_manifest
 from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json
 from heteroplace.files.solution import load_solution, solution_from_json, solution_to_json
 from heteroplace.model.memory import MemoryUse

@@ -13,7 +13,7 @@ from heteroplace.errors import MissingCostError
 from heteroplace.files.costs import costs_from_times, load_costs
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
-from heteroplace.files.plan_in import read_plan_in
+from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector

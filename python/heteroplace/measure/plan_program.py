@@ -36,15 +36,17 @@ class PlanProgram:
         num_tasks: int,
     ) -> None:
         self.plan = plan
+        code = compiled.library.sealed()
         self.loaded = LoadedProgram(
             str(library_path()),
-            str(compiled.library.path),
+            code.path,
             lowered.program.to_text(),
             blob,
             input_arrays(compiled.calls.values),
         )
         """What the executor was made of."""
         self.executor = self.loaded.executor()
+        self._code = code
         self.queue_kinds = tuple(queue.kind for queue in lowered.program.queues)
         """"cpu", "cuda" or "copy" for each queue of the executor."""
         kernels = compiled.calls.kernels

@@ -8,6 +8,7 @@ runs what `run_trial` has put into the folder.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor
 
 _PATHS, _PROGRAM, _BLOB, _INPUTS = "paths.txt", "program.txt", "blob.npy", "inputs.npz"
+_LIBRARY = "kernels.so"
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,9 @@ def run_trial(program: LoadedProgram, reason: str) -> None:
 
 def _write(program: LoadedProgram, folder: Path) -> None:
     names = list(program.inputs)
-    (folder / _PATHS).write_text(json.dumps([program.libtvm, program.library, names]))
+    library = folder / _LIBRARY
+    shutil.copyfile(program.library, library)  # which only this process may have by that path
+    (folder / _PATHS).write_text(json.dumps([program.libtvm, str(library), names]))
     (folder / _PROGRAM).write_text(program.text)
     np.save(folder / _BLOB, program.blob)
     np.savez(folder / _INPUTS, *program.inputs.values())
