@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from tvm import relay
 
 from heteroplace import pipeline
 from heteroplace.codegen.carried import carried_kernels
+from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
