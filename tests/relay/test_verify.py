@@ -20,7 +20,7 @@ from heteroplace.codegen.artifact import load_manifest
 from heteroplace.errors import LoweringError, SolverError, VerificationError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
-from heteroplace.relay.frontend import incremental_types, onnx_source
+from heteroplace.relay.frontend import incremental_types, onnx_child, onnx_source
 from heteroplace.relay.ranges.arrays import legal_arrays
 from heteroplace.verify import executable as verify_module
 
@@ -217,3 +217,17 @@ def test_a_model_that_reads_indices_is_verified() -> None:
     found = outcome(built(model))
     assert found.is_verified
     assert found.max_difference == 0.0
+
+
+def test_a_model_that_ends_the_reference_is_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child = tmp_path / "child.py"
+    child.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    mod, params = hp.frontend.from_onnx(tiny_cnn())
+    monkeypatch.setattr(onnx_child, "__file__", str(child))
+    with tvm.transform.PassContext(opt_level=3):
+        found = outcome(hp.build(mod, cpu_cluster(), params, **FAST))
+        assert found.text.startswith("not verified: onnxruntime was killed by SIGSEGV on the model")
+        with pytest.raises(VerificationError, match="killed by SIGSEGV"):
+            hp.build(mod, cpu_cluster(), params, verify="on", **FAST)

@@ -20,11 +20,10 @@ from heteroplace.model.verification import Verification
 from heteroplace.relay.frontend.onnx_load import all_nodes
 from heteroplace.relay.frontend.onnx_source import OnnxSource
 from heteroplace.relay.ranges.arrays import legal_arrays
-from heteroplace.relay.ranges.legal import find_traps, legal_inputs
 from heteroplace.run.executor import Executor, missing_devices
 from heteroplace.verify.compare import Difference, Tolerance, choose_tolerance, compare
 from heteroplace.verify.nodes import ComparedNodes, compare_nodes
-from heteroplace.verify.reference import Reference, is_installed, reference_name
+from heteroplace.verify.reference import is_installed, reference_name, run_source
 
 NO_SOURCE = (
     "the module does not say which ONNX model it came from: only what frontend.from_onnx imports "
@@ -120,17 +119,9 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
     if changed:
         raise _CannotCompare(f"{', '.join(changed)} changed since it was imported; import it again")
     main = mod["main"]
-    traps = find_traps(main, legal_inputs(main))
-    if traps:  # it would end this process
-        raise _CannotCompare(
-            f"no input is known for which it runs: {'; '.join(trap.text for trap in traps)}"
-        )
     inputs = legal_arrays(main)
     try:
-        reference = Reference.of_source(source)
-        if set(reference.input_names) != set(inputs):
-            raise _CannotCompare("the inputs of the module are no longer those of the ONNX model")
-        expected = reference.run(inputs)
+        expected = list(run_source(source, inputs, _flops(executable)).values())
     except VerificationError as fault:
         raise _CannotCompare(str(fault)) from fault
     actual = Executor(executable).run(**inputs)
@@ -150,6 +141,10 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
         tolerance.relative,
         note,
     )
+
+
+def _flops(executable: Executable) -> int:
+    return sum(task.flops for task in executable.solution.graph.tasks)
 
 
 def _has_halves(source: OnnxSource) -> bool:
@@ -183,7 +178,14 @@ def _explain(
         f"{tolerance.relative:.2g})"
     )
     try:
-        nodes = compare_nodes(source, solution.cluster, solution.devices_used, inputs, tolerance)
+        nodes = compare_nodes(
+            source,
+            solution.cluster,
+            solution.devices_used,
+            inputs,
+            tolerance,
+            _flops(executable),
+        )
     except HeteroPlaceError as fault:
         raise VerificationError(
             f"{head}; which node is wrong could not be found: {fault}"
