@@ -90,6 +90,12 @@ def check_not_behind(case: Instance, names: Sequence[str], iterations: int) -> N
     assert not {name: ns for name, ns in plans.items() if ns < plans["auto"]}, plans
 
 
+@pytest.mark.parametrize("name", ["rwnn/er10x5-wdep2", "rwnn/er10x10-sdep2", "rwnn/er10x10"])
+def test_auto_is_never_behind_where_the_search_gains(name: str) -> None:
+    problem = get_instance(name).build()
+    check_not_behind(Instance(problem.graph, problem.cluster, problem.costs), ("search",), 3000)
+
+
 @given(instances())
 @exact_cases(20)
 def test_auto_is_never_behind_the_search(case: Instance) -> None:
@@ -97,6 +103,7 @@ def test_auto_is_never_behind_the_search(case: Instance) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(6000)
 @given(instances(is_memory_tight=True))
 @exact_cases(50)
 def test_auto_is_never_behind_any_solver(case: Instance) -> None:
