@@ -8,6 +8,7 @@ from hypothesis import given
 from heteroplace.bench.suites.catalogue import get_instance, layered
 from heteroplace.bench.suites.layered import Layered
 from heteroplace.errors import InfeasibleError, SolverLimitError
+from heteroplace.native.list import heft
 from heteroplace.solve import SolveOptions, get_solver
 from heteroplace.solve.problem import Problem
 from heteroplace.solve.refinement import choose_route
@@ -57,6 +58,12 @@ def test_graph_without_cuts_is_no_longer_than_by_the_search_it_began_with() -> N
     assert times["search"] is not None
     assert result.objective_ns <= times["search"]
     assert result.bound_ns <= result.objective_ns
+
+
+def test_the_shortest_initial_plan_counts_where_the_time_is_up_at_once() -> None:
+    problem = wide(300)
+    result = get_solver("auto").solve(problem, SolveOptions(time_limit_s=1e-9))
+    assert result.objective_ns <= heft(problem.native, range(4)).makespan_ns
 
 
 _LISTS = (
