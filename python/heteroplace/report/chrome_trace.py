@@ -18,7 +18,6 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.steps import step_times
 
 Event = dict[str, object]
 
@@ -97,7 +96,7 @@ def _name_event(what: str, pid: int, tid: int, name: str) -> Event:
 def _predicted_times(run: TraceRun, runs: Sequence[TraceRun]) -> dict[int, tuple[int, int]]:
     for other in runs:
         if other.timeline.source == "simulated" and other.plan == run.plan:
-            return step_times(other.timeline)
+            return other.timeline.step_times
     return {}
 
 

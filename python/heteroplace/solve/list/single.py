@@ -20,6 +20,8 @@ from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_r
 
 MAX_SINGLES = 64
 """Devices that are compared with a plan, at most."""
+_MAX_SINGLE_RUNS = 200_000
+"""Runs of tasks that these comparisons schedule, at most, on large graphs."""
 
 
 class SingleSolver:
@@ -64,11 +66,11 @@ def single_native_plan(problem: Problem, device: int) -> NativePlan | None:
 def single_makespans(problem: Problem) -> dict[str, int]:
     """Return the simulated makespan of everything on one device, by name, where that is possible.
 
-    Copies of inputs and outputs between the host and the device are included. Of more devices than
-    MAX_SINGLES those on which all tasks take least.
+    Copies of inputs and outputs between the host and the device are included. Of many devices
+    those of `devices_to_compare`.
     """
     makespans = {}
-    for device_id in sorted(fastest_devices(problem)[:MAX_SINGLES]):
+    for device_id in sorted(devices_to_compare(problem)):
         plan = single_native_plan(problem, device_id)
         if plan is not None:
             name = problem.cluster.devices[device_id].name
@@ -83,6 +85,27 @@ def fastest_devices(problem: Problem) -> list[int]:
     order = np.argsort(run_ns[:, devices].sum(axis=0), kind="stable")
     found: list[int] = devices[order].tolist()
     return found
+
+
+def devices_to_compare(problem: Problem) -> list[int]:
+    """Return the devices whose single plans are worth making, the fastest first.
+
+    Of more devices than MAX_SINGLES, or than the size of the graph lets be scheduled at once, those
+    on which all tasks take least; last of them the fastest of those with most memory, which holds
+    everything if any does.
+    """
+    found, count = fastest_devices(problem), max_singles(problem)
+    if len(found) <= count:
+        return found
+    memories = problem.cluster.memories
+    sizes = [memories[device.memory].bytes for device in problem.cluster.devices]
+    roomiest = max(found, key=lambda device: sizes[device])
+    return list(dict.fromkeys((*found[:count], roomiest)))
+
+
+def max_singles(problem: Problem) -> int:
+    """Return how many devices are compared with a plan, at least 1."""
+    return min(MAX_SINGLES, max(1, _MAX_SINGLE_RUNS // max(1, len(problem.graph.tasks))))
 
 
 def single_plan(problem: Problem, device: int) -> Plan | str:
