@@ -43,7 +43,7 @@ from heteroplace.report.tables import (
 )
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.explain import Reasons
+from heteroplace.solve.explain import Reasons, explain_s
 from heteroplace.solve.judge import replay
 from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.problem import make_result
@@ -144,7 +144,8 @@ def _solve(
         There was no plan, or it was pressed twice.
     """
     begin = time.perf_counter()
-    spare = min(_REPORT_S_PER_TASK * len(problem.graph.tasks), options.time_limit_s / 2)
+    report_s = _REPORT_S_PER_TASK * len(problem.graph.tasks) + explain_s(problem)
+    spare = min(report_s, options.time_limit_s / 2)
     try:
         result = get_solver(solver).solve(
             problem, replace(options, time_limit_s=options.time_limit_s - spare)

@@ -20,8 +20,10 @@ from heteroplace.native.throughput import placement_loads
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
-MAX_WHAT_IF_WORK = 16_000_000
-"""Reasons come without what-if where tasks * tasks * devices are more: 2,000 tasks on 4 devices."""
+MAX_WHAT_IF_WORK = 4_000_000
+"""Reasons come without what-if where tasks * tasks * devices are more: 1,000 tasks on 4 devices."""
+_WHAT_IF_S_PER_WORK = 1.2e-7
+_REASON_S_PER_TASK = 1e-5
 MAX_ITEM_WHAT_IFS = 4_000
 """The same for throughput, in pairs of task and device: each is one pass over the graph."""
 _MAX_OTHERS = 7
@@ -42,6 +44,17 @@ def explain(problem: Problem, plan: Plan, objective: str = "latency") -> Plan:
     """
     reasons = Reasons(problem, plan, objective)
     return replace(plan, reasons=tuple(map(reasons.of, range(len(problem.graph.tasks)))))
+
+
+def explain_s(problem: Problem) -> float:
+    """Return about how many seconds the reasons for a plan take, which solving should leave."""
+    work = _what_if_work(problem)
+    what_if_s = 0.0 if work > MAX_WHAT_IF_WORK else work * _WHAT_IF_S_PER_WORK
+    return what_if_s + _REASON_S_PER_TASK * len(problem.graph.tasks)
+
+
+def _what_if_work(problem: Problem) -> int:
+    return len(problem.graph.tasks) ** 2 * len(problem.cluster.devices)
 
 
 class Reasons:
@@ -85,8 +98,7 @@ class Reasons:
         if not count or self._plan.items > 1:
             return None
         if self._is_latency:
-            num_devices = len(self._problem.cluster.devices)
-            is_large = count * count * num_devices > MAX_WHAT_IF_WORK
+            is_large = _what_if_work(self._problem) > MAX_WHAT_IF_WORK
             return None if is_large else what_if(self._native, self._placement, self._order)
         run_ns = self._native.run_ns
         if run_ns.size > MAX_ITEM_WHAT_IFS:
