@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heteroplace.files.output import write_text
@@ -93,7 +93,7 @@ def _name_event(what: str, pid: int, tid: int, name: str) -> Event:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": {"name": name}}
 
 
-def _predicted_times(run: TraceRun, runs: Sequence[TraceRun]) -> dict[int, tuple[int, int]]:
+def _predicted_times(run: TraceRun, runs: Sequence[TraceRun]) -> Mapping[int, tuple[int, int]]:
     for other in runs:
         if other.timeline.source == "simulated" and other.plan == run.plan:
             return other.timeline.step_times

@@ -23,6 +23,7 @@ from heteroplace.solve.objective import single_objectives
 from heteroplace.solve.search import initial_solutions
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.throughput import solver as throughput
+from heteroplace.solve.throughput.prices import price_bound
 
 
 @pytest.fixture(scope="module")
@@ -112,3 +113,7 @@ def test_a_plan_on_many_memories_is_scheduled_without_a_table_of_all_pairs(
         plan = evaluate_order(problem.native, placement, np.arange(500))
         assert plan.violation == 0
         assert simulate_plan(problem.native, plan).makespan_ns == plan.makespan_ns
+
+
+def test_no_prices_are_looked_at_after_the_deadline(problem: Problem) -> None:
+    assert price_bound(problem, 10**6, 400, -1.0).num_evaluations == 1
