@@ -16,7 +16,6 @@ from heteroplace.errors import MissingCostError, SolverError
 from heteroplace.files.costs import costs_from_times, load_costs, load_table
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
-from heteroplace.files.plan_in import read_plan_in
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
@@ -46,6 +45,7 @@ from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.explain import Reasons, explain_s
 from heteroplace.solve.judge import replay
 from heteroplace.solve.objective import THROUGHPUT, single_objectives
+from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
 
 _RENAMED = {"time_limit": "budget"}

@@ -83,8 +83,8 @@ class InitialSolutions:
     def native_plans(self, time_limit_s: float) -> list[tuple[str, NativePlan]]:
         """Return (name, plan) of all of them; a plan may overflow memories (`violation`).
 
-        What the time does not reach is left out; the device on which all tasks take least, HEFT on
-        all devices and Order-Place always run. Complexity: O((tasks * devices + reads) * device
+        What the time does not reach is left out; the device on which all tasks take least, HEFT and
+        Order-Place always run. Complexity: O((tasks * devices + reads) * device
         sets).
         """
         deadline = Deadline.after(time_limit_s)
@@ -116,8 +116,8 @@ class InitialSolutions:
     def _singles(self, deadline: Deadline) -> list[tuple[str, NativePlan]]:
         """Everything on one device, where it fits, in the order of the devices."""
         found: dict[int, NativePlan] = {}
-        for device in devices_to_compare(self._problem):
-            if found and deadline.is_over():
+        for turn, device in enumerate(devices_to_compare(self._problem)):
+            if turn > 0 and deadline.is_over():
                 break
             single = single_native_plan(self._problem, device)
             if single is not None:
