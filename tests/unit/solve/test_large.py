@@ -117,3 +117,15 @@ def test_a_plan_on_many_memories_is_scheduled_without_a_table_of_all_pairs(
 
 def test_no_prices_are_looked_at_after_the_deadline(problem: Problem) -> None:
     assert price_bound(problem, 10**6, 400, -1.0).num_evaluations == 1
+
+
+def test_single_takes_the_fastest_device_first_and_no_other_after_the_deadline(
+    problem: Problem, calls: Counter[str]
+) -> None:
+    fastest = problem.native.run_ns.sum(axis=0).argmin()
+    result = get_solver("single").solve(problem, SolveOptions(time_limit_s=1e-9))
+    assert calls["singles"] == 1
+    assert set(result.plan.placement(500)) == {fastest}
+    assert [name for name, _, _ in result.candidates] == [
+        f"single gpu{index}" for index in range(40)
+    ]

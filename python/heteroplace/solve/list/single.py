@@ -32,27 +32,34 @@ class SingleSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
         start = time.perf_counter()
-        candidates: list[tuple[str, int | None, str]] = []
-        best: tuple[int, Plan] | None = None
-        for device_id, device in enumerate(problem.cluster.devices):
+        deadline = Deadline.after(options.time_limit_s, start)
+        tried: dict[int, tuple[str, int | None, str]] = {}
+        best: tuple[int, int, Plan] | None = None
+        able = fastest_devices(problem)
+        unable = [index for index in range(len(problem.cluster.devices)) if index not in able]
+        for device_id in (*able, *unable):
+            name = f"single {problem.cluster.devices[device_id].name}"
+            if best is not None and deadline.is_over():
+                tried[device_id] = (name, None, "left out: the time was up")
+                continue
             plan = single_plan(problem, device_id)
             if isinstance(plan, str):
-                candidates.append((f"single {device.name}", None, plan))
+                tried[device_id] = (name, None, plan)
                 continue
             makespan = simulate_steps(problem.native, plan.steps).makespan_ns
-            candidates.append((f"single {device.name}", makespan, ""))
-            if best is None or makespan < best[0]:
-                best = (makespan, plan)
+            tried[device_id] = (name, makespan, "")
+            if best is None or (makespan, device_id) < best[:2]:
+                best = (makespan, device_id, plan)
+        candidates = [tried[device_id] for device_id in sorted(tried)]
         if best is None:
             reasons = "".join(f"\n  - {note}" for _, _, note in candidates)
             raise InfeasibleError(
                 f"graph {problem.graph.name!r} does not fit on any single device:{reasons}\n"
                 f"Use a solver for several devices, or give a device more memory."
             )
-        left = Deadline.after(options.time_limit_s, start).left_s()
-        bound = lower_bound(problem, time_limit_s=left).ns
+        bound = lower_bound(problem, time_limit_s=deadline.left_s()).ns
         wall = time.perf_counter() - start
-        return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
+        return make_result(problem, best[2], bound, self.name, wall, candidates=tuple(candidates))
 
 
 def single_native_plan(problem: Problem, device: int) -> NativePlan | None:
