@@ -199,7 +199,7 @@ def begin_solve(
         Some task may run nowhere.
     """
     check_possible(problem)
-    initial = InitialSolutions(problem)
+    initial = InitialSolutions(problem, options.time_limit_s)
     name, first = initial.first()
     if first.violation == 0:
         report(
