@@ -121,7 +121,6 @@ def test_small_cases_are_drawn_more_often_and_the_same_by_each_seed() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
 def test_no_case_of_the_suite_is_wrong_and_most_are_equal() -> None:
     rows = run_cases(load_cases(), num_workers=2, limit_s=_LIMIT_S)
     assert_right_or_refused(rows)
