@@ -36,8 +36,10 @@ class PlanProgram:
         num_tasks: int,
     ) -> None:
         self.plan = plan
-        library, text = str(compiled.library.path), lowered.program.to_text()
-        self.executor = Executor(str(library_path()), library, text, blob=blob)
+        code, text = compiled.library.sealed(), lowered.program.to_text()
+        self.executor = Executor(str(library_path()), code.path, text, blob=blob)
+        # Loaders know the code by its path, which is another's as soon as the code is gone.
+        self._code = code
         for name, array in input_arrays(compiled.calls.values).items():
             self.executor.set_input(name, array)
         self.queue_kinds = tuple(queue.kind for queue in lowered.program.queues)
