@@ -92,7 +92,7 @@ def _runs() -> tuple[Any, tuple[type[Exception], ...]]:
     errors = _onnxruntime_errors()
 
     def run(runs: str, result: str) -> None:
-        answers = []
+        answers: list[dict[str, object]] = []
         with open(runs) as file:  # noqa: PTH123 (pathlib is not loaded for it)
             jobs = json.load(file)
         for job in jobs:
