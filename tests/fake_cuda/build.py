@@ -46,7 +46,14 @@ def build_fake() -> Path:
                 [f"-Wl,--version-script={versions}"],
             )
             # The driver's name for the same functions.
-            linked = ["-Wl,--no-as-needed", str(target), "-Wl,-rpath,$ORIGIN", "-x", "c", "/dev/null"]
+            linked = [
+                "-Wl,--no-as-needed",
+                str(target),
+                "-Wl,-rpath,$ORIGIN",
+                "-x",
+                "c",
+                "/dev/null",
+            ]
             _compile(linked, FOLDER / "libcuda.so.1", [])
     return FOLDER
 
@@ -67,7 +74,10 @@ def compile_for_fake(code: str, arch: str) -> tuple[bytes, bytes]:
         source.write_text(text)
         options = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", f"-I{SOURCES}"]
         _compile([str(source), *options], library, [])
-    return f"// fake PTX\n// {library}\n".encode(), f"fake machine code {arch}\n// {library}\n".encode()
+    return (
+        f"// fake PTX\n// {library}\n".encode(),
+        f"fake machine code {arch}\n// {library}\n".encode(),
+    )
 
 
 def _compile(arguments: list[str], target: Path, linking: list[str]) -> None:

@@ -50,7 +50,10 @@ class FakeCuda:
         text = ctypes.create_string_buffer(1 << 16)
         self._library.fake_cuda_counts(text, len(text))
         lines = text.value.decode().splitlines()
-        return {name: int(count) for name, count in (line.split(" ") for line in lines if line[0] != " ")}
+        return {
+            name: int(count)
+            for name, count in (line.split(" ") for line in lines if line[0] != " ")
+        }
 
     def reports(self) -> str:
         """Rules that were broken since the last call, a line each."""
@@ -71,7 +74,12 @@ class FakeCuda:
     def reset(self) -> None:
         """Forget faults and reports, as a new process."""
         self._library.fake_cuda_reset()
-        for name, value in (("num_devices", 2), ("delay_ns", 20_000), ("can_pin", 1), ("has_peers", 1)):
+        for name, value in (
+            ("num_devices", 2),
+            ("delay_ns", 20_000),
+            ("can_pin", 1),
+            ("has_peers", 1),
+        ):
             self.set(name, value)
 
     def has_peer(self, device: int, peer: int) -> bool:

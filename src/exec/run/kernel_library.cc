@@ -82,7 +82,8 @@ KernelLibrary::~KernelLibrary() {
 void KernelLibrary::LoadFile() {
   std::lock_guard lock(Loaded().mutex);
   // Opened here first for dlsym, and because the linker's message is clearer than TVM's.
-  library_ = dlopen(path_.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  // All functions are found now: one that is missing would end the process when it is called.
+  library_ = dlopen(path_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library_ == nullptr) {
     throw Error(ErrorKind::kArtifact, "cannot load kernels from '" + path_ + "': " + dlerror());
   }
