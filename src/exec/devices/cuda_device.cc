@@ -19,6 +19,7 @@ using CudaStream = void*;
 constexpr unsigned kEventDisableTiming = 0x02;
 constexpr unsigned kHostRegisterPortable = 0x01;
 constexpr int kMemcpyDefault = 4;  // the driver finds the direction in the addresses
+constexpr int kErrorNotReady = 600;
 constexpr int kErrorPeerAccessAlreadyEnabled = 704;
 
 /*! \brief The functions of libcudart that are used; each returns 0 for success. */
@@ -32,6 +33,7 @@ struct CudaRuntime {
   int (*EventCreateWithFlags)(CudaEvent* event, unsigned flags);
   int (*EventDestroy)(CudaEvent event);
   int (*EventRecord)(CudaEvent event, CudaStream stream);
+  int (*EventQuery)(CudaEvent event);
   int (*EventSynchronize)(CudaEvent event);
   int (*EventElapsedTime)(float* milliseconds, CudaEvent start, CudaEvent end);
   int (*StreamWaitEvent)(CudaStream stream, CudaEvent event, unsigned flags);
@@ -72,6 +74,7 @@ CudaRuntime LoadCudaRuntime(void* library) {
   Find(library, "cudaEventCreateWithFlags", &cuda.EventCreateWithFlags);
   Find(library, "cudaEventDestroy", &cuda.EventDestroy);
   Find(library, "cudaEventRecord", &cuda.EventRecord);
+  Find(library, "cudaEventQuery", &cuda.EventQuery);
   Find(library, "cudaEventSynchronize", &cuda.EventSynchronize);
   Find(library, "cudaEventElapsedTime", &cuda.EventElapsedTime);
   Find(library, "cudaStreamWaitEvent", &cuda.StreamWaitEvent);
@@ -100,6 +103,16 @@ class CudaEventObject : public Event {
   ~CudaEventObject() override { cuda_.EventDestroy(event_); }
   CudaEventObject(const CudaEventObject&) = delete;
   CudaEventObject& operator=(const CudaEventObject&) = delete;
+
+  bool IsReached() override {
+    const int error = cuda_.EventQuery(event_);
+    if (error == kErrorNotReady) {
+      cuda_.GetLastError();  // else the next unrelated check would report it
+      return false;
+    }
+    cuda_.Check(error, "cudaEventQuery");
+    return true;
+  }
 
   void HostWait() override { cuda_.Check(cuda_.EventSynchronize(event_), "cudaEventSynchronize"); }
 
@@ -165,6 +178,9 @@ class CudaStreamObject : public Stream {
     auto* cuda_event = dynamic_cast<CudaEventObject*>(event);
     cuda_.Check(cuda_.EventRecord(cuda_event->handle(), stream_), "cudaEventRecord");
   }
+
+  // What a GPU survives is told when it is issued; any other fault stays with the device.
+  void RecordEnd(Event* event) override { Record(event); }
 
   bool Wait(Event* event) override {
     auto* cuda_event = dynamic_cast<CudaEventObject*>(event);

@@ -43,10 +43,16 @@ inline int CallKernel(const TvmAbi& abi, const KernelCall& call) {
                       &result, &result_code);
 }
 
-/*! \brief A point in a stream. Recorded anew in every run. */
+/*! \brief A point in a stream. Recorded anew in every request of its slot. */
 class Event {
  public:
   virtual ~Event() = default;
+
+  /*!
+   * \brief Whether the work before the last record has finished; does not block.
+   * \throws Error kExecution with what went wrong in that work.
+   */
+  virtual bool IsReached() = 0;
 
   /*! \brief Blocks the calling thread until the work before the last record has finished. */
   virtual void HostWait() = 0;
@@ -78,6 +84,12 @@ class Stream {
 
   /*! \brief Marks the work issued so far. */
   virtual void Record(Event* event) = 0;
+
+  /*!
+   * \brief As Record, at the end of a request: this event tells of a fault of the work since the
+   * last such end, and later work is none the worse for it where the device survived it.
+   */
+  virtual void RecordEnd(Event* event) = 0;
 
   /*!
    * \brief Holds back what is issued later until `event` is reached, without blocking the caller.
