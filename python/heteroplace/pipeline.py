@@ -25,7 +25,6 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import ClusterError, LoweringError
-from heteroplace.files.plan_in import read_plan_in
 from heteroplace.measure.cost_models import (
     CostModel,
     CostOptions,
@@ -49,6 +48,7 @@ from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
+from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.verify.executable import check_can_verify, verify_executable
 
 

@@ -1,6 +1,8 @@
 // The extension module `heteroplace._core`. Only `heteroplace.native` imports it.
 #include <nanobind/nanobind.h>
 
+#include <cstring>
+
 #include "bind/bind.h"
 #include "support/error.h"
 
@@ -39,7 +41,10 @@ NB_MODULE(_core, module) {
       std::rethrow_exception(pending);
     } catch (const heteroplace::Error& error) {
       nb::object type = nb::module_::import_("heteroplace.errors").attr(PythonName(error.kind()));
-      PyErr_SetString(type.ptr(), error.what());
+      // A text of the system or of a path may be no UTF-8.
+      nb::object text = nb::steal(PyUnicode_DecodeUTF8(
+          error.what(), static_cast<Py_ssize_t>(std::strlen(error.what())), "backslashreplace"));
+      PyErr_SetObject(type.ptr(), text.ptr());
     }
   });
   heteroplace::bind::BindModel(module);
@@ -50,4 +55,5 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindSearch(module);
   heteroplace::bind::BindThroughput(module);
   heteroplace::bind::BindExec(module);
+  heteroplace::bind::BindFile(module);
 }

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -22,13 +23,13 @@ namespace {
 
 using Solutions = std::vector<std::pair<Ints, Ints>>;
 
-std::tuple<PlanTuple, int64_t, bool, std::vector<double>, int64_t> SearchPlans(
-    const model::Problem& problem, const Solutions& initial, int64_t max_evaluations,
-    double time_limit_s, uint64_t seed, int64_t bound_ns, int64_t patience, int threads,
-    std::vector<double> prices, bool finds_bound,
-    const Progress<int64_t, int64_t, int64_t>& progress) {
+using SearchTuple =
+    std::tuple<PlanTuple, int64_t, bool, std::vector<double>, int64_t, bool, double>;
+
+std::vector<search::InitialSolution> ToSolutions(const model::Problem& problem,
+                                                 const Solutions& plans) {
   std::vector<search::InitialSolution> solutions;
-  for (const auto& [device, order] : initial) {
+  for (const auto& [device, order] : plans) {
     // Not always topological: in a plan that cannot be run, a task may start before its tensors
     // are.
     std::vector<int> tasks = ToNarrow(order);
@@ -37,23 +38,49 @@ std::tuple<PlanTuple, int64_t, bool, std::vector<double>, int64_t> SearchPlans(
     }
     solutions.push_back({ToDevices(problem, device), std::move(tasks)});
   }
-  if (solutions.empty()) {
-    throw Error(ErrorKind::kGraph, "a search needs at least one initial solution");
-  }
-  if (!prices.empty() && prices.size() != static_cast<size_t>(problem.num_memories)) {
-    throw Error(ErrorKind::kGraph, "prices do not match the memories");
-  }
-  const search::SearchOptions options{max_evaluations,   time_limit_s, seed,
-                                      bound_ns,          patience,     threads,
-                                      std::move(prices), finds_bound};
-  const search::SearchHook hook = [&progress](int64_t evaluations, int64_t best, int64_t bound) {
-    return PollPython(progress, evaluations, best, bound);
-  };
-  search::SearchOutcome found =
-      Unlocked([&] { return search::Search(problem, solutions, options, hook); });
-  return {ToTuple(problem, found.plan), found.evaluations, found.was_stopped,
-          std::move(found.price), found.bound_ns};
+  return solutions;
 }
+
+class PlanSearch {
+ public:
+  PlanSearch(const model::Problem& problem, const Solutions& initial, int64_t max_evaluations,
+             uint64_t seed, int64_t patience, int threads, std::vector<double> prices,
+             bool finds_bound)
+      : problem_(problem) {
+    std::vector<search::InitialSolution> solutions = ToSolutions(problem, initial);
+    if (solutions.empty()) {
+      throw Error(ErrorKind::kGraph, "a search needs at least one initial solution");
+    }
+    if (!prices.empty() && prices.size() != static_cast<size_t>(problem.num_memories)) {
+      throw Error(ErrorKind::kGraph, "prices do not match the memories");
+    }
+    search_ = std::make_unique<search::PlanSearch>(
+        problem, std::move(solutions),
+        search::SearchOptions{max_evaluations, seed, patience, threads, std::move(prices),
+                              finds_bound});
+  }
+
+  SearchTuple Run(const Solutions& plans, double time_limit_s, int64_t bound_ns, double stall_share,
+                  double stall_s, const Progress<int64_t, int64_t, int64_t>& progress) {
+    const std::vector<search::InitialSolution> solutions = ToSolutions(problem_, plans);
+    const search::SearchTurn turn{time_limit_s, bound_ns, stall_share, stall_s};
+    const search::SearchHook hook = [&progress](int64_t evaluations, int64_t best, int64_t bound) {
+      return PollPython(progress, evaluations, best, bound);
+    };
+    search::SearchOutcome found = Unlocked([&] { return search_->Run(turn, solutions, hook); });
+    return {ToTuple(problem_, found.plan),
+            found.evaluations,
+            found.was_stopped,
+            std::move(found.price),
+            found.bound_ns,
+            found.can_go_on,
+            found.stalled_s};
+  }
+
+ private:
+  const model::Problem& problem_;
+  std::unique_ptr<search::PlanSearch> search_;
+};
 
 std::tuple<NumpyInts, int64_t, bool> SearchMappings(const model::Problem& problem,
                                                     const Ints& initial, const Ints& order,
@@ -88,13 +115,20 @@ std::pair<NumpyInts, NumpyInts> ValuesOf(const model::Problem& problem, const In
 }  // namespace
 
 void BindSearch(nb::module_& module) {
-  module.def("search", &SearchPlans, nb::arg("problem"), nb::arg("initial"), nb::kw_only(),
-             nb::arg("max_evaluations"), nb::arg("time_limit_s"), nb::arg("seed"),
-             nb::arg("bound_ns"), nb::arg("patience"), nb::arg("threads"), nb::arg("prices"),
-             nb::arg("finds_bound"), nb::arg("progress").none(),
-             "Improve plans; see src/search/search.h. `initial`: (devices [num_tasks], order "
-             "[num_tasks] or empty) of each; `prices` [num_memories], or empty. Returns (plan, "
-             "evaluations, whether it was stopped, prices, bound in ns).");
+  nb::class_<PlanSearch>(module, "PlanSearch", "See src/search/search.h.")
+      .def(nb::init<const model::Problem&, const Solutions&, int64_t, uint64_t, int64_t, int,
+                    std::vector<double>, bool>(),
+           nb::arg("problem"), nb::arg("initial"), nb::kw_only(), nb::arg("max_evaluations"),
+           nb::arg("seed"), nb::arg("patience"), nb::arg("threads"), nb::arg("prices"),
+           nb::arg("finds_bound"), nb::keep_alive<1, 2>(),
+           "`initial`: (devices [num_tasks], order [num_tasks] or empty) of each; `prices` "
+           "[num_memories], or empty.")
+      .def("run", &PlanSearch::Run, nb::arg("plans"), nb::kw_only(), nb::arg("time_limit_s"),
+           nb::arg("bound_ns"), nb::arg("stall_share"), nb::arg("stall_s"),
+           nb::arg("progress").none(),
+           "One turn. `plans`: like `initial`, found elsewhere meanwhile. Returns (plan, "
+           "evaluations, whether it was stopped, prices, bound in ns, whether it can go on, "
+           "seconds without gain).");
   module.def("search_mapping", &SearchMappings, nb::arg("problem"), nb::arg("initial"),
              nb::arg("order"), nb::kw_only(), nb::arg("rule"), nb::arg("max_evaluations"),
              nb::arg("time_limit_s"), nb::arg("seed"), nb::arg("bound_ns"),

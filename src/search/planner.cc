@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace heteroplace::search {
 
@@ -199,6 +200,20 @@ void JobPlanner::UsePrices(const std::vector<Job>& jobs) {
       jobs.begin(), jobs.end(),
       [](const Job& left, const Job& right) { return left.outcome.value < right.outcome.value; });
   segment_price_ = best->outcome.price;
+}
+
+void ShareEvaluations(int64_t left, std::vector<Job>& jobs) {
+  int64_t requested = 0;
+  for (const Job& job : jobs) requested += job.options.max_evaluations;
+  const double part = std::min(1.0, static_cast<double>(left) / static_cast<double>(requested));
+  int64_t given = 0;
+  requested = 0;
+  for (Job& job : jobs) {
+    requested += job.options.max_evaluations;
+    const auto until = static_cast<int64_t>(std::llround(part * static_cast<double>(requested)));
+    job.options.max_evaluations = until - given;
+    given = until;
+  }
 }
 
 }  // namespace heteroplace::search

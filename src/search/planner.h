@@ -64,4 +64,8 @@ class JobPlanner {
   std::vector<int> num_modules_;       // [num_classes]
 };
 
+/*! \brief Where the jobs of a round ask for more evaluations than are left, gives them equal parts.
+ */
+void ShareEvaluations(int64_t left, std::vector<Job>& jobs);
+
 }  // namespace heteroplace::search

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cmath>
+#include <memory>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 #include "bounds/lagrangian.h"
 #include "list/evaluate.h"
@@ -16,6 +17,7 @@
 #include "search/planner.h"
 #include "search/prune.h"
 #include "search/selection.h"
+#include "search/turn_clock.h"
 #include "simulate/simulator.h"
 #include "support/jobs.h"
 #include "support/random.h"
@@ -33,70 +35,96 @@ constexpr int64_t kLaterWork = 700'000'000;
 constexpr int64_t kOneModuleWork = 10'000'000;  // where a bound gives no placements
 constexpr double kMostReserving = 0.1;          // part of the time for a reserve of memory
 constexpr int kSamples = 2;                     // placements taken from a bound
-constexpr double kMostSelecting = 0.2;          // of the time, set aside for the last selection
+}  // namespace
 
-using Clock = std::chrono::steady_clock;
-
-class ColumnGeneration {
+class PlanSearch::ColumnGeneration {
  public:
-  /*!
-   * \param charges The problem as modules charge their memories, or without tensors: then what is
-   * chosen is measured by lifetime.
-   */
-  ColumnGeneration(const model::Problem& problem, const model::Problem& charges,
-                   const SearchOptions& options, const SearchHook& hook, Clock::time_point begin)
-      : begin_(begin),
-        problem_(problem),
-        charges_(charges),
-        options_(options),
-        hook_(hook),
-        modules_(decompose::Decompose(charges)),
-        patterns_(charges, modules_),
-        selector_(charges, modules_, patterns_),
-        planner_(charges, modules_, patterns_, selector_, options.seed),
-        random_(options.seed),
+  ColumnGeneration(const model::Problem& problem, std::vector<InitialSolution> initial,
+                   SearchOptions options)
+      : problem_(problem),
+        options_(std::move(options)),
+        random_(options_.seed),
         evaluate_(problem),
-        price_(options.price) {
-    for (const decompose::Module& module : modules_.classes) {
-      branches_.push_back(FindBranches(module));
-    }
+        price_(options_.price),
+        initial_(std::move(initial)) {
     price_.resize(static_cast<size_t>(problem.num_memories), 0.0);
-    is_one_module_ = modules_.num_modules() <= 1;
-    bound_ns_ = options.bound_ns;
   }
 
-  SearchOutcome Run(std::vector<InitialSolution> initial) {
-    initial_ = std::move(initial);
-    RankInitial();
-    const auto is_late = [this] { return IsLate(); };
-    if (!is_one_module_) AddPlainPatterns(charges_, modules_, patterns_, is_late);
-    AddPlans(initial_);
-    for (round_ = 0; !IsOver(); ++round_) {
-      SelectPatterns();
-      if (IsOver()) break;
-      std::vector<Job> jobs = is_one_module_
-                                  ? planner_.OneModuleJobs(initial_, selection_.choice[0], round_)
-                                  : planner_.PatternJobs(price_, round_);
-      const bool has_bound = options_.finds_bound && IsBoundRound();
-      if (jobs.empty() && !has_bound) break;
-      if (problem_.counts_lifetimes && is_one_module_) LimitLifetimes(jobs);
-      RunAll(jobs, has_bound);
-      planner_.UsePrices(jobs);
-      for (Job& job : jobs) AddToFamily(job.module_class, job.outcome.layout);
-      if (has_bound) UseBound();
+  /*! \brief See PlanSearch::Run. */
+  SearchOutcome Run(const SearchTurn& turn, const std::vector<InitialSolution>& plans,
+                    const SearchHook& hook) {
+    clock_.Begin(turn);
+    hook_ = &hook;
+    stop_ = false;
+    was_stopped_ = false;
+    bound_ns_ = std::max(bound_ns_, turn.bound_ns);
+    if (!planner_) Begin();
+    if (!plans.empty()) {
+      AddPlans(CompleteSolutions(problem_, plans));
+      is_selected_ = false;
     }
-    if (round_ > 0 || !IsLate()) SelectPatterns();  // From what the last jobs have found.
-    return {Assemble(), evaluations_, was_stopped_, price_, bound_ns_};
+    while (!IsOver()) {
+      Select();
+      if (IsOver() || clock_.IsStalled()) break;
+      is_exhausted_ = !Round();
+    }
+    if (round_ > 0 || !clock_.IsLate()) Select();  // From what the last jobs have found.
+    SearchOutcome outcome{Assemble(),      evaluations_, was_stopped_,
+                          price_,          bound_ns_,    !IsDone() && !was_stopped_,
+                          clock_.Stalled()};
+    clock_.End();
+    return outcome;
   }
 
  private:
+  /*! \brief Makes the modules, and their first patterns from the initial solutions. */
+  void Begin() {
+    initial_ = CompleteSolutions(problem_, initial_);
+    if (problem_.counts_lifetimes) {
+      const std::vector<int64_t> reserve = LiveReserve(problem_, initial_, [this] {
+        return clock_.Elapsed() >= kMostReserving * clock_.TimeLimit();
+      });
+      without_tensors_.emplace(problem_.WithoutTensors(reserve));
+      charges_ = &*without_tensors_;
+    }
+    modules_ = decompose::Decompose(*charges_);
+    patterns_.emplace(*charges_, modules_);
+    selector_.emplace(*charges_, modules_, *patterns_);
+    planner_.emplace(*charges_, modules_, *patterns_, *selector_, options_.seed);
+    for (const decompose::Module& module : modules_.classes) {
+      branches_.push_back(FindBranches(module));
+    }
+    is_one_module_ = modules_.num_modules() <= 1;
+    RankInitial();
+    const auto is_late = [this] { return clock_.IsLate(); };
+    if (!is_one_module_) AddPlainPatterns(*charges_, modules_, *patterns_, is_late);
+    AddPlans(initial_);
+  }
+
+  /*! \brief Anneals some modules, and adds what is found; false: there is nothing left to do. */
+  bool Round() {
+    std::vector<Job> jobs = is_one_module_
+                                ? planner_->OneModuleJobs(initial_, selection_.choice[0], round_)
+                                : planner_->PatternJobs(price_, round_);
+    const bool has_bound = options_.finds_bound && IsBoundRound();
+    if (jobs.empty() && !has_bound) return false;
+    if (problem_.counts_lifetimes && is_one_module_) LimitLifetimes(jobs);
+    RunAll(jobs, has_bound);
+    planner_->UsePrices(jobs);
+    for (Job& job : jobs) AddToFamily(job.module_class, job.outcome.layout);
+    if (has_bound) UseBound();
+    ++round_;
+    is_selected_ = false;
+    return true;
+  }
+
   // Initial solutions.
 
   /*! \brief Ranks the initial solutions, the best one first. */
   void RankInitial() {
     std::vector<std::pair<list::Value, size_t>> ranked;
     for (const InitialSolution& start : initial_) {
-      if (!ranked.empty() && IsLate()) break;
+      if (!ranked.empty() && clock_.IsLate()) break;
       ranked.emplace_back(evaluate_(start.device, start.order, list::kNever), ranked.size());
     }
     std::stable_sort(ranked.begin(), ranked.end(),
@@ -113,28 +141,28 @@ class ColumnGeneration {
   void AddPlans(const std::vector<InitialSolution>& plans) {
     std::vector<int> position(problem_.num_tasks);
     for (const InitialSolution& start : plans) {
-      if (!selection_.choice.empty() && IsLate()) return;
+      if (!selection_.choice.empty() && clock_.IsLate()) return;
       for (int index = 0; index < problem_.num_tasks; ++index) position[start.order[index]] = index;
       std::vector<int> choice;
       for (int module = 0; module < modules_.num_modules(); ++module) {
         choice.push_back(
             AddOrFind(modules_.module_class[module], LayoutOf(modules_, start, position, module)));
       }
-      Offer(selector_.Make(std::move(choice)));
+      Offer(selector_->Make(std::move(choice)));
     }
   }
 
   /*! \brief Id of a layout's pattern, or of one that is at least as good where it counts. */
   int AddOrFind(int module_class, const Layout& layout) {
-    const int added = patterns_.Add(module_class, layout, Lack(layout));
+    const int added = patterns_->Add(module_class, layout, Lack(layout));
     if (added >= 0) return added;
     const int exit = layout.device.empty() ? 0 : problem_.device_memory[layout.device.back()];
-    const auto& all = patterns_.of(module_class);
+    const auto& all = patterns_->of(module_class);
     for (size_t index = 0; index < all.size(); ++index) {
       if (all[index].layout.device == layout.device) return static_cast<int>(index);
     }
     const int entry = is_one_module_ ? 0 : exit;
-    return std::max(0, selector_.Best(module_class, entry, exit, price_));
+    return std::max(0, selector_->Best(module_class, entry, exit, price_));
   }
 
   /*! \brief What the layout of the only module lacks by lifetime. */
@@ -145,10 +173,10 @@ class ColumnGeneration {
 
   /*! \brief Adds a layout to its class and tries it in classes of equal shape. */
   void AddToFamily(int module_class, const Layout& layout) {
-    patterns_.Add(module_class, layout, Lack(layout));
+    patterns_->Add(module_class, layout, Lack(layout));
     for (int other = 0; other < static_cast<int>(modules_.classes.size()); ++other) {
       if (other != module_class && modules_.shape[other] == modules_.shape[module_class]) {
-        patterns_.Add(other, layout);
+        patterns_->Add(other, layout);
       }
     }
   }
@@ -180,6 +208,7 @@ class ColumnGeneration {
     if (selection_.choice.empty() || selection.violation < selection_.violation ||
         selection.time_ns < selection_.time_ns - selection_.time_ns / 2000) {
       last_gain_ = evaluations_;
+      clock_.TellGain();
     }
     selection_ = std::move(selection);
     if (selection_.violation == 0) best_ns_ = std::min(best_ns_, selection_.time_ns);
@@ -189,7 +218,7 @@ class ColumnGeneration {
    * they get less room from now on. */
   void Measure(Selection& selection) {
     const bool fits_room = selection.violation == 0;
-    const model::NativePlan plan = AssemblePlan(charges_, modules_, patterns_, selection);
+    const model::NativePlan plan = AssemblePlan(*charges_, modules_, *patterns_, selection);
     const simulate::Times times = simulate::Simulate(problem_, model::ToSteps(problem_, plan));
     selection.violation = 0;
     for (int memory = 0; memory < problem_.num_memories; ++memory) {
@@ -203,25 +232,31 @@ class ColumnGeneration {
     }
   }
 
+  /*! \brief Selects patterns, unless that was done since the latest ones were found. */
+  void Select() {
+    if (!is_selected_) SelectPatterns();
+    is_selected_ = true;
+  }
+
   void SelectPatterns() {
     if (problem_.num_tasks == 0) return;
     if (is_one_module_) {
-      for (int pattern = 0; pattern < static_cast<int>(patterns_.of(0).size()); ++pattern) {
-        Offer(selector_.Make({pattern}));
+      for (int pattern = 0; pattern < static_cast<int>(patterns_->of(0).size()); ++pattern) {
+        Offer(selector_->Make({pattern}));
       }
-      PrunePatterns(modules_, price_, patterns_, selection_);
+      PrunePatterns(modules_, price_, *patterns_, selection_);
       return;
     }
-    const double before = Elapsed();
-    const auto is_late = [this] { return IsLate(); };
-    price_ = selector_.FindPrices(price_, selection_.time_ns, kPriceRounds, is_late);
-    const Selection found = selector_.BestFor(price_);
+    const double before = clock_.Elapsed();
+    const auto is_late = [this] { return clock_.IsLate(); };
+    price_ = selector_->FindPrices(price_, selection_.time_ns, kPriceRounds, is_late);
+    const Selection found = selector_->BestFor(price_);
     if (!found.choice.empty()) {
-      Offer(selector_.Improve(found, price_, kImproveTries, random_, is_late));
+      Offer(selector_->Improve(found, price_, kImproveTries, random_, is_late));
     }
-    Offer(selector_.Improve(selection_, price_, kImproveTries, random_, is_late));
-    PrunePatterns(modules_, price_, patterns_, selection_);
-    selecting_s_ = Elapsed() - before;
+    Offer(selector_->Improve(selection_, price_, kImproveTries, random_, is_late));
+    PrunePatterns(modules_, price_, *patterns_, selection_);
+    clock_.TellSelecting(clock_.Elapsed() - before);
   }
 
   // Jobs and bounds.
@@ -236,7 +271,7 @@ class ColumnGeneration {
     bounds::BoundOptions options;
     options.rounds = round_ == 0 ? 2 * kBoundRounds : kBoundRounds;
     options.iterations = kBoundIterations;
-    options.time_limit_s = std::max(0.0, JobsEnd() - Elapsed());
+    options.time_limit_s = std::max(0.0, clock_.JobsEnd() - clock_.Elapsed());
     options.target_ns = best_ns_ == list::kNever ? selection_.time_ns : best_ns_;
     options.max_work = is_one_module_ ? kOneModuleWork : round_ == 0 ? kFirstWork : kLaterWork;
     options.num_samples = is_one_module_ ? 0 : kSamples;
@@ -254,20 +289,7 @@ class ColumnGeneration {
 
   void RunAll(std::vector<Job>& jobs, bool has_bound) {
     if (options_.max_evaluations >= 0) {
-      // The last round gets what is left, in equal parts.
-      const int64_t left = options_.max_evaluations - evaluations_;
-      int64_t requested = 0;
-      for (const Job& job : jobs) requested += job.options.max_evaluations;
-      const double part = std::min(1.0, static_cast<double>(left) / static_cast<double>(requested));
-      int64_t given = 0;
-      requested = 0;
-      for (Job& job : jobs) {
-        requested += job.options.max_evaluations;
-        const auto until =
-            static_cast<int64_t>(std::llround(part * static_cast<double>(requested)));
-        job.options.max_evaluations = until - given;
-        given = until;
-      }
+      ShareEvaluations(options_.max_evaluations - evaluations_, jobs);
     }
     const int extra = has_bound ? 1 : 0;
     RunJobs(
@@ -279,7 +301,7 @@ class ColumnGeneration {
           }
           Job& job = jobs[index - extra];
           job.outcome =
-              Anneal(charges_, modules_.classes[job.module_class], branches_[job.module_class],
+              Anneal(*charges_, modules_.classes[job.module_class], branches_[job.module_class],
                      job.start, job.goal, job.options, stop_);
         },
         [this] { Watch(); });
@@ -288,24 +310,12 @@ class ColumnGeneration {
 
   // Ends.
 
-  double Elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-
-  /*! \brief Whether the time is up. */
-  bool IsLate() const { return Elapsed() >= options_.time_limit_s; }
-
-  /*! \brief When jobs must end, so that a selection from what they found is in time. */
-  double JobsEnd() const {
-    return options_.time_limit_s - std::min(selecting_s_, kMostSelecting * options_.time_limit_s);
-  }
-
   /*! \brief Looks at the clock and asks the hook; called while jobs run. */
   void Watch() {
-    const double now = Elapsed();
-    if (now >= JobsEnd()) stop_ = true;
-    if (hook_ && !stop_ && now - last_hook_s_ >= kHookSeconds) {
-      last_hook_s_ = now;
+    if (clock_.Elapsed() >= clock_.JobsEnd()) stop_ = true;
+    if (*hook_ && !stop_ && clock_.IsHookDue()) {
       try {
-        was_stopped_ = hook_(evaluations_, best_ns_, bound_ns_);
+        was_stopped_ = (*hook_)(evaluations_, best_ns_, bound_ns_);
       } catch (...) {
         stop_ = true;  // The jobs must end before the error can leave.
         throw;
@@ -314,10 +324,16 @@ class ColumnGeneration {
     }
   }
 
+  /*! \brief Whether the turn is over. */
   bool IsOver() {
-    if (stop_ || problem_.num_tasks == 0) return true;
+    if (stop_ || IsDone()) return true;
     Watch();
-    return stop_ || best_ns_ <= bound_ns_ ||
+    return stop_;
+  }
+
+  /*! \brief Whether no turn could do more. */
+  bool IsDone() const {
+    return problem_.num_tasks == 0 || is_exhausted_ || best_ns_ <= bound_ns_ ||
            (options_.max_evaluations >= 0 && evaluations_ >= options_.max_evaluations) ||
            (options_.patience > 0 && evaluations_ - last_gain_ >= options_.patience);
   }
@@ -334,18 +350,21 @@ class ColumnGeneration {
       evaluate(start.device, start.order, list::kNever);
       return evaluate.LatestPlan(start.device);
     }
-    return AssemblePlan(charges_, modules_, patterns_, selection_);
+    return AssemblePlan(*charges_, modules_, *patterns_, selection_);
   }
 
-  Clock::time_point begin_;  // before all that takes time
   const model::Problem& problem_;
-  const model::Problem& charges_;
-  const SearchOptions& options_;
-  const SearchHook& hook_;
+  SearchOptions options_;
+  const SearchHook* hook_ = nullptr;  // of this turn
+  TurnClock clock_;
+  std::optional<model::Problem> without_tensors_;
+  // The problem as modules charge their memories: without tensors where they count by lifetime;
+  // then what is chosen is measured.
+  const model::Problem* charges_ = &problem_;
   decompose::Modules modules_;
-  Patterns patterns_;
-  Selector selector_;
-  JobPlanner planner_;
+  std::optional<Patterns> patterns_;
+  std::optional<Selector> selector_;
+  std::optional<JobPlanner> planner_;
   Random random_;
   list::Evaluator evaluate_;
   std::vector<Branches> branches_;  // [num_classes]
@@ -354,33 +373,28 @@ class ColumnGeneration {
   std::vector<InitialSolution> initial_;  // ranked
   list::Value initial_value_;             // of the first one
   Selection selection_;                   // the best one
+  bool is_selected_ = false;              // from all patterns that are known
+  bool is_exhausted_ = false;             // no module has anything left to anneal
   int64_t best_ns_ = list::kNever;
   int round_ = 0;
   int64_t evaluations_ = 0;
   int64_t last_gain_ = 0;
   bounds::BoundOutcome bound_;  // the latest one
   int64_t bound_ns_ = 0;        // the best one
-  double last_hook_s_ = 0;
-  double selecting_s_ = 0;  // what the latest selection took
   bool was_stopped_ = false;
   std::atomic<bool> stop_{false};  // read by the jobs
 };
 
-}  // namespace
+PlanSearch::PlanSearch(const model::Problem& problem, std::vector<InitialSolution> initial,
+                       SearchOptions options)
+    : generation_(
+          std::make_unique<ColumnGeneration>(problem, std::move(initial), std::move(options))) {}
 
-SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
-                     const SearchOptions& options, const SearchHook& hook) {
-  const auto begin = Clock::now();
-  std::vector<InitialSolution> complete = CompleteSolutions(problem, initial);
-  if (!problem.counts_lifetimes) {
-    return ColumnGeneration(problem, problem, options, hook, begin).Run(std::move(complete));
-  }
-  const std::vector<int64_t> reserve = LiveReserve(problem, complete, [&] {
-    const std::chrono::duration<double> elapsed = Clock::now() - begin;
-    return elapsed.count() >= kMostReserving * options.time_limit_s;
-  });
-  const model::Problem without_tensors = problem.WithoutTensors(reserve);
-  return ColumnGeneration(problem, without_tensors, options, hook, begin).Run(std::move(complete));
+PlanSearch::~PlanSearch() = default;
+
+SearchOutcome PlanSearch::Run(const SearchTurn& turn, const std::vector<InitialSolution>& plans,
+                              const SearchHook& hook) {
+  return generation_->Run(turn, plans, hook);
 }
 
 }  // namespace heteroplace::search

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "model/native_plan.h"
@@ -15,17 +16,25 @@ struct InitialSolution {
   std::vector<int> order;   // [num_tasks], a topological order; empty: by list scheduling
 };
 
-/*! \brief Budgets of a search; the first to be used up ends it. */
+/*! \brief What holds for all turns of a search. */
 struct SearchOptions {
   int64_t max_evaluations = -1;  // -1: no limit
-  double time_limit_s = 10.0;
   uint64_t seed = 0;
-  int64_t bound_ns = 0;  // a proven bound; the search ends where the best makespan meets one
   int64_t patience = 0;  // ends after so many evaluations without gain; 0: never
   int threads = 1;
   // Lagrange multipliers of the memories, [num_memories], ns per byte, to begin with; empty: zeros.
   std::vector<double> price;
   bool finds_bound = true;  // look for better bounds, and for placements that come with them
+};
+
+/*! \brief Budgets of one turn; the first to be used up ends it. */
+struct SearchTurn {
+  double time_limit_s = 10.0;
+  int64_t bound_ns = 0;  // a proven bound; the search ends where the best makespan meets one
+  // The turn ends, between two rounds, after this part of all turns so far without a gain, if that
+  // is `stall_s` at least; 0: never.
+  double stall_share = 0;
+  double stall_s = 0;
 };
 
 /*! \brief Called now and then with (evaluations, best makespan, bound); true ends the search. */
@@ -38,6 +47,8 @@ struct SearchOutcome {
   bool was_stopped = false;   // by the hook
   std::vector<double> price;  // [num_memories], ns per byte: what memory is worth in the best plan
   int64_t bound_ns = 0;       // the best bound known
+  bool can_go_on = false;     // only the turn has ended: its time is up, or it stalled
+  double stalled_s = 0;       // of all turns, since the last gain
 };
 
 /*!
@@ -52,9 +63,29 @@ struct SearchOutcome {
  * than the best of them. The same seed and number of evaluations give the same result whatever the
  * number of threads, unless the time limit or the hook ends the search.
  *
- * \param initial At least one. Those that lack memory or tear groups still give patterns.
+ * It may be done in several turns. One that stalled goes on as if nothing had been between, unless
+ * it is given plans.
  */
-SearchOutcome Search(const model::Problem& problem, const std::vector<InitialSolution>& initial,
-                     const SearchOptions& options, const SearchHook& hook);
+class PlanSearch {
+ public:
+  /*!
+   * \param problem Outlives the search.
+   * \param initial At least one. Those that lack memory or tear groups still give patterns.
+   */
+  PlanSearch(const model::Problem& problem, std::vector<InitialSolution> initial,
+             SearchOptions options);
+  ~PlanSearch();
+
+  /*!
+   * \brief Searches on.
+   * \param plans Found elsewhere since the turn before.
+   */
+  SearchOutcome Run(const SearchTurn& turn, const std::vector<InitialSolution>& plans,
+                    const SearchHook& hook);
+
+ private:
+  class ColumnGeneration;
+  std::unique_ptr<ColumnGeneration> generation_;
+};
 
 }  // namespace heteroplace::search

@@ -17,7 +17,7 @@ KINDS = [
     pytest.param("onnx_files", marks=pytest.mark.relay),
     "store_files",
 ]
-_SHARE = 20
+_SHARE = 10
 """Of the cases, one in so many is in every run."""
 
 

@@ -97,6 +97,8 @@ def test_cpu_kernel_on_gpu_memory_is_a_named_failure(cuda_library: str) -> None:
 
 
 def test_gpu_that_does_not_exist_is_named(cuda_library: str) -> None:
-    text = write_program(("cuda",), []).replace(" 2 0 ", " 2 99 ")
+    text = (
+        write_program(("cuda",), []).replace("ram 2 0", "ram 2 99").replace("cuda 2 0", "cuda 2 99")
+    )
     with pytest.raises(ExecutionError, match=r"needs cuda:99; this machine has \d+ CUDA devices"):
         make_executor(cuda_library, text)

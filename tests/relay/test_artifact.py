@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 import tvm
 from relay_models import cpu_cluster, module, random_inputs, two_branches, var
 from relay_models import placed_randomly as placed
+from tests.compiled_files import FORMAT, TAIL, read_parts
 from tvm import relay
 
 import heteroplace as hp
@@ -21,11 +21,9 @@ from heteroplace.codegen import artifact, library
 from heteroplace.codegen.artifact import load_manifest
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ArtifactError
-from heteroplace.files.manifest import FORMAT_VERSION, Manifest
+from heteroplace.files.manifest import Manifest
 from heteroplace.hetero_place import build
 from heteroplace.model.text import print_cluster, print_plan
-
-FOOTER = struct.Struct("<12sIQQ32s")
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +43,6 @@ def changed(good: Path, tmp_path: Path, data: bytes) -> Path:
     path = tmp_path / "changed.so"
     path.write_bytes(data)
     return path
-
-
-def resealed(good: Path, manifest: dict, version: int = FORMAT_VERSION) -> bytes:
-    """The file with another manifest and a footer that is right for it."""
-    data = good.read_bytes()
-    _, _, _, library_bytes, _ = FOOTER.unpack(data[-FOOTER.size :])
-    text = json.dumps(manifest).encode()
-    body = data[:library_bytes] + text
-    digest = hashlib.sha256(body).digest()
-    return body + FOOTER.pack(b"HETEROPLACE\0", version, len(text), library_bytes, digest)
-
-
-def manifest_of(good: Path) -> dict:
-    data = good.read_bytes()
-    _, _, manifest_bytes, library_bytes, _ = FOOTER.unpack(data[-FOOTER.size :])
-    return json.loads(data[library_bytes : library_bytes + manifest_bytes])
 
 
 def test_show_prints_what_the_file_says(
@@ -84,7 +66,8 @@ def test_a_file_says_what_is_in_it(good: Path, executable: Executable) -> None:
 def test_a_truncated_file_is_refused(good: Path, tmp_path: Path, kept: int) -> None:
     path = changed(good, tmp_path, good.read_bytes()[:kept])
     with pytest.raises(
-        ArtifactError, match=r"changed\.so: (not a shared library|no heteroplace foot)"
+        ArtifactError,
+        match=r"changed\.so: (not a shared library|no heteroplace foot|.* bytes, its footer says)",
     ):
         hp.load(path)
 
@@ -99,7 +82,7 @@ def test_one_flipped_bit_is_seen(good: Path, tmp_path: Path, where: float) -> No
 
 def test_every_bit_of_the_footer_counts(good: Path, tmp_path: Path) -> None:
     data = good.read_bytes()
-    for offset in range(1, FOOTER.size + 1):
+    for offset in range(1, TAIL.size + 1):
         broken = bytearray(data)
         broken[-offset] ^= 1
         with pytest.raises(ArtifactError):
@@ -126,9 +109,11 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -
         hp.load(path)
 
 
-def test_the_library_of_another_program_is_refused(executable: Executable) -> None:
+def test_the_library_of_another_program_is_refused(executable: Executable, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.so"
+    path.write_bytes(executable.library.image)
     with pytest.raises(ArtifactError, match="library of another program"):
-        hp.load(executable.library.path)
+        hp.load(path)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
@@ -142,31 +127,78 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_format_is_refused_with_both_numbers(good: Path, tmp_path: Path) -> None:
-    data = resealed(good, manifest_of(good), version=FORMAT_VERSION + 1)
-    with pytest.raises(
-        ArtifactError, match=f"format {FORMAT_VERSION + 1}, .* reads {FORMAT_VERSION}"
-    ):
+    data = read_parts(good).to_bytes(version=FORMAT + 1)
+    with pytest.raises(ArtifactError, match=f"format {FORMAT + 1}, .* reads {FORMAT}; compile"):
         hp.load(changed(good, tmp_path, data))
 
 
+def test_an_older_file_says_how_to_mend_it(good: Path, tmp_path: Path) -> None:
+    """The last 64 bytes of format 3 began with the same magic and its version."""
+    body = read_parts(good).code + b"{}"
+    footer = struct.pack("<12sIQQ32s", b"HETEROPLACE\0", 3, 2, len(body) - 2, bytes(32))
+    with pytest.raises(ArtifactError, match=r"format 3, .*; compile the model again with this"):
+        hp.load(changed(good, tmp_path, body + footer))
+
+
 def test_another_manifest_format_is_refused(good: Path, tmp_path: Path) -> None:
-    data = resealed(good, manifest_of(good) | {"format": 7})
+    data = read_parts(good).with_manifest(format=7).to_bytes()
     with pytest.raises(ArtifactError, match="format 7"):
         hp.load(changed(good, tmp_path, data))
 
 
 def test_another_tvm_is_refused_with_both_versions(good: Path, tmp_path: Path) -> None:
-    data = resealed(good, manifest_of(good) | {"tvm": "0.18.0"})
+    data = read_parts(good).with_manifest(tvm="0.18.0").to_bytes()
     with pytest.raises(ArtifactError, match=rf"by TVM 0\.18\.0, this is TVM {tvm.__version__}"):
         hp.load(changed(good, tmp_path, data))
 
 
-@pytest.mark.parametrize("field", ["format", "tvm", "program", "placement", "inputs", "outputs"])
+@pytest.mark.parametrize("field", ["format", "tvm", "placement", "inputs", "outputs", "memory"])
 def test_a_missing_field_is_a_typed_error(good: Path, tmp_path: Path, field: str) -> None:
-    manifest = manifest_of(good)
-    del manifest[field]
+    data = read_parts(good).with_manifest(without=field).to_bytes()
     with pytest.raises(ArtifactError, match="the manifest is damaged"):
-        hp.load(changed(good, tmp_path, resealed(good, manifest)))
+        hp.load(changed(good, tmp_path, data))
+
+
+@pytest.mark.parametrize("name", [7, None, "\ud800", "other", "out\0"])
+def test_an_output_that_the_program_has_not_is_refused(
+    good: Path, tmp_path: Path, name: object
+) -> None:
+    parts = read_parts(good)
+    _, shape, dtype = json.loads(parts.manifest)["outputs"][0]
+    data = parts.with_manifest(outputs=[[name, shape, dtype]]).to_bytes()
+    with pytest.raises(ArtifactError, match=r"the manifest is damaged|of another program"):
+        hp.load(changed(good, tmp_path, data))
+
+
+def test_a_manifest_with_fewer_steps_than_the_program_is_refused(
+    good: Path, tmp_path: Path
+) -> None:
+    parts = read_parts(good)
+    lines = parts.program.decode().splitlines()
+    at = next(index for index, line in enumerate(lines) if line.startswith("call "))
+    words = lines[at].split(" ")
+    lines[at] = " ".join([*words[:2], "1000", *words[3:]])
+    program = ("\n".join(lines) + "\n").encode()
+    data = replace(parts, program=program).sealed().to_bytes()
+    with pytest.raises(ArtifactError, match="its manifest is of another program"):
+        hp.load(changed(good, tmp_path, data))
+
+
+def test_a_program_that_is_no_text_is_refused(good: Path, tmp_path: Path) -> None:
+    parts = read_parts(good)
+    program = parts.program.replace(b'output "', b'output "\xff')
+    data = replace(parts, program=program).sealed().to_bytes()
+    with pytest.raises(ArtifactError, match="a program that is no text"):
+        hp.load(changed(good, tmp_path, data))
+
+
+@pytest.mark.parametrize("part", ["code", "program", "weights"])
+def test_parts_of_two_files_are_not_taken_together(good: Path, tmp_path: Path, part: str) -> None:
+    parts = read_parts(good)
+    content = getattr(parts, part) + b"\n"
+    data = replace(parts, **{part: content}).to_bytes()
+    with pytest.raises(ArtifactError, match=f"its {part} is not the one that it was written with"):
+        hp.load(changed(good, tmp_path, data))
 
 
 def test_nothing_is_mapped_before_the_check(good: Path, tmp_path: Path) -> None:
@@ -178,19 +210,47 @@ def test_nothing_is_mapped_before_the_check(good: Path, tmp_path: Path) -> None:
     assert str(path) not in Path("/proc/self/maps").read_text()
 
 
+@pytest.mark.parametrize("fault", ["not all written", "not renamed"])
 def test_a_failed_export_leaves_the_older_file_and_no_folder(
-    executable: Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    executable: Executable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     path = tmp_path / "model.so"
     path.write_bytes(b"older")
-    monkeypatch.setattr(library.cc, "get_cc", lambda: None)
-    with pytest.raises(ArtifactError, match=r"no C\+\+ compiler found.* install"):
-        executable.export_library(path)
-    monkeypatch.setattr(library.cc, "get_cc", lambda: shutil.which("false"))
-    with pytest.raises(ArtifactError, match="the linker failed"):
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    name = "needs_text" if fault == "not all written" else "put_in_place"
+    monkeypatch.setattr(artifact, name, fail)
+    with pytest.raises(ArtifactError, match=r"cannot write the compiled file: .*No space left"):
         executable.export_library(path)
     assert path.read_bytes() == b"older"
     assert [path.name for path in tmp_path.iterdir()] == ["model.so"]
+
+
+def test_a_linker_that_fails_or_is_not_there_is_told_in_full(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(library.cc, "get_cc", lambda: None)
+    with pytest.raises(ArtifactError, match=r"no C\+\+ compiler found.* install"):
+        library.KernelLibrary.empty()
+    linker = tmp_path / "linker"
+    linker.write_text("#!/bin/sh\nprintf 'the first line\\nno room \\377\\nlast' >&2\nexit 3\n")
+    linker.chmod(0o755)
+    monkeypatch.setattr(library.cc, "get_cc", lambda: str(linker))
+    with pytest.raises(
+        ArtifactError, match=r"(?s)failed with 3: the first line\nno room \\xff\nlast"
+    ):
+        library.KernelLibrary.empty()
+
+
+def test_without_a_temporary_folder_a_file_is_loaded_and_a_compilation_is_refused(
+    good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library.tempfile, "tempdir", "/nonexistent")
+    hp.load(good).run(**random_inputs(two_branches()))
+    with pytest.raises(ArtifactError, match=r"no folder for temporary files can be made.*TMPDIR"):
+        library.KernelLibrary.empty()
 
 
 def test_an_export_into_a_missing_folder_is_refused(executable: Executable, tmp_path: Path) -> None:
@@ -237,7 +297,8 @@ def test_a_link_to_a_file_and_a_relative_path_will_do(
 
 
 def test_the_manifest_survives_json(executable: Executable) -> None:
-    assert Manifest.from_json(executable.manifest.to_json(), "here") == executable.manifest
+    manifest = executable.manifest
+    assert Manifest.from_json(manifest.to_json(), manifest.program_text, "here") == manifest
 
 
 def test_weights_start_at_aligned_offsets(executable: Executable) -> None:

@@ -23,11 +23,11 @@ from heteroplace.cli.tvmc import main as tvmc
 from heteroplace.costs.store import PATH_VARIABLE, CostStore
 from heteroplace.errors import CostStoreError, MissingCostError, SolverError
 from heteroplace.files.costs import save_costs
-from heteroplace.files.manifest import read_manifest
 from heteroplace.measure import interference
 from heteroplace.measure.cost_models import CostOptions, choose_cost_model
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.solution import Solution
+from heteroplace.native.compiled_file import read_manifest
 from heteroplace.place_options import PlaceOptions
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.simulate.interference import Interference

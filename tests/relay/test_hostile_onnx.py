@@ -329,3 +329,21 @@ def test_weights_do_not_travel_to_shape_inference(monkeypatch: pytest.MonkeyPatc
     assert [value.name for value in inferred.graph.input] == ["x"]
     assert {value.name for value in inferred.graph.value_info} >= {"c", "r", "flat"}
     assert sizes[0] < model.ByteSize() - 5000
+
+
+@pytest.mark.parametrize("sizes", [[2**31, 2**31], [2**12, 2**30]])
+def test_a_condition_that_asks_for_all_memory_is_refused(sizes: list[int]) -> None:
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["v"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("v", TensorProto.FLOAT, [3])],
+    )
+    nodes = [
+        om.node("ConstantOfShape", "sizes", "zeros"),
+        om.node("ReduceSum", "zeros", "sum", keepdims=0),
+        om.node("Cast", "sum", "c", to=TensorProto.BOOL),
+        om.node("If", "c", "y", then_branch=branch, else_branch=branch),
+    ]
+    model = om.make_model(nodes, {"x": [3]}, ["y"], {"sizes": np.array(sizes)})
+    assert "If 'n_y': its condition is not known" in message(model, simplify=False)

@@ -50,6 +50,20 @@ def test_nan_comes_out_as_of_onnxruntime() -> None:
         np.testing.assert_array_equal(mine, reference, err_msg=name)
 
 
+def test_nan_is_true_as_of_onnxruntime() -> None:
+    nodes = [om.node("Cast", "x", "b", to=9), om.node("Cast", "b", "y", to=1)]
+    model = om.make_model(nodes, {"x": SHAPE}, ["y"])
+    values = {"x": _inputs()["x"]}
+    values["x"][1] = 0
+    (expected,) = om.run_onnxruntime(model, values)
+    imported = from_onnx(model, simplify=False)
+    with tvm.transform.PassContext(opt_level=3):
+        executable = hp.build(imported.mod, cpu_cluster(), {}, costs=random_costs)
+    (found,) = hp.Executor(executable).run(**values)
+    assert set(np.unique(expected)) == {0.0, 1.0}
+    np.testing.assert_array_equal(found, expected)
+
+
 def _lowered(build: Callable[[tir.Var], tir.PrimExpr], dtype: str) -> str:
     """The text of one store, after the rewrite."""
     x, index = tir.decl_buffer((8,), dtype, "x"), tir.Var("i", "int32")

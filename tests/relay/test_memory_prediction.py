@@ -151,9 +151,10 @@ def test_scratch_memory_is_measured_also_where_the_program_says_nothing_of_it() 
     program = executable.lowered.program
     assert len([queue for queue in program.queues if queue.workspace_bytes]) == 2
     silent = [line for line in program.to_text().splitlines() if not line.startswith("workspace ")]
+    code = executable.library.sealed()
     executor = NativeExecutor(
         str(library_path()),
-        str(executable.library.path),
+        code.path,
         "\n".join([*silent, ""]),
         blob=executable.blob,
     )

@@ -284,3 +284,22 @@ def test_initialisers_of_unknown_types_are_named() -> None:
         numpy_helper.from_array(np.array(["a", "b"], dtype=object), "words")
     )
     assert "initialiser 'words' is of string" in message(model)
+
+
+@pytest.mark.parametrize("zeros", ["", " za", " - zb", " za zb"])
+def test_integer_matrix_product_with_and_without_zero_points(zeros: str) -> None:
+    weights = {
+        "b": np.arange(-6, 6, dtype=np.int8).reshape(4, 3),
+        "za": np.uint8(7),
+        "zb": np.array([-2, 0, 5], np.int8),
+    }
+    node = om.node("MatMulInteger", "a b" + zeros, "y")
+    used = {name: weights[name] for name in weights if name in ("b" + zeros).split()}
+    model = om.make_model([node], {"a": [2, 4]}, ["y"], used)
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
+    values = {"a": np.array([[0, 1, 200, 255], [9, 8, 7, 6]], np.uint8)}
+    (expected,) = om.run_onnxruntime(model, values)
+    imported = from_onnx(model, simplify=False)
+    (found,) = om.run_tvm(imported.mod, imported.params, values)
+    np.testing.assert_array_equal(found, expected)

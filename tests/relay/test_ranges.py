@@ -25,7 +25,7 @@ from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import profile_network
 from heteroplace.pipeline import prepare
 from heteroplace.relay.ranges.bounds import value_bounds
-from heteroplace.relay.ranges.legal import find_traps, legal_inputs
+from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.tasks.fold import fold_constants
 
 pytestmark = pytest.mark.relay
@@ -45,7 +45,6 @@ def legal_ends(body: relay.Expr) -> dict[str, tuple[float, float]]:
     """By input what it should be in."""
     function = module(relay.analysis.free_vars(body), body)["main"]
     legal = legal_inputs(function)
-    assert not find_traps(function, legal)
     return {parameter.name_hint: (each.low, each.high) for parameter, each in legal.items()}
 
 
@@ -83,12 +82,6 @@ def test_inputs_are_legal_for_the_ops_that_read_them(case: str) -> None:
     assert legal_ends(body) == expected
 
 
-def test_needs_that_contradict_each_other_are_named() -> None:
-    function = module([X], relay.divide(number(8), relay.subtract(X, X)))["main"]
-    (trap,) = find_traps(function, legal_inputs(function))
-    assert trap.text == "divide needs an argument in [1, inf] and may get one in [-3, 3]"
-
-
 BINARY: list[Callable[..., relay.Expr]] = [
     *(relay.add, relay.subtract, relay.multiply, relay.maximum, relay.minimum),
     *(relay.floor_divide, relay.floor_mod, relay.divide, relay.mod),
@@ -119,7 +112,7 @@ def integer_functions(random: Random) -> relay.Function:
 
 @given(integer_functions())
 @exact_cases(20)
-def test_values_are_within_their_intervals_and_legal_inputs_divide_nothing_by_0(
+def test_values_are_within_their_intervals(
     function: relay.Function,
 ) -> None:
     typed = relay.transform.InferType()(tvm.IRModule.from_expr(function))["main"]
@@ -136,14 +129,10 @@ def test_values_are_within_their_intervals_and_legal_inputs_divide_nothing_by_0(
     bound = relay.Function([], relay.bind(typed.body, constants))
     folded = fold_constants(tvm.IRModule.from_expr(bound))["main"].body
     bounds = value_bounds(typed, legal)
-    if not find_traps(typed, legal):
-        # What is not folded was divided by 0.
-        assert all(isinstance(field, relay.Constant) for field in folded.fields)
     for expr, field in zip(typed.body.fields, folded.fields, strict=True):
-        if isinstance(field, relay.Constant):
-            found = field.data.numpy()
-            assert bounds[expr][0].low <= found.min(), expr
-            assert found.max() <= bounds[expr][0].high, expr
+        found = field.data.numpy()
+        assert bounds[expr][0].low <= found.min(), expr
+        assert found.max() <= bounds[expr][0].high, expr
 
 
 def divided(divisor: relay.Expr) -> tvm.IRModule:
@@ -170,12 +159,9 @@ def test_integer_division_by_an_input_is_measured(is_in_place: bool) -> None:
     assert profiled(divided(Y), is_in_place) == 1
 
 
-def test_kernel_that_ends_the_process_is_an_error_that_names_its_task() -> None:
-    mod = divided(PARITY)
-    with pytest.raises(ExecutionError, match=r"SIGFPE: task 'floor_divide\.1' \(floor_divide\)"):
-        profiled(mod, True)
-    # The same with inputs that it takes.
-    assert profiled(mod, True, **ODD) == 1
+@pytest.mark.parametrize("examples", [{}, ODD])
+def test_division_by_what_may_be_0_is_measured(examples: dict[str, Any]) -> None:
+    assert profiled(divided(PARITY), True, **examples) == 1
 
 
 def test_example_inputs_of_another_shape_are_refused() -> None:

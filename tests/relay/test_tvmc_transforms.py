@@ -17,7 +17,7 @@ import heteroplace
 from heteroplace.cli.tvmc import main
 from heteroplace.cli.tvmc_compile import load_model
 from heteroplace.files.cluster import save_cluster
-from heteroplace.files.manifest import read_manifest
+from heteroplace.native.compiled_file import read_manifest
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),

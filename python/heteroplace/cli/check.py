@@ -10,7 +10,6 @@ from heteroplace.files.cluster import cluster_from_json, load_cluster, ready_mad
 from heteroplace.files.costs import table_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
-from heteroplace.files.manifest import read_manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.solution import load_solution
 from heteroplace.machine.local import open_cluster
@@ -19,6 +18,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost_lookup import check_known, find_costs
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.units import format_bytes
+from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.report.tables import format_table
 
 
@@ -84,7 +84,12 @@ def _check_for_graph(kind: str, value: object, arguments: argparse.Namespace) ->
 
 
 def _check_solution(kind: str, path: str) -> str:
-    solution = load_solution(path) if kind == "solution" else read_manifest(path).solution
+    if kind == "solution":
+        solution = load_solution(path)
+    else:
+        file = CompiledFile(path)
+        file.check()
+        solution = file.manifest().solution
     check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
     return f"{kind} of {_describe_graph(solution.graph)} on {_describe_cluster(solution.cluster)}"
 

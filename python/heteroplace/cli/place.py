@@ -13,7 +13,6 @@ from heteroplace.errors import MissingCostError
 from heteroplace.files.costs import costs_from_times, load_costs
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
-from heteroplace.files.plan_in import read_plan_in
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collector import paused_collector
@@ -42,6 +41,7 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, explain, get_solver
 from heteroplace.solve.judge import replay
 from heteroplace.solve.objective import THROUGHPUT, single_objectives
+from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
 
 _RENAMED = {"time_limit": "budget"}

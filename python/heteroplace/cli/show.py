@@ -11,7 +11,7 @@ from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
-from heteroplace.files.manifest import Manifest, read_manifest
+from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.reader import did_you_mean
 from heteroplace.files.solution import load_solution
@@ -19,6 +19,7 @@ from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
+from heteroplace.native.compiled_file import read_manifest
 from heteroplace.report.tables import format_table, memory_text, solution_headline
 
 

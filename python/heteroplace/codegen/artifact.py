@@ -1,52 +1,44 @@
-"""Link the compiled file: one shared library with kernels, weights, program and solution.
+"""Write the compiled file: kernels, weights, needs, program and manifest, one after the other.
 
-Kernels of all targets and the weights, in a section of their own and page aligned, make the ELF
-part; the manifest and the footer behind it are those of `heteroplace.files.manifest`.
+The layout is that of `src/exec/file/parts.h`. The library of kernels comes first, so that the file
+is a shared library to whoever looks at it; the weights come behind it and not inside, so that they
+may be of any size, are written straight from their arrays, and can be mapped where they lie.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import tempfile
+import struct
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import tvm
 
-from heteroplace.codegen.library import KernelLibrary, link
+from heteroplace.codegen.library import temporary_folder
 from heteroplace.codegen.lower import Lowered
-from heteroplace.codegen.program import ALIGNMENT_BYTES
+from heteroplace.codegen.needs import needs_text
+from heteroplace.codegen.program import ALIGNMENT_BYTES, PAGE_BYTES, in_pages
 from heteroplace.errors import ArtifactError
-from heteroplace.files.manifest import Manifest, append_manifest, read_manifest
+from heteroplace.files.manifest import FORMAT_VERSION, Manifest
 from heteroplace.files.output import final_path, is_replaceable, put_in_place
+from heteroplace.native.compiled_file import CompiledFile
 
-_PAGE_BYTES = 4096
+CHUNK_BYTES = 4 << 20
+"""Bytes of weights under one digest."""
 
-_SECTIONS = """
-.section .heteroplace.{name},"a",@progbits
-.balign {page}
-.global heteroplace_{name}
-.type heteroplace_{name}, @object
-heteroplace_{name}:
-.incbin "{path}"
-.size heteroplace_{name}, {size}
-.balign 8
-.global heteroplace_{name}_size
-.type heteroplace_{name}_size, @object
-heteroplace_{name}_size:
-.quad {size}
-.size heteroplace_{name}_size, 8
-.section .note.GNU-stack,"",@progbits
-"""
-"""Bytes as a page-aligned symbol with their count beside it: "blob" holds the weights, "program"
-the program's text, so that a program without Python finds all it needs in the library."""
+_MAGIC = b"HETEROPLACE\0"
+_ROW = struct.Struct("<QQQ32s")
+_TAIL = struct.Struct("<12sIQQ32s")
 
 
 def weights_blob(lowered: Lowered) -> np.ndarray:
     """Return the weights as one array of bytes that starts at a multiple of a page."""
     size = max(lowered.blob_bytes, ALIGNMENT_BYTES)
-    raw = np.zeros(size + _PAGE_BYTES, dtype=np.uint8)
-    start = -raw.ctypes.data % _PAGE_BYTES
+    raw = np.zeros(size + PAGE_BYTES, dtype=np.uint8)
+    start = -raw.ctypes.data % PAGE_BYTES
     blob = raw[start : start + size]
     for offset, value in lowered.weights.items():
         assert value.constant is not None
@@ -55,62 +47,142 @@ def weights_blob(lowered: Lowered) -> np.ndarray:
     return blob
 
 
+def weight_chunks(lowered: Lowered) -> Iterator[np.ndarray]:
+    """Yield the weights piece by piece: arrays of `CHUNK_BYTES` bytes, the last may be shorter.
+
+    An array may be filled anew for the next piece; a weight that fills a piece is not copied.
+    """
+    pieces = iter(sorted(lowered.weights.items(), key=lambda item: item[0]))
+    buffer = np.zeros(CHUNK_BYTES, dtype=np.uint8)
+    content, offset = np.zeros(0, dtype=np.uint8), 0
+    for begin in range(0, lowered.blob_bytes, CHUNK_BYTES):
+        end = min(begin + CHUNK_BYTES, lowered.blob_bytes)
+        if offset <= begin and end <= offset + len(content):
+            yield content[begin - offset : end - offset]
+            continue
+        buffer[:] = 0
+        at = begin
+        while at < end:
+            if offset + len(content) <= at:
+                found = next(pieces, None)
+                if found is None:
+                    break
+                assert found[1].constant is not None
+                offset, content = found[0], found[1].constant.reshape(-1).view(np.uint8)
+            at = max(at, offset)
+            count = min(offset + len(content), end) - at
+            if count > 0:
+                buffer[at - begin : at - begin + count] = content[at - offset : at - offset + count]
+                at += count
+        yield buffer[: end - begin]
+
+
 def write_artifact(
-    path: str | os.PathLike[str], library: KernelLibrary, blob: np.ndarray, manifest: Manifest
+    path: str | os.PathLike[str], image: bytes, lowered: Lowered, manifest: Manifest
 ) -> None:
     """Write one file with everything; it replaces `path` only when it is complete.
 
     A link stays one, and a device or a pipe is written to (`heteroplace.files.output`).
 
+    Parameters
+    ----------
+    image
+        The library of kernels.
+
     Raises
     ------
     ArtifactError
-        There is no compiler to link with, or the folder cannot be written.
+        The folder cannot be written.
     """
-    target = Path(path).absolute()
-    if not target.parent.is_dir():
-        raise ArtifactError(f"{target}: folder {target.parent} does not exist; make it first")
     try:
+        target = Path(path).absolute()
+        if not target.parent.is_dir():
+            raise ArtifactError(f"{target}: folder {target.parent} does not exist; make it first")
         target = final_path(path)
         # Beside what it replaces, so that it can be moved; nothing can be made beside a device.
         beside = target.parent if is_replaceable(target) else None
-        with tempfile.TemporaryDirectory(dir=beside, prefix=".heteroplace-") as name:
-            folder = Path(name)
-            (folder / "blob.bin").write_bytes(blob.data)
-            (folder / "program.bin").write_bytes(manifest.program_text.encode())
-            source = folder / "sections.S"
-            source.write_text(
-                "".join(
-                    _SECTIONS.format(
-                        name=section,
-                        page=_PAGE_BYTES,
-                        # By its bare name: the assembler's strings know no quotes in a path.
-                        path=f"{section}.bin",
-                        size=(folder / f"{section}.bin").stat().st_size,
-                    )
-                    for section in ("blob", "program")
-                )
-            )
+        with temporary_folder(beside) as folder:
             part = folder / "model.so"
-            link([*library.objects, source], part, folder)
-            append_manifest(part, manifest.to_json())
+            with part.open("wb") as file:
+                _write_parts(file, image, lowered, manifest)
             put_in_place(part, target)
-    except OSError as err:
-        raise ArtifactError(f"{target}: cannot write the compiled file: {err}") from err
+    except (OSError, ValueError) as err:
+        shown = ascii(os.fspath(path))
+        raise ArtifactError(f"{shown}: cannot write the compiled file: {err}") from err
+
+
+def _write_parts(file: BinaryIO, image: bytes, lowered: Lowered, manifest: Manifest) -> None:
+    rows: list[bytes] = []
+
+    def add(size: int, digest: bytes) -> None:
+        rows.append(_ROW.pack(len(rows) + 1, file.tell() - size, size, digest))
+
+    def write(content: bytes) -> str:
+        file.write(content)
+        digest = hashlib.sha256(content)
+        add(len(content), digest.digest())
+        return digest.hexdigest()
+
+    digests = {"code": write(image)}
+    file.seek(in_pages(len(image)))
+    list_of_digests = _write_weights(file, lowered)
+    digest = hashlib.sha256(list_of_digests)
+    digests["weights"] = digest.hexdigest()
+    add(lowered.blob_bytes, digest.digest())
+    write(list_of_digests)
+    program = manifest.program_text.encode()
+    digests["program"] = hashlib.sha256(program).hexdigest()
+    write(needs_text(manifest.solution, digests).encode())
+    write(program)
+    write(manifest.to_json())
+    table = b"".join(rows)
+    size = file.tell() + len(table) + _TAIL.size
+    sealed = hashlib.sha256(table).digest()
+    file.write(table + _TAIL.pack(_MAGIC, FORMAT_VERSION, len(table), size, sealed))
+
+
+def _write_weights(file: BinaryIO, lowered: Lowered) -> bytes:
+    """Write the weights and return the digests of their pieces, one behind the other.
+
+    Pieces of zeros become holes, where the file system has them.
+    """
+    zeros: dict[int, bytes] = {}
+    digests = []
+    for chunk in weight_chunks(lowered):
+        if chunk.any():
+            digests.append(hashlib.sha256(chunk).digest())
+            file.write(chunk.data)
+            continue
+        if len(chunk) not in zeros:
+            zeros[len(chunk)] = hashlib.sha256(chunk).digest()
+        digests.append(zeros[len(chunk)])
+        file.seek(len(chunk), os.SEEK_CUR)
+    return b"".join(digests)
 
 
 def load_manifest(path: str | os.PathLike[str]) -> Manifest:
-    """Read and check what a compiled file says about itself, without mapping its code.
+    """Read what a compiled file says about itself, of which this TVM can run the kernels.
 
     Raises
     ------
     ArtifactError
-        As `read_manifest`, or the file was made by another TVM version.
+        As `manifest_of`, or the file is missing, truncated, damaged or foreign.
     """
-    manifest = read_manifest(path)
+    return manifest_of(CompiledFile(path))
+
+
+def manifest_of(file: CompiledFile) -> Manifest:
+    """Return what an open file says about itself, of which this TVM can run the kernels.
+
+    Raises
+    ------
+    ArtifactError
+        The manifest is damaged, or the file was made by another TVM version.
+    """
+    manifest = file.manifest()
     if manifest.tvm_version != tvm.__version__:
         raise ArtifactError(
-            f"{os.fspath(path)}: compiled by TVM {manifest.tvm_version}, this is TVM "
+            f"{file.source}: compiled by TVM {manifest.tvm_version}, this is TVM "
             f"{tvm.__version__}; compile the model again"
         )
     return manifest

@@ -18,7 +18,7 @@ from heteroplace.codegen.targets import placed_targets
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.ranges.bounds import interval_of
-from heteroplace.relay.ranges.legal import find_traps, legal_inputs
+from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.tasks.network import Network
 from heteroplace.tvm_bridge import register_cuda_compiler
 
@@ -135,7 +135,7 @@ def lower_network(
 
 
 def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:
-    """Note what the inputs may be when kernels are measured, and what may trap all the same."""
+    """Note what the inputs may be when kernels are measured."""
     main = network.mod["main"]
     legal = legal_inputs(main)
     for parameter in main.params:
@@ -153,4 +153,4 @@ def _with_inputs(calls: KernelCalls, network: Network) -> KernelCalls:
         )
         for value in calls.values
     ]
-    return replace(calls, values=tuple(values), traps=find_traps(main, legal))
+    return replace(calls, values=tuple(values))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import tvm
@@ -39,8 +41,13 @@ class Executable:
     library: KernelLibrary
     lowered: Lowered
     manifest: Manifest
-    blob: np.ndarray
-    """Weights, page aligned; uint8 [blob_bytes]."""
+    _make_blob: Callable[[], np.ndarray]
+    """Puts the weights into one array when it is first called; executables may share them."""
+
+    @property
+    def blob(self) -> np.ndarray:
+        """Weights, page aligned; uint8 [blob_bytes]. To run from memory; a file needs no copy."""
+        return self._make_blob()
 
     @property
     def solution(self) -> Solution:
@@ -85,7 +92,7 @@ class Executable:
         ArtifactError
             The file cannot be written; an older file of that name is left as it was.
         """
-        write_artifact(path, self.library, self.blob, self.manifest)
+        write_artifact(path, self.library.image, self.lowered, self.manifest)
 
 
 def write_programs(
@@ -116,9 +123,9 @@ def write_programs(
     ]
     if len(programs) > 1:
         programs = share_weights(programs)
-    blob = weights_blob(programs[0])
+    make_blob = functools.cache(partial(weights_blob, programs[0]))
     return [
-        Executable(compiled.library, lowered, _manifest(lowered, solution), blob)
+        Executable(compiled.library, lowered, _manifest(lowered, solution), make_blob)
         for lowered, solution in zip(programs, solutions, strict=True)
     ]
 

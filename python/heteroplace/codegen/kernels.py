@@ -18,6 +18,7 @@ from tvm import relay
 from tvm.relay.backend import te_compiler
 
 from heteroplace.codegen.keep_nan import keep_nan
+from heteroplace.codegen.safe_integers import define_integers
 from heteroplace.codegen.segments import Segment, ValueName
 from heteroplace.codegen.workspace import Workspace, kernel_workspace
 from heteroplace.errors import LoweringError
@@ -30,7 +31,7 @@ from heteroplace.relay.expressions import (
     tensor_types,
 )
 from heteroplace.relay.ranges.interval import Interval
-from heteroplace.relay.ranges.legal import Trap, find_traps, legal_inputs
+from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.tasks.flops import call_flops, has_plain_weights
 from heteroplace.tvm_bridge import library_info_kept
 
@@ -92,8 +93,6 @@ class KernelCalls:
     """Values of the model's results."""
     kernels: dict[str, Kernel]
     """By symbol."""
-    traps: tuple[Trap, ...] = ()
-    """Ops that may end the process though all inputs are as `Value` says."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +112,6 @@ class Kernel:
     """Floating-point operations of a call; 0: it only moves data, or they are not known."""
     ranges: tuple[Interval | None, ...] = ()
     """As `Value.range`, for each value that it reads; empty: not known."""
-    traps: tuple[Trap, ...] = ()
-    """As `KernelCalls.traps`, where it runs alone."""
 
 
 def lower_segments(
@@ -238,7 +235,7 @@ class _Lowerer:
     def _lower(self, function: relay.Function, target: tvm.target.Target) -> str:
         try:
             cached = te_compiler.get().lower(function, target)
-            functions = keep_nan(cached.funcs)
+            functions = define_integers(keep_nan(cached.funcs))
         except (RuntimeError, ValueError, TypeError, AttributeError) as err:
             # TVM's strategies and schedules fail by all of these where they know no way.
             reason = last_cause(str(err))
@@ -248,8 +245,7 @@ class _Lowerer:
             ) from err
         symbol = str(cached.prim_fn_var.name_hint)
         if symbol not in self.kernels:
-            is_cpu = target.kind.name == "llvm"
-            workspace = kernel_workspace(functions) if is_cpu else Workspace()
+            workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
             legal = legal_inputs(function)
             ranges = [
                 legal.get(parameter)
@@ -264,7 +260,6 @@ class _Lowerer:
                 op_text(function),
                 _flops(function),
                 tuple(ranges),
-                find_traps(function, legal),
             )
         return symbol
 

@@ -47,7 +47,7 @@ def _legalize(function: relay.Function) -> relay.Function:
     def rewrite(old: relay.Expr, new: relay.Expr) -> relay.Expr:
         value = _legal_form(old, new) if isinstance(new, relay.Call) else None
         if value is not None:
-            new = _with_span(value, made, old.span)
+            new = with_span(value, made, old.span)
         made.add(new)
         return new
 
@@ -66,8 +66,8 @@ def _legal_form(old: relay.Call, new: relay.Call) -> relay.Expr | None:
     return legal_form(new.attrs, new.args, types)
 
 
-def _with_span(value: relay.Expr, made: set[relay.Expr], span: relay.Span) -> relay.Expr:
-    """Copy the expressions of `value` that are not in `made`, each with the span."""
+def with_span(value: relay.Expr, made: set[relay.Expr], span: relay.Span) -> relay.Expr:
+    """Return a copy of `value` whose expressions, but for those in `made`, have the span."""
     mapped: dict[relay.Expr, relay.Expr] = {}
     fresh: list[relay.Expr] = []
     stack = [(value, False)]

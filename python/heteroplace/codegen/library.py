@@ -1,9 +1,9 @@
 """Compiled kernels as object files, and the linking of shared libraries from them.
 
-Code is generated once, into object files. They are linked into a library of kernels alone, which
-is loaded to measure and to run in this process, and later, together with weights and program, into
-the file that is exported. (TVM's own JIT would compile again, and its parallel loops cannot be
-given to our workers.)
+Code is generated once, into object files, and linked once into a library of kernels alone. That
+library is loaded to measure and to run in this process, and it is the first part of the file that
+is exported. (TVM's own JIT would compile again, and its parallel loops cannot be given to our
+workers.)
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import tvm
@@ -20,61 +21,91 @@ from tvm.contrib import cc
 
 from heteroplace.codegen.kernels import Kernel, last_cause
 from heteroplace.errors import ArtifactError, LoweringError
+from heteroplace.native.compiled_file import SealedCode
 
 _LIBRARY = "kernels.so"
 _EMPTY_ASSEMBLY = '.section .note.GNU-stack,"",@progbits\n'
 """Says that the stack need not be executable; without it linkers warn."""
 
+_LINK_OPTIONS = (
+    *("-shared", "-fPIC", "-nostartfiles", "-s"),
+    *("-Wl,-z,now", "-Wl,-z,noexecstack", "-Wl,--as-needed", "-Wl,--hash-style=gnu"),
+    "-Wl,--build-id=none",
+)
+"""No constructors, no notes, no names but those that are looked up, and nothing that is found only
+when a kernel runs: what is not there cannot be damaged (`src/exec/file/elf_image.h`)."""
+
 
 class KernelLibrary:
-    """Object files of compiled kernels and the shared library made of them.
+    """Compiled kernels: their object files and the shared library made of them, as bytes.
 
-    The files live as long as the object; a library that was loaded stays mapped.
+    Nothing of it lies in a folder, so that nothing is left there by a process that is killed.
+
+    Parameters
+    ----------
+    objects
+        Content of the files that it was linked from, by name; TVM decides how many there are.
+    image
+        The library of kernels alone.
     """
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="heteroplace-kernels-"))
-        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self.path = self._folder / _LIBRARY
-        """The library of kernels alone."""
-        self.objects: tuple[Path, ...] = ()
-        """What it was linked from; TVM decides how many files that are."""
+    def __init__(self, objects: Mapping[str, bytes], image: bytes) -> None:
+        self.objects = dict(objects)
+        self.image = image
+        self._sealed: weakref.ref[SealedCode] | None = None
 
     @classmethod
     def from_module(cls, module: tvm.runtime.Module) -> KernelLibrary:
-        """Generate the object files of what TVM has compiled, and link them."""
-        library = cls()
+        """Generate the object files of what TVM has compiled, and link them.
+
+        Raises
+        ------
+        ArtifactError
+            There is no linker, it fails, or there is no folder for temporary files.
+        """
+        objects: list[Path] = []
 
         def link_and_note(target: str, files: Sequence[str], **_: object) -> None:
-            library.objects = tuple(Path(file) for file in files)
-            link(library.objects, Path(target))
+            objects.extend(Path(file) for file in files)
+            link(objects, Path(target))
 
-        folder = str(library._folder)
-        module.export_library(str(library.path), fcompile=link_and_note, workspace_dir=folder)
-        return library
+        with temporary_folder() as folder:
+            path = folder / _LIBRARY
+            module.export_library(str(path), fcompile=link_and_note, workspace_dir=str(folder))
+            return cls({file.name: file.read_bytes() for file in objects}, path.read_bytes())
 
     @classmethod
     def empty(cls) -> KernelLibrary:
         """Link a library without any kernel."""
-        library = cls()
-        source = library._folder / "empty.s"
-        source.write_text(_EMPTY_ASSEMBLY)
-        library.objects = (source,)
-        link(library.objects, library.path)
-        return library
+        with temporary_folder() as folder:
+            source, path = folder / "empty.s", folder / _LIBRARY
+            source.write_text(_EMPTY_ASSEMBLY)
+            link([source], path)
+            return cls({source.name: source.read_bytes()}, path.read_bytes())
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes]) -> KernelLibrary:
         """Make the library anew from what `files` of another one returned."""
-        library = cls()
-        for name, content in files.items():
-            (library._folder / name).write_bytes(content)
-        library.objects = tuple(library._folder / name for name in files if name != _LIBRARY)
-        return library
+        objects = {name: content for name, content in files.items() if name != _LIBRARY}
+        return cls(objects, files[_LIBRARY])
 
     def files(self) -> dict[str, bytes]:
         """Return the library's files by name: object files in order, then the library itself."""
-        return {path.name: path.read_bytes() for path in (*self.objects, self.path)}
+        return {**self.objects, _LIBRARY: self.image}
+
+    def sealed(self) -> SealedCode:
+        """Return the library as memory that can be loaded; one for all who hold it at a time.
+
+        Raises
+        ------
+        ArtifactError
+            The library has what no library of kernels has.
+        """
+        held = None if self._sealed is None else self._sealed()
+        if held is None:
+            held = SealedCode(_LIBRARY, self.image)
+            self._sealed = weakref.ref(held)
+        return held
 
 
 def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
@@ -124,23 +155,41 @@ def find_compiler() -> str:
     return str(compiler)
 
 
-def link(objects: Sequence[Path], target: Path, folder: Path | None = None) -> None:
-    """Link object files (and assembly) into a shared library.
+@contextmanager
+def temporary_folder(beside: Path | None = None) -> Iterator[Path]:
+    """Make a folder that is gone at the end: in `beside`, or where temporary files lie.
+
+    Raises
+    ------
+    ArtifactError
+        It cannot be made.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(dir=beside, prefix="heteroplace-")
+    except OSError as err:
+        raise ArtifactError(
+            f"no folder for temporary files can be made ({err}); give one by the environment "
+            f"variable TMPDIR, or free space"
+        ) from err
+    with made as name:
+        yield Path(name)
+
+
+def link(objects: Sequence[Path], target: Path) -> None:
+    """Link object files (and sources) into a shared library.
 
     Parameters
     ----------
     objects, target
         Absolute paths.
-    folder
-        Where the files lie that assembly includes; None: it includes none.
 
     Raises
     ------
     ArtifactError
-        The compiler is missing or fails; its last line of output is quoted.
+        The compiler is missing or fails; all that it says is quoted.
     """
-    command = [find_compiler(), "-shared", "-fPIC", "-o", str(target), *map(str, objects)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    command = [find_compiler(), *_LINK_OPTIONS, "-o", str(target), *map(str, objects)]
+    done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise ArtifactError(f"{target}: the linker failed: {last}")
+        said = done.stderr.decode(errors="backslashreplace").strip() or "it says nothing"
+        raise ArtifactError(f"{target}: the linker failed with {done.returncode}: {said}")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import tvm
 from tvm import relay
 
+from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
 from heteroplace.errors import LoweringError
 from heteroplace.relay.expressions import leaves, post_order, task_of_span
@@ -102,7 +103,7 @@ def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Func
     """Run the part of relay.build's pass list that needs the target, then FuseOps."""
     passes = prefix_passes(is_homogeneous=True)
     names = [step.info.name for step in passes]
-    chosen = [Legalize(), *passes[names.index("AlterOpLayout") :]]
+    chosen = [GuardIndices(), Legalize(), *passes[names.index("AlterOpLayout") :]]
     mod = relay.transform.InferType()(tvm.IRModule.from_expr(function))
     # Sequential runs each pass whose opt level the PassContext admits, as relay.build does.
     with target:

@@ -1,8 +1,7 @@
 """What the inputs of a measured program are: given arrays, or made-up numbers that are legal.
 
-A value that an op divides by, or that says where another one reads, must be in a range; see
-`relay/ranges`. Where legality is not certain, a run in a process of its own comes first
-(`trial.py`), as a trap would end this one.
+A value that an op divides by, or that says where another one reads, should be in a range; see
+`relay/ranges`.
 """
 
 from __future__ import annotations

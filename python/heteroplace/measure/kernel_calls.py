@@ -30,9 +30,7 @@ def only_calls(calls: KernelCalls, kept: Sequence[KernelCall]) -> KernelCalls:
             values.append(Value(value.shape, value.dtype))  # a model input that nobody reads here
         else:
             values.append(value)
-    kernels = [calls.kernels[call.kernel] for call in kept if call.kernel in calls.kernels]
-    traps = tuple(dict.fromkeys(trap for kernel in kernels for trap in kernel.traps))
-    return replace(calls, values=tuple(values), calls=tuple(kept), outputs=(), traps=traps)
+    return replace(calls, values=tuple(values), calls=tuple(kept), outputs=())
 
 
 def _ranges_read(calls: KernelCalls, kept: Sequence[KernelCall]) -> dict[int, Interval]:

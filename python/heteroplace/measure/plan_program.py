@@ -15,10 +15,10 @@ from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.measure.example_inputs import input_arrays
-from heteroplace.measure.trial import LoadedProgram, run_trial
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.native.execute import Executor
 from heteroplace.tvm_bridge import library_path
 
 _WARM_RUNS = 3
@@ -36,15 +36,12 @@ class PlanProgram:
         num_tasks: int,
     ) -> None:
         self.plan = plan
-        self.loaded = LoadedProgram(
-            str(library_path()),
-            str(compiled.library.path),
-            lowered.program.to_text(),
-            blob,
-            input_arrays(compiled.calls.values),
-        )
-        """What the executor was made of."""
-        self.executor = self.loaded.executor()
+        code, text = compiled.library.sealed(), lowered.program.to_text()
+        self.executor = Executor(str(library_path()), code.path, text, blob=blob)
+        # Loaders know the code by its path, which is another's as soon as the code is gone.
+        self._code = code
+        for name, array in input_arrays(compiled.calls.values).items():
+            self.executor.set_input(name, array)
         self.queue_kinds = tuple(queue.kind for queue in lowered.program.queues)
         """"cpu", "cuda" or "copy" for each queue of the executor."""
         kernels = compiled.calls.kernels
@@ -114,19 +111,13 @@ def serial_program(
 ) -> PlanProgram:
     """Load the program of one task after the other, each on its device of `placement`.
 
-    Where some op may trap, it is run in a process of its own first.
-
     Raises
     ------
     InfeasibleError
         A memory is too small for it.
-    ExecutionError
-        It ends its process, or fails.
     """
     plan = serial_plan(graph, cluster, placement)
     (program,) = load_programs(compiled, graph, cluster, [plan])
-    if compiled.calls.traps:
-        run_trial(program.loaded, "; ".join(trap.text for trap in compiled.calls.traps))
     return program
 
 

@@ -10,11 +10,9 @@ system and instruction set.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +20,12 @@ import tvm
 from tvm import rpc
 
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
-from heteroplace.codegen.library import KernelLibrary, compile_kernels, link
+from heteroplace.codegen.library import (
+    KernelLibrary,
+    compile_kernels,
+    link,
+    temporary_folder,
+)
 from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.sampling import Sample, Sampling, SamplingOptions, Summary
 from heteroplace.errors import ClusterError, ExecutionError
@@ -159,10 +162,12 @@ def measure_remotely(
 
 def _load(remote: Any, library: KernelLibrary) -> Any:
     """Send a library with the function `_SERIAL` in it, and load it there."""
-    with tempfile.TemporaryDirectory(prefix="heteroplace-remote-") as folder:
-        source, linked = Path(folder) / "serial.cc", Path(folder) / _LIBRARY
+    with temporary_folder() as folder:
+        source, linked = folder / "serial.cc", folder / _LIBRARY
         source.write_text(_SERIAL_SOURCE)
-        link((*library.objects, source), linked)
+        for name, content in library.objects.items():
+            (folder / name).write_bytes(content)
+        link([*(folder / name for name in library.objects), source], linked)
         remote.upload(bytearray(linked.read_bytes()), target=_LIBRARY)
     return remote.load_module(_LIBRARY)
 

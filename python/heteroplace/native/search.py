@@ -56,6 +56,87 @@ class SearchReport:
     """For each memory what a byte is worth in the best plan, in ns."""
     bound_ns: int
     """The best proven bound on the makespan: the one given, or one found on the way."""
+    can_go_on: bool
+    """Only the turn has ended, by its time or because it stalled."""
+    stalled_s: float
+    """Seconds of all turns since the last gain of 0.05 %; given plans count as well."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """When a turn of a search ends for want of gains, between two rounds."""
+
+    share: float
+    """Part of the time of all turns so far without a gain of 0.05 %."""
+    least_s: float
+    """Seconds that it is at least."""
+
+
+class PlanSearch:
+    """A search in several turns; see `src/search/search.h`. Not thread-safe.
+
+    One that stalled goes on as if nothing had been between, unless it is given plans.
+    """
+
+    def __init__(
+        self,
+        native: NativeProblem,
+        initial: Sequence[NativePlan | Sequence[Step]],
+        *,
+        max_evaluations: int | None,
+        seed: int,
+        patience: int = 0,
+        threads: int = 1,
+        placements: Sequence[Sequence[int]] = (),
+        prices: Sequence[float] = (),
+        finds_bound: bool = True,
+    ) -> None:
+        """See `search_plans` for the parameters; budgets are of all turns together."""
+        self._native = native
+        none = ints(())
+        solutions = [_solution(native, plan) for plan in initial]
+        solutions += [(ints(placement), none) for placement in placements]
+        self._core = _core.PlanSearch(
+            native.core,
+            solutions,
+            max_evaluations=-1 if max_evaluations is None else max_evaluations,
+            seed=seed,
+            patience=patience,
+            threads=threads,
+            prices=list(prices),
+            finds_bound=finds_bound,
+        )
+
+    def run(
+        self,
+        time_limit_s: float,
+        *,
+        bound_ns: int = 0,
+        stall: Stall | None = None,
+        plans: Sequence[NativePlan] = (),
+        progress: Callable[[int, int, int], None] | None = None,
+    ) -> SearchReport:
+        """Search on for one turn; return the best plan of all turns.
+
+        Parameters
+        ----------
+        stall
+            None: the turn does not end for want of gains.
+        plans
+            Found elsewhere since the turn before.
+        """
+        found, evaluations, was_interrupted, prices, found_bound_ns, *rest = self._core.run(
+            [_solution(self._native, plan) for plan in plans],
+            time_limit_s=max(0.0, time_limit_s),
+            bound_ns=bound_ns,
+            stall_share=0.0 if stall is None else stall.share,
+            stall_s=0.0 if stall is None else stall.least_s,
+            progress=progress,
+        )
+        plan = self._native.native_plan(found)
+        return SearchReport(
+            plan, evaluations, was_interrupted, tuple(prices), found_bound_ns, *rest
+        )
 
 
 def search_plans(
@@ -101,24 +182,19 @@ def search_plans(
         Called about 20 times a second with (evaluations, best makespan in ns, bound in ns).
     """
     begin = time.perf_counter()
-    none = ints(())
-    solutions = [_solution(native, plan) for plan in initial]
-    solutions += [(ints(placement), none) for placement in placements]
-    found, evaluations, was_interrupted, found_prices, found_bound_ns = _core.search(
-        native.core,
-        solutions,
-        max_evaluations=-1 if max_evaluations is None else max_evaluations,
-        time_limit_s=max(0.0, time_limit_s - (time.perf_counter() - begin)),
+    search = PlanSearch(
+        native,
+        initial,
+        max_evaluations=max_evaluations,
         seed=seed,
-        bound_ns=bound_ns,
         patience=patience,
         threads=threads,
-        prices=list(prices),
+        placements=placements,
+        prices=prices,
         finds_bound=finds_bound,
-        progress=progress,
     )
-    plan = native.native_plan(found)
-    return SearchReport(plan, evaluations, was_interrupted, tuple(found_prices), found_bound_ns)
+    left_s = time_limit_s - (time.perf_counter() - begin)
+    return search.run(left_s, bound_ns=bound_ns, progress=progress)
 
 
 def _solution(

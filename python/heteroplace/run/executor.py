@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import tvm
 
-from heteroplace.codegen.artifact import load_manifest
+from heteroplace.codegen.artifact import manifest_of
 from heteroplace.codegen.executable import Executable
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
-from heteroplace.errors import ExecutionError
+from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.files.manifest import Manifest
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Span, Timeline
 from heteroplace.model.verification import Verification
+from heteroplace.native.compiled_file import CompiledFile, SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
 
@@ -48,20 +48,24 @@ class Executor:
     def __init__(
         self, source: Executable | str | os.PathLike[str], *, max_in_flight: int = 1
     ) -> None:
+        libtvm = str(library_path())
         if isinstance(source, Executable):
-            manifest = source.manifest
+            manifest, text, blob = source.manifest, source.manifest.program_text, source.blob
             check_devices_exist(manifest.solution)
-            self._native = NativeExecutor(
-                str(library_path()),
-                str(source.library.path),
-                manifest.program_text,
-                blob=source.blob,
-                max_in_flight=max_in_flight,
-            )
+            code: CompiledFile | SealedCode = source.library.sealed()
+            path = code.path
         else:
-            manifest = load_manifest(source)
+            code = CompiledFile(source)
+            manifest = manifest_of(code)
             check_devices_exist(manifest.solution)
-            self._native = _load_library(Path(source).resolve(), max_in_flight)
+            code.load(libtvm)
+            path, text, blob = code.code_path, code.program_text, code.weights
+        self._native = NativeExecutor(
+            libtvm, path, text, blob=blob, max_in_flight=max_in_flight
+        )
+        _check_agreement(self._native, manifest, source)
+        # Loaders know the code by its path, which is another's as soon as the code is gone.
+        self._code = code
         self._manifest = manifest
 
     @property
@@ -249,16 +253,26 @@ def missing_devices(cluster: Cluster, names: Sequence[str]) -> list[str]:
     return missing
 
 
-def _load_library(path: Path, max_in_flight: int) -> NativeExecutor:
-    """Load a compiled file under a name of its own.
-
-    By a name that it has seen before, the system's loader would hand out the library that had this
-    name then, even where the file has been replaced since.
-    """
-    with tempfile.TemporaryDirectory(prefix="heteroplace-load-") as folder:
-        alias = Path(folder) / path.name
-        alias.symlink_to(path)
-        return NativeExecutor(str(library_path()), str(alias), max_in_flight=max_in_flight)
+def _check_agreement(native: NativeExecutor, manifest: Manifest, source: object) -> None:
+    """Check that a manifest tells of the program beside it."""
+    steps = len(manifest.solution.plan.steps)
+    told = [
+        [(name, tuple(shape), dtype) for name, shape, dtype in ports]
+        for ports in (manifest.inputs, manifest.outputs)
+    ]
+    found = [
+        [(port.name, port.shape, port.dtype) for port in ports]
+        for ports in (native.inputs, native.outputs)
+    ]
+    last = max((instruction.step for instruction in native.instructions), default=0)
+    if told == found and last < max(steps, 1):
+        return
+    where = "the executable" if isinstance(source, Executable) else os.fspath(str(source))
+    raise ArtifactError(
+        f"{where}: its manifest is of another program: it tells of inputs {told[0]}, outputs "
+        f"{told[1]} and {steps} steps, the program has {found[0]}, {found[1]} and {last + 1}; "
+        f"compile the model again"
+    )
 
 
 def _as_numpy(name: str, array: np.ndarray | tvm.nd.NDArray) -> np.ndarray:

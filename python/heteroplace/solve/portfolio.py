@@ -1,7 +1,13 @@
 """The default solver `auto`.
 
-Candidates of `auto`: the initial solutions; the search from all of them; then, by the size and the
-structure of the graph, a refinement solver, which has the rest of the time and may prove its plan.
+Candidates of `auto`: the initial solutions; the search from all of them; and, chosen by the size
+and the structure of the graph, a refinement solver, which may prove its plan. The search is that of
+the solver `search`, and goes on until it has stalled: no gain for STALL_SHARE of its time. Then the
+refinement solver has a turn, from the best plan, of TURN_SHARE of the time without gain, and again
+as long as it gains; then the search goes on where it was, knowing that plan, until it has gone
+without gain twice as long as before; and so on. So the time goes to whoever gains, and as long as
+the search gains `auto` is `search`.
+
 Every candidate is measured by the same simulator, and the best single device is always among them,
 so the result is never longer than it. For throughput `auto` is the solver `throughput`.
 
@@ -21,7 +27,9 @@ from heteroplace.errors import SolverError
 from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import RUN
 from heteroplace.native.problem import NativePlan
+from heteroplace.native.search import Stall
 from heteroplace.native.simulate import native_plan_of, simulate_plan
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.objective import (
@@ -39,13 +47,15 @@ from heteroplace.solve.problem import (
     make_result,
     report,
 )
-from heteroplace.solve.refinement import choose_route
+from heteroplace.solve.refinement import Route, choose_route
 from heteroplace.solve.registry import SOLVERS
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE
 from heteroplace.solve.search.solver import (
+    LONG_PATIENCE_PER_TASK,
     MAX_TASKS_TO_BOUND,
+    SearchEnd,
+    SearchRun,
     begin_solve,
-    run_search,
     solve_deadline,
 )
 
@@ -57,7 +67,15 @@ _MODULES = {
 """Of the refinement solvers; they load OR-Tools, which what is proven by bounds never needs."""
 _LEAST_S = 0.05
 """Less is not worth starting an exact solver for."""
-_LEAST_SHARE_TO_SEARCH_ON = 0.02
+STALL_SHARE = 0.75
+"""Part of the time of the search without gain after which another solver has a turn."""
+TURN_SHARE = 0.5
+"""Length of that turn, as a part of the time without gain."""
+_LEAST_TURN_SHARE = 0.1
+"""And of the time of the solve, at least: an exact model must be built before it is solved."""
+_LEAST_STALL_S = 0.2
+_GAIN_RATIO = 5e-4
+"""Smaller gains do not prolong the turns of the refinement solver; nor those of the search."""
 _LEAST_TO_LOAD_S = 0.5
 """Less is not worth loading one for: OR-Tools takes 0.2 s."""
 
@@ -109,6 +127,11 @@ class _Auto:
         self._was_interrupted = False
         self._bound_ns = 0
         self._prices: tuple[float, ...] = ()
+        self._exhausted: set[int | None] = set()
+        """Makespans of plans that the refinement solver can do nothing more with; None: it was
+        asked for a first plan."""
+        self._num_turns = 0
+        """Of the refinement solver."""
 
     def run(self) -> SolveResult:
         problem, options = self._problem, self._options
@@ -121,17 +144,7 @@ class _Auto:
                 break
             self._add(name, plan)
         if not self._is_proven():
-            route = choose_route(problem)
-            self._tried.append((f"route: {route.refinement}", None, route.reason))
-            # Loaded now, since the search can be told how much time is left, and loading cannot.
-            is_refined = route.refinement in _MODULES
-            if is_refined and self._deadline.left_s() >= _LEAST_TO_LOAD_S:
-                importlib.import_module(_MODULES[route.refinement])
-            self._search([plan for _, plan in plans], route.search_share)
-            if not self._is_proven() and not self._was_interrupted:
-                if is_refined or not self._candidates:
-                    self._refine(route.refinement)
-                self._search_on()
+            self._improve([plan for _, plan in plans])
         if not self._candidates:
             raise no_placement_error(problem)
         chosen, note = self._choose()
@@ -178,55 +191,107 @@ class _Auto:
         )
 
     def _is_proven(self) -> bool:
-        best = min((candidate.makespan_ns for candidate in self._candidates), default=None)
-        return best is not None and best <= self._bound_ns
+        return self._best_ns is not None and self._best_ns <= self._bound_ns
 
-    def _search_on(self) -> None:
-        """Search on from the best plan where the refinement solver has left time."""
-        is_over = self._is_proven() or self._was_interrupted or not self._candidates
-        left = self._deadline.left_s()
-        if is_over or self._options.iterations is not None:
-            return
-        if left < max(_LEAST_S, _LEAST_SHARE_TO_SEARCH_ON * self._options.time_limit_s):
-            return
-        best = min(self._candidates, key=lambda candidate: candidate.rank)
-        options = replace(self._options, seed=(self._options.seed + 1) % 2**31)
-        end = run_search(self._problem, [best.plan], options, self._deadline, self._bound_ns)
-        self._was_interrupted |= end.was_interrupted
-        self._bound_ns = max(self._bound_ns, end.bound_ns)
-        self._add("search on", end.native_plan, f"{end.num_evaluations} schedules tried")
+    @property
+    def _best(self) -> _Candidate | None:
+        return min(self._candidates, key=lambda candidate: candidate.rank, default=None)
 
-    def _search(self, initial: list[NativePlan], share: float) -> None:
-        problem, options = self._problem, self._options
+    @property
+    def _best_ns(self) -> int | None:
+        best = self._best
+        return None if best is None else best.makespan_ns
+
+    def _is_over(self) -> bool:
+        return self._is_proven() or self._was_interrupted or self._deadline.is_over()
+
+    def _improve(self, initial: list[NativePlan]) -> None:
+        """Let search and refinement solver take turns; see the module."""
         if not initial:
             self._tried.append(("search", None, "left out: there is no plan to start from"))
+            self._refine(self._route(), self._deadline)
             return
         if self._candidates and self._deadline.is_over():
             self._tried.append(("search", None, "left out: the time is up"))
             return
-        deadline = self._deadline.within(share * self._deadline.left_s())
-        end = run_search(problem, initial, options, deadline, self._bound_ns)
-        self._was_interrupted = end.was_interrupted
+        search = SearchRun(self._problem, initial, self._options, LONG_PATIENCE_PER_TASK)
+        route, stalled_s = None, 0.0
+        while True:
+            stall = Stall(STALL_SHARE, max(_LEAST_STALL_S, 2 * stalled_s))
+            end = self._search(search, stall if self._can_refine(route) else None)
+            stalled_s = end.stalled_s
+            if self._is_over():
+                return
+            route = route or self._route()
+            if self._can_refine(route):
+                least_s = _LEAST_TURN_SHARE * self._options.time_limit_s
+                turn_s = max(TURN_SHARE * stalled_s, least_s)
+                self._refine_while_it_gains(
+                    route, turn_s if end.can_go_on else self._deadline.left_s()
+                )
+            if self._is_over() or not end.can_go_on:
+                return
+
+    def _route(self) -> Route:
+        route = choose_route(self._problem)
+        self._tried.append((f"route: {route.refinement}", None, route.reason))
+        return route
+
+    def _can_refine(self, route: Route | None) -> bool:
+        """Whether the refinement solver may still gain something."""
+        if route is None:
+            return True
+        has_solver = not self._candidates or route.refinement in _MODULES
+        return has_solver and self._best_ns not in self._exhausted
+
+    def _search(self, search: SearchRun, stall: Stall | None) -> SearchEnd:
+        """One turn of the search, from the best plan if that is another's."""
+        best = self._best
+        others = [] if best is None or search.knows(best.plan) else [best.plan]
+        has_iterations = self._options.iterations is not None
+        end = search.run(self._deadline, self._bound_ns, None if has_iterations else stall, others)
+        self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._prices = end.prices
         self._add("search", end.native_plan, f"{end.num_evaluations} schedules tried")
+        return end
 
-    def _refine(self, refinement: str) -> None:
-        """Let the refinement solver have the rest of the time."""
-        best = min(self._candidates, key=lambda candidate: candidate.rank, default=None)
-        is_loaded = _MODULES.get(refinement) in sys.modules
-        least = _LEAST_S if is_loaded else _LEAST_TO_LOAD_S
+    def _refine_while_it_gains(self, route: Route, turn_s: float) -> None:
+        while not self._is_over() and self._can_refine(route):
+            before_ns = self._best_ns
+            self._refine(route, self._deadline.within(turn_s))
+            if self._options.iterations is not None or before_ns is None or self._best_ns is None:
+                return
+            if self._best_ns > (1 - _GAIN_RATIO) * before_ns:
+                return
+
+    def _refine(self, route: Route, deadline: Deadline) -> None:
+        """One turn of the refinement solver; without a plan, of the only one that needs none."""
+        best = self._best
+        name = "cpsat" if best is None else route.refinement
+        least = _LEAST_S if _MODULES[name] in sys.modules else _LEAST_TO_LOAD_S
         if self._deadline.left_s() < least and best is not None:
-            self._tried.append((refinement, None, "left out: the time is up"))
+            self._tried.append((name, None, "left out: the time is up"))
+            self._exhausted.add(best.makespan_ns)
             return
-        if best is None or refinement == "cpsat":
-            self._prove_whole(best)
-        elif refinement == "split":
-            self._split(best)
+        importlib.import_module(_MODULES[name])
+        # Another turn, other neighbourhoods.
+        seed = (self._options.seed + self._num_turns) % 2**31
+        options = replace(self._options, seed=seed)
+        self._num_turns += 1
+        if best is None or name == "cpsat":
+            self._prove_whole(best, options, deadline)
+        elif name == "split":
+            self._split(best, options, deadline)
         else:
-            self._improve_neighbourhoods(best)
+            self._improve_neighbourhoods(best, options, deadline)
+        has_ended = deadline.left_s() > 2 * _LEAST_S or best is None
+        if has_ended and self._best_ns == (None if best is None else best.makespan_ns):
+            self._exhausted.add(self._best_ns)
 
-    def _prove_whole(self, best: _Candidate | None) -> None:
+    def _prove_whole(
+        self, best: _Candidate | None, options: SolveOptions, deadline: Deadline
+    ) -> None:
         problem = self._problem
         if len(problem.graph.tasks) > MAX_CPSAT_TASKS:
             note = f"left out: {len(problem.graph.tasks)} tasks, it takes at most {MAX_CPSAT_TASKS}"
@@ -235,21 +300,22 @@ class _Auto:
         steps = None if best is None else best.plan.steps
         try:
             end = importlib.import_module(_MODULES["cpsat"]).run_cpsat(
-                problem, steps, self._options, self._deadline, self._bound_ns
+                problem, steps, options, deadline, self._bound_ns
             )
         except SolverError as err:
-            if best is None:
-                raise
             self._tried.append(("cpsat", None, f"left out: {err}"))
             return
+        if end.is_infeasible:
+            raise no_placement_error(problem, is_proven=True)
         if end.steps is None:
-            raise no_placement_error(problem, is_proven=end.is_infeasible)
+            self._tried.append(("cpsat", None, "found no plan"))
+            return
         self._bound_ns = max(self._bound_ns, end.bound_ns)
         self._add("cpsat", native_plan_of(problem.native, end.steps), f"bound {end.bound_ns} ns")
 
-    def _split(self, best: _Candidate) -> None:
+    def _split(self, best: _Candidate, options: SolveOptions, deadline: Deadline) -> None:
         end = importlib.import_module(_MODULES["split"]).run_split(
-            self._problem, best.plan.steps, self._options, self._deadline, self._bound_ns
+            self._problem, best.plan.steps, options, deadline, self._bound_ns
         )
         self._was_interrupted |= end.was_interrupted
         self._bound_ns = max(self._bound_ns, end.bound_ns)
@@ -258,9 +324,11 @@ class _Auto:
             "split", native_plan_of(self._problem.native, end.steps), f"bound {end.bound_ns} ns"
         )
 
-    def _improve_neighbourhoods(self, best: _Candidate) -> None:
+    def _improve_neighbourhoods(
+        self, best: _Candidate, options: SolveOptions, deadline: Deadline
+    ) -> None:
         end = importlib.import_module(_MODULES["lns"]).run_lns(
-            self._problem, best.plan, self._options, self._deadline, self._bound_ns, self._prices
+            self._problem, best.plan, options, deadline, self._bound_ns, self._prices
         )
         self._was_interrupted |= end.was_interrupted
         if end.is_optimal:

@@ -18,12 +18,10 @@ _MAX_CHOICES = 60_000
 
 @dataclass(frozen=True)
 class Route:
-    """How `auto` goes on after the initial solutions."""
+    """How `auto` goes on where the search has stalled."""
 
     refinement: str
-    """What follows the search: "cpsat", "split" or "lns"; "search": nothing does."""
-    search_share: float
-    """Part of the time that is left which the search may use."""
+    """What takes turns with the search: "cpsat", "split" or "lns"; "search": nothing does."""
     reason: str
     """Why, for people."""
 
@@ -33,23 +31,23 @@ def choose_route(problem: Problem) -> Route:
     count, num_memories = len(problem.graph.tasks), len(problem.cluster.memories)
     if num_memories > _MAX_MEMORIES:
         reason = f"{num_memories} memories: exact models would have all pairs of them"
-        return Route("search", 1.0, reason)
+        return Route("search", reason)
     pairs = num_memories**2 * len(problem.graph.tensors)
     if count * len(problem.cluster.devices) + pairs > _MAX_CHOICES and count <= MAX_CPSAT_TASKS:
         reason = f"{pairs} copies between memories: neighbourhoods of the plan of the search"
-        return Route("lns", 0.8, reason)
+        return Route("lns", reason)
     if count <= MAX_MODULE_TASKS:
-        return Route("cpsat", 0.3, f"{count} tasks: one exact model")
+        return Route("cpsat", f"{count} tasks: one exact model")
     if count <= _MAX_SPLIT_TASKS:
         chain = problem.modules.chain
         largest = max(len(module.tasks) for module in chain)
         if len(chain) > 1 and largest <= MAX_CPSAT_TASKS:
             reason = f"a chain of {len(chain)} modules of up to {largest} tasks: each exactly"
-            return Route("split", 0.1, reason)
+            return Route("split", reason)
         path = problem.modules.path
         if path is not None and len(path.modules) > 1:
             reason = f"{len(path.modules)} modules, up to {path.num_channels} channels between them"
-            return Route("split", 0.4, reason)
+            return Route("split", reason)
     if count <= MAX_CPSAT_TASKS:
-        return Route("cpsat", 0.6, f"{count} tasks without narrow cuts: one exact model")
-    return Route("lns", 0.8, f"{count} tasks: search, then neighbourhoods of its plan exactly")
+        return Route("cpsat", f"{count} tasks without narrow cuts: one exact model")
+    return Route("lns", f"{count} tasks: search, then neighbourhoods of its plan exactly")

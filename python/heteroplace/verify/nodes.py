@@ -8,7 +8,7 @@ only hands a difference on, or makes rounding larger, is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.numpy_helper import from_array, to_array
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.errors import FrontendError, VerificationError
+from heteroplace.errors import FrontendError
 from heteroplace.measure.plan_program import serial_program
 from heteroplace.model.cluster import Cluster
 from heteroplace.relay.frontend.importer import from_onnx
@@ -26,7 +26,7 @@ from heteroplace.relay.frontend.onnx_repair import describe_node
 from heteroplace.relay.frontend.onnx_source import MAX_BYTES, OnnxSource
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.verify.compare import Difference, Tolerance, compare
-from heteroplace.verify.reference import Reference
+from heteroplace.verify.reference import Values, run_each, run_model
 
 _STATIC_OPS = frozenset({"Shape", "Size"})
 """Ops whose values are known without the values of their inputs, so nothing computes them."""
@@ -35,7 +35,8 @@ _SAME_VALUE_OPS = frozenset({"Dropout", "Identity"})
 ROUNDING_RATIO = 1e-2
 """By how much of the tolerance inputs and weights are moved, to see what rounding does."""
 
-Values = Mapping[str, np.ndarray]
+_RUN_TOGETHER = 32
+"""Nodes that the reference runs in one process."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def compare_nodes(
     devices: Sequence[str],
     inputs: Values,
     tolerance: Tolerance,
+    flops: int,
 ) -> ComparedNodes:
     """Compare the value of every node with the reference's.
 
@@ -65,20 +67,22 @@ def compare_nodes(
         Names of the devices of the plan.
     inputs
         Of the model.
+    flops
+        Of one run of it.
 
     Raises
     ------
     FrontendError
         The model cannot be imported with all values kept.
+    VerificationError
+        The reference does not take it.
     """
     model = source.load()
     if model.ByteSize() > MAX_BYTES:
         raise FrontendError("the model is too large to be passed to onnxruntime with other outputs")
     nodes = list(_computing_nodes(model))
     outputs = [output.name for output in model.graph.output]
-    reference = Reference.of_model(_with_outputs(model, outputs, model.graph.node))
-    tensors = reference.tensor_outputs
-    expected = dict(zip(tensors, reference.run(inputs, tensors), strict=True))
+    expected = run_model(_with_outputs(model, outputs, model.graph.node), inputs, flops)
     computing = [
         node for node in nodes if all(name in expected for name in filter(None, node.output))
     ]
@@ -90,13 +94,13 @@ def compare_nodes(
         found.append(values[: len(outputs)])
         known = {**expected, **inputs, **ours}
         wrong = wrong or _first_wrong(model, nodes, ours, expected, known, tolerance, device)
-    rounded = _rounded_outputs(model, outputs, inputs, tolerance.relative * ROUNDING_RATIO)
+    rounded = _rounded_outputs(model, outputs, inputs, tolerance.relative * ROUNDING_RATIO, flops)
     moved = compare(rounded, [expected[name] for name in outputs], tolerance)
     return ComparedNodes(wrong, tuple(found), moved)
 
 
 def _rounded_outputs(
-    model: ModelProto, outputs: Sequence[str], inputs: Values, ratio: float
+    model: ModelProto, outputs: Sequence[str], inputs: Values, ratio: float, flops: int
 ) -> list[np.ndarray]:
     """The reference's outputs with every floating-point input and weight off by about `ratio`."""
     random = np.random.default_rng(0)
@@ -115,7 +119,7 @@ def _rounded_outputs(
         if tensor.data_type != TensorProto.BFLOAT16:
             tensor.CopyFrom(from_array(rounded(to_array(tensor)), tensor.name))
     given = {name: rounded(value) for name, value in inputs.items()}
-    return Reference.of_model(near).run(given, outputs)
+    return list(run_model(near, given, flops, outputs).values())
 
 
 def _with_outputs(
@@ -180,46 +184,60 @@ def _first_wrong(
     device: str,
 ) -> str | None:
     """The first node that gives other outputs than the reference for the same inputs."""
+    differing = []
     for node in nodes:
         names = [name for name in node.output if name in ours]
         actual = [ours[name] for name in names]
         difference = compare(actual, [expected[name] for name in names], tolerance)
-        if difference.is_within:
-            continue
-        given = _run_alone(model, node, known, names)
-        if given is not None:
-            difference = compare(actual, given, tolerance)
         if not difference.is_within:
-            return (
-                f"{describe_node(node)}, on {device}: it is off by {difference.absolute:.2g}, "
-                f"{difference.relative:.2g} of its largest value"
-            )
+            differing.append((node, names, actual, difference))
+    for start in range(0, len(differing), _RUN_TOGETHER):
+        group = differing[start : start + _RUN_TOGETHER]
+        given = _run_alone(model, [(node, names) for node, names, _, _ in group], known)
+        for (node, _, actual, difference), outputs in zip(group, given, strict=True):
+            if outputs is not None:
+                difference = compare(actual, list(outputs.values()), tolerance)
+            if not difference.is_within:
+                return (
+                    f"{describe_node(node)}, on {device}: it is off by {difference.absolute:.2g}, "
+                    f"{difference.relative:.2g} of its largest value"
+                )
     return None
 
 
 def _run_alone(
-    model: ModelProto, node: NodeProto, known: Values, names: Sequence[str]
-) -> list[np.ndarray] | None:
-    """What the reference makes of our values of a node's inputs; None: it cannot say."""
+    model: ModelProto, nodes: Sequence[tuple[NodeProto, Sequence[str]]], known: Values
+) -> list[Values | None]:
+    """What the reference makes of our values of each node's inputs; None: it cannot say."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
-    read = [name for name in dict.fromkeys(node.input) if name]
-    if any(name not in known and name not in constants for name in read):
-        return None
-    given = {name: known[name] for name in read if name in known}
-    graph = helper.make_graph(
-        [node],
-        "alone",
-        [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
-            )
-            for name, value in given.items()
-        ],
-        [onnx.ValueInfoProto(name=name) for name in names],
-        [constants[name] for name in read if name not in known],
-    )
-    alone = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    try:
-        return Reference.of_model(alone).run(given, names)
-    except VerificationError:  # a form that only stands in a whole model, e.g. with subgraphs
-        return None
+    found: list[Values | None] = [None] * len(nodes)
+    runs = []
+    for index, (node, names) in enumerate(nodes):
+        read = [name for name in dict.fromkeys(node.input) if name]
+        if all(name in known or name in constants for name in read):
+            given = {name: known[name] for name in read if name in known}
+            weights = [constants[name] for name in read if name not in known]
+            runs.append((index, _alone(model, node, given, weights, names), given, names))
+    outputs = run_each([(alone, given, names) for _, alone, given, names in runs])
+    for (index, *_), values in zip(runs, outputs, strict=True):
+        found[index] = values
+    return found
+
+
+def _alone(
+    model: ModelProto,
+    node: NodeProto,
+    given: Values,
+    weights: Sequence[TensorProto],
+    names: Sequence[str],
+) -> ModelProto:
+    """A model of one node."""
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape
+        )
+        for name, value in given.items()
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in names]
+    graph = helper.make_graph([node], "alone", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)

@@ -1,20 +1,25 @@
-"""An ONNX model and inputs -> its outputs by onnxruntime: as it stands, nothing optimised.
+"""ONNX models and inputs -> their outputs by onnxruntime: as they stand, nothing optimised.
 
-One thread and one run: what is asked for are numbers, and starting costs more than running.
+One thread and one run: what is asked for are numbers, and starting costs more than running. It is
+done in a process of its own (`onnx_process.py`), since a model may end the one that runs it.
 """
 
 from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
 
 import numpy as np
 from onnx import ModelProto
 
-from heteroplace.errors import VerificationError
-from heteroplace.relay.frontend.onnx_simplify import onnxruntime_errors
+from heteroplace.errors import FrontendError, VerificationError
+from heteroplace.relay.frontend.onnx_process import ModelRun, run_models
 from heteroplace.relay.frontend.onnx_source import OnnxSource
+
+Values = Mapping[str, np.ndarray]
+"""Arrays by the names of inputs, or of outputs."""
 
 
 def is_installed() -> bool:
@@ -24,80 +29,65 @@ def is_installed() -> bool:
 
 def reference_name() -> str:
     """Return what the reference is called, with its version."""
-    import onnxruntime
+    try:
+        return f"onnxruntime {version('onnxruntime')}"
+    except PackageNotFoundError:  # one of its other builds, e.g. onnxruntime-gpu
+        (distribution, *_) = packages_distributions()["onnxruntime"]
+        return f"onnxruntime {version(distribution)}"
 
-    return f"onnxruntime {onnxruntime.__version__}"
 
-
-class Reference:
-    """A model in onnxruntime.
+def run_source(source: OnnxSource, inputs: Values, flops: int) -> Values:
+    """Run the model that a module came from; return its outputs in their order.
 
     Parameters
     ----------
-    model
-        Path, or the serialised model.
+    flops
+        Of the run, for the limit of its time.
 
     Raises
     ------
     VerificationError
-        onnxruntime does not take it.
+        onnxruntime does not take the model or the inputs, or ended or took too long on them.
     """
-
-    def __init__(self, model: str | bytes) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 4  # its reasons come as exceptions
-        self._errors = onnxruntime_errors()
-        try:
-            self._session: Any = onnxruntime.InferenceSession(
-                model, options, providers=["CPUExecutionProvider"], enable_fallback=0
-            )
-        except self._errors as err:
-            raise VerificationError(f"onnxruntime refuses the model: {_reason(err)}") from err
-
-    @classmethod
-    def of_source(cls, source: OnnxSource) -> Reference:
-        """Load the model that a module came from."""
-        return cls(source.path_or_bytes)
-
-    @classmethod
-    def of_model(cls, model: ModelProto) -> Reference:
-        """Load a model in memory."""
-        return cls(model.SerializeToString())
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs."""
-        return tuple(value.name for value in self._session.get_inputs())
-
-    @property
-    def tensor_outputs(self) -> tuple[str, ...]:
-        """Names of the outputs that are tensors of numbers."""
-        found = ((value.name, value.type) for value in self._session.get_outputs())
-        return tuple(
-            n for n, type_ in found if type_.startswith("tensor") and "string" not in type_
-        )
-
-    def run(
-        self, inputs: Mapping[str, np.ndarray], names: Sequence[str] | None = None
-    ) -> list[np.ndarray]:
-        """Run once; return the outputs, or the named ones.
-
-        Raises
-        ------
-        VerificationError
-            It fails.
-        """
-        try:
-            found: list[np.ndarray] = self._session.run(names, dict(inputs))
-        except self._errors as err:
-            raise VerificationError(f"onnxruntime cannot run the model: {_reason(err)}") from err
-        return found
+    # Not a copy: models are large.
+    model = source.path if source.data is None else np.from_dlpack(source.data).data
+    size = sum(Path(path).stat().st_size for path in source.digests)
+    return _only(
+        [ModelRun(model, inputs)], size + (0 if source.data is None else len(model)), flops
+    )
 
 
-def _reason(err: BaseException) -> str:
-    lines = str(err).strip().splitlines()
-    return lines[-1] if lines else type(err).__name__
+def run_model(
+    model: ModelProto, inputs: Values, flops: int, names: Sequence[str] | None = None
+) -> Values:
+    """Run a model in memory; return its outputs, or the named ones. Errors: see `run_source`."""
+    content = model.SerializeToString()
+    return _only([ModelRun(content, inputs, names)], len(content), flops)
+
+
+def run_each(runs: Sequence[tuple[ModelProto, Values, Sequence[str]]]) -> list[Values | None]:
+    """Run small models; return the named outputs of each, or None if onnxruntime refuses it.
+
+    Raises
+    ------
+    VerificationError
+        onnxruntime ended or took too long.
+    """
+    jobs = [ModelRun(model.SerializeToString(), given, names) for model, given, names in runs]
+    size = sum(len(job.model) for job in jobs)
+    found = _run(jobs, size, 0)
+    return [None if isinstance(each, str) else each for each in found]
+
+
+def _only(runs: Sequence[ModelRun], num_bytes: int, flops: int) -> Values:
+    (found,) = _run(runs, num_bytes, flops)
+    if isinstance(found, str):
+        raise VerificationError(f"onnxruntime cannot run the model: {found}")
+    return found
+
+
+def _run(runs: Sequence[ModelRun], num_bytes: int, flops: int) -> list[dict[str, np.ndarray] | str]:
+    try:
+        return run_models(runs, num_bytes, flops)
+    except FrontendError as fault:
+        raise VerificationError(str(fault)) from fault

@@ -149,8 +149,7 @@ std::vector<SpaceBytes> Executor::MemoryBytes(const Limit& limit) {
   }
   for (const std::unique_ptr<Worker>& worker : engine_->workers()) {
     const int32_t space = worker->queue().space;
-    if (space >= 0)
-      spaces[static_cast<size_t>(space)].workspace += worker->workspace().touched_bytes();
+    if (space >= 0) spaces[static_cast<size_t>(space)].workspace += worker->workspace_bytes();
   }
   return spaces;
 }

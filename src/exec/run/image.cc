@@ -70,6 +70,7 @@ Image::Image(const ExecutorSource& source) {
   for (const std::string& symbol : program_.kernels) {
     kernels_.push_back(library_->Function(symbol));
   }
+  PrepareCuda();
 }
 
 void Image::AddDevice(const DLDevice& device) {
@@ -93,6 +94,38 @@ void Image::CheckKernelsInMemory() const {
                                               "teams; export the module to a library file");
       }
     }
+  }
+}
+
+/*! \brief Brings each GPU the code of its kernels, and joins the pairs that copy. */
+void Image::PrepareCuda() {
+  const auto device_of = [&](int32_t tensor) {
+    const int32_t space = program_.tensors[static_cast<size_t>(tensor)].space;
+    return program_.spaces[static_cast<size_t>(space)].device;
+  };
+  std::map<int32_t, std::vector<std::string>> symbols;
+  for (const Queue& queue : program_.queues) {
+    if (queue.device.device_type != kDLCUDA) continue;
+    for (const Instruction& at : queue.instructions) {
+      if (at.opcode == Opcode::kCall) {
+        symbols[queue.device.device_id].push_back(program_.kernels[static_cast<size_t>(at.kernel)]);
+        continue;
+      }
+      const DLDevice src = device_of(at.tensors[0]);
+      const DLDevice dst = device_of(at.tensors[1]);
+      if (src.device_type != kDLCUDA || dst.device_type != kDLCUDA || src == dst) continue;
+      DeviceOf(src)->EnablePeer(dst.device_id);
+      DeviceOf(dst)->EnablePeer(src.device_id);
+    }
+  }
+  if (symbols.empty()) return;
+  if (library_->IsInMemory()) {
+    throw Error(ErrorKind::kArtifact,
+                "kernels for GPUs cannot be run from a module in memory; export it to a library "
+                "file");
+  }
+  for (const auto& [device, names] : symbols) {
+    DeviceOf({kDLCUDA, device})->LoadKernels(library_->device_functions(), names);
   }
 }
 

@@ -61,6 +61,8 @@ class Image {
   }
   /*! \brief Whether host memory is to be pinned, as copies between it and a GPU need. */
   bool HasGpu() const { return devices_.rbegin()->first.first == kDLCUDA; }
+  /*! \brief Index of a CUDA device that the program uses. */
+  int32_t gpu() const { return devices_.rbegin()->first.second; }
   char* constant(int64_t id) const { return constants_[static_cast<size_t>(id)]; }
   /*! \brief Bytes of the constants of each space. [num_spaces] */
   const std::vector<int64_t>& weight_bytes() const { return weight_bytes_; }
@@ -68,6 +70,7 @@ class Image {
  private:
   void AddDevice(const DLDevice& device);
   void CheckKernelsInMemory() const;
+  void PrepareCuda();
   void PlaceConstants();
   void PlaceConstantsOf(size_t space, const char* base);
 

@@ -74,7 +74,9 @@ void Worker::Attach() {
   // Kernels that do not come through our launch must not make a pool of threads on this core.
   const TvmAbi& abi = image_->abi();
   if (abi.SetMaxConcurrency != nullptr) abi.SetMaxConcurrency(1);
-  if (queue_.workspace_bytes != 0) workspace_.Reserve(queue_.workspace_bytes);
+  if (stream_ == nullptr && queue_.workspace_bytes != 0) {
+    workspace_.Reserve(queue_.workspace_bytes);
+  }
   SetWorkspacePool(&abi, &workspace_);
   if (stream_ != nullptr) stream_->Attach();
 }

@@ -92,8 +92,10 @@ class Worker {
   const Queue& queue() const { return queue_; }
   Progress& progress() { return progress_; }
   Team& team() { return team_; }
-  /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */
-  const WorkspacePool& workspace() const { return workspace_; }
+  /*! \brief Scratch memory that it holds: of the host what was touched, of a GPU all. */
+  int64_t workspace_bytes() const {
+    return workspace_.touched_bytes() + (stream_ == nullptr ? 0 : stream_->workspace_bytes());
+  }
   /*! \brief Times of the last timed request. [num_instructions] */
   const std::vector<Span>& spans() const { return spans_; }
   /*! \brief Requests of which it has finished its part. Any thread. */
@@ -166,6 +168,7 @@ class Worker {
   int64_t base_ns_ = 0;
   std::vector<std::unique_ptr<Event>> timers_;  // [2 * num_instructions]
   std::vector<Span> spans_;
+  /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */
   WorkspacePool workspace_;
 
   /*! \brief Position in the queue, for messages; written by the worker only. */

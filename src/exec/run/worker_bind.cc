@@ -42,6 +42,7 @@ void Worker::MakeStream() {
     stream_ = fake_device_->MakeStream();
   } else {
     stream_ = image_->DeviceOf(queue_.device)->MakeStream();
+    if (queue_.workspace_bytes != 0) stream_->ReserveWorkspace(queue_.workspace_bytes);
   }
   int32_t event = 0;
   for (size_t i = 0; i < instructions_.size(); ++i) {

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.compiled_files import Parts
 from tests.programs import run_python
 from tests.strategies import Instance
 
@@ -15,7 +16,7 @@ from heteroplace.cli.main import main
 from heteroplace.files.cluster import cluster_to_json
 from heteroplace.files.costs import costs_to_json
 from heteroplace.files.graph import graph_to_json
-from heteroplace.files.manifest import Manifest, append_manifest
+from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_to_json
 from heteroplace.files.solution import solution_to_json
 from heteroplace.model.cost import Cost, build_table, table_from_rows
@@ -57,10 +58,12 @@ def solution(diamond: Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def model(solution: Solution) -> Path:
     """A compiled model as `show` sees it: what stands behind the library."""
     path = Path("model.so")
-    path.write_bytes(b"\x7fELF and the rest of a library")
     uses = (MemoryUse(2048, 4096, 0), MemoryUse(0, 0, 0))
     ports = (("x", (1, 4), "float32"),), (("output0", (4,), "int8"),)
-    append_manifest(path, Manifest("0.0", "the program\n", solution, *ports, uses).to_json())
+    manifest = Manifest("0.0", "the program\n", solution, *ports, uses)
+    needs = b"heteroplace-needs 1\nmachine x86_64\ncode -\nprogram -\nweights -\nend\n"
+    library, program = b"\x7fELF and the rest of a library", manifest.program_text.encode()
+    path.write_bytes(Parts(library, b"", needs, program, manifest.to_json()).sealed().to_bytes())
     return path
 
 

@@ -130,7 +130,8 @@ def _parts(value_type: Any) -> Iterator[Any]:
 def _index_fault(call: relay.Call) -> str | None:
     """What is wrong with the constant indices of a gather or scatter, or None.
 
-    `take` clips its indices or wraps them; the others read and write where they are told.
+    `take` clips its indices, or wraps them. Those that are not constant are held inside when the
+    model runs (`codegen/index_guards.py`).
     """
     name = call.op.name
     if name not in ("gather", "gather_nd", "scatter_elements", "scatter_nd"):
@@ -147,9 +148,8 @@ def _index_fault(call: relay.Call) -> str | None:
         batch = int(call.attrs.batch_dims) if name == "gather_nd" else 0
         depth = values.shape[0] if values.ndim else 0
         limits = np.array(shape[batch : batch + depth]).reshape(-1, *[1] * (values.ndim - 1))
-    # Of `gather` the importer has made negative indices positive, from the end.
-    lowest = np.zeros_like(limits) if name == "gather" else -limits
-    outside = (values < lowest) | (values >= limits)
+    # The importer has made negative indices positive, from the end.
+    outside = (values < 0) | (values >= limits)
     if not outside.any():
         return None
     found = values[outside].reshape(-1)[0]

@@ -8,24 +8,33 @@ optimiser reads at a false address or asks for all of the memory.
     simplify        onnxruntime's offline optimisation, level BASIC
     infer           ONNX's shape inference
     inline          the model's functions in place of their calls
+    evaluate        the one output of a model without inputs, by ONNX's reference: RESULT is a
+                    model with it as its initialiser. What is meant are conditions and counts.
+    run             MODEL is a list of runs as JSON, {"model", "inputs", "names", "outputs"}: paths
+                    of a model, of its inputs and of its outputs (.npz), and which outputs (null:
+                    all that are tensors of numbers). One thread, nothing optimised. RESULT is a
+                    list: the names of the outputs, or why there are none.
 
 Exit codes: 0 RESULT is written; 3 the library refuses the model: standard output says why.
 """
 
 from __future__ import annotations
 
+import json
 import resource
 import sys
 from typing import Any
 
 REFUSED = 3
 """Not 1, which an error that nothing has caught ends with."""
+_MAX_EVALUATED = 1024
+"""Elements of a value that decides something."""
 
 
 def main(arguments: list[str]) -> int:
     """Run one command within limits of memory and processor time."""
     command, model, result, max_bytes, max_seconds = arguments
-    runner = {"simplify": _simplifier, "infer": _inference, "inline": _inliner}[command]()
+    runner = _COMMANDS[command]()
     limit = _address_space_bytes() + int(max_bytes)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (int(max_seconds), int(max_seconds)))
@@ -34,33 +43,85 @@ def main(arguments: list[str]) -> int:
     try:
         run(model, result)
     except errors as err:
-        print((str(err).strip().splitlines() or [type(err).__name__])[-1])
+        print(_reason(err))
         return REFUSED
     return 0
 
 
-def _simplifier() -> tuple[Any, tuple[type[Exception], ...]]:
+def _reason(err: BaseException) -> str:
+    return (str(err).strip().splitlines() or [type(err).__name__])[-1]
+
+
+def _session(model: str, level: str, optimized: str = "") -> Any:
+    """A model in onnxruntime; `level` is that of its optimiser, whose result may be written."""
     import onnxruntime
 
-    def run(model: str, result: str) -> None:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = result
-        options.log_severity_level = 4  # its reasons come as exceptions; nothing to stderr
-        options.intra_op_num_threads = 1  # constants are small; threads would only be started
-        onnxruntime.InferenceSession(
-            model,
-            options,
-            providers=["CPUExecutionProvider"],
-            enable_fallback=0,  # it would print, and try the same again
-        )
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.optimized_model_filepath = optimized
+    options.log_severity_level = 4  # its reasons come as exceptions; nothing to stderr
+    # What is computed is small; threads would only be started.
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")  # it runs at most once
+    return onnxruntime.InferenceSession(
+        model,
+        options,
+        providers=["CPUExecutionProvider"],
+        enable_fallback=0,  # it would print, and try the same again
+    )
+
+
+def _onnxruntime_errors() -> tuple[type[Exception], ...]:
+    """What onnxruntime raises for a model or an input that it does not take."""
+    import onnxruntime
 
     raised = onnxruntime.capi.onnxruntime_pybind11_state
     errors = (
         *(raised.EPFail, raised.Fail, raised.InvalidArgument, raised.InvalidGraph),
         *(raised.InvalidProtobuf, raised.NotImplemented, raised.RuntimeException),
     )
-    return run, (*errors, MemoryError, ValueError)
+    return (*errors, MemoryError, ValueError)
+
+
+def _simplifier() -> tuple[Any, tuple[type[Exception], ...]]:
+    errors = _onnxruntime_errors()
+    return lambda model, result: _session(model, "ORT_ENABLE_BASIC", result), errors
+
+
+def _runs() -> tuple[Any, tuple[type[Exception], ...]]:
+    errors = _onnxruntime_errors()
+
+    def run(runs: str, result: str) -> None:
+        answers = []
+        with open(runs) as file:  # noqa: PTH123 (pathlib is not loaded for it)
+            jobs = json.load(file)
+        for job in jobs:
+            try:
+                answers.append({"names": _run_once(**job)})
+            except errors as err:
+                answers.append({"reason": _reason(err)})
+        with open(result, "w") as file:  # noqa: PTH123
+            json.dump(answers, file)
+
+    return run, errors
+
+
+def _run_once(model: str, inputs: str, names: list[str] | None, outputs: str) -> list[str]:
+    import numpy as np
+
+    session = _session(model, "ORT_DISABLE_ALL")
+    with np.load(inputs) as arrays:
+        given = {name: arrays[f"arr_{i}"] for i, name in enumerate(arrays["names"].tolist())}
+    if {value.name for value in session.get_inputs()} != set(given):
+        raise ValueError("its inputs are no longer those of the module")
+    if names is None:
+        names = [value.name for value in session.get_outputs() if _is_numbers(value.type)]
+    np.savez(outputs, *session.run(names, given))
+    return names
+
+
+def _is_numbers(type_: str) -> bool:
+    return type_.startswith("tensor") and "string" not in type_
 
 
 def _inference() -> tuple[Any, tuple[type[Exception], ...]]:
@@ -85,6 +146,36 @@ def _inliner() -> tuple[Any, tuple[type[Exception], ...]]:
         onnx.save(onnx.inliner.inline_local_functions(loaded), result, format="protobuf")
 
     return run, (MemoryError, RuntimeError, TypeError, ValueError)
+
+
+def _evaluator() -> tuple[Any, tuple[type[Exception], ...]]:
+    import numpy as np
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    def run(model: str, result: str) -> None:
+        loaded = onnx.load(model, format="protobuf")
+        with np.errstate(all="ignore"):
+            (value,) = ReferenceEvaluator(loaded).run(None, {})
+        value = np.asarray(value)
+        if value.size > _MAX_EVALUATED:
+            raise ValueError(f"its value has {value.size} elements")
+        del loaded.graph.node[:], loaded.graph.initializer[:]
+        loaded.graph.initializer.append(onnx.numpy_helper.from_array(value, "value"))
+        onnx.save(loaded, result, format="protobuf")
+
+    # The reference is written in Python: a node that is not as its op says may raise any of these.
+    errors = (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError)
+    return run, (*errors, ValueError)
+
+
+_COMMANDS = {
+    "evaluate": _evaluator,
+    "infer": _inference,
+    "inline": _inliner,
+    "run": _runs,
+    "simplify": _simplifier,
+}
 
 
 def _address_space_bytes() -> int:

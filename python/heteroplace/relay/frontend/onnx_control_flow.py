@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from heteroplace.relay.frontend.onnx_process import infer_shapes
+from heteroplace.relay.frontend.onnx_process import evaluate, infer_shapes
 from heteroplace.relay.frontend.onnx_repair import opset_of
 
 _MAX_ROUNDS = 8
@@ -101,9 +101,6 @@ class _Graph:
         """Return the value of what is made of constants and sizes only, else None."""
         ancestors: list[NodeProto] = []
         feeds: dict[str, Any] = {}
-        # The reference brings an implementation of every op, which takes a second to load.
-        from onnx.reference import ReferenceEvaluator
-
         pending, seen = [name], set()
         while pending:
             one = pending.pop()
@@ -126,13 +123,9 @@ class _Graph:
         if name in feeds:
             return feeds[name]
         output = helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None)
-        inputs = [
-            helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-            for k, v in feeds.items()
-        ]
-        graph = helper.make_graph(ancestors, "condition", inputs, [output])
-        part = helper.make_model(graph, opset_imports=self.model.opset_import)
-        return _first(ReferenceEvaluator(part).run([name], feeds))
+        constants = [numpy_helper.from_array(value, name) for name, value in feeds.items()]
+        graph = helper.make_graph(ancestors, "condition", [], [output], constants)
+        return evaluate(helper.make_model(graph, opset_imports=self.model.opset_import))
 
 
 def _inline_if(graph: _Graph, node: NodeProto) -> bool:
@@ -333,10 +326,6 @@ def _integers(node: NodeProto, name: str, default: list[int]) -> list[int]:
         if attribute.name == name:
             return [attribute.i] if attribute.HasField("i") else list(attribute.ints)
     return default
-
-
-def _first(values: Any) -> Any:
-    return values[0]
 
 
 def _has_subgraph(node: NodeProto) -> bool:

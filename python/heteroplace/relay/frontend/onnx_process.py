@@ -5,28 +5,37 @@ A process takes 0.2 s; in exchange no file can end the one that reads it (`onnx_
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend import onnx_child
 from heteroplace.relay.frontend.limits import num_elements
 
+Buffer = bytes | memoryview
 MAX_MODEL_BYTES = 2**30
 """A serialised model cannot pass 2 GiB, and folding makes it larger."""
 _MAX_SHAPE_ELEMENTS = 1024
 """Initialisers up to this size may be shapes, and are looked into by inference."""
 _BYTES, _BYTES_PER_MODEL_BYTE = 4 * 2**30, 8
 _SECONDS, _MODEL_BYTES_PER_SECOND = 20, 2**21
-"""What the process may take, and how much more for the size of the model; a ResNet-50 takes 1 s."""
+_FLOPS_PER_SECOND = 10**8
+"""What the process may take, and how much more for the size of the model, and for the arithmetic of
+a run; a ResNet-50 takes 1 s."""
 
 
 class RefusedModelError(FrontendError):
@@ -51,21 +60,83 @@ def run_on_model(command: str, model: ModelProto) -> ModelProto:
         The process was killed, by the model or by its limits.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path, result = Path(folder) / "model.onnx", Path(folder) / "result.onnx"
-        path.write_bytes(model.SerializeToString())
-        done = _run(command, path, result)
-        if done.returncode == onnx_child.REFUSED:
-            raise RefusedModelError(done.stdout.strip() or _last_line(done.stderr))
-        if done.returncode != 0:
-            library = "onnxruntime" if command == "simplify" else "onnx"
-            raise FrontendError(
-                f"{library} {_ending(done)} on the model ({command}): the model is damaged, or "
-                f"meets a fault of {library}. Check it by onnx.checker, or export it again"
-            )
+        result = Path(folder) / "result.onnx"
+        content = model.SerializeToString()
+        with _in_memory([content]) as (path,):
+            _run(command, path, result, len(content))
         try:
             return onnx.load(result, format="protobuf")
         except (DecodeError, OSError) as err:
             raise RefusedModelError(f"its result cannot be read: {err}") from err
+
+
+def evaluate(model: ModelProto) -> np.ndarray | None:
+    """Return the output of a model that has no inputs, by ONNX's reference; None: it has none.
+
+    Raises
+    ------
+    FrontendError
+        It takes too long, or too much memory.
+    """
+    try:
+        (value,) = run_on_model("evaluate", model).graph.initializer
+    except RefusedModelError:
+        return None
+    found: np.ndarray = numpy_helper.to_array(value)
+    return found
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """One run of a model by onnxruntime, as it stands."""
+
+    model: str | Buffer
+    """Path, or the serialised model."""
+    inputs: Mapping[str, np.ndarray]
+    names: Sequence[str] | None = None
+    """Of the outputs that are asked for; None: all that are tensors of numbers."""
+
+
+def run_models(
+    runs: Sequence[ModelRun], num_bytes: int, flops: int
+) -> list[dict[str, np.ndarray] | str]:
+    """Run models by onnxruntime; return for each its outputs by name, or why there are none.
+
+    Parameters
+    ----------
+    num_bytes
+        Size of the models, with their weights in other files.
+    flops
+        Of all runs, for the limit of time.
+
+    Raises
+    ------
+    FrontendError
+        As `run_on_model`.
+    """
+    contents = [run.model for run in runs if not isinstance(run.model, str)]
+    with tempfile.TemporaryDirectory() as name, _in_memory(contents) as paths:
+        folder, written, jobs = Path(name), iter(paths), []
+        for index, run in enumerate(runs):
+            inputs = folder / f"{index}.in.npz"
+            path = run.model if isinstance(run.model, str) else next(written)
+            np.savez(inputs, *run.inputs.values(), names=np.array(list(run.inputs), dtype=str))
+            names = None if run.names is None else list(run.names)
+            outputs = str(folder / f"{index}.out.npz")
+            jobs.append({"model": path, "inputs": str(inputs), "names": names, "outputs": outputs})
+            num_bytes += sum(array.nbytes for array in run.inputs.values())
+        (folder / "runs.json").write_text(json.dumps(jobs))
+        runs_path, result = str(folder / "runs.json"), folder / "result.json"
+        _run("run", runs_path, result, num_bytes, flops)
+        answers = json.loads(result.read_text())
+        return [_outputs(job["outputs"], answer) for job, answer in zip(jobs, answers, strict=True)]
+
+
+def _outputs(path: str, answer: Mapping[str, Any]) -> dict[str, np.ndarray] | str:
+    if "reason" in answer:
+        return str(answer["reason"])
+    with np.load(path) as arrays:
+        return {name: arrays[f"arr_{index}"] for index, name in enumerate(answer["names"])}
 
 
 def infer_shapes(model: ModelProto) -> ModelProto:
@@ -129,20 +200,46 @@ def _is_large(tensor: TensorProto) -> bool:
     return num_elements(tensor.dims) > _MAX_SHAPE_ELEMENTS
 
 
-def _run(command: str, path: Path, result: Path) -> subprocess.CompletedProcess[str]:
-    size = path.stat().st_size
-    limits = _BYTES + _BYTES_PER_MODEL_BYTE * size, _SECONDS + size // _MODEL_BYTES_PER_SECOND
+@contextmanager
+def _in_memory(contents: Sequence[Buffer]) -> Iterator[list[str]]:
+    """Paths under which processes started meanwhile find some bytes, which are on no disk."""
+    files: list[int] = []
+    try:
+        for content in contents:
+            files.append(os.memfd_create("model"))
+            os.set_inheritable(files[-1], True)
+            with open(files[-1], "wb", closefd=False) as file:
+                file.write(content)
+        yield [f"/proc/self/fd/{file}" for file in files]
+    finally:
+        for file in files:
+            os.close(file)
+
+
+def _run(command: str, path: str, result: Path, num_bytes: int, flops: int = 0) -> None:
+    """Let the other process run a command on a file; raise as `run_on_model` does."""
+    seconds = _SECONDS + num_bytes // _MODEL_BYTES_PER_SECOND + flops // _FLOPS_PER_SECOND
+    limits = _BYTES + _BYTES_PER_MODEL_BYTE * num_bytes, seconds
     # It shall find the packages that this process has found, however that was told where they are.
     packages = os.pathsep.join(entry for entry in sys.path if entry)
-    program = [sys.executable, onnx_child.__file__, command, str(path), str(result)]
-    return subprocess.run(
+    program = [sys.executable, onnx_child.__file__, command, path, str(result)]
+    done = subprocess.run(
         [*program, *map(str, limits)],
         capture_output=True,
         text=True,
         errors="replace",
         check=False,
+        close_fds=False,
         env={**os.environ, "PYTHONPATH": packages},
     )
+    if done.returncode == onnx_child.REFUSED:
+        raise RefusedModelError(done.stdout.strip() or _last_line(done.stderr))
+    if done.returncode != 0:
+        library = "onnxruntime" if command in ("simplify", "run") else "onnx"
+        raise FrontendError(
+            f"{library} {_ending(done)} on the model ({command}): the model is damaged, or "
+            f"meets a fault of {library}. Check it by onnx.checker, or export it again"
+        )
 
 
 def _ending(done: subprocess.CompletedProcess[str]) -> str:

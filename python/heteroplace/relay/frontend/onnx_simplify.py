@@ -53,22 +53,5 @@ def simplify_offline(model: ModelProto) -> tuple[ModelProto, list[str]]:
     return simplified, [f"onnxruntime (BASIC) simplified {before} nodes to {after}"]
 
 
-def onnxruntime_errors() -> tuple[type[Exception], ...]:
-    """Return what onnxruntime raises for a model or an input that it does not take."""
-    import onnxruntime
-
-    errors = onnxruntime.capi.onnxruntime_pybind11_state
-    return (
-        errors.EPFail,
-        errors.Fail,
-        errors.InvalidArgument,
-        errors.InvalidGraph,
-        errors.InvalidProtobuf,
-        errors.NotImplemented,
-        errors.RuntimeException,
-        ValueError,
-    )
-
-
 def _domains(model: ModelProto) -> set[str]:
     return {node.domain for node in model.graph.node if node.domain not in _ONNX_DOMAINS}

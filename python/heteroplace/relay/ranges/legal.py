@@ -1,20 +1,18 @@
-"""A function -> intervals of its inputs for which no op traps, and the ops that still might.
+"""A function -> intervals of its inputs for which its ops do what they are meant to.
 
-An integer division by 0 ends the process, and some ops read or write wherever an index says. What
-such an op needs of an argument is carried backward, from results to inputs:
+A kernel divides by 0 and takes any index (`codegen/safe_integers.py`, `codegen/index_guards.py`),
+but what is measured should be what a user runs, and onnxruntime, which we compare with, takes
+neither. What an op needs of an argument is carried backward, from results to inputs:
 
     x / (y - z)   needs   y - z in [1, 7]   so   y in [4, 7], z in [0, 3]
 
-Then the intervals of all values are computed forward from those of the inputs (`bounds.py`), and
-an op whose need is not met for certain is named: needs may contradict each other, or reach an op
-without a rule.
+Needs may contradict each other, or reach an op without a rule; then they are not met.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import relay
@@ -22,10 +20,8 @@ from tvm import relay
 from heteroplace.relay.expressions import (
     post_order,
     static_shape,
-    task_of_span,
     tensor_types,
 )
-from heteroplace.relay.ranges.bounds import value_bounds
 from heteroplace.relay.ranges.interval import BOOLEAN, Interval, of_dtype, product
 
 DIVISORS = Interval(1, 7)
@@ -35,32 +31,6 @@ _Needs = list[tuple[relay.Expr, Interval]]
 """Of arguments."""
 _Rule = Callable[[Any, Interval], _Needs]
 """Of a call, and the goal: what is needed of its result."""
-
-
-@dataclass(frozen=True)
-class Trap:
-    """An op that may end the process, or read what is not its own, for some inputs."""
-
-    op: str
-    task: str
-    """Empty where no span names one."""
-    need: Interval
-    """What its argument must be in."""
-    found: Interval
-    """What it is in, as far as is known."""
-
-    @property
-    def text(self) -> str:
-        """For messages."""
-        where = f"task {self.task!r} ({self.op})" if self.task else self.op
-        return (
-            f"{where} needs an argument in {_text(self.need)} and may get one in "
-            f"{_text(self.found)}"
-        )
-
-
-def _text(interval: Interval) -> str:
-    return f"[{interval.low:.6g}, {interval.high:.6g}]"
 
 
 def legal_inputs(function: relay.Function) -> dict[relay.Var, Interval]:
@@ -113,28 +83,6 @@ def _free(dtype: str) -> Interval | None:
     return of_dtype(dtype) if dtype in ("int8", "uint8") else BOOLEAN
 
 
-def find_traps(function: relay.Function, inputs: Mapping[relay.Var, Interval]) -> tuple[Trap, ...]:
-    """Return the ops whose needs are not met for certain.
-
-    Parameters
-    ----------
-    inputs
-        What the parameters are in; others may be anything.
-    """
-    calls = [node for node in post_order(function.body) if isinstance(node, relay.Call)]
-    needs = [(call, *each) for call in calls for each in needs_of(call) if _is_trap(call)]
-    if not needs:
-        return ()
-    bounds = value_bounds(function, inputs)
-    traps = []
-    for call, argument, interval in needs:
-        allowed = Interval(1, math.inf) if call.op.name in _DIVISIONS else interval
-        found = bounds[argument][0]
-        if not found.is_within(allowed) and not (allowed.low == 1 and found.high < 0):
-            traps.append(Trap(call.op.name, task_of_span(call) or "", allowed, found))
-    return tuple(traps)
-
-
 def needs_of(call: relay.Call) -> _Needs:
     """What an op needs of its arguments, whatever its result is for."""
     name = getattr(call.op, "name", "")
@@ -147,14 +95,6 @@ def needs_of(call: relay.Call) -> _Needs:
         return []
     position, limit = _INDEXED[name](call)
     return [(call.args[position], Interval(0, max(0, limit - 1)))]
-
-
-def _is_trap(call: relay.Call) -> bool:
-    """Say whether an unmet need of an op is more than a strange result."""
-    name = getattr(call.op, "name", "")
-    if name == "take":
-        return str(call.attrs.mode) not in ("clip", "wrap")
-    return name in _DIVISIONS or (name in _INDEXED and name != "one_hot")
 
 
 def _shape(expr: relay.Expr) -> tuple[int, ...]:

@@ -3,7 +3,8 @@
 Each evaluator takes the call's attributes, its constant arguments and the static type of its
 result, and returns an array (or a list of arrays), or None: "not mine, leave it to TVM". An
 evaluator never guesses: a case whose rounding or whose meaning differs between numpy and TVM's
-code generator (integer division by zero, half-way rounding, float sums) returns None.
+code generator (half-way rounding, float sums) returns None. Of integers divided by 0 or shifted too
+far, numpy's results are those of our kernels (`codegen/safe_integers.py`).
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def _division(float_rule: Callable[..., Any], int_rule: Callable[..., Any]) -> E
         if numerator.dtype.kind == "f":
             quotient = float_rule(numerator, divisor)
             return None if quotient is None else np.asarray(quotient)
-        if numerator.dtype.kind == "b" or not np.all(divisor):
+        if numerator.dtype.kind == "b":
             return None
         return np.asarray(int_rule(numerator, divisor))
 
@@ -301,6 +302,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "greater": _binary(np.greater),
     "greater_equal": _binary(np.greater_equal),
     "layout_transform": _layout_transform,
+    "left_shift": _bool_binary(np.left_shift),
     "less": _binary(np.less),
     "less_equal": _binary(np.less_equal),
     "log": _float_unary(np.log),
@@ -325,6 +327,7 @@ EVALUATORS: dict[str, Evaluator] = {
     "reshape": _reshaped,
     "reshape_like": _reshaped,
     "reverse": _reverse,
+    "right_shift": _bool_binary(np.right_shift),
     "rsqrt": _float_unary(_rsqrt),
     "sigmoid": _float_unary(_sigmoid),
     "split": _split,
@@ -338,6 +341,8 @@ EVALUATORS: dict[str, Evaluator] = {
     "tanh": _float_unary(np.tanh),
     "tile": _tile,
     "transpose": _transpose,
+    "trunc_divide": _division(lambda a, b: np.trunc(a / b), _truncating_divide),
+    "trunc_mod": _division(lambda a, b: None, np.fmod),
     "where": _where,
     "zeros": _filled(0),
     "zeros_like": _filled(0),

@@ -91,8 +91,8 @@ class InitialSolutions:
     def _singles(self, deadline: Deadline) -> list[tuple[str, NativePlan]]:
         """Everything on one device, where it fits, in the order of the devices."""
         found: dict[int, NativePlan] = {}
-        for device in fastest_devices(self._problem):
-            if found and deadline.is_over():
+        for turn, device in enumerate(fastest_devices(self._problem)):
+            if turn > 0 and deadline.is_over():
                 break
             single = single_native_plan(self._problem, device)
             if single is not None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from heteroplace.native.problem import NativePlan
-from heteroplace.native.search import search_plans
+from heteroplace.native.search import PlanSearch, Stall
 from heteroplace.native.simulate import simulate_plan
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import Deadline
@@ -21,10 +21,10 @@ from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_r
 from heteroplace.solve.search.initial_solutions import INITIAL_SHARE, InitialSolutions
 
 PATIENCE_PER_TASK = 20_000
-"""`auto` ends the search after so many evaluations per task without a gain of 0.05 %; it has better
-things to do then."""
-_LONG_PATIENCE = 10
-"""The solver `search` itself has so many times as much: late gains are rare, not impossible."""
+"""A search that others go on from ends after so many evaluations per task without a gain of 0.05 %;
+they have better things to do then."""
+LONG_PATIENCE_PER_TASK = 10 * PATIENCE_PER_TASK
+"""And one that nothing follows: late gains are rare, not impossible."""
 MAX_TASKS_TO_BOUND = 10_000
 """Above, the search's own bounds have to do: others would take as long as its first rounds."""
 _LEAST_S = 0.01
@@ -46,6 +46,96 @@ class SearchEnd:
     """The given bound, or a better one that the search found."""
     prices: tuple[float, ...]
     """For each memory what a byte is worth in its plan, in ns."""
+    can_go_on: bool
+    """Only the turn has ended."""
+    stalled_s: float
+    """Seconds that it searched since its last gain."""
+
+
+class SearchRun:
+    """A search from given plans, in one turn or several. Not thread-safe."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        initial: Sequence[NativePlan],
+        options: SolveOptions,
+        patience_per_task: int = PATIENCE_PER_TASK,
+    ) -> None:
+        self._problem = problem
+        self._options = options
+        self._known: list[tuple[int, NativePlan]] = []
+        self._note(initial)
+        self._search = PlanSearch(
+            problem.native,
+            initial,
+            max_evaluations=options.iterations,
+            seed=options.seed,
+            patience=patience_per_task * max(1, len(problem.graph.tasks)),
+            threads=options.threads,
+        )
+
+    def run(
+        self,
+        deadline: Deadline,
+        bound_ns: int,
+        stall: Stall | None = None,
+        plans: Sequence[NativePlan] = (),
+    ) -> SearchEnd:
+        """Search on; the result is never longer than any plan that it was given and that fits.
+
+        Parameters
+        ----------
+        stall
+            When the turn ends before the deadline.
+        plans
+            Found elsewhere since the turn before.
+        """
+        options, begin = self._options, time.perf_counter()
+        self._note(plans)
+
+        def progress(_evaluations: int, best_ns: int, found_bound_ns: int) -> None:
+            report(options, "search", begin, best_ns, found_bound_ns)
+
+        found = self._search.run(
+            max(_LEAST_S, deadline.left_s()),
+            bound_ns=bound_ns,
+            stall=stall,
+            plans=plans,
+            progress=None if options.progress is None else progress,
+        )
+        if found.native_plan.violation:  # So did all before; there is nothing to be simulated.
+            makespan_ns, best = found.native_plan.makespan_ns, found.native_plan
+        else:
+            self._note([found.native_plan])
+            makespan_ns, best = self._known[0]
+        return SearchEnd(
+            best,
+            makespan_ns,
+            found.num_evaluations,
+            found.was_interrupted,
+            found.bound_ns,
+            found.prices,
+            found.can_go_on,
+            found.stalled_s,
+        )
+
+    def knows(self, plan: NativePlan) -> bool:
+        """Say whether it was given the plan, found it, or has a shorter one."""
+        if plan.violation or not self._known:
+            return False
+        return self._known[0][0] <= simulate_plan(self._problem.native, plan).makespan_ns
+
+    def _note(self, plans: Sequence[NativePlan]) -> None:
+        """Keep the shortest plan that fits.
+
+        The search schedules without gaps on units, so it may be behind an insertion scheduler.
+        """
+        native = self._problem.native
+        fitting = [plan for plan in plans if not plan.violation]
+        timed = [(simulate_plan(native, plan).makespan_ns, plan) for plan in fitting]
+        # Of equal ones the latest.
+        self._known = sorted([*timed, *self._known], key=lambda one: one[0])[:1]
 
 
 class SearchSolver:
@@ -59,8 +149,8 @@ class SearchSolver:
         deadline = solve_deadline(problem, options, begin)
         initial, bound = begin_solve(problem, options, begin)
         plans = [plan for _, plan in initial.native_plans(INITIAL_SHARE * options.time_limit_s)]
-        patience = _LONG_PATIENCE * PATIENCE_PER_TASK
-        end = run_search(problem, plans or [initial.first()[1]], options, deadline, bound, patience)
+        plans = plans or [initial.first()[1]]
+        end = run_search(problem, plans, options, deadline, bound, LONG_PATIENCE_PER_TASK)
         if end.native_plan.violation:
             raise no_placement_error(problem)
         plan = problem.native.plan(end.native_plan.steps, f"search seed {options.seed}")
@@ -127,38 +217,5 @@ def run_search(
     bound_ns: int,
     patience_per_task: int = PATIENCE_PER_TASK,
 ) -> SearchEnd:
-    """Search from `initial`; the result is never longer than the shortest of those that fit."""
-    native = problem.native
-    begin = time.perf_counter()
-    # The search schedules without gaps on units, so it may start behind an insertion scheduler.
-    known = [
-        (simulate_plan(native, plan).makespan_ns, plan) for plan in initial if not plan.violation
-    ]
-
-    def progress(_evaluations: int, best_ns: int, found_bound_ns: int) -> None:
-        report(options, "search", begin, best_ns, found_bound_ns)
-
-    found = search_plans(
-        native,
-        initial,
-        max_evaluations=options.iterations,
-        time_limit_s=max(_LEAST_S, deadline.left_s()),
-        seed=options.seed,
-        bound_ns=bound_ns,
-        patience=patience_per_task * max(1, len(problem.graph.tasks)),
-        threads=options.threads,
-        progress=None if options.progress is None else progress,
-    )
-    if found.native_plan.violation:  # So did all before; there is nothing that could be simulated.
-        makespan_ns, best = found.native_plan.makespan_ns, found.native_plan
-    else:
-        searched = (simulate_plan(native, found.native_plan).makespan_ns, found.native_plan)
-        makespan_ns, best = min([searched, *known], key=lambda timed: timed[0])
-    return SearchEnd(
-        best,
-        makespan_ns,
-        found.num_evaluations,
-        found.was_interrupted,
-        found.bound_ns,
-        found.prices,
-    )
+    """Search from `initial`, in one turn."""
+    return SearchRun(problem, initial, options, patience_per_task).run(deadline, bound_ns)

@@ -196,8 +196,8 @@ def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items
 def test_simulated_makespan_is_never_later_than_scheduled() -> None:
     fit: list[bool] = []
 
-    @given(instances(max_tasks=6, max_batch=3, has_modes=True, is_memory_tight=True))
-    @exact_cases(60)
+    @given(instances(max_tasks=4, max_batch=3, has_modes=True, is_memory_tight=True))
+    @exact_cases(200)
     def check(case: Instance) -> None:
         problem = Problem(case.graph, case.cluster, case.costs)
         for rule in ("fastest", "latency", "finish"):
@@ -212,7 +212,7 @@ def test_simulated_makespan_is_never_later_than_scheduled() -> None:
                 assert simulated.makespan_ns <= found.makespan_ns
 
     check()
-    assert sum(fit) > 0.03 * len(fit)
+    assert sum(fit) > 0.08 * len(fit)
 
 
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))

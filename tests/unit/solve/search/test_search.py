@@ -85,7 +85,7 @@ def test_plan_fits_and_beats_every_start_that_fits_and_nearly_all_are_found() ->
 
     check()
     assert are_found
-    assert sum(are_found) >= 0.85 * len(are_found)
+    assert sum(are_found) >= 0.95 * len(are_found)
 
 
 def test_plan_is_no_longer_than_the_best_single_device() -> None:
@@ -106,7 +106,7 @@ def test_plan_is_no_longer_than_the_best_single_device() -> None:
         assert solve(problem).objective_ns <= single
 
     check()
-    assert sum(compared) > 0.35 * len(compared)
+    assert sum(compared) > 0.7 * len(compared)
 
 
 @given(chains(max_tasks=5))

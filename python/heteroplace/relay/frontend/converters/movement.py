@@ -1,4 +1,4 @@
-"""Ops that move elements ==> Relay: Split, Pad, OneHot, Scatter*, SpaceToDepth, ReverseSequence.
+"""Ops that move elements ==> Relay: Split, Pad, OneHot, GatherND, Scatter*, SpaceToDepth, Range.
 
 ONNX operator specification, all forms up to opset 28: sizes, pads and axes as attributes or as
 operands, axes counted from the back, parts of no elements, padding of every mode.
@@ -142,15 +142,28 @@ def scatter_elements(call: OnnxCall) -> relay.Expr:
     )
 
 
+def gather_nd(call: OnnxCall) -> relay.Expr:
+    """Convert GatherND."""
+    batch = int(call.number("batch_dims", 0))
+    depth = call.shape(1)[-1]
+    return relay.gather_nd(call.operand(0), _coordinates(call, batch), batch, depth)
+
+
 def scatter_nd(call: OnnxCall) -> relay.Expr:
-    """Convert ScatterND; Relay's has the coordinates along the first axis, ONNX along the last."""
+    """Convert ScatterND."""
+    coordinates = _coordinates(call, 0)
+    return relay.scatter_nd(call.operand(0), coordinates, call.operand(2), _scatter_mode(call))
+
+
+def _coordinates(call: OnnxCall, batch: int) -> relay.Expr:
+    """Return positions from the front, along the first axis; ONNX has them along the last, and from
+    the back if negative."""
     shape, indices = call.shape(0), call.operand(1)
     rank = len(shape_of(indices))
-    sizes = const(shape[: shape_of(indices)[-1]], dtype_of(indices))
+    sizes = const(shape[batch : batch + shape_of(indices)[-1]], dtype_of(indices))
     zero = const(0, dtype_of(indices))
     indices = relay.where(relay.less(indices, zero), relay.add(indices, sizes), indices)
-    coordinates = relay.transpose(indices, [rank - 1, *range(rank - 1)])
-    return relay.scatter_nd(call.operand(0), coordinates, call.operand(2), _scatter_mode(call))
+    return relay.transpose(indices, [rank - 1, *range(rank - 1)])
 
 
 def _scatter_mode(call: OnnxCall) -> str:
@@ -163,7 +176,8 @@ def _scatter_mode(call: OnnxCall) -> str:
 def _from_front(indices: relay.Expr, size: int) -> relay.Expr:
     """Return positions counted from the front, of such as may count from the back."""
     dtype = dtype_of(indices)
-    shifted = relay.add(indices, const(size, dtype))
+    # The kernel, too, takes negative indices to count from the back.
+    shifted = relay.maximum(relay.add(indices, const(size, dtype)), const(0, dtype))
     return relay.where(relay.less(indices, const(0, dtype)), shifted, indices)
 
 

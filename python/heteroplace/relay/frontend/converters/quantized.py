@@ -1,4 +1,4 @@
-"""QuantizeLinear, DequantizeLinear, QLinearMatMul ==> plain arithmetic, rounded half to even.
+"""(De)QuantizeLinear, QLinearMatMul, MatMulInteger ==> plain arithmetic, rounded half to even.
 
 ONNX operator specification. Scales and zero points may be of the whole tensor, of each place along
 an axis, or of each block along it, and may be computed. TVM's own quantization rounds half away
@@ -52,15 +52,18 @@ def dequantize_linear(call: OnnxCall) -> relay.Expr:
     return relay.cast(product, dtype_name(asked) if asked else dtype_of(scale))
 
 
+def mat_mul_integer(call: OnnxCall) -> relay.Expr:
+    """Convert MatMulInteger: (a, b, a_zero, b_zero), zero points 0 if left out."""
+    return tvm_onnx.matmul_out_dtype(
+        [_centred(call, 0, 2, False), _centred(call, 1, 3, True)], "int32"
+    )
+
+
 def q_linear_mat_mul(call: OnnxCall) -> relay.Expr:
     """Convert QLinearMatMul: (a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)."""
 
-    def centred(operand: int, is_right: bool) -> relay.Expr:
-        data = relay.cast(call.operand(operand), "int32")
-        zero = _matched(call.operand(operand + 2), len(shape_of(data)), is_right)
-        return relay.subtract(data, relay.cast(zero, "int32"))
-
-    product = tvm_onnx.matmul_out_dtype([centred(0, False), centred(3, True)], "int32")
+    factors = [_centred(call, 0, 2, False), _centred(call, 3, 5, True)]
+    product = tvm_onnx.matmul_out_dtype(factors, "int32")
     rank = len(shape_of(product))
     scales = [
         relay.cast(_matched(call.operand(operand), rank, is_right), "float32")
@@ -70,6 +73,15 @@ def q_linear_mat_mul(call: OnnxCall) -> relay.Expr:
     steps = round_half_even(relay.multiply(relay.cast(product, "float32"), scale))
     zero = _matched(call.operand(7), rank, False)
     return saturated(relay.add(steps, relay.cast(zero, "float32")), call.dtype(7))
+
+
+def _centred(call: OnnxCall, operand: int, zero_point: int, is_right: bool) -> relay.Expr:
+    """Return a factor less its zero point, if it has one, as int32."""
+    data = relay.cast(call.operand(operand), "int32")
+    if not call.has(zero_point):
+        return data
+    zero = _matched(call.operand(zero_point), len(shape_of(data)), is_right)
+    return relay.subtract(data, relay.cast(zero, "int32"))
 
 
 def saturated(data: relay.Expr, dtype: str) -> relay.Expr:

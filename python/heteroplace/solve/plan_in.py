@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from heteroplace.errors import PlanError
 from heteroplace.files.kinds import read_known_file
-from heteroplace.files.manifest import read_manifest
 from heteroplace.files.plan import plan_to_json, replayed_plan
 from heteroplace.files.solution import load_solution
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.digests import first_difference
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
+from heteroplace.native.compiled_file import read_manifest
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""Solution -> what its compiled file needs of a machine, as the text that `src/exec/file/needs.h`
+describes: features of the processor, compute capability of GPUs, digests of what belongs together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import tvm
+from tvm.target import codegen
+
+from heteroplace.codegen.targets import device_target
+from heteroplace.errors import LoweringError
+from heteroplace.model.cluster import Device
+from heteroplace.model.solution import Solution
+from heteroplace.native.compiled_file import known_features, machine_name
+
+
+def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
+    """Return the text.
+
+    Parameters
+    ----------
+    solution
+        Of which the file has the code.
+    digests
+        SHA-256 of "code", "program" and "weights", hexadecimal.
+
+    Raises
+    ------
+    LoweringError
+        The target of a GPU does not say its architecture.
+    """
+    devices = solution.cluster.devices
+    used = [device for device in devices if device.name in solution.devices_used]
+    cpus = [device for device in used if device.kind == "cpu"]
+    gpus = [device for device in used if device.kind == "cuda"]
+    # Kernels of a GPU are launched by code for the host, which is the first CPU's.
+    hosts = [device for device in devices if device.kind == "cpu"][: bool(gpus)]
+    features: set[str] = set()
+    for device in (*cpus, *hosts):
+        features |= cpu_features(device_target(device))
+    lines = ["heteroplace-needs 1", f"machine {machine_name()}"]
+    lines += [f"feature {name}" for name in sorted(features)]
+    capabilities = {device.index: _capability(device) for device in gpus}
+    lines += [f"cuda {index} {value}" for index, value in sorted(capabilities.items())]
+    lines += [f"{part} {digest}" for part, digest in digests.items()]
+    return "\n".join([*lines, "end", ""])
+
+
+def cpu_features(target: tvm.target.Target) -> frozenset[str]:
+    """Return the features of a processor that code for a target may use, by LLVM's names."""
+    return known_features() & set(codegen.llvm_get_cpu_features(target))
+
+
+def _capability(device: Device) -> int:
+    """The compute capability that the code for a GPU needs, as 80 for 8.0."""
+    arch = str(device_target(device).attrs.get("arch", ""))
+    found = re.fullmatch(r"sm_(\d+)[a-z]?", arch)
+    if found is None:
+        raise LoweringError(
+            f"device {device.name!r}: its target {device.target!r} has the architecture {arch!r}, "
+            f"expected one as 'sm_80'; say it by -arch"
+        )
+    return int(found[1])

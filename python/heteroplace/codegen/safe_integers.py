@@ -1,0 +1,127 @@
+"""Lowered kernels -> the same in which no division or shift of integers is undefined.
+
+On x86 a division by 0, and the least integer by -1, end the process; a shift by as many bits as the
+number has, or by a negative count, gives what the instruction at hand makes of it. As in numpy:
+
+    a / 0, a % 0  ==>  0                       least / -1  ==>  least          least % -1  ==>  0
+    a << n, n outside of [0, bits)  ==>  0     a >> n, n likewise  ==>  -1 if a < 0 else 0
+
+Divisions and shifts by constants stay as they are, and so do those whose divisor or count is within
+limits for certain. (ONNX says nothing of such operands; onnxruntime ends, or shifts as in C.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import arith, tir
+
+_DIVISIONS = (tir.Div, tir.Mod, tir.FloorDiv, tir.FloorMod)
+_REMAINDERS = (tir.Mod, tir.FloorMod)
+_SHIFTS = ("tir.shift_left", "tir.shift_right")
+
+
+def define_integers(functions: tvm.IRModule) -> tvm.IRModule:
+    """Return the kernels with divisions and shifts defined for all operands.
+
+    Parameters
+    ----------
+    functions
+        Lowered functions of one kernel; they are not changed.
+    """
+    rewritten = {name: _rewritten(each) for name, each in functions.functions.items()}
+    if all(rewritten[name].same_as(each) for name, each in functions.functions.items()):
+        return functions
+    return tvm.IRModule(rewritten, attrs=functions.attrs)
+
+
+def _rewritten(function: tvm.ir.BaseFunc) -> tvm.ir.BaseFunc:
+    if not isinstance(function, tir.PrimFunc):
+        return function
+    kinds = ["tir.Div", "tir.Mod", "tir.FloorDiv", "tir.FloorMod", "tir.Call"]
+    body = tir.stmt_functor.ir_transform(function.body, None, _replacement, kinds)
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
+def _replacement(value: tir.PrimExpr) -> tir.PrimExpr | None:
+    """What stands for a division or shift; None: it stays."""
+    if "int" not in str(value.dtype):
+        return None
+    if isinstance(value, _DIVISIONS):
+        return _once(value.a, value.b, _division(value)) if _may_trap(value.b) else None
+    if isinstance(value, tir.Call) and getattr(value.op, "name", "") in _SHIFTS:
+        data, count = value.args
+        limit = tvm.DataType(value.dtype).bits
+        bound = arith.Analyzer().const_int_bound(_scalar(count))
+        is_legal = bound.min_value >= 0 and bound.max_value < limit
+        return None if is_legal else _once(data, count, _shift(value, limit))
+    return None
+
+
+def _once(
+    left: tir.PrimExpr,
+    right: tir.PrimExpr,
+    build: Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr],
+) -> tir.PrimExpr:
+    """Bind both operands, each of which is read several times."""
+    a, b = tir.Var("a", left.dtype), tir.Var("b", right.dtype)
+    return tir.Let(a, left, tir.Let(b, right, build(a, b)))
+
+
+def _may_trap(divisor: tir.PrimExpr) -> bool:
+    bound = arith.Analyzer().const_int_bound(_scalar(divisor))
+    return bool(bound.min_value <= 0 and bound.max_value >= -1)
+
+
+def _scalar(value: tir.PrimExpr) -> tir.PrimExpr:
+    return value.value if isinstance(value, tir.Broadcast) else value
+
+
+def _division(
+    value: tir.Div | tir.Mod | tir.FloorDiv | tir.FloorMod,
+) -> Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr]:
+    is_signed = not str(value.dtype).startswith("uint")
+
+    def build(a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
+        """Divide by 1 instead of 0 and -1, then do what is missing.
+
+        No select has the division inside: TVM takes its condition for granted there, though both of
+        its sides are computed. No comparison stands twice: TVM would give it a name, and fails on
+        names of comparisons of vectors.
+        """
+        extra = tir.Select(
+            tir.EQ(b, _constant(0, a.dtype)), _constant(1, a.dtype), _constant(0, a.dtype)
+        )
+        if is_signed:
+            is_minus = tir.EQ(b, _constant(-1, a.dtype))
+            extra += tir.Select(is_minus, _constant(2, a.dtype), _constant(0, a.dtype))
+        added = tir.Var("added", a.dtype)
+        result = type(value)(a, b + added)
+        if not isinstance(value, _REMAINDERS):
+            result *= _constant(1, a.dtype) - added
+        return tir.Let(added, extra, result)
+
+    return build
+
+
+def _shift(value: tir.Call, limit: int) -> Callable[[tir.PrimExpr, tir.PrimExpr], tir.PrimExpr]:
+    is_left = value.op.name == "tir.shift_left"
+    is_signed = not str(value.dtype).startswith("uint")
+    unsigned = value.dtype if not is_signed else f"u{value.dtype}"
+
+    def build(a: tir.PrimExpr, b: tir.PrimExpr) -> tir.PrimExpr:
+        count, last = tir.Cast(unsigned, b), _constant(limit - 1, unsigned)
+        shifted = tir.Call(value.dtype, value.op, [a, tir.Cast(b.dtype, tir.Min(count, last))])
+        if is_signed and not is_left:
+            return shifted  # by all bits but one: the sign is left
+        return tir.Select(tir.LE(count, last), shifted, _constant(0, a.dtype))
+
+    return build
+
+
+def _constant(value: int, dtype: str) -> tir.PrimExpr:
+    """A constant, also of several lanes."""
+    kind = tvm.DataType(dtype)
+    scalar = tir.const(value, dtype.split("x")[0])
+    return scalar if kind.lanes == 1 else tir.Broadcast(scalar, kind.lanes)

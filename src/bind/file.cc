@@ -1,0 +1,83 @@
+// `_core.CompiledFile`, `_core.SealedCode`: files, and libraries of kernels, on their way to an
+// executor.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <new>
+
+#include "bind/bind.h"
+#include "exec/file/compiled_file.h"
+#include "exec/file/processor.h"
+
+namespace nb = nanobind;
+
+namespace heteroplace::bind {
+
+namespace {
+
+using WeightsArray = nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>, nb::c_contig>;
+
+/*! \brief A path or a library as Python has it: bytes, of which some may be zero or no text. */
+std::string ToString(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size()}; }
+
+nb::bytes ToBytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+void MakeFile(exec::CompiledFile* place, const nb::bytes& path) {
+  const std::string name = ToString(path);
+  nb::gil_scoped_release release;
+  new (place) exec::CompiledFile(name);
+}
+
+void MakeSealedCode(exec::SealedCode* place, const std::string& name, const nb::bytes& image) {
+  exec::ElfImage elf(name, ToString(image));
+  nb::gil_scoped_release release;
+  elf.Check();
+  new (place) exec::SealedCode(std::move(elf));
+}
+
+/*! \brief The mapped weights; the array keeps the file. */
+WeightsArray Weights(nb::handle self) {
+  const auto& file = nb::cast<const exec::CompiledFile&>(self);
+  return WeightsArray(file.weights().data(), {static_cast<size_t>(file.weights().bytes())}, self);
+}
+
+}  // namespace
+
+void BindFile(nb::module_& module) {
+  nb::class_<exec::CompiledFile>(module, "CompiledFile",
+                                 "A compiled file; see src/exec/file/compiled_file.h.")
+      .def("__init__", &MakeFile, nb::arg("path"),
+           "Open a file and read its texts; nothing is mapped.")
+      .def("check", &exec::CompiledFile::Check, nb::call_guard<nb::gil_scoped_release>(),
+           "Check code and weights too.")
+      .def("load", &exec::CompiledFile::Load, nb::call_guard<nb::gil_scoped_release>(),
+           "Check all, copy the code and map the weights.")
+      .def(
+          "check_gpus",
+          [](const exec::CompiledFile& self, const std::string& libtvm_path) {
+            self.CheckGpus(exec::LoadTvmAbi(libtvm_path));
+          },
+          nb::arg("libtvm_path"), "Check that the GPUs here can run the code for them.")
+      .def_prop_ro(
+          "program_text",
+          [](const exec::CompiledFile& self) { return ToBytes(self.program_text()); },
+          "The program, bytes.")
+      .def_prop_ro(
+          "manifest", [](const exec::CompiledFile& self) { return ToBytes(self.manifest()); },
+          "JSON, bytes.")
+      .def_prop_ro("code_path", &exec::CompiledFile::code_path,
+                   "What loaders take, as long as the object lives. After `load`.")
+      .def_prop_ro("weights", &Weights, "The mapped weights, uint8. After `load`.");
+  nb::class_<exec::SealedCode>(module, "SealedCode",
+                               "A library of kernels in memory; see src/exec/file/sealed_code.h.")
+      .def("__init__", &MakeSealedCode, nb::arg("name"), nb::arg("image"),
+           "Check a library and copy it.")
+      .def_prop_ro("path", &exec::SealedCode::path, "What loaders take.");
+  module.def("known_features", &exec::KnownFeatures,
+             "Names of the features of processors that code may need.");
+  module.def("present_features", &exec::PresentFeatures, "Those that this processor has.");
+  module.def("machine_name", &exec::MachineName, "As in the needs of a file.");
+}
+
+}  // namespace heteroplace::bind

@@ -1,0 +1,163 @@
+#include "exec/file/needs.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "exec/file/processor.h"
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+namespace {
+
+constexpr std::string_view kHeader = "heteroplace-needs 1";
+
+/*! \brief Numbers of the attributes in CUDA's interface. */
+constexpr int kCapabilityMajor = 75;
+constexpr int kCapabilityMinor = 76;
+
+class NeedsReader {
+ public:
+  NeedsReader(const OpenFile& file, std::string_view text) : file_(file), text_(text) {}
+
+  Needs Read() {
+    if (NextLine() != kHeader) Fail("expected '" + std::string(kHeader) + "'");
+    Needs needs;
+    for (std::string_view line = NextLine(); line != "end"; line = NextLine()) {
+      TakeLine(line, &needs);
+    }
+    if (begin_ != text_.size()) Fail("text after 'end'");
+    for (const std::string* field : {&needs.machine, &needs.code, &needs.program, &needs.weights}) {
+      if (field->empty()) Fail("machine, code, program and weights are not all there");
+    }
+    return needs;
+  }
+
+ private:
+  std::string_view NextLine() {
+    ++line_;
+    const size_t end = text_.find('\n', begin_);
+    if (end == std::string_view::npos) Fail("the text ends without a line 'end'");
+    const std::string_view line = text_.substr(begin_, end - begin_);
+    begin_ = end + 1;
+    return line;
+  }
+
+  void TakeLine(std::string_view line, Needs* needs) {
+    const size_t blank = std::min(line.find(' '), line.size());
+    const std::string_view word = line.substr(0, blank);
+    const std::string_view value = line.substr(std::min(blank + 1, line.size()));
+    if (value.empty()) Fail("a word without a value");
+    if (word == "feature") {
+      needs->features.emplace_back(value);
+    } else if (word == "cuda") {
+      needs->cuda.push_back(Cuda(value));
+    } else {
+      std::string* field = word == "machine"   ? &needs->machine
+                           : word == "code"    ? &needs->code
+                           : word == "program" ? &needs->program
+                           : word == "weights" ? &needs->weights
+                                               : nullptr;
+      if (field == nullptr || !field->empty()) {
+        Fail("expected machine, code, program or weights once each, feature, cuda or end");
+      }
+      *field = value;
+    }
+  }
+
+  CudaNeed Cuda(std::string_view value) {
+    const size_t blank = value.find(' ');
+    if (blank == std::string_view::npos) Fail("expected 'cuda <device id> <capability>'");
+    return {Integer(value.substr(0, blank), 1023), Integer(value.substr(blank + 1), 9999)};
+  }
+
+  int32_t Integer(std::string_view text, int32_t max) {
+    int32_t value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc() || end != text.data() + text.size() || value < 0 || value > max) {
+      Fail("expected a number from 0 to " + std::to_string(max));
+    }
+    return value;
+  }
+
+  [[noreturn]] void Fail(const std::string& what) const {
+    file_.Fail("needs line " + std::to_string(line_) + ": " + what +
+               "; the file was changed, compile it again");
+  }
+
+  const OpenFile& file_;
+  std::string_view text_;
+  size_t begin_ = 0;
+  int line_ = 0;
+};
+
+/*! \brief 10 times major + minor; none where there is no such GPU, or no CUDA. */
+std::optional<int32_t> CapabilityOf(const TvmAbi& abi, int32_t device_id) {
+  using GetAttribute = int (*)(int* value, int attribute, int device);
+  const auto get = reinterpret_cast<GetAttribute>(dlsym(abi.library, "cudaDeviceGetAttribute"));
+  int major = 0, minor = 0;
+  if (get == nullptr || get(&major, kCapabilityMajor, device_id) != 0 ||
+      get(&minor, kCapabilityMinor, device_id) != 0) {
+    return std::nullopt;
+  }
+  return 10 * major + minor;
+}
+
+std::string CapabilityText(int32_t capability) {
+  return std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+}
+
+}  // namespace
+
+Needs ParseNeeds(const OpenFile& file, std::string_view text) {
+  return NeedsReader(file, text).Read();
+}
+
+void CheckTogether(const OpenFile& file, const Needs& needs, const FileParts& parts) {
+  const std::pair<Part, const std::string*> expected[] = {
+      {kCode, &needs.code}, {kProgram, &needs.program}, {kWeights, &needs.weights}};
+  for (const auto& [part, digest] : expected) {
+    if (HexOf(parts[part].digest) == *digest) continue;
+    const char* name = part == kCode ? "code" : part == kProgram ? "program" : "weights";
+    file.Fail(std::string("its ") + name + " is not the one that it was written with (SHA-256 " +
+              HexOf(parts[part].digest) + ", expected " + *digest +
+              "): parts of several files were put together; compile the model again");
+  }
+}
+
+void CheckProcessor(const OpenFile& file, const Needs& needs) {
+  if (needs.machine != MachineName()) {
+    throw Error(ErrorKind::kExecution, file.path() + ": has code for " + needs.machine +
+                                           ", this machine is " + MachineName() +
+                                           "; compile the model for it");
+  }
+  const std::vector<std::string> present = PresentFeatures();
+  std::string missing;
+  for (const std::string& feature : needs.features) {
+    if (std::find(present.begin(), present.end(), feature) != present.end()) continue;
+    missing += (missing.empty() ? "" : ", ") + feature;
+  }
+  if (missing.empty()) return;
+  throw Error(ErrorKind::kExecution,
+              file.path() + ": its code uses " + missing +
+                  ", which this processor does not have; compile the model for this machine (the "
+                  "target's -mcpu and -mattr)");
+}
+
+void CheckGpus(const OpenFile& file, const Needs& needs, const TvmAbi& abi) {
+  for (const CudaNeed& need : needs.cuda) {
+    const std::optional<int32_t> found = CapabilityOf(abi, need.device_id);
+    if (!found.has_value() || *found >= need.capability) continue;
+    throw Error(ErrorKind::kExecution,
+                file.path() + ": its code for cuda:" + std::to_string(need.device_id) +
+                    " needs compute capability " + CapabilityText(need.capability) +
+                    ", this GPU has " + CapabilityText(*found) +
+                    "; compile the model with the target of this GPU (-arch=sm_" +
+                    std::to_string(*found) + ")");
+  }
+}
+
+}  // namespace heteroplace::exec

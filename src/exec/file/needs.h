@@ -1,0 +1,56 @@
+// What a compiled file needs of the machine, and which parts belong together: a text of lines
+//
+//   heteroplace-needs 1
+//   machine <name>
+//   feature <name>                      (of the processor; any number of lines)
+//   cuda <device id> <compute capability, as 80 for 8.0>
+//   code <SHA-256>        program <SHA-256>        weights <SHA-256>
+//   end
+//
+// The digests say for which code and weights the program was written: a file put together from
+// parts of several is refused, although the table's digests are right for each.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "exec/devices/tvm_abi.h"
+#include "exec/file/parts.h"
+
+namespace heteroplace::exec {
+
+/*! \brief Least compute capability of a GPU, for the code that a file has for it. */
+struct CudaNeed {
+  int32_t device_id;
+  /*! \brief 10 times major + minor. */
+  int32_t capability;
+};
+
+struct Needs {
+  std::string machine;
+  std::vector<std::string> features;
+  std::vector<CudaNeed> cuda;
+  /*! \brief Hexadecimal. */
+  std::string code, program, weights;
+};
+
+/*! \throws Error kArtifact: which line is wrong. */
+Needs ParseNeeds(const OpenFile& file, std::string_view text);
+
+/*! \brief Checks that the parts are those that were written together. \throws Error kArtifact. */
+void CheckTogether(const OpenFile& file, const Needs& needs, const FileParts& parts);
+
+/*! \brief Checks machine and processor, naming all that is missing. \throws Error kExecution. */
+void CheckProcessor(const OpenFile& file, const Needs& needs);
+
+/*!
+ * \brief Checks that each GPU which is here can run the code for it.
+ *
+ * Whether a GPU is here at all is told by who takes it.
+ * \throws Error kExecution.
+ */
+void CheckGpus(const OpenFile& file, const Needs& needs, const TvmAbi& abi);
+
+}  // namespace heteroplace::exec

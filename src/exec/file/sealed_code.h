@@ -1,0 +1,36 @@
+// A checked library of kernels as memory that only this process has, and nobody can write to.
+#pragma once
+
+#include <string>
+
+#include "exec/file/elf_image.h"
+
+namespace heteroplace::exec {
+
+/*!
+ * \brief A copy of a library that can be loaded by a path.
+ *
+ * The system's loader takes paths alone; this one is of a file without a name: it is gone with the
+ * process however that ends, and what lies on disk may be replaced meanwhile. The path stays that
+ * of this copy as long as the object lives. Keep it until those who loaded it have let go of it.
+ */
+class SealedCode {
+ public:
+  /*!
+   * \param image a library that was checked.
+   * \throws Error kExecution: the system has no memory for it.
+   */
+  explicit SealedCode(ElfImage image);
+  ~SealedCode();
+  SealedCode(const SealedCode&) = delete;
+  SealedCode& operator=(const SealedCode&) = delete;
+
+  /*! \brief What loaders take. */
+  const std::string& path() const { return path_; }
+
+ private:
+  int descriptor_ = -1;
+  std::string path_;
+};
+
+}  // namespace heteroplace::exec

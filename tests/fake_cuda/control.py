@@ -1,0 +1,111 @@
+"""The fake CUDA of this process: faults to come, rules that were broken, what still lives."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from heteroplace.native.execute import Executor
+
+NAME = "libcudart.so.12"
+
+
+class Live(NamedTuple):
+    """Numbers of objects that were made and not given back."""
+
+    memory: int
+    pinned: int
+    streams: int
+    events: int
+    modules: int
+
+
+class FakeCuda:
+    """Calls the fake. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(NAME)
+        self._library.fake_cuda_set.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+
+    @staticmethod
+    def is_loaded() -> bool:
+        """Whether this process has the fake, and not NVIDIA's library."""
+        return hasattr(ctypes.CDLL(NAME), "fake_cuda_reset")
+
+    def fail(self, function: str, after_calls: int = 0, code: int = 2) -> None:
+        """Let a call of a function fail with an error code, or hang (a kernel, code -1).
+
+        "kernel NAME" stands for the execution of a kernel, long after its launch.
+        """
+        self._library.fake_cuda_fail(function.encode(), after_calls, code)
+
+    def is_pending(self, function: str) -> bool:
+        """Whether the failure of a function has still to come."""
+        return bool(self._library.fake_cuda_is_pending(function.encode()))
+
+    def calls(self) -> dict[str, int]:
+        """Calls of each function so far."""
+        text = ctypes.create_string_buffer(1 << 16)
+        self._library.fake_cuda_counts(text, len(text))
+        lines = text.value.decode().splitlines()
+        return {
+            name: int(count)
+            for name, count in (line.split(" ") for line in lines if line[0] != " ")
+        }
+
+    def reports(self) -> str:
+        """Rules that were broken since the last call, a line each."""
+        text = ctypes.create_string_buffer(1 << 16)
+        self._library.fake_cuda_reports(text, len(text))
+        return text.value.decode()
+
+    def live(self) -> Live:
+        """What lives."""
+        counts = (ctypes.c_int64 * 5)()
+        self._library.fake_cuda_live(counts)
+        return Live(*counts)
+
+    def set(self, name: str, value: int) -> None:
+        """Set num_devices, delay_ns, can_pin, has_peers or is_released."""
+        self._library.fake_cuda_set(name.encode(), value)
+
+    def reset(self) -> None:
+        """Forget faults and reports, as a new process."""
+        self._library.fake_cuda_reset()
+        for name, value in (
+            ("num_devices", 2),
+            ("delay_ns", 20_000),
+            ("can_pin", 1),
+            ("has_peers", 1),
+        ):
+            self.set(name, value)
+
+    def has_peer(self, device: int, peer: int) -> bool:
+        """Whether a device may use the memory of another one."""
+        return bool(self._library.fake_cuda_has_peer(device, peer))
+
+    def current_device(self) -> int:
+        """Current device of the calling thread."""
+        device = ctypes.c_int(-1)
+        assert self._library.cudaGetDevice(ctypes.byref(device)) == 0
+        return device.value
+
+    def set_current_device(self, device: int) -> None:
+        """Set the current device of the calling thread."""
+        assert self._library.cudaSetDevice(device) == 0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Forbid other threads than this one to block in the driver, to allocate or to load."""
+        self._library.fake_cuda_running(1)
+        try:
+            yield
+        finally:
+            self._library.fake_cuda_running(0)
+
+    def run(self, executor: Executor) -> None:
+        """Run once, under the rules of a run."""
+        with self.running():
+            executor.run()

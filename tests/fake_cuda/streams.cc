@@ -1,0 +1,100 @@
+// Streams and events: threads that do work late and in order.
+#include "fake.h"
+
+namespace fake {
+
+bool Event::IsReached(uint64_t number) {
+  std::lock_guard lock(mutex);
+  return reached >= number;
+}
+
+void Event::WaitFor(uint64_t number) {
+  std::unique_lock lock(mutex);
+  reached_changed.wait(lock, [&] { return reached >= number; });
+}
+
+Stream::Stream(int device) : device(device), thread_([this] { Run(); }) {}
+
+Stream::~Stream() {
+  {
+    std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Stream::Push(Work work) {
+  {
+    std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+bool Stream::IsIdle() {
+  std::lock_guard lock(mutex_);
+  return queue_.empty() && !is_busy_;
+}
+
+void Stream::Drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return queue_.empty() && !is_busy_; });
+}
+
+void Stream::Run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    is_busy_ = false;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return is_over_ || !queue_.empty(); });
+    if (queue_.empty()) return;
+    Work work = std::move(queue_.front());
+    queue_.pop_front();
+    is_busy_ = true;
+    lock.unlock();
+    if (work.is_control) {
+      work.body();
+    } else if (!HasFault(device)) {
+      Delay();
+      work.body();
+    }
+    lock.lock();
+  }
+}
+
+std::shared_ptr<Stream> FindStream(void* handle, const char* function) {
+  State& state = Get();
+  const int current = CurrentDevice();
+  {
+    std::lock_guard lock(state.mutex);
+    if (handle == nullptr) {
+      // The stream of the whole device; named by an address that no stream has.
+      static int names[kMaxDevices];
+      std::shared_ptr<Stream>& whole = state.streams[&names[current]];
+      if (whole == nullptr) {
+        whole = std::make_shared<Stream>(current);
+        whole->is_alive = false;  // is not counted as a leak
+      }
+      return whole;
+    }
+    const auto found = state.streams.find(handle);
+    if (found != state.streams.end() && found->second->is_alive) return found->second;
+  }
+  Broken(std::string(function) + ": a stream that does not live", 0);
+  return nullptr;
+}
+
+void Issue(Stream* stream, Work work) {
+  State& state = Get();
+  {
+    std::lock_guard lock(state.mutex);
+    if (stream->capture != nullptr) {
+      stream->capture->work.push_back(std::move(work));
+      return;
+    }
+  }
+  stream->Push(std::move(work));
+}
+
+}  // namespace fake
