@@ -171,7 +171,8 @@ CudaEventHandle::~CudaEventHandle() {
 }
 
 void CudaEventHandle::Record(CudaStream stream) const {
-  cuda_.Check(cuda_.EventRecord(event_, stream), "cudaEventRecord");
+  cuda_.Check(cuda_.EventRecord(event_, stream),
+              "cudaEventRecord on cuda:" + std::to_string(device_));
 }
 
 bool CudaEventHandle::IsReached() const {

@@ -176,6 +176,7 @@ void Worker::DoStream() {
     }
   } catch (const Error& error) {
     Fail(error.what());
+    if (!is_pending) Drain();
   }
   // Nobody waits for what this queue has not issued.
   if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
@@ -186,10 +187,19 @@ void Worker::DoStream() {
   } catch (const Error& error) {
     is_pending = false;
     Fail(error.what());
+    Drain();
   }
   if (!is_pending) return FinishPart(slot_);
   pending_.push_back(slot_);
   PollPending();
+}
+
+/*! \brief Waits until the stream is empty: what was issued is at work in the slot until then. */
+void Worker::Drain() {
+  try {
+    stream_->Synchronise();
+  } catch (const Error&) {  // its fault is the one just told
+  }
 }
 
 void Worker::PollPending() {

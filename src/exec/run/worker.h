@@ -138,6 +138,7 @@ class Worker {
   /*! \brief Finishes the requests whose work on the stream has come to its end. */
   void PollPending();
   void FinishPart(Slot* slot);
+  void Drain();
   void MakeTimers();
   void ReadTimers();
   /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
