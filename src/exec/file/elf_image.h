@@ -35,7 +35,7 @@ struct ElfDynamic {
   std::string_view strings;  // with their last zero byte
   uint64_t symbols = 0, hash = 0, versions = 0, needed_versions = 0;
   uint64_t relocations = 0, relocation_bytes = 0, num_relative = 0;
-  uint64_t calls = 0, call_bytes = 0;
+  uint64_t calls = 0, call_bytes = 0, call_words = 0;
   std::vector<std::string_view> needed;
 };
 
@@ -72,8 +72,12 @@ class ElfImage {
   uint16_t CheckNeededVersions();
   void CheckSymbols();
   void CheckSymbol(uint64_t index, const Elf64_Sym& symbol);
+  void CheckRuntimePointer(const std::string& which, std::string_view name,
+                           const Elf64_Sym& symbol);
   void CheckRelocations();
   void CheckRelocation(const Elf64_Rela& relocation, bool must_be_relative);
+  void CheckAllIsWritten() const;
+  void CheckFound(uint64_t first_symbol, uint64_t num_buckets, uint64_t num_words, uint32_t shift);
 
   /*! \brief A record of the file. */
   template <typename Record>
@@ -117,8 +121,10 @@ class ElfImage {
   /*! \brief Highest version number that a symbol may have. */
   uint16_t max_version_ = 1;
   std::vector<std::string> functions_;
-  /*! \brief Claimed words, by address / 8 from the first writable one. */
+  /*! \brief Claimed words, by address / 8. */
   std::vector<bool> claimed_;
+  /*! \brief Whether a relocation of type 64 or GLOB_DAT, or a JUMP_SLOT, is for a symbol. */
+  std::vector<bool> has_address_, has_call_;  // [num_symbols]
 };
 
 }  // namespace heteroplace::exec

@@ -1,4 +1,6 @@
 // Symbols and relocations of an image: what they point to, and that nothing is written twice.
+#include <algorithm>
+
 #include "exec/file/elf_image.h"
 #include "exec/file/module_blob.h"
 
@@ -9,13 +11,27 @@ namespace {
 constexpr uint64_t kWordBytes = 8;
 
 /*! \brief Words into which TVM writes the addresses of its functions and the module. */
+constexpr std::string_view kRuntimePointers[] = {
+    "__TVMFuncCall",
+    "__TVMAPISetLastError",
+    "__TVMBackendGetFuncFromEnv",
+    "__TVMBackendAllocWorkspace",
+    "__TVMBackendFreeWorkspace",
+    "__TVMBackendParallelLaunch",
+    "__TVMBackendParallelBarrier",
+    "__tvm_module_ctx",
+};
+
 bool IsRuntimePointer(std::string_view name) {
-  return name.starts_with("__TVM") || name == "__tvm_module_ctx";
+  return std::find(std::begin(kRuntimePointers), std::end(kRuntimePointers), name) !=
+         std::end(kRuntimePointers);
 }
 
 }  // namespace
 
 void ElfImage::CheckSymbols() {
+  has_address_.resize(num_symbols_);
+  has_call_.resize(num_symbols_);
   for (uint64_t index = 0; index < num_symbols_; ++index) {
     const uint64_t at = dynamic_.symbols + index * sizeof(Elf64_Sym);
     CheckSymbol(index, MemoryRecord<Elf64_Sym>(at, "a symbol"));
@@ -32,11 +48,13 @@ void ElfImage::CheckSymbol(uint64_t index, const Elf64_Sym& symbol) {
     Fail(which + " has type " + std::to_string(type) + " and binding " + std::to_string(binding));
   }
   if (symbol.st_shndx == SHN_UNDEF) {
-    if (symbol.st_value != 0) Fail(which + " is undefined and has an address");
+    if (symbol.st_value != 0 || symbol.st_other != STV_DEFAULT) {
+      Fail(which + " is undefined, and has an address or a visibility");
+    }
     return;
   }
-  if (symbol.st_shndx >= SHN_LORESERVE) {
-    Fail(which + " has section " + std::to_string(symbol.st_shndx));
+  if (symbol.st_shndx >= SHN_LORESERVE || binding == STB_LOCAL || symbol.st_other != STV_DEFAULT) {
+    Fail(which + " cannot be found from outside");
   }
   const ElfSegment* segment = SegmentOf(symbol.st_value, symbol.st_size);
   if (segment == nullptr) {
@@ -46,16 +64,24 @@ void ElfImage::CheckSymbol(uint64_t index, const Elf64_Sym& symbol) {
   if (type == STT_FUNC) {
     if (!segment->is_executable || symbol.st_size == 0) Fail(which + " is no function in code");
     if (binding == STB_GLOBAL) functions_.emplace_back(name);
-  } else if (segment->is_executable) {
-    Fail(which + " is data in code");
+  } else if (segment->is_executable || type != STT_OBJECT) {
+    Fail(which + " is neither a function nor data");
   }
-  if (IsRuntimePointer(name)) ClaimWord(symbol.st_value, which);
+  if (segment->is_writable || IsRuntimePointer(name)) CheckRuntimePointer(which, name, symbol);
   if (name == kModuleBlobSymbol) {
     const auto bytes = MemoryRecord<uint64_t>(symbol.st_value, "the list of modules");
     const std::string fault =
         FaultOfModuleBlob(MemoryBytes(symbol.st_value + kWordBytes, bytes, "the list of modules"));
     if (!fault.empty()) Fail(fault);
   }
+}
+
+void ElfImage::CheckRuntimePointer(const std::string& which, std::string_view name,
+                                   const Elf64_Sym& symbol) {
+  if (!IsRuntimePointer(name) || symbol.st_size != kWordBytes) {
+    Fail(which + " is in memory that is written, and none of the words that TVM writes");
+  }
+  ClaimWord(symbol.st_value, which);
 }
 
 void ElfImage::CheckRelocations() {
@@ -72,6 +98,27 @@ void ElfImage::CheckRelocations() {
   };
   check(dynamic_.relocations, dynamic_.relocation_bytes, dynamic_.num_relative);
   check(dynamic_.calls, dynamic_.call_bytes, 0);
+  CheckAllIsWritten();
+}
+
+void ElfImage::CheckAllIsWritten() const {
+  for (const ElfSegment& segment : segments_) {
+    if (!segment.is_writable) continue;
+    for (uint64_t at = (segment.begin + 7) / 8 * 8; at + 8 <= segment.file_end; at += 8) {
+      // Loaders that look functions up late keep three words for themselves.
+      const bool is_reserved = at >= dynamic_.call_words && at < dynamic_.call_words + 24;
+      if (!claimed_[at / 8] && !is_reserved && MemoryRecord<uint64_t>(at, "a word") == 0) {
+        Fail("address " + std::to_string(at) + " is for the loader to fill, and nothing says how");
+      }
+    }
+  }
+  for (uint64_t index = 1; index < num_symbols_; ++index) {
+    const auto symbol =
+        MemoryRecord<Elf64_Sym>(dynamic_.symbols + index * sizeof(Elf64_Sym), "a symbol");
+    if (symbol.st_shndx == SHN_UNDEF && !has_address_[index] && !has_call_[index]) {
+      Fail("symbol " + std::to_string(index) + " is undefined, and no relocation is for it");
+    }
+  }
 }
 
 void ElfImage::CheckRelocation(const Elf64_Rela& relocation, bool must_be_relative) {
@@ -81,7 +128,7 @@ void ElfImage::CheckRelocation(const Elf64_Rela& relocation, bool must_be_relati
   ClaimWord(relocation.r_offset, which);
   const uint64_t addend = static_cast<uint64_t>(relocation.r_addend);
   if (type == R_X86_64_RELATIVE) {
-    if (SegmentOf(addend, 0) == nullptr || symbol_index != 0) {
+    if (addend == 0 || SegmentOf(addend, 0) == nullptr || symbol_index != 0) {
       Fail(which + " leads to address " + std::to_string(addend) + ", which no segment holds");
     }
     return;
@@ -95,6 +142,11 @@ void ElfImage::CheckRelocation(const Elf64_Rela& relocation, bool must_be_relati
     Fail(which + " is for symbol " + std::to_string(symbol_index) + " of " +
          std::to_string(num_symbols_));
   }
+  std::vector<bool>& has_one = type == R_X86_64_JUMP_SLOT ? has_call_ : has_address_;
+  if (type != R_X86_64_64 && has_one[symbol_index]) {
+    Fail(which + " is the second of its kind for symbol " + std::to_string(symbol_index));
+  }
+  has_one[symbol_index] = true;
   const auto symbol = MemoryRecord<Elf64_Sym>(dynamic_.symbols + symbol_index * sizeof(Elf64_Sym),
                                               "the symbol of a relocation");
   const bool is_defined = symbol.st_shndx != SHN_UNDEF;
