@@ -273,24 +273,21 @@ class BoundSearch {
     const int devices = problem_.num_devices;
     std::vector<uint8_t> is_first(modules_.classes.size(), 0);
     if (modules_.num_modules() > 0) is_first[modules_.module_class[0]] = 1;
-    RunJobs(
-        static_cast<int>(modules_.classes.size()), options_.threads,
-        [&](int index) {
-          const size_t states = width_ + 1;
-          module_bounds_[index].Limit(WorkPerRound(modules_.classes[index]), deadline_);
-          auto& table = tables_[index];
-          table.assign(states * states, ModuleBound::kImpossibleBound);
-          const bool has_exit = modules_.classes[index].has_exit;
-          for (int entry = is_first[index] != 0 ? -1 : 0; entry < devices; ++entry) {
-            if (is_first[index] != 0 && entry >= 0) break;
-            for (int exit = has_exit ? 0 : -1; exit < devices; ++exit) {
-              if (!has_exit && exit >= 0) break;
-              table[static_cast<size_t>(entry + 1) * states + static_cast<size_t>(exit + 1)] =
-                  module_bounds_[index].Bound(entry, exit, price, options_.iterations);
-            }
-          }
-        },
-        [] {});
+    RunJobs(static_cast<int>(modules_.classes.size()), options_.threads, [&](int index) {
+      const size_t states = width_ + 1;
+      module_bounds_[index].Limit(WorkPerRound(modules_.classes[index]), deadline_);
+      auto& table = tables_[index];
+      table.assign(states * states, ModuleBound::kImpossibleBound);
+      const bool has_exit = modules_.classes[index].has_exit;
+      for (int entry = is_first[index] != 0 ? -1 : 0; entry < devices; ++entry) {
+        if (is_first[index] != 0 && entry >= 0) break;
+        for (int exit = has_exit ? 0 : -1; exit < devices; ++exit) {
+          if (!has_exit && exit >= 0) break;
+          table[static_cast<size_t>(entry + 1) * states + static_cast<size_t>(exit + 1)] =
+              module_bounds_[index].Bound(entry, exit, price, options_.iterations);
+        }
+      }
+    });
   }
 
   const model::Problem& problem_;

@@ -20,10 +20,11 @@ inline constexpr double kHookSeconds = 0.05;
  * for all.
  *
  * Jobs are taken in order but may end in any. The caller's thread calls `watch` every few
- * milliseconds meanwhile. The first exception of a job is thrown again here.
+ * milliseconds meanwhile; without a `watch` it is one of the threads. The first exception of a job
+ * is thrown again here.
  */
 inline void RunJobs(int count, int threads, const std::function<void(int)>& job,
-                    const std::function<void()>& watch) {
+                    const std::function<void()>& watch = nullptr) {
   std::atomic<int> next{0};
   std::mutex mutex;
   std::condition_variable all_done;
@@ -44,10 +45,11 @@ inline void RunJobs(int count, int threads, const std::function<void(int)>& job,
   };
   {
     std::vector<std::jthread> workers;
-    const int num_workers = std::min(std::max(threads, 1), count);
-    for (int thread = 0; thread < num_workers; ++thread) workers.emplace_back(work);
+    const int num_threads = std::min(std::max(threads, 1), count);
+    for (int thread = watch ? 0 : 1; thread < num_threads; ++thread) workers.emplace_back(work);
+    if (!watch) work();
     std::unique_lock<std::mutex> lock(mutex);
-    while (num_done < count) {
+    while (watch && num_done < count) {
       all_done.wait_for(lock, std::chrono::milliseconds(5));
       lock.unlock();
       watch();

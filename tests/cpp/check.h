@@ -44,9 +44,22 @@ void CheckEqual(const Left& left, const Right& right, const char* file, int line
 #define CHECK_EQ(left, right) \
   ::heteroplace::test::CheckEqual(left, right, __FILE__, __LINE__, #left " == " #right)
 
-/*! \brief Runs a test for the seeds 0 ... count - 1. */
-inline void ForSeeds(const char* name, int count, const std::function<void(Random&)>& test) {
-  for (int seed = 0; seed < count; ++seed) {
+/*! \brief The number in a variable of the environment; 0 without it. */
+inline int NumberIn(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::atoi(text) : 0;
+}
+
+/*! \brief From one case to the next that is run: each eighth, every one where ALL_CASES is set. */
+inline int Stride() { return NumberIn("ALL_CASES") != 0 ? 1 : 8; }
+
+/*! \brief How many of `all` cases are run, at the least. */
+inline int NumCases(int all) { return all / Stride(); }
+
+/*! \brief Runs a test for the seeds 0 ... all - 1, or those of them whose turn TURN says it is. */
+inline void ForSeeds(const char* name, int all, const std::function<void(Random&)>& test) {
+  int count = 0;
+  for (int seed = NumberIn("TURN") % Stride(); seed < all; seed += Stride(), ++count) {
     current_case = std::string(name) + ", seed " + std::to_string(seed);
     Random random(static_cast<uint64_t>(seed));
     test(random);

@@ -85,6 +85,6 @@ int main() {
   ForSeeds("many devices", 300, [](Random& random) { TinyProblem(3, 6, random); });
   std::printf("feasible %ld, at least half the optimum %ld\n", long{num_feasible}, long{num_close});
   current_case = "all cases together";
-  CHECK(num_feasible > 3000 && num_close > num_feasible / 2);
+  CHECK(num_feasible > NumCases(3000) && num_close > num_feasible / 2);
   return 0;
 }

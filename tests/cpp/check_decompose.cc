@@ -202,6 +202,6 @@ int main() {
   ForSeeds("classes", 1000, EqualModulesShare);
   std::printf("modules %ld, shared %ld\n", long{num_modules}, long{num_shared});
   current_case = "all cases together";
-  CHECK(num_modules > 20000 && num_shared > 2000);
+  CHECK(num_modules > NumCases(20000) && num_shared > NumCases(2000));
   return 0;
 }

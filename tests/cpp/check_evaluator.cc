@@ -224,7 +224,7 @@ int main() {
   std::printf("converged %ld, with changed times %ld; late %ld, in time %ld\n", long{num_converged},
               long{num_converged_with_changes}, long{num_late}, long{num_in_time});
   current_case = "all cases together";
-  CHECK(num_converged > 200 && num_converged_with_changes > 50);
-  CHECK(num_late > 1000 && num_in_time > 1000);
+  CHECK(num_converged > NumCases(200) && num_converged_with_changes > NumCases(50));
+  CHECK(num_late > NumCases(1000) && num_in_time > NumCases(1000));
   return 0;
 }

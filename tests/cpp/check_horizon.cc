@@ -175,7 +175,7 @@ model::Problem MakeLarge(Random& random) {
   shape.reach = random.Below(3) == 0 ? 400 : 4 + random.Below(30);
   shape.max_run_ns = random.Below(2) == 0 ? 2 : 9;
   shape.output_percent = random.Below(2) == 0 ? 1 : 30;
-  shape.may_lack_routes = random.Below(4) == 0;
+  shape.may_lack_routes = random.Below(4) > 0;
   model::Problem problem = MakeProblem(shape, random);
   const bool needs_copies = random.Below(8) > 0;
   while (needs_copies && problem.num_memories < 2) problem = MakeProblem(shape, random);
@@ -347,7 +347,8 @@ int main() {
   std::printf("compared %ld, must be equal %ld, are equal %ld; unreachable %ld\n",
               long{num_compared}, long{num_claimed}, long{num_equal}, long{num_unreachable});
   current_case = "all cases together";
-  CHECK(num_without_gaps > 500 && num_met > num_unchanged * 9 / 10);
-  CHECK(num_claimed > 1000 && num_equal > num_compared / 2 && num_unreachable > 100);
+  CHECK(num_without_gaps > NumCases(300) && num_met > num_unchanged * 9 / 10);
+  CHECK(num_claimed > NumCases(500) && num_equal > num_compared / 3);
+  CHECK(Stride() > 1 || num_unreachable > 80);  // few cases lack many routes
   return 0;
 }

@@ -1,4 +1,5 @@
 // RunJobs: every job once, errors told to the caller; and the projection of prices.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <stdexcept>
@@ -23,6 +24,20 @@ void EveryJobOnce(Random& random) {
   CHECK_EQ(times, std::vector<int>(static_cast<size_t>(count), 1));
 }
 
+/*! \brief Without a `watch` the caller's thread is one of those that work. */
+void TheCallerWorksToo(Random& random) {
+  const int count = random.Below(40), threads = random.Below(5);
+  std::vector<std::thread::id> worker(static_cast<size_t>(count));
+  RunJobs(count, threads, [&](int index) { worker[index] = std::this_thread::get_id(); });
+  CHECK(std::count(worker.begin(), worker.end(), std::thread::id()) == 0);
+  if (threads <= 1) {
+    const auto caller = std::this_thread::get_id();
+    CHECK_EQ(std::count(worker.begin(), worker.end(), caller), std::ssize(worker));
+  }
+  std::sort(worker.begin(), worker.end());
+  CHECK(std::unique(worker.begin(), worker.end()) - worker.begin() <= std::max(threads, 1));
+}
+
 void ErrorsAreThrownAgain(Random& random) {
   const int count = 1 + random.Below(20), threads = 1 + random.Below(4);
   const int bad = random.Below(count);
@@ -35,7 +50,7 @@ void ErrorsAreThrownAgain(Random& random) {
           ++num_run;
           if (index == bad) throw std::runtime_error("job " + std::to_string(index));
         },
-        [] {});
+        random.Below(2) == 0 ? std::function<void()>() : [] {});
   } catch (const std::runtime_error& error) {
     told = error.what();
   }
@@ -107,6 +122,7 @@ void NearestOnSimplex(Random& random) {
 
 int main() {
   ForSeeds("every job once", 1000, EveryJobOnce);
+  ForSeeds("caller", 1000, TheCallerWorksToo);
   ForSeeds("errors of jobs", 1000, ErrorsAreThrownAgain);
   ForSeeds("errors of watch", 200, WatchMayThrow);
   ForSeeds("nearest on the simplex", 5000, NearestOnSimplex);

@@ -1,6 +1,7 @@
 """The C++ tests: built with sanitizers into build/cpp-*, and run program by program.
 
-Programs are those of tests/cpp/check_*.cc; a second run builds only what changed.
+Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. An eighth of the
+cases of each check is run, another one for each commit, and all in `make test-all` (check.h).
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ THREADED = {
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
 
-QUICK = {"check_search": ["quick"]}
-"""Programs whose cases all together take long."""
+TURNS = 8
+"""One eighth of the cases after the other; see check.h."""
 
 OPTIONS = {
-    "ASAN_OPTIONS": "detect_stack_use_after_return=1",
+    # Each thread has its own copies of stack frames: of 16 times 64 KiB, not of 1 MiB.
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1 max_uar_stack_size_log=16",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1 second_deadlock_stack=1",
 }
@@ -102,16 +104,17 @@ def fixed_addresses() -> tuple[str, ...]:
     return command if works else ()
 
 
-def run(sanitizer: str, program: str, arguments: list[str]) -> None:
-    """Run a program."""
+def run(sanitizer: str, program: str, arguments: list[str], turn: int) -> None:
+    """Run a program; `turn` says which of its cases."""
     folder = built(sanitizer)
     if program == "check_exec":
         tvm = importlib.util.find_spec("tvm")
         assert tvm is not None and tvm.submodule_search_locations
         libtvm = Path(tvm.submodule_search_locations[0]) / "libtvm.so"
         arguments = [str(libtvm), str(folder / "kernels.so")]
+    environment = {**OPTIONS, "TURN": str(turn)}
     prefix = fixed_addresses() if sanitizer == THREAD else ()
-    checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, OPTIONS)
+    checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, environment)
 
 
 def params(programs: list[str]) -> list[object]:
@@ -120,20 +123,20 @@ def params(programs: list[str]) -> list[object]:
     return [pytest.param(name, marks=marks.get(name, ()), id=name[6:]) for name in programs]
 
 
+@pytest.fixture
+def turn(request: pytest.FixtureRequest) -> int:
+    """The cases of this commit, as in the corpora of random cases (`tests.conftest`)."""
+    return int(request.config.getoption("hypothesis_seed")) % TURNS
+
+
 @pytest.mark.parametrize("program", params(PROGRAMS))
-def test_addresses_and_behaviour(program: str) -> None:
-    run(MEMORY, program, QUICK.get(program, []))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("program", params(sorted(QUICK)))
-def test_all_cases(program: str) -> None:
-    run(MEMORY, program, [])
+def test_addresses_and_behaviour(program: str, turn: int) -> None:
+    run(MEMORY, program, [], turn)
 
 
 @pytest.mark.parametrize("program", params(sorted(THREADED)))
-def test_threads(program: str) -> None:
-    run(THREAD, program, THREADED[program])
+def test_threads(program: str, turn: int) -> None:
+    run(THREAD, program, THREADED[program], turn)
 
 
 @pytest.mark.slow
@@ -149,7 +152,7 @@ def test_a_failing_check_fails_its_program(tmp_path: Path) -> None:
     source.write_text(
         '#include "check.h"\n'
         "int main() {\n"
-        '  heteroplace::test::ForSeeds("three", 5, [](heteroplace::Random&) {\n'
+        '  heteroplace::test::ForSeeds("three", 16, [](heteroplace::Random&) {\n'
         '    CHECK(heteroplace::test::current_case != "three, seed 3");\n'
         "  });\n"
         "}\n"
@@ -159,6 +162,8 @@ def test_a_failing_check_fails_its_program(tmp_path: Path) -> None:
     includes = [f"-I{ROOT / 'src'}", f"-I{ROOT / 'tests' / 'cpp'}"]
     command = [compiler, "-std=c++20", *includes, str(source), "-o", str(program)]
     checked_run(command, BUILD_SECONDS, {})
-    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=RUN_SECONDS)
-    assert done.returncode == 1
+    for turn, status in (("2", 0), ("3", 1)):
+        environment = {**os.environ, "TURN": turn, "ALL_CASES": ""}
+        done = subprocess.run([str(program)], capture_output=True, text=True, env=environment)
+        assert done.returncode == status
     assert "failing.cc:4" in done.stderr and "in three, seed 3" in done.stderr

@@ -7,7 +7,8 @@ FAKE_EXPORT int cudaStreamBeginCapture(void* handle, int) {
   if (const int error = Begin(__func__, kNotInCapture); error != 0) return error;
   auto stream = FindStream(handle, __func__);
   if (stream == nullptr) return kInvalidHandle;
-  if (handle == nullptr) return Broken("cudaStreamBeginCapture: the default stream", kCaptureUnsupported);
+  if (handle == nullptr)
+    return Broken("cudaStreamBeginCapture: the default stream", kCaptureUnsupported);
   std::lock_guard lock(Get().mutex);
   stream->capture = std::make_unique<Graph>();
   stream->is_capture_broken = false;

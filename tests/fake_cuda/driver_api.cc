@@ -32,7 +32,7 @@ struct Function {
 
 struct Code {
   std::mutex mutex;
-  std::map<void*, std::shared_ptr<Module>> modules;                       // guarded by mutex
+  std::map<void*, std::shared_ptr<Module>> modules;                              // guarded by mutex
   std::map<std::pair<void*, std::string>, std::unique_ptr<Function>> functions;  // guarded by mutex
 };
 
@@ -245,7 +245,8 @@ FAKE_EXPORT int cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, u
   if (!function->module->is_alive) return broken("its module is unloaded");
   if (stream->device != CurrentDevice()) return broken("the stream is not of the current device");
   if (function->module->device != stream->device) return broken("code of another device");
-  Launch launch{function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, stream->device, {}};
+  Launch launch{
+      function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, stream->device, {}};
   const uint64_t threads = uint64_t{block_x} * block_y * block_z;
   if (threads == 0 || threads > function->kernel->max_threads || grid_x * grid_y * grid_z == 0) {
     return kInvalidValue;

@@ -3,7 +3,8 @@
 // The library stands in for libcudart.so.12 and libcuda.so.1 in a process of its own. Devices are
 // threads and host memory; kernels are TVM's CUDA code, compiled for the host. Work runs late, in
 // the order of its stream and beside that of others. A call that breaks a rule of CUDA, or one that
-// the executor has set itself (no blocking during a run), is reported; any call can be made to fail.
+// the executor has set itself (no blocking during a run), is reported; any call can be made to
+// fail.
 #pragma once
 
 #include <chrono>
@@ -107,9 +108,9 @@ class Stream {
 };
 
 struct Allocation {
-  char* base;   // with the zones around it
+  char* base;  // with the zones around it
   size_t bytes;
-  int device;   // -1: pinned memory of the host
+  int device;  // -1: pinned memory of the host
 };
 
 struct Fault {

@@ -46,8 +46,8 @@ static T FakeShuffle(unsigned mask, T value, int lane) {
 template <typename T>
 static T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
   const int lane = fake_lane();
-  const int from = lane % width + static_cast<int>(delta) < width ? lane + static_cast<int>(delta)
-                                                                  : lane;
+  const int from =
+      lane % width + static_cast<int>(delta) < width ? lane + static_cast<int>(delta) : lane;
   return FakeShuffle(mask, value, from);
 }
 template <typename T>
@@ -77,20 +77,30 @@ static inline float __ldg(const float* at) { return *at; }
 #define __tanf tanf
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 template <typename T>
-static T max(T a, T b) { return a > b ? a : b; }
+static T max(T a, T b) {
+  return a > b ? a : b;
+}
 template <typename T>
-static T min(T a, T b) { return a < b ? a : b; }
+static T min(T a, T b) {
+  return a < b ? a : b;
+}
 
 template <typename T>
-struct FakeIsPointer { static constexpr bool value = false; };
+struct FakeIsPointer {
+  static constexpr bool value = false;
+};
 template <typename T>
-struct FakeIsPointer<T*> { static constexpr bool value = true; };
+struct FakeIsPointer<T*> {
+  static constexpr bool value = true;
+};
 template <unsigned... kIndex>
 struct FakeIndices {};
 template <unsigned kCount, unsigned... kRest>
 struct FakeCount : FakeCount<kCount - 1, kCount - 1, kRest...> {};
 template <unsigned... kIndex>
-struct FakeCount<0, kIndex...> { using type = FakeIndices<kIndex...>; };
+struct FakeCount<0, kIndex...> {
+  using type = FakeIndices<kIndex...>;
+};
 
 /*! \brief A kernel as the stand-in for the driver calls it. */
 struct FakeKernel {
@@ -119,6 +129,6 @@ struct FakeEntry<void (*)(A...), kFunction> {
     return {&Call, sizeof...(A), sizes, are_pointers, has_meetings, max_threads};
   }
 };
-#define FAKE_KERNEL(name, has_meetings, max_threads)                                       \
+#define FAKE_KERNEL(name, has_meetings, max_threads)                                      \
   extern "C" __attribute__((visibility("default"))) const FakeKernel fake_kernel_##name = \
       FakeEntry<decltype(&name), &name>::Describe(has_meetings, max_threads);

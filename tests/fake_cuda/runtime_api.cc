@@ -17,15 +17,16 @@ int Return(int error) {
   return error;
 }
 
-#define BEGIN(kind, device)                                                   \
+#define BEGIN(kind, device)                                                    \
   if (const int begin_error = Begin(__func__, kind, device); begin_error != 0) \
   return Return(begin_error)
 
 /*! \brief Says why a copy is wrong when its turn comes; the copy then does not happen. */
 void DoCopy(void* dst, const void* src, size_t bytes, int device, const char* function) {
   // Pageable memory was refused, or copied by the calling thread, when the copy was issued.
-  for (const std::string& why : {PlaceOf(dst) == -2 ? "" : WhyNotUsable(dst, bytes, -1, "target"),
-                                 PlaceOf(src) == -2 ? "" : WhyNotUsable(src, bytes, -1, "source")}) {
+  for (const std::string& why :
+       {PlaceOf(dst) == -2 ? "" : WhyNotUsable(dst, bytes, -1, "target"),
+        PlaceOf(src) == -2 ? "" : WhyNotUsable(src, bytes, -1, "source")}) {
     if (!why.empty()) {
       Broken(std::string(function) + ": " + why, 0);
       return;
@@ -39,19 +40,20 @@ int IssueCopy(void* dst, const void* src, size_t bytes, void* handle, const char
   auto stream = FindStream(handle, function);
   if (stream == nullptr) return Return(kInvalidHandle);
   const bool is_pageable = PlaceOf(dst) == -2 || PlaceOf(src) == -2;
-  for (const std::string& why : {PlaceOf(dst) == -2 ? "" : WhyNotUsable(dst, bytes, -1, "target"),
-                                 PlaceOf(src) == -2 ? "" : WhyNotUsable(src, bytes, -1, "source")}) {
+  for (const std::string& why :
+       {PlaceOf(dst) == -2 ? "" : WhyNotUsable(dst, bytes, -1, "target"),
+        PlaceOf(src) == -2 ? "" : WhyNotUsable(src, bytes, -1, "source")}) {
     if (!why.empty()) return Return(Broken(std::string(function) + ": " + why, kInvalidValue));
   }
   const int device = stream->device;
   const std::string name = function;
   Issue(stream.get(), {[=] { DoCopy(dst, src, bytes, device, name.c_str()); }});
   if (is_pageable) {
-    // CUDA stages such a copy and may hold the caller: to be avoided on a thread of a run.
+    // CUDA stages such a copy and may hold the caller: in a run only if nothing could be pinned.
     bool is_worker;
     {
       std::lock_guard lock(Get().mutex);
-      is_worker = Get().is_running && std::this_thread::get_id() != Get().caller;
+      is_worker = Get().is_running && Get().can_pin && std::this_thread::get_id() != Get().caller;
     }
     if (is_worker) Broken(name + ": pageable memory during a run", 0);
     stream->Drain();
@@ -88,25 +90,44 @@ uint64_t LastRecord(Event* event, const char* function) {
 
 const char* Describe(int error) {
   switch (error) {
-    case 0: return "no error";
-    case 1: return "invalid argument";
-    case 2: return "out of memory";
-    case 46: return "all CUDA-capable devices are busy or unavailable";
-    case 98: return "invalid device function";
-    case 100: return "no CUDA-capable device is detected";
-    case 101: return "invalid device ordinal";
-    case 209: return "no kernel image is available for execution on the device";
-    case 214: return "uncorrectable ECC error encountered";
-    case 400: return "invalid resource handle";
-    case 500: return "named symbol not found";
-    case 600: return "device not ready";
-    case 700: return "an illegal memory access was encountered";
-    case 701: return "too many resources requested for launch";
-    case 712: return "part or all of the requested memory range is already mapped";
-    case 719: return "unspecified launch failure";
-    case 801: return "operation not supported";
-    case 900: return "operation not permitted when stream is capturing";
-    case 999: return "unknown error";
+    case 0:
+      return "no error";
+    case 1:
+      return "invalid argument";
+    case 2:
+      return "out of memory";
+    case 46:
+      return "all CUDA-capable devices are busy or unavailable";
+    case 98:
+      return "invalid device function";
+    case 100:
+      return "no CUDA-capable device is detected";
+    case 101:
+      return "invalid device ordinal";
+    case 209:
+      return "no kernel image is available for execution on the device";
+    case 214:
+      return "uncorrectable ECC error encountered";
+    case 400:
+      return "invalid resource handle";
+    case 500:
+      return "named symbol not found";
+    case 600:
+      return "device not ready";
+    case 700:
+      return "an illegal memory access was encountered";
+    case 701:
+      return "too many resources requested for launch";
+    case 712:
+      return "part or all of the requested memory range is already mapped";
+    case 719:
+      return "unspecified launch failure";
+    case 801:
+      return "operation not supported";
+    case 900:
+      return "operation not permitted when stream is capturing";
+    case 999:
+      return "unknown error";
   }
   return "an error of the fake";
 }
@@ -147,19 +168,46 @@ FAKE_EXPORT int cudaDeviceGetAttribute(int* value, int attribute, int device) {
   BEGIN(kSurvives, -1);
   if (device < 0 || device >= Get().num_devices) return Return(kInvalidDevice);
   switch (attribute) {
-    case 1: *value = 1024; break;        // threads of a block
-    case 2: case 3: *value = 1024; break;
-    case 4: *value = 64; break;
-    case 5: *value = 2147483647; break;  // blocks
-    case 6: case 7: *value = 65535; break;
-    case 8: *value = 48 << 10; break;    // shared memory of a block
-    case 10: *value = 32; break;         // threads of a warp
-    case 12: *value = 65536; break;      // registers
-    case 13: *value = 1'500'000; break;  // clock, kHz
-    case 16: *value = 4; break;          // multiprocessors
-    case 75: *value = 8; break;          // compute capability
-    case 76: *value = 0; break;
-    default: *value = 0;
+    case 1:
+      *value = 1024;
+      break;  // threads of a block
+    case 2:
+    case 3:
+      *value = 1024;
+      break;
+    case 4:
+      *value = 64;
+      break;
+    case 5:
+      *value = 2147483647;
+      break;  // blocks
+    case 6:
+    case 7:
+      *value = 65535;
+      break;
+    case 8:
+      *value = 48 << 10;
+      break;  // shared memory of a block
+    case 10:
+      *value = 32;
+      break;  // threads of a warp
+    case 12:
+      *value = 65536;
+      break;  // registers
+    case 13:
+      *value = 1'500'000;
+      break;  // clock, kHz
+    case 16:
+      *value = 4;
+      break;  // multiprocessors
+    case 75:
+      *value = 8;
+      break;  // compute capability
+    case 76:
+      *value = 0;
+      break;
+    default:
+      *value = 0;
   }
   return Return(0);
 }
@@ -361,8 +409,8 @@ FAKE_EXPORT int cudaStreamWaitEvent(void* handle, void* event_handle, unsigned) 
   if (stream == nullptr || event == nullptr) return Return(kInvalidHandle);
   if (stream->capture != nullptr && !event->is_captured) {
     stream->is_capture_broken = true;
-    return Return(Broken("cudaStreamWaitEvent: a captured stream waits for work outside",
-                         kCaptureIsolation));
+    return Return(
+        Broken("cudaStreamWaitEvent: a captured stream waits for work outside", kCaptureIsolation));
   }
   const uint64_t number = LastRecord(event.get(), __func__);
   Issue(stream.get(), {[=] { event->WaitFor(number); }, /*is_control=*/true});

@@ -14,9 +14,10 @@ constexpr unsigned char kZone = 0xA5;
 /*! \brief What fresh memory holds: no number as float32, so that what nobody wrote shows. */
 constexpr unsigned char kFresh = 0xFF;
 
-bool IsSticky(int code) { return code == 214 || (code >= 700 && code <= 719 && code != 701 &&
-                                                 code != 704 && code != 705 && code != 712 &&
-                                                 code != 713); }
+bool IsSticky(int code) {
+  return code == 214 || (code >= 700 && code <= 719 && code != 701 && code != 704 && code != 705 &&
+                         code != 712 && code != 713);
+}
 
 }  // namespace
 
@@ -119,8 +120,9 @@ bool GiveMemory(void* data, int device) {
     const auto before = static_cast<unsigned char>(taken.base[i]);
     const auto after = static_cast<unsigned char>(taken.base[kZoneBytes + taken.bytes + i]);
     if (before != kZone || after != kZone) {
-      Broken("memory beside an allocation of " + std::to_string(taken.bytes) +
-                 " bytes was written to", 0);
+      Broken(
+          "memory beside an allocation of " + std::to_string(taken.bytes) + " bytes was written to",
+          0);
       break;
     }
   }

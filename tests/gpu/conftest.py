@@ -1,4 +1,4 @@
-"""CUDA kernels for the GPU tests, compiled by NVRTC: they need no nvcc."""
+"""Fixtures of the GPU tests."""
 
 from __future__ import annotations
 
@@ -9,20 +9,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "exec"))
 
-import executor_programs as programs
-
-from heteroplace.tvm_bridge import register_cuda_compiler
-
-tvm = programs.tvm
-
-
-def build_cuda_library(path: Path, architecture: str) -> str:
-    """Write one library with the kernels for the CPU and, as `<name>_cuda`, for CUDA."""
-    register_cuda_compiler()
-    module = programs.build_module(target=f"cuda -arch={architecture} -host=llvm")
-    module.import_module(programs.build_module())
-    module.export_library(str(path))
-    return str(path)
+tvm = pytest.importorskip("tvm")
+from cuda_library import build_cuda_library  # noqa: E402
 
 
 @pytest.fixture(scope="session")

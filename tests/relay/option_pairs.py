@@ -180,7 +180,7 @@ class Rule:
 _OTHERS = "moirai|breakpoints|auto"
 REFUSED: tuple[Rule, ...] = (
     Rule(
-        {"inputs": "file", "costs": "function|file|estimate|predict"},
+        {"inputs": "file", "costs": "function|file|estimate"},
         SolverError,
         "inputs are what kernels are measured with",
         {"missing": "measure"},

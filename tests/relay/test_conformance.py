@@ -90,7 +90,7 @@ def assert_right_or_refused(rows: list[Row]) -> None:
 
 
 def test_drawn_cases_are_right_or_refused() -> None:
-    cases = load_cases(share=0.008, seed=commit_seed())
+    cases = load_cases(share=0.005, seed=commit_seed())
     assert_right_or_refused(run_cases(cases, num_workers=1, limit_s=_LIMIT_S))
 
 

@@ -17,7 +17,7 @@ import tvm
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
-from tests.strategies import num_cases
+from tests.strategies import exact_cases
 from tvm import relay
 from tvm.relay.frontend import common as tvm_common
 from tvm.relay.frontend import onnx as tvm_onnx
@@ -352,7 +352,7 @@ def test_truncated_file(tmp_path: Path) -> None:
     assert "truncated" in _message(path)
 
 
-@num_cases(40)
+@exact_cases(40)
 @given(position=st.integers(0, 5900), value=st.integers(0, 255), cut=st.integers(0, 12000))
 def test_damaged_file_imports_or_is_refused(position: int, value: int, cut: int) -> None:
     data = bytearray(om.tiny_cnn().SerializeToString())

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import tvm
+from onnx import TensorProto, numpy_helper
 from onnx_models import INT64, make_model, node, tiny_cnn
 from relay_models import cpu_cluster, module, random_costs, var
 from tvm import relay
@@ -21,6 +22,8 @@ from heteroplace.errors import LoweringError, SolverError, VerificationError
 from heteroplace.model.cluster import Cluster, Device
 from heteroplace.model.verification import Verification
 from heteroplace.relay.frontend import incremental_types, onnx_child, onnx_source
+from heteroplace.relay.frontend.converters import quantized, registry
+from heteroplace.relay.frontend.converters.call import dtype_of
 from heteroplace.relay.ranges.arrays import legal_arrays
 from heteroplace.verify import executable as verify_module
 
@@ -231,3 +234,79 @@ def test_a_model_that_ends_the_reference_is_an_error_of_its_own(
         assert found.text.startswith("not verified: onnxruntime was killed by SIGSEGV on the model")
         with pytest.raises(VerificationError, match="killed by SIGSEGV"):
             hp.build(mod, cpu_cluster(), params, verify="on", **FAST)
+
+
+def scaled_relu(ratio: float) -> Callable[..., Any]:
+    """A converter whose results are all a little too large."""
+    return lambda inputs, attrs, params: relay.multiply(
+        relay.nn.relu(inputs[0]), relay.const(ratio, dtype_of(inputs[0]))
+    )
+
+
+def swapped_product(inputs: Any, attrs: Any, params: Any) -> Any:
+    """A converter of MatMul that exchanges two columns of its weights."""
+    order = relay.const(np.array([1, 0, *range(2, 5)]), "int64")
+    return relay.nn.matmul(inputs[0], relay.take(inputs[1], order, axis=1))
+
+
+def of_half_precision() -> onnx.ModelProto:
+    """`tiny_cnn` in float16."""
+    model = tiny_cnn()
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            half = numpy_helper.to_array(tensor).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(half, tensor.name))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    del model.graph.value_info[:]
+    return model
+
+
+def quantised() -> onnx.ModelProto:
+    """A product whose operands and result are rounded to 8 bits, and a Relu between."""
+    weights = np.random.default_rng(0).integers(-127, 127, (16, 16)).astype(np.int8)
+    nodes = [
+        node("QuantizeLinear", "x s z", "xq"),
+        node("DequantizeLinear", "xq s z", "xd"),
+        node("Relu", "xd", "r"),
+        node("QuantizeLinear", "r s z", "rq"),
+        node("DequantizeLinear", "rq s z", "rd"),
+        node("DequantizeLinear", "w s", "wd"),
+        node("MatMul", "rd wd", "y"),
+    ]
+    constants = {"s": np.float32(0.03), "z": np.int8(0), "w": weights}
+    return make_model(nodes, {"x": [8, 16]}, ["y"], constants)
+
+
+@pytest.mark.parametrize(
+    ("model", "op_type", "converter"),
+    [
+        (tiny_cnn, "MatMul", swapped_product),
+        (of_half_precision, "Relu", scaled_relu(1.01)),
+        (quantised, "Relu", scaled_relu(1.1)),
+    ],
+)
+def test_a_small_fault_is_named_in_every_precision(
+    model: Callable[[], onnx.ModelProto],
+    op_type: str,
+    converter: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert outcome(built(model())).is_verified
+    stock = registry.converters_of
+    monkeypatch.setattr(
+        incremental_types,
+        "converters_of",
+        lambda table, opset: {**stock(table, opset), op_type: converter},
+    )
+    with pytest.raises(VerificationError, match=f"whose output differs is {op_type}"):
+        built(model())
+
+
+def test_a_step_too_many_in_a_quantised_op_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounded = quantized.round_half_even
+    monkeypatch.setattr(
+        quantized, "round_half_even", lambda data: relay.add(rounded(data), relay.const(1.0))
+    )
+    with pytest.raises(VerificationError, match="whose output differs is QuantizeLinear 'n_xq'"):
+        built(quantised())

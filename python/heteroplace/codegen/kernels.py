@@ -245,8 +245,7 @@ class _Lowerer:
             ) from err
         symbol = str(cached.prim_fn_var.name_hint)
         if symbol not in self.kernels:
-            is_cpu = target.kind.name == "llvm"
-            workspace = kernel_workspace(functions) if is_cpu else Workspace()
+            workspace = kernel_workspace(functions, is_cpu=target.kind.name == "llvm")
             legal = legal_inputs(function)
             ranges = [
                 legal.get(parameter)

@@ -3,7 +3,9 @@
 TVM's code generator leaves small buffers of constant size on the stack, and turns every other
 allocation into a call for workspace, which is given back in the opposite order: what counts is the
 greatest sum along one path of nested allocations. Those in the body of a parallel loop are made by
-each thread of a team for itself, those around it by the one that calls the kernel.
+each thread of a team for itself, those around it by the one that calls the kernel. For a GPU the
+host part of a kernel takes all memory that lies between its launches from the runtime; what is
+shared or local belongs to the launches themselves.
 """
 
 from __future__ import annotations
@@ -30,15 +32,15 @@ class Workspace:
     """Of each other thread that takes part in its parallel loops."""
 
 
-def kernel_workspace(functions: tvm.IRModule) -> Workspace:
-    """Return the workspace of a kernel for a CPU.
+def kernel_workspace(functions: tvm.IRModule, is_cpu: bool = True) -> Workspace:
+    """Return the workspace of a kernel for a CPU, or for a GPU.
 
     Raises
     ------
     LoweringError
         An allocation has no constant size.
     """
-    walks = [_Walk() for _ in functions.functions]
+    walks = [_Walk(is_cpu) for _ in functions.functions]
     callers = [
         walk.height(function.body)
         for walk, function in zip(walks, functions.functions.values(), strict=True)
@@ -49,7 +51,8 @@ def kernel_workspace(functions: tvm.IRModule) -> Workspace:
 class _Walk:
     """One pass over a function's statements."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_cpu: bool) -> None:
+        self._is_cpu = is_cpu
         self.parallel_bytes = 0
         """Greatest height within the body of a parallel loop so far."""
 
@@ -62,14 +65,17 @@ class _Walk:
         if isinstance(statement, tir.IfThenElse):
             return max(self.height(statement.then_case), self.height(statement.else_case))
         if isinstance(statement, tir.Allocate):
-            return _workspace_bytes(statement) + self.height(statement.body)
+            return _workspace_bytes(statement, self._is_cpu) + self.height(statement.body)
         inner = self.height(getattr(statement, "body", None))
         if isinstance(statement, tir.For) and statement.kind == tir.ForKind.PARALLEL:
             self.parallel_bytes = max(self.parallel_bytes, inner)
         return inner
 
 
-def _workspace_bytes(allocation: tir.Allocate) -> int:
+def _workspace_bytes(allocation: tir.Allocate, is_cpu: bool) -> int:
+    is_global = allocation.buffer_var.type_annotation.storage_scope in ("", "global")
+    if not is_cpu and not is_global:
+        return 0
     dtype = tvm.DataType(allocation.dtype)
     num_bytes = (dtype.bits * dtype.lanes + 7) // 8
     for extent in allocation.extents:
@@ -79,7 +85,6 @@ def _workspace_bytes(allocation: tir.Allocate) -> int:
                 f"only constant sizes are known before a run; give the model fixed shapes"
             )
         num_bytes *= int(extent)
-    scope = allocation.buffer_var.type_annotation.storage_scope
-    if num_bytes < _MAX_STACK_BYTES and scope in ("", "global"):
+    if is_cpu and num_bytes < _MAX_STACK_BYTES and is_global:
         return 0
     return aligned(num_bytes)

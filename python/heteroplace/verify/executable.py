@@ -8,6 +8,7 @@ node that makes the difference is looked for (`nodes.py`), and there is no execu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import tvm
@@ -127,9 +128,9 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
     actual = Executor(executable).run(**inputs)
     tolerance = _tolerance(executable, source)
     difference = compare(actual, expected, tolerance)
-    if not difference.is_within and _has_halves(source):
+    if not difference.is_within and _half_types(source):
         # The importer may have dropped casts to 16 bits that the reference makes.
-        tolerance = choose_tolerance({"float16"}, ())
+        tolerance = replace(tolerance, relative=choose_tolerance(_half_types(source), ()).relative)
         difference = compare(actual, expected, tolerance)
     note = ""
     if not difference.is_within:
@@ -147,11 +148,11 @@ def _flops(executable: Executable) -> int:
     return sum(task.flops for task in executable.solution.graph.tasks)
 
 
-def _has_halves(source: OnnxSource) -> bool:
-    """Say whether the model has weights of 16-bit floating point."""
-    halves = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+def _half_types(source: OnnxSource) -> set[str]:
+    """Return the types of 16-bit floating point among the weights of the model."""
+    halves = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
     weights = source.graph_only().graph.initializer
-    return any(tensor.data_type in halves for tensor in weights)
+    return {halves[tensor.data_type] for tensor in weights if tensor.data_type in halves}
 
 
 def _tolerance(executable: Executable, source: OnnxSource) -> Tolerance:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "exec/devices/tvm_abi.h"
 
@@ -48,7 +49,10 @@ class Event {
  public:
   virtual ~Event() = default;
 
-  /*! \brief Blocks the calling thread until the work before the last record has finished. */
+  /*! \brief Whether the work before the last record has finished; throws what went wrong in it. */
+  virtual bool IsReached() = 0;
+
+  /*! \brief Holds up the calling thread until then. */
   virtual void HostWait() = 0;
 
   /*! \brief Time on the device from `earlier` to this event, both timed and finished. */
@@ -85,9 +89,19 @@ class Stream {
    */
   virtual bool Wait(Event* event) = 0;
 
-  /*! \brief Blocks until all issued work has finished; throws what went wrong in it. */
+  /*! \brief Whether all issued work has finished; throws what went wrong in it. */
+  virtual bool IsIdle() = 0;
+
+  /*! \brief Holds up the calling thread until then. */
   virtual void Synchronise() = 0;
+
+  /*! \brief Takes so much scratch memory for the kernels at once, where it is not the host's. */
+  virtual void ReserveWorkspace(int64_t) {}
+  /*! \brief Scratch memory that is held on the device. */
+  virtual int64_t workspace_bytes() const { return 0; }
 };
+
+class DeviceFunctionTable;
 
 /*! \brief A device's memory, and the source of its streams. Any thread may call it. */
 class Device {
@@ -103,6 +117,16 @@ class Device {
   /*! \brief Copies host memory to the device, and back; blocks. */
   virtual void Upload(void* dst, const void* src, int64_t bytes) = 0;
   virtual void Download(void* dst, const void* src, int64_t bytes) = 0;
+
+  /*!
+   * \brief Brings the code of all kernels that a program calls here, so that no run does.
+   * \param table of the kernels' library, as long as the device lives; null if it has no such code.
+   * \param symbols of the kernels. At most one call, before the first launch.
+   */
+  virtual void LoadKernels(const DeviceFunctionTable*, const std::vector<std::string>&) {}
+
+  /*! \brief Lets copies between this and another device of its kind go directly, if they can. */
+  virtual void EnablePeer(int32_t) {}
 
   /*! \brief Makes a stream; fails on a device whose work is not asynchronous. */
   virtual std::unique_ptr<Stream> MakeStream() = 0;
@@ -125,17 +149,27 @@ std::unique_ptr<Device> MakeFakeDevice(const TvmAbi* abi, int64_t delay_ns);
  */
 std::unique_ptr<Device> MakeCudaDevice(const TvmAbi* abi, int32_t index);
 
-/*! \brief Pins host memory for copies to CUDA devices as long as the object lives. */
+/*!
+ * \brief Pins host memory for copies to CUDA devices as long as the object lives.
+ *
+ * A system may refuse (limits of locked memory): copies then are staged by CUDA, which holds up the
+ * worker that issues them, and all else is the same.
+ */
 class PinnedMemory {
  public:
-  PinnedMemory(const TvmAbi* abi, void* data, int64_t bytes);
+  /*! \param device index of a CUDA device that the program uses; all can use the memory. */
+  PinnedMemory(const TvmAbi* abi, int32_t device, void* data, int64_t bytes);
   ~PinnedMemory();
   PinnedMemory(const PinnedMemory&) = delete;
   PinnedMemory& operator=(const PinnedMemory&) = delete;
 
+  bool is_pinned() const { return is_pinned_; }
+
  private:
   const TvmAbi* abi_;
+  int32_t device_;
   void* data_;
+  bool is_pinned_;
 };
 
 }  // namespace heteroplace::exec

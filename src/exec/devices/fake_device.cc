@@ -19,6 +19,11 @@ using Clock = std::chrono::steady_clock;
 /*! \brief Reached when the stream's thread comes to the record; any thread may wait. */
 class FakeEvent : public Event {
  public:
+  bool IsReached() override {
+    std::lock_guard lock(mutex_);
+    return reached_ >= recorded_;
+  }
+
   void HostWait() override {
     std::unique_lock lock(mutex_);
     const uint64_t target = recorded_;
@@ -109,16 +114,28 @@ class FakeStream : public Stream {
     return true;
   }
 
+  bool IsIdle() override {
+    std::lock_guard lock(mutex_);
+    if (!work_.empty() || is_busy_) return false;
+    ThrowFault();
+    return true;
+  }
+
   void Synchronise() override {
     std::unique_lock lock(mutex_);
     is_idle_changed_.wait(lock, [&] { return work_.empty() && !is_busy_; });
+    ThrowFault();
+  }
+
+ private:
+  /*! \brief With the lock, while the thread is idle: throws the first fault, and forgets it. */
+  void ThrowFault() {
     if (error_.empty()) return;
     std::string error;
     error.swap(error_);
     throw Error(ErrorKind::kExecution, error);
   }
 
- private:
   void Issue(std::function<void()> work) {
     std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));

@@ -83,12 +83,10 @@ TvmAbi LoadTvmAbi(const std::string& path) {
   Find(library, path, "TVMObjectRetain", &abi.ObjectRetain);
   Find(library, path, "TVMFuncCall", &abi.FuncCall);
   Find(library, path, "TVMFuncFree", &abi.FuncFree);
+  Find(library, path, "TVMFuncCreateFromCFunc", &abi.FuncCreateFromCFunc);
+  Find(library, path, "TVMBackendGetFuncFromEnv", &abi.GetFuncFromEnv);
   Find(library, path, "TVMGetLastError", &abi.GetLastError);
   Find(library, path, "TVMAPISetLastError", &abi.SetLastError);
-  Find(library, path, "TVMDeviceAllocDataSpace", &abi.DeviceAllocDataSpace);
-  Find(library, path, "TVMDeviceFreeDataSpace", &abi.DeviceFreeDataSpace);
-  Find(library, path, "TVMStreamCreate", &abi.StreamCreate);
-  Find(library, path, "TVMStreamFree", &abi.StreamFree);
   Find(library, path, "TVMSetStream", &abi.SetStream);
   Find(library, path, "TVMBackendAllocWorkspace", &abi.AllocWorkspace);
   Find(library, path, "TVMBackendFreeWorkspace", &abi.FreeWorkspace);

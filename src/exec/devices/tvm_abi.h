@@ -105,13 +105,15 @@ struct TvmAbi {
   int (*FuncCall)(TVMFunctionHandle function, TVMValue* args, int* type_codes, int num_args,
                   TVMValue* ret_value, int* ret_type_code);
   int (*FuncFree)(TVMFunctionHandle function);
+  /*! \brief Makes a handle for a C function; `resource` is its last argument. */
+  int (*FuncCreateFromCFunc)(int (*function)(TVMValue* args, int* type_codes, int num_args,
+                                             void* ret_value, void* resource),
+                             void* resource, void (*finalizer)(void* resource),
+                             TVMFunctionHandle* out);
+  /*! \brief What host parts of kernels ask for the functions that they call. */
+  int (*GetFuncFromEnv)(void* environment, const char* name, TVMFunctionHandle* out);
   const char* (*GetLastError)();
   void (*SetLastError)(const char* message);
-  int (*DeviceAllocDataSpace)(DLDevice device, size_t bytes, size_t alignment, DLDataType type_hint,
-                              void** out);
-  int (*DeviceFreeDataSpace)(DLDevice device, void* data);
-  int (*StreamCreate)(int device_type, int device_id, TVMStreamHandle* out);
-  int (*StreamFree)(int device_type, int device_id, TVMStreamHandle stream);
   int (*SetStream)(int device_type, int device_id, TVMStreamHandle stream);
   /*! \brief Scratch memory of kernels, from a pool that TVM keeps for the calling thread. */
   void* (*AllocWorkspace)(int device_type, int device_id, uint64_t bytes, int type_code,

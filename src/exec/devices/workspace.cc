@@ -13,7 +13,15 @@ namespace {
 constexpr size_t kUsualDepth = 16;
 
 thread_local WorkspacePool* current_pool = nullptr;
+thread_local WorkspacePool* current_device_pool = nullptr;
 thread_local const TvmAbi* current_abi = nullptr;
+
+/*! \brief The calling thread's pool of memory of a kind of device, or null. */
+WorkspacePool* PoolOf(int device_type) {
+  return device_type == kDLCPU    ? current_pool
+         : device_type == kDLCUDA ? current_device_pool
+                                  : nullptr;
+}
 
 /*! \brief TVM's own functions, the same for every executor of a process. */
 std::atomic<decltype(TvmAbi::AllocWorkspace)> foreign_alloc{nullptr};
@@ -99,18 +107,21 @@ void SetWorkspacePool(const TvmAbi* abi, WorkspacePool* pool) {
   current_pool = pool;
 }
 
+void SetDeviceWorkspacePool(WorkspacePool* pool) { current_device_pool = pool; }
+
 void SetForeignWorkspace(const TvmAbi& abi) {
   foreign_alloc.store(abi.AllocWorkspace, std::memory_order_relaxed);
   foreign_free.store(abi.FreeWorkspace, std::memory_order_relaxed);
 }
 
 void* AllocWorkspace(int device_type, int device_id, uint64_t bytes, int type_code, int type_bits) {
-  if (current_pool == nullptr || device_type != kDLCPU) {
+  WorkspacePool* pool = PoolOf(device_type);
+  if (pool == nullptr) {
     return foreign_alloc.load(std::memory_order_relaxed)(device_type, device_id, bytes, type_code,
                                                          type_bits);
   }
   try {
-    return current_pool->Allocate(bytes);
+    return pool->Allocate(bytes);
   } catch (const Error& error) {
     // No exception may pass through compiled code.
     current_abi->SetLastError(error.what());
@@ -119,7 +130,8 @@ void* AllocWorkspace(int device_type, int device_id, uint64_t bytes, int type_co
 }
 
 int FreeWorkspace(int device_type, int device_id, void* data) {
-  if (current_pool != nullptr && device_type == kDLCPU && current_pool->Free(data)) return 0;
+  WorkspacePool* pool = PoolOf(device_type);
+  if (pool != nullptr && pool->Free(data)) return 0;
   return foreign_free.load(std::memory_order_relaxed)(device_type, device_id, data);
 }
 

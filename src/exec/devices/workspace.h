@@ -83,9 +83,17 @@ class WorkspacePool {
 void SetWorkspacePool(const TvmAbi* abi, WorkspacePool* pool);
 
 /*!
+ * \brief Gives the calling thread the pool of the GPU stream that it launches on.
+ *
+ * The stack is one of issued work: a block that is given out again lies behind its former use in
+ * the stream's order.
+ */
+void SetDeviceWorkspacePool(WorkspacePool* pool);
+
+/*!
  * \brief What the executor stores as `__TVMBackendAllocWorkspace` of a library.
  *
- * Host memory for a thread with a pool comes from there; all else (other devices' memory, foreign
+ * Memory for a thread with a pool of its kind of device comes from there; all else (foreign
  * threads) from TVM. Returns null after setting TVM's last error, as kernels expect.
  */
 void* AllocWorkspace(int device_type, int device_id, uint64_t bytes, int type_code, int type_bits);

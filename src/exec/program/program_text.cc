@@ -165,8 +165,8 @@ class Parser : private LineReader {
   void ParseWorkspace() {
     ExpectFields(3, "workspace <queue> <bytes>");
     Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
-    if (queue.kind != QueueKind::kCpu) {
-      Fail("queue '" + queue.name + "' runs no kernels on a core; only those have workspace");
+    if (queue.kind != QueueKind::kCpu && queue.kind != QueueKind::kCuda) {
+      Fail("queue '" + queue.name + "' is of neither a core nor a GPU; only those have workspace");
     }
     queue.workspace_bytes = Number(2, "bytes", 0, kMaxBytes);
   }

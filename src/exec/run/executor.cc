@@ -128,8 +128,7 @@ std::vector<SpaceBytes> Executor::MemoryBytes() {
   std::vector<SpaceBytes> spaces = store_->space_bytes();
   for (const std::unique_ptr<Worker>& worker : workers_) {
     const int32_t space = worker->queue().space;
-    if (space >= 0)
-      spaces[static_cast<size_t>(space)].workspace += worker->workspace().touched_bytes();
+    if (space >= 0) spaces[static_cast<size_t>(space)].workspace += worker->workspace_bytes();
   }
   return spaces;
 }

@@ -109,6 +109,7 @@ class Executor {
   void Load(const ExecutorSource& source);
   std::string ProgramText(const ExecutorSource& source) const;
   Blob LibraryBlob() const;
+  void PrepareCuda();
   void StartWorkers();
   void StopWorkers();
   void WorkerMain(size_t queue);

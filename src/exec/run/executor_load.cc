@@ -1,6 +1,7 @@
 // Making an executor: program, memory, kernels, workers.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <string_view>
 #include <system_error>
 
@@ -80,6 +81,7 @@ void Executor::Load(const ExecutorSource& source) {
                                          source.blob.data != nullptr ? source.blob : LibraryBlob());
   std::vector<KernelFunction> kernels;
   for (const std::string& symbol : program_.kernels) kernels.push_back(library_->Function(symbol));
+  PrepareCuda();
   Device* host = store_->DeviceOf({kDLCPU, 0});
   // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
   const bool all_have_cores = program_.queues.size() <= std::thread::hardware_concurrency();
@@ -105,6 +107,34 @@ void Executor::Load(const ExecutorSource& source) {
     if (program_.spaces[s].device.device_type == kDLCPU && !has_core) {
       store_->TouchArena(static_cast<int32_t>(s));
     }
+  }
+}
+
+/*! \brief Brings each GPU the code of its kernels, and joins the pairs that copy. */
+void Executor::PrepareCuda() {
+  std::map<int32_t, std::vector<std::string>> symbols;
+  for (const Queue& queue : program_.queues) {
+    if (queue.device.device_type != kDLCUDA) continue;
+    for (const Instruction& at : queue.instructions) {
+      if (at.opcode == Opcode::kCall) {
+        symbols[queue.device.device_id].push_back(program_.kernels[static_cast<size_t>(at.kernel)]);
+        continue;
+      }
+      const DLDevice src = store_->Get(at.tensors[0])->device;
+      const DLDevice dst = store_->Get(at.tensors[1])->device;
+      if (src.device_type != kDLCUDA || dst.device_type != kDLCUDA || src == dst) continue;
+      store_->DeviceOf(src)->EnablePeer(dst.device_id);
+      store_->DeviceOf(dst)->EnablePeer(src.device_id);
+    }
+  }
+  if (symbols.empty()) return;
+  if (library_->IsInMemory()) {
+    throw Error(ErrorKind::kArtifact,
+                "kernels for GPUs cannot be run from a module in memory; export it to a library "
+                "file");
+  }
+  for (const auto& [device, names] : symbols) {
+    store_->DeviceOf({kDLCUDA, device})->LoadKernels(library_->device_functions(), names);
   }
 }
 

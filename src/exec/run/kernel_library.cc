@@ -18,6 +18,8 @@ namespace {
 struct LoadedFile {
   TVMModuleHandle module;
   int num_users;
+  /*! \brief Its code for GPUs; null if it has none. */
+  std::shared_ptr<const DeviceFunctionTable> device_functions;
 };
 
 /*!
@@ -54,10 +56,15 @@ KernelLibrary::KernelLibrary(const TvmAbi* abi, const std::string& path, TVMModu
     return;
   }
   SetForeignWorkspace(*abi);
+  SetForeignCalls(*abi);
   LoadFile();
   launch_ = static_cast<void**>(Symbol("__TVMBackendParallelLaunch"));
   alloc_workspace_ = static_cast<void**>(Symbol("__TVMBackendAllocWorkspace"));
   free_workspace_ = static_cast<void**>(Symbol("__TVMBackendFreeWorkspace"));
+  if (device_functions_ != nullptr) {
+    get_function_ = static_cast<void**>(Symbol("__TVMBackendGetFuncFromEnv"));
+    call_function_ = static_cast<void**>(Symbol("__TVMFuncCall"));
+  }
   // The compiler leaves out what no kernel uses. Chunks of one launch that wait for each other
   // would hang on a ticket, so a library with barriers runs its loops serially.
   has_teams_ = Symbol("__TVMBackendParallelBarrier") == nullptr;
@@ -83,6 +90,7 @@ void KernelLibrary::LoadFile() {
   const auto known = Loaded().files.find(library_);
   if (known != Loaded().files.end()) {
     module_ = known->second.module;
+    device_functions_ = known->second.device_functions;
     ++known->second.num_users;
     return;
   }
@@ -91,7 +99,20 @@ void KernelLibrary::LoadFile() {
     throw Error(ErrorKind::kArtifact,
                 "TVM cannot load kernels from '" + path_ + "': " + abi_->LastErrorLine());
   }
-  Loaded().files.emplace(library_, LoadedFile{module_, 1});
+  try {
+    const auto* modules = static_cast<const char*>(Symbol("__tvm_dev_mblob"));
+    if (modules != nullptr) {
+      device_functions_ = std::make_shared<const DeviceFunctionTable>(*abi_, modules);
+    }
+  } catch (const Error&) {
+    abi_->ModFree(module_);
+    dlclose(library_);
+    throw;
+  }
+  if (device_functions_ != nullptr && device_functions_->code().functions().empty()) {
+    device_functions_.reset();
+  }
+  Loaded().files.emplace(library_, LoadedFile{module_, 1, device_functions_});
 }
 
 void KernelLibrary::UnloadFile() {
@@ -130,6 +151,8 @@ void KernelLibrary::InstallRuntime() {
   // First the one that takes back what either has given.
   Point(free_workspace_, reinterpret_cast<void*>(&FreeWorkspace));
   Point(alloc_workspace_, reinterpret_cast<void*>(&AllocWorkspace));
+  Point(call_function_, reinterpret_cast<void*>(&CallFunction));
+  Point(get_function_, reinterpret_cast<void*>(&GetFunctionFromEnv));
 }
 
 }  // namespace heteroplace::exec

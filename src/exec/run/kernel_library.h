@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "exec/devices/cuda_launch.h"
 #include "exec/devices/tvm_abi.h"
 
 namespace heteroplace::exec {
@@ -38,11 +40,14 @@ class KernelLibrary {
   /*! \brief Whether launches can be shared by a team; else they are serial. */
   bool HasTeams() const { return has_teams_; }
 
+  /*! \brief The file's code for GPUs; null if it has none. */
+  const DeviceFunctionTable* device_functions() const { return device_functions_.get(); }
+
   /*! \brief Whether the kernels are a module in memory. */
   bool IsInMemory() const { return library_ == nullptr && module_ != nullptr; }
 
   /*!
-   * \brief Points the library's parallel loops and scratch memory to our workers.
+   * \brief Points the library's parallel loops, scratch memory and launches to our workers.
    *
    * Repeated before every run: whoever loads the same file by TVM resets the pointers to TVM's
    * pools. Nobody may do that during a run (executors do not: they share what is loaded).
@@ -62,6 +67,10 @@ class KernelLibrary {
   void** launch_ = nullptr;
   void** alloc_workspace_ = nullptr;
   void** free_workspace_ = nullptr;
+  void** get_function_ = nullptr;
+  void** call_function_ = nullptr;
+  /*! \brief Shared with other executors of the file, whose host parts hold its handles. */
+  std::shared_ptr<const DeviceFunctionTable> device_functions_;
   bool has_teams_ = false;
   std::vector<TVMFunctionHandle> functions_;
 };

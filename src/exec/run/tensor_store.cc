@@ -96,8 +96,8 @@ void TensorStore::AllocateSpace(int32_t space) {
   if (IsHost(info.device) && has_cuda) {
     // Copies between pageable memory and a GPU are not asynchronous.
     for (size_t b = first_block; b < buffers_.size(); ++b) {
-      pinned_.push_back(
-          std::make_unique<PinnedMemory>(abi_, buffers_[b].data(), buffers_[b].bytes()));
+      pinned_.push_back(std::make_unique<PinnedMemory>(abi_, devices_.rbegin()->first.second,
+                                                       buffers_[b].data(), buffers_[b].bytes()));
     }
   }
 }

@@ -110,6 +110,7 @@ void Worker::MakeStream(TensorStore* store) {
     stream_ = fake_device_->MakeStream();
   } else {
     stream_ = store->DeviceOf(queue_.device)->MakeStream();
+    if (queue_.workspace_bytes != 0) stream_->ReserveWorkspace(queue_.workspace_bytes);
   }
   for (size_t i = 0; i < instructions_.size(); ++i) {
     if (queue_.instructions[i].is_awaited) {
@@ -162,7 +163,9 @@ void Worker::Attach() {
   if (Spins() <= kSpins) AskForShortTurns();
   // Kernels that do not come through our launch must not make a pool of threads on this core.
   if (abi_->SetMaxConcurrency != nullptr) abi_->SetMaxConcurrency(1);
-  if (queue_.workspace_bytes != 0) workspace_.Reserve(queue_.workspace_bytes);
+  if (stream_ == nullptr && queue_.workspace_bytes != 0) {
+    workspace_.Reserve(queue_.workspace_bytes);
+  }
   SetWorkspacePool(abi_, &workspace_);
   if (stream_ != nullptr) stream_->Attach();
 }

@@ -107,6 +107,10 @@ class Worker {
   Team& team() { return team_; }
   /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */
   const WorkspacePool& workspace() const { return workspace_; }
+  /*! \brief Bytes that it holds: of the host what was touched, of a GPU all. */
+  int64_t workspace_bytes() const {
+    return workspace_.touched_bytes() + (stream_ == nullptr ? 0 : stream_->workspace_bytes());
+  }
   /*! \brief Times of the last timed run. [num_instructions] */
   const std::vector<Span>& spans() const { return spans_; }
 

@@ -96,6 +96,7 @@ def test_auto_is_never_behind_the_search(case: Instance) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(6000)
 @given(instances(is_memory_tight=True))
 @exact_cases(50)
 def test_auto_is_never_behind_any_solver(case: Instance) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from heteroplace.model.verification import Verification
 from heteroplace.verify.compare import (
-    HALF_TOLERANCE,
+    HALF_TOLERANCES,
+    QUANTISED_MEAN_RATIO,
     QUANTISED_TOLERANCE,
     TOLERANCE,
     Tolerance,
@@ -17,6 +18,7 @@ from heteroplace.verify.compare import (
 )
 
 FLOAT = Tolerance(TOLERANCE)
+QUANTISED = Tolerance(QUANTISED_TOLERANCE, 1, QUANTISED_MEAN_RATIO)
 
 
 def floats(*values: float) -> np.ndarray:
@@ -68,6 +70,16 @@ def test_integers_are_equal_but_by_a_step_in_quantised_networks() -> None:
     assert not compare([ours + 2], [theirs], Tolerance(QUANTISED_TOLERANCE, steps=1)).is_within
 
 
+def test_a_step_everywhere_is_no_rounding() -> None:
+    theirs = np.arange(100, dtype=np.int8)
+    here_and_there = theirs + (np.arange(100) % 10 == 0).astype(np.int8)
+    assert compare([here_and_there], [theirs], QUANTISED).is_within
+    assert not compare([theirs + np.int8(1)], [theirs], QUANTISED).is_within
+    values = theirs.astype(np.float32)
+    assert compare([here_and_there.astype(np.float32)], [values], QUANTISED).is_within
+    assert not compare([values + np.float32(1)], [values], QUANTISED).is_within
+
+
 def test_large_integers_that_floats_do_not_tell_apart_differ() -> None:
     assert largest_difference(np.array([2**53 + 1]), np.array([2**53])) == 1.0
 
@@ -76,10 +88,10 @@ def test_large_integers_that_floats_do_not_tell_apart_differ() -> None:
     ("dtypes", "op_types", "expected"),
     [
         ({"float32"}, {"Conv"}, Tolerance(TOLERANCE)),
-        ({"float32", "float16"}, {"Conv"}, Tolerance(HALF_TOLERANCE)),
-        ({"bfloat16"}, (), Tolerance(HALF_TOLERANCE)),
-        ({"int8"}, {"QLinearConv"}, Tolerance(QUANTISED_TOLERANCE, 1)),
-        ({"uint8"}, {"DequantizeLinear"}, Tolerance(QUANTISED_TOLERANCE, 1)),
+        ({"float32", "float16"}, {"Conv"}, Tolerance(HALF_TOLERANCES["float16"])),
+        ({"bfloat16"}, (), Tolerance(HALF_TOLERANCES["bfloat16"])),
+        ({"int8"}, {"QLinearConv"}, QUANTISED),
+        ({"uint8"}, {"DequantizeLinear"}, QUANTISED),
         ({"uint8"}, {"Cast", "Conv"}, Tolerance(TOLERANCE)),
     ],
 )

@@ -62,6 +62,7 @@ def _session(model: str, level: str, optimized: str = "") -> Any:
     options.log_severity_level = 4  # its reasons come as exceptions; nothing to stderr
     # What is computed is small; threads would only be started.
     options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.disable_prepacking", "1")  # it runs at most once
     return onnxruntime.InferenceSession(
         model,
         options,

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from heteroplace.errors import FrontendError
 from heteroplace.relay.frontend import onnx_child
 from heteroplace.relay.frontend.limits import num_elements
 
+Buffer = bytes | memoryview
 MAX_MODEL_BYTES = 2**30
 """A serialised model cannot pass 2 GiB, and folding makes it larger."""
 _MAX_SHAPE_ELEMENTS = 1024
@@ -58,9 +60,10 @@ def run_on_model(command: str, model: ModelProto) -> ModelProto:
         The process was killed, by the model or by its limits.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path, result = Path(folder) / "model.onnx", Path(folder) / "result.onnx"
-        path.write_bytes(model.SerializeToString())
-        _run(command, path, result, path.stat().st_size)
+        result = Path(folder) / "result.onnx"
+        content = model.SerializeToString()
+        with _in_memory([content]) as (path,):
+            _run(command, path, result, len(content))
         try:
             return onnx.load(result, format="protobuf")
         except (DecodeError, OSError) as err:
@@ -87,7 +90,7 @@ def evaluate(model: ModelProto) -> np.ndarray | None:
 class ModelRun:
     """One run of a model by onnxruntime, as it stands."""
 
-    model: str | bytes
+    model: str | Buffer
     """Path, or the serialised model."""
     inputs: Mapping[str, np.ndarray]
     names: Sequence[str] | None = None
@@ -111,22 +114,21 @@ def run_models(
     FrontendError
         As `run_on_model`.
     """
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        jobs = []
+    contents = [run.model for run in runs if not isinstance(run.model, str)]
+    with tempfile.TemporaryDirectory() as name, _in_memory(contents) as paths:
+        folder, written, jobs = Path(name), iter(paths), []
         for index, run in enumerate(runs):
-            path, inputs = run.model, folder / f"{index}.in.npz"
-            if isinstance(path, bytes):
-                (folder / f"{index}.onnx").write_bytes(path)
-                path = str(folder / f"{index}.onnx")
+            inputs = folder / f"{index}.in.npz"
+            path = run.model if isinstance(run.model, str) else next(written)
             np.savez(inputs, *run.inputs.values(), names=np.array(list(run.inputs), dtype=str))
             names = None if run.names is None else list(run.names)
             outputs = str(folder / f"{index}.out.npz")
             jobs.append({"model": path, "inputs": str(inputs), "names": names, "outputs": outputs})
             num_bytes += sum(array.nbytes for array in run.inputs.values())
         (folder / "runs.json").write_text(json.dumps(jobs))
-        _run("run", folder / "runs.json", folder / "result.json", num_bytes, flops)
-        answers = json.loads((folder / "result.json").read_text())
+        runs_path, result = str(folder / "runs.json"), folder / "result.json"
+        _run("run", runs_path, result, num_bytes, flops)
+        answers = json.loads(result.read_text())
         return [_outputs(job["outputs"], answer) for job, answer in zip(jobs, answers, strict=True)]
 
 
@@ -198,19 +200,36 @@ def _is_large(tensor: TensorProto) -> bool:
     return num_elements(tensor.dims) > _MAX_SHAPE_ELEMENTS
 
 
-def _run(command: str, path: Path, result: Path, num_bytes: int, flops: int = 0) -> None:
+@contextmanager
+def _in_memory(contents: Sequence[Buffer]) -> Iterator[list[str]]:
+    """Paths under which processes started meanwhile find some bytes, which are on no disk."""
+    files: list[int] = []
+    try:
+        for content in contents:
+            files.append(os.memfd_create("model"))
+            os.set_inheritable(files[-1], True)
+            with open(files[-1], "wb", closefd=False) as file:
+                file.write(content)
+        yield [f"/proc/self/fd/{file}" for file in files]
+    finally:
+        for file in files:
+            os.close(file)
+
+
+def _run(command: str, path: str, result: Path, num_bytes: int, flops: int = 0) -> None:
     """Let the other process run a command on a file; raise as `run_on_model` does."""
     seconds = _SECONDS + num_bytes // _MODEL_BYTES_PER_SECOND + flops // _FLOPS_PER_SECOND
     limits = _BYTES + _BYTES_PER_MODEL_BYTE * num_bytes, seconds
     # It shall find the packages that this process has found, however that was told where they are.
     packages = os.pathsep.join(entry for entry in sys.path if entry)
-    program = [sys.executable, onnx_child.__file__, command, str(path), str(result)]
+    program = [sys.executable, onnx_child.__file__, command, path, str(result)]
     done = subprocess.run(
         [*program, *map(str, limits)],
         capture_output=True,
         text=True,
         errors="replace",
         check=False,
+        close_fds=False,
         env={**os.environ, "PYTHONPATH": packages},
     )
     if done.returncode == onnx_child.REFUSED:

@@ -1,0 +1,115 @@
+#include "exec/devices/cuda_api.h"
+
+#include <dlfcn.h>
+
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+namespace {
+
+template <typename Function>
+void Take(void* library, const char* name, const std::string& mend, Function* out) {
+  void* symbol = dlsym(library, name);
+  if (symbol == nullptr) throw Error(ErrorKind::kExecution, mend + " (" + name + " is missing)");
+  *out = reinterpret_cast<Function>(symbol);
+}
+
+CudaRuntime LoadRuntime(void* library) {
+  CudaRuntime cuda{};
+  const auto find = [library](const char* name, auto* out) {
+    Take(library, name, "the loaded TVM has no CUDA runtime; use a TVM built with CUDA", out);
+  };
+  find("cudaGetDeviceCount", &cuda.GetDeviceCount);
+  find("cudaGetDevice", &cuda.GetDevice);
+  find("cudaSetDevice", &cuda.SetDevice);
+  find("cudaDeviceGetAttribute", &cuda.DeviceGetAttribute);
+  find("cudaGetLastError", &cuda.GetLastError);
+  find("cudaGetErrorString", &cuda.GetErrorString);
+  find("cudaDeviceCanAccessPeer", &cuda.DeviceCanAccessPeer);
+  find("cudaDeviceEnablePeerAccess", &cuda.DeviceEnablePeerAccess);
+  find("cudaMalloc", &cuda.Malloc);
+  find("cudaFree", &cuda.Free);
+  find("cudaHostAlloc", &cuda.HostAlloc);
+  find("cudaFreeHost", &cuda.FreeHost);
+  find("cudaHostRegister", &cuda.HostRegister);
+  find("cudaHostUnregister", &cuda.HostUnregister);
+  find("cudaStreamCreateWithFlags", &cuda.StreamCreateWithFlags);
+  find("cudaStreamDestroy", &cuda.StreamDestroy);
+  find("cudaStreamQuery", &cuda.StreamQuery);
+  find("cudaStreamWaitEvent", &cuda.StreamWaitEvent);
+  find("cudaEventCreateWithFlags", &cuda.EventCreateWithFlags);
+  find("cudaEventDestroy", &cuda.EventDestroy);
+  find("cudaEventRecord", &cuda.EventRecord);
+  find("cudaEventQuery", &cuda.EventQuery);
+  find("cudaEventElapsedTime", &cuda.EventElapsedTime);
+  find("cudaMemcpyAsync", &cuda.MemcpyAsync);
+  find("cudaMemcpyPeerAsync", &cuda.MemcpyPeerAsync);
+  return cuda;
+}
+
+CudaDriver LoadDriver() {
+  // Never closed: the runtime has it open too.
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw Error(ErrorKind::kExecution, std::string("this machine has no NVIDIA driver (") +
+                                           dlerror() +
+                                           "); install it, or plan for the devices it has");
+  }
+  CudaDriver driver{};
+  const auto find = [library](const char* name, auto* out) {
+    Take(library, name, "the NVIDIA driver is too old; update it", out);
+  };
+  find("cuModuleLoadData", &driver.ModuleLoadData);
+  find("cuModuleUnload", &driver.ModuleUnload);
+  find("cuModuleGetFunction", &driver.ModuleGetFunction);
+  find("cuFuncGetAttribute", &driver.FuncGetAttribute);
+  find("cuFuncSetAttribute", &driver.FuncSetAttribute);
+  find("cuLaunchKernel", &driver.LaunchKernel);
+  driver.FuncLoad = reinterpret_cast<int (*)(CudaFunction)>(dlsym(library, "cuFuncLoad"));
+  return driver;
+}
+
+}  // namespace
+
+std::string CudaRuntime::Describe(int error) const {
+  return std::string(GetErrorString(error)) + " (CUDA error " + std::to_string(error) + ")";
+}
+
+void CudaRuntime::Check(int error, const std::string& what) const {
+  if (error == 0) return;
+  GetLastError();  // else the next unrelated check of whoever shares the runtime would report it
+  throw Error(ErrorKind::kExecution, what + ": " + Describe(error));
+}
+
+void CudaRuntime::Ignore(int error) const {
+  if (error != 0) GetLastError();
+}
+
+const CudaRuntime& RuntimeOf(const TvmAbi& abi) {
+  static const CudaRuntime cuda = LoadRuntime(abi.library);
+  return cuda;
+}
+
+const CudaDriver& TheDriver() {
+  static const CudaDriver driver = LoadDriver();
+  return driver;
+}
+
+DeviceScope::DeviceScope(const CudaRuntime& cuda, int device)
+    : cuda_(cuda), device_(device), before_(device) {
+  cuda_.Ignore(cuda_.GetDevice(&before_));
+  // Also where it is the current one: it makes the device's context for the driver's functions.
+  error_ = cuda_.SetDevice(device_);
+}
+
+DeviceScope::~DeviceScope() {
+  cuda_.Ignore(error_);
+  if (before_ != device_) cuda_.Ignore(cuda_.SetDevice(before_));
+}
+
+void DeviceScope::Check() const {
+  cuda_.Check(error_, "cudaSetDevice for " + DeviceName({kDLCUDA, device_}));
+}
+
+}  // namespace heteroplace::exec

@@ -1,0 +1,108 @@
+// The functions of CUDA that the executor calls, found at run time: no build needs CUDA.
+//
+// Those of the runtime are looked up through libtvm, whose dependency it is: it is then surely the
+// same libcudart that TVM's functions use. Those of the driver come from libcuda.so.1. Every
+// function returns 0 for success.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "exec/devices/tvm_abi.h"
+
+namespace heteroplace::exec {
+
+using CudaEvent = void*;
+using CudaStream = void*;
+using CudaModule = void*;
+using CudaFunction = void*;
+
+inline constexpr int kCudaNotReady = 600;
+inline constexpr int kCudaPeerAccessAlreadyEnabled = 704;
+
+/*! \brief Of libcudart. */
+struct CudaRuntime {
+  int (*GetDeviceCount)(int* count);
+  int (*GetDevice)(int* device);
+  int (*SetDevice)(int device);
+  int (*DeviceGetAttribute)(int* value, int attribute, int device);
+  int (*GetLastError)();
+  const char* (*GetErrorString)(int error);
+  int (*DeviceCanAccessPeer)(int* can, int device, int peer);
+  int (*DeviceEnablePeerAccess)(int peer, unsigned flags);
+  int (*Malloc)(void** data, size_t bytes);
+  int (*Free)(void* data);
+  int (*HostAlloc)(void** data, size_t bytes, unsigned flags);
+  int (*FreeHost)(void* data);
+  int (*HostRegister)(void* data, size_t bytes, unsigned flags);
+  int (*HostUnregister)(void* data);
+  int (*StreamCreateWithFlags)(CudaStream* stream, unsigned flags);
+  int (*StreamDestroy)(CudaStream stream);
+  int (*StreamQuery)(CudaStream stream);
+  int (*StreamWaitEvent)(CudaStream stream, CudaEvent event, unsigned flags);
+  int (*EventCreateWithFlags)(CudaEvent* event, unsigned flags);
+  int (*EventDestroy)(CudaEvent event);
+  int (*EventRecord)(CudaEvent event, CudaStream stream);
+  int (*EventQuery)(CudaEvent event);
+  int (*EventElapsedTime)(float* milliseconds, CudaEvent start, CudaEvent end);
+  int (*MemcpyAsync)(void* dst, const void* src, size_t bytes, int kind, CudaStream stream);
+  int (*MemcpyPeerAsync)(void* dst, int dst_device, const void* src, int src_device, size_t bytes,
+                         CudaStream stream);
+
+  /*! \brief "an illegal memory access was encountered (CUDA error 700)". */
+  std::string Describe(int error) const;
+
+  /*! \brief Throws with the runtime's message, and clears it, unless `error` is 0. */
+  void Check(int error, const std::string& what) const;
+
+  /*! \brief Forgets the error of a call that gives something back: its caller cannot mend it. */
+  void Ignore(int error) const;
+};
+
+/*! \brief Of libcuda. */
+struct CudaDriver {
+  int (*ModuleLoadData)(CudaModule* module, const void* image);
+  int (*ModuleUnload)(CudaModule module);
+  int (*ModuleGetFunction)(CudaFunction* function, CudaModule module, const char* name);
+  int (*FuncGetAttribute)(int* value, int attribute, CudaFunction function);
+  int (*FuncSetAttribute)(CudaFunction function, int attribute, int value);
+  /*! \brief Null in drivers before CUDA 12.4. */
+  int (*FuncLoad)(CudaFunction function);
+  int (*LaunchKernel)(CudaFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                      CudaStream stream, void** arguments, void** extra);
+};
+
+/*!
+ * \brief The runtime of this TVM; a process has one libtvm, so it is looked up once.
+ * \throws Error kExecution when this TVM has no CUDA.
+ */
+const CudaRuntime& RuntimeOf(const TvmAbi& abi);
+
+/*! \brief The driver. \throws Error kExecution when there is none, or it is too old. */
+const CudaDriver& TheDriver();
+
+/*!
+ * \brief Makes a device the current one of the calling thread, and then the former again.
+ *
+ * Never throws, so that it serves destructors too; whoever asks for something calls Check.
+ */
+class DeviceScope {
+ public:
+  DeviceScope(const CudaRuntime& cuda, int device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+  /*! \brief Throws Error kExecution if the device could not be made current. */
+  void Check() const;
+
+ private:
+  const CudaRuntime& cuda_;
+  int device_;
+  int before_ = 0;
+  int error_ = 0;
+};
+
+}  // namespace heteroplace::exec

@@ -1,0 +1,205 @@
+"""The executor on the fake CUDA: numbers, order, and what it may do when."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from executor_programs import EXTENT, VECTOR_BYTES, make_executor, vector
+from mixed_programs import MixedWriter
+from test_cuda_executor import mixed_program
+from tvm import te
+
+from heteroplace.errors import ArtifactError
+from heteroplace.tvm_bridge import register_cuda_compiler
+from tests.fake_cuda.control import FakeCuda
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def check(library: str, fake: FakeCuda, writer: MixedWriter, num_steps: int, runs: int) -> None:
+    """Run a random program several times and compare every value."""
+    text = writer.text(num_steps)
+    executor = make_executor(library, text)
+    executor.set_input("x0", writer.values[-2])
+    executor.set_input("x1", writer.values[-1])
+    for run in range(runs):
+        fake.run(executor) if run % 2 == 0 else executor.run_timed()
+        for slot in range(writer.num_slots):
+            np.testing.assert_array_equal(
+                executor.get_output(f"y{slot}"), writer.values[slot], err_msg=f"slot {slot}\n{text}"
+            )
+
+
+@pytest.mark.parametrize("gpus", [(0,), (0, 1), (1, 0), (1,)])
+def test_random_programs_equal_program_order(
+    cuda_library: str, fake: FakeCuda, gpus: tuple[int, ...]
+) -> None:
+    for seed in range(4):
+        fake.set("delay_ns", 15_000 * (seed % 3))
+        check(cuda_library, fake, MixedWriter(seed, gpus), num_steps=30, runs=3)
+
+
+def test_nothing_is_left_when_an_executor_goes(cuda_library: str, fake: FakeCuda) -> None:
+    before = fake.live()
+    executor = make_executor(cuda_library, MixedWriter(3, (0, 1)).text(20))
+    assert fake.live() != before
+    del executor
+    gc.collect()
+    assert fake.live() == before
+
+
+@pytest.mark.parametrize("current", [0, 1])
+def test_the_caller_keeps_its_current_device(
+    cuda_library: str, fake: FakeCuda, current: int
+) -> None:
+    fake.set_current_device(current)
+    executor = make_executor(cuda_library, MixedWriter(5, (0, 1)).text(20))
+    assert fake.current_device() == current
+    executor.set_input("x0", vector(0))
+    executor.set_input("x1", vector(1))
+    executor.run_timed()
+    executor.get_output("y4")
+    assert fake.current_device() == current
+    del executor
+    gc.collect()
+    assert fake.current_device() == current
+    fake.set_current_device(0)
+
+
+def test_only_pairs_that_copy_are_peers(cuda_library: str, fake: FakeCuda) -> None:
+    fake.set("num_devices", 4)
+    make_executor(cuda_library, MixedWriter(7, (0, 2)).text(20))
+    assert fake.has_peer(0, 2)
+    assert fake.has_peer(2, 0)
+    assert not any(fake.has_peer(device, peer) for device in range(4) for peer in (1, 3))
+    make_executor(cuda_library, MixedWriter(7, (1,)).text(20))
+    assert not any(fake.has_peer(1, peer) for peer in range(4))
+
+
+def test_gpus_without_peer_access_copy_all_the_same(cuda_library: str, fake: FakeCuda) -> None:
+    fake.set("has_peers", 0)
+    check(cuda_library, fake, MixedWriter(11, (0, 1)), num_steps=30, runs=2)
+    assert "cudaDeviceEnablePeerAccess" not in fake.calls()
+
+
+def test_refused_page_locking_changes_no_number(cuda_library: str, fake: FakeCuda) -> None:
+    fake.set("can_pin", 0)
+    before = fake.live()
+    check(cuda_library, fake, MixedWriter(13, (0, 1)), num_steps=30, runs=3)
+    gc.collect()
+    assert fake.live() == before
+
+
+def test_all_code_is_loaded_with_the_program(cuda_library: str, fake: FakeCuda) -> None:
+    executor = make_executor(cuda_library, MixedWriter(17, (0, 1)).text(30))
+    loaded = fake.calls()
+    assert loaded["cuModuleLoadData"] == 2  # once for each GPU
+    executor.set_input("x0", vector(0))
+    executor.set_input("x1", vector(1))
+    for _ in range(3):
+        fake.run(executor)
+    after = fake.calls()
+    for function in ("cuModuleLoadData", "cuModuleGetFunction", "cuFuncLoad"):
+        assert after[function] == loaded[function]
+    assert after["cuLaunchKernel"] > 0
+
+
+def test_a_run_calls_no_waiting_function_of_the_driver(cuda_library: str, fake: FakeCuda) -> None:
+    # The rule itself is checked by the fake; this says that it was.
+    fake.set("delay_ns", 300_000)
+    blob = np.frombuffer(vector(9).tobytes(), "uint8").copy()
+    executor = make_executor(cuda_library, mixed_program(), blob)
+    executor.set_input("x", vector(0))
+    fake.run(executor)
+    calls = fake.calls()
+    assert calls["cudaEventQuery"] > 10
+    for function in ("cudaStreamSynchronize", "cudaEventSynchronize", "cudaMemcpy"):
+        assert function not in calls
+
+
+@pytest.mark.parametrize("num_bytes", [4, 1 << 20, (1 << 20) + 4, (5 << 20) + 64])
+@pytest.mark.parametrize("can_pin", [1, 0])
+def test_inputs_of_any_size_reach_the_device_and_come_back(
+    cuda_library: str, fake: FakeCuda, num_bytes: int, can_pin: int
+) -> None:
+    fake.set("can_pin", can_pin)
+    extent = num_bytes // 4
+    lines = [
+        "heteroplace-program 1",
+        "space 0 gpu 2 1 64",
+        "queue 0 gpu cuda 2 1 0 -",
+        f"tensor 0 0 external - 2 32 {extent}",
+        f"tensor 1 0 external - 2 32 {extent}",
+        "input x 0",
+        "output y 1",
+        "copy 0 0 0 1 -",
+        "end",
+    ]
+    executor = make_executor(cuda_library, "\n".join(lines))
+    for seed in range(2):
+        x = np.random.default_rng(seed).random(extent, "float32")
+        executor.set_input("x", x)
+        executor.run()
+        np.testing.assert_array_equal(executor.get_output("y"), x)
+
+
+def scratch_library(path: Path) -> str:
+    """A kernel of two launches with scratch memory between them: y = (2x + 1) + x."""
+    x = te.placeholder((EXTENT,), name="x")
+    twice = te.compute((EXTENT,), lambda i: x[i] * 2.0 + 1.0, name="twice")
+    y = te.compute((EXTENT,), lambda i: twice[EXTENT - 1 - i] + x[i], name="y")
+    schedule = te.create_schedule(y.op)
+    for stage in (twice, y):
+        block, thread = schedule[stage].split(schedule[stage].op.axis[0], factor=64)
+        schedule[stage].bind(block, te.thread_axis("blockIdx.x"))
+        schedule[stage].bind(thread, te.thread_axis("threadIdx.x"))
+    register_cuda_compiler()
+    target = "cuda -arch=sm_80 -host=llvm"
+    tvm.build(tvm.lower(schedule, [x, y], name="both"), target=target).export_library(str(path))
+    return str(path)
+
+
+def scratch_program(num_bytes: int) -> str:
+    """Calls the kernel twice."""
+    return "\n".join(
+        [
+            "heteroplace-program 1",
+            f"space 0 gpu 2 0 {3 * VECTOR_BYTES}",
+            "queue 0 gpu cuda 2 0 0 -",
+            f"workspace 0 {num_bytes}",
+            *(f"tensor {t} 0 arena {t * VECTOR_BYTES} 2 32 {EXTENT}" for t in range(3)),
+            "input x 0",
+            "output y 2",
+            "kernel 0 both",
+            "call 0 0 0 1 0,1 -",
+            "call 0 1 0 1 1,2 -",
+            "end",
+        ]
+    )
+
+
+def test_scratch_memory_is_planned_and_ours(tmp_path: Path, fake: FakeCuda) -> None:
+    library = scratch_library(tmp_path / "scratch.so")
+    executor = make_executor(library, scratch_program(VECTOR_BYTES))
+    allocated = fake.calls()["cudaMalloc"]
+    x = vector(4)
+    executor.set_input("x", x)
+    for _ in range(3):
+        fake.run(executor)
+    once = (2 * x + 1)[::-1] + x
+    np.testing.assert_array_equal(executor.get_output("y"), (2 * once + 1)[::-1] + once)
+    assert fake.calls()["cudaMalloc"] == allocated
+    assert executor.memory_bytes()["gpu"].workspace_bytes == VECTOR_BYTES
+
+
+def test_a_library_for_another_gpu_is_refused_with_the_mend(
+    cuda_library: str, fake: FakeCuda
+) -> None:
+    fake.fail("cuModuleLoadData", code=209)
+    fake.set("num_devices", 1)
+    with pytest.raises(ArtifactError, match=r"cuda:0 \(compute capability 8.0\).*build the model"):
+        make_executor(cuda_library, MixedWriter(1, (0,)).text(10))
