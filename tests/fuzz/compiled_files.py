@@ -1,5 +1,5 @@
-"""Cases of damaged compiled files, whose digests are right again: headers, sizes, offsets, tables of
-the library of kernels, program, needs and manifest.
+"""Cases of damaged compiled files, whose digests are right again: headers, sizes and offsets of
+the file and of its library of kernels, program, needs and manifest.
 
 Each is refused with a typed error, or what is loaded of it is run, in this process.
 """

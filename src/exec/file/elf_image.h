@@ -35,7 +35,7 @@ struct ElfDynamic {
   std::string_view strings;  // with their last zero byte
   uint64_t symbols = 0, hash = 0, versions = 0, needed_versions = 0;
   uint64_t relocations = 0, relocation_bytes = 0, num_relative = 0;
-  uint64_t calls = 0, call_bytes = 0, call_words = 0;
+  uint64_t calls = 0, call_bytes = 0;
   std::vector<std::string_view> needed;
 };
 

@@ -104,10 +104,14 @@ void ElfImage::CheckRelocations() {
 void ElfImage::CheckAllIsWritten() const {
   for (const ElfSegment& segment : segments_) {
     if (!segment.is_writable) continue;
-    for (uint64_t at = (segment.begin + 7) / 8 * 8; at + 8 <= segment.file_end; at += 8) {
-      // Loaders that look functions up late keep three words for themselves.
-      const bool is_reserved = at >= dynamic_.call_words && at < dynamic_.call_words + 24;
-      if (!claimed_[at / 8] && !is_reserved && MemoryRecord<uint64_t>(at, "a word") == 0) {
+    uint64_t at = (segment.begin + 7) / 8 * 8;
+    for (; at + kWordBytes <= segment.file_end; at += kWordBytes) {
+      if (claimed_[at / 8]) continue;
+      const auto word = MemoryRecord<uint64_t>(at, "a word");
+      if (word == dynamic_.begin) {
+        // Two words follow that loaders keep for themselves.
+        at += 2 * kWordBytes;
+      } else if (word == 0) {
         Fail("address " + std::to_string(at) + " is for the loader to fill, and nothing says how");
       }
     }
