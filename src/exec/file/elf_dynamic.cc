@@ -23,6 +23,10 @@ size_t PositionOf(uint64_t tag) {
                              kDynamicTags);
 }
 
+/*! \brief Those whose values are addresses that are read. */
+constexpr uint64_t kTables[] = {DT_STRTAB, DT_SYMTAB,   DT_RELA,   DT_JMPREL,
+                                DT_VERSYM, DT_GNU_HASH, DT_VERNEED};
+
 /*! \brief Mask of the version's number; the other bit hides it. */
 constexpr uint16_t kVersionMask = 0x7fff;
 
@@ -119,6 +123,11 @@ void ElfImage::TakeEntry(const Elf64_Dyn& entry, std::vector<uint64_t>* values) 
   }
   if (tag != DT_NEEDED && (*values)[kNumDynamicTags + position] != 0) {
     Fail("the dynamic section has entry " + std::to_string(tag) + " twice");
+  }
+  // Loaders take an entry to be there whatever its value; here 0 stands for none.
+  const bool is_table = std::find(std::begin(kTables), std::end(kTables), tag) != std::end(kTables);
+  if (is_table && entry.d_un.d_val == 0) {
+    Fail("the dynamic section has entry " + std::to_string(tag) + " for address 0");
   }
   (*values)[position] = entry.d_un.d_val;
   (*values)[kNumDynamicTags + position] = 1;

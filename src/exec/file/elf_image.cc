@@ -83,6 +83,7 @@ void ElfImage::CheckSegments() {
       Fail("a program header is of type " + std::to_string(header.p_type) +
            "; a library of kernels has no thread-local memory and no interpreter");
     } else {
+      if (header.p_type == PT_GNU_EH_FRAME) unwind_ = header.p_vaddr;
       // Notes, unwind tables, ...: the loader would follow what nothing here needs.
       header.p_type = PT_NULL;
       std::memcpy(bytes_.data() + at, &header, sizeof(header));

@@ -32,6 +32,7 @@ bool IsRuntimePointer(std::string_view name) {
 void ElfImage::CheckSymbols() {
   has_address_.resize(num_symbols_);
   has_call_.resize(num_symbols_);
+  ReadFunctionBegins();
   for (uint64_t index = 0; index < num_symbols_; ++index) {
     const uint64_t at = dynamic_.symbols + index * sizeof(Elf64_Sym);
     CheckSymbol(index, MemoryRecord<Elf64_Sym>(at, "a symbol"));
@@ -62,7 +63,9 @@ void ElfImage::CheckSymbol(uint64_t index, const Elf64_Sym& symbol) {
          std::to_string(symbol.st_value) + ", which no segment holds");
   }
   if (type == STT_FUNC) {
-    if (!segment->is_executable || symbol.st_size == 0) Fail(which + " is no function in code");
+    if (!segment->is_executable || symbol.st_size == 0 || !IsFunctionBegin(symbol.st_value)) {
+      Fail(which + " is no function in code");
+    }
     if (binding == STB_GLOBAL) functions_.emplace_back(name);
   } else if (segment->is_executable || type != STT_OBJECT) {
     Fail(which + " is neither a function nor data");
@@ -73,6 +76,38 @@ void ElfImage::CheckSymbol(uint64_t index, const Elf64_Sym& symbol) {
     const std::string fault =
         FaultOfModuleBlob(MemoryBytes(symbol.st_value + kWordBytes, bytes, "the list of modules"));
     if (!fault.empty()) Fail(fault);
+  }
+}
+
+bool ElfImage::IsFunctionBegin(uint64_t address) const {
+  return unwind_ == 0 ||
+         std::binary_search(function_begins_.begin(), function_begins_.end(), address);
+}
+
+void ElfImage::ReadFunctionBegins() {
+  if (unwind_ == 0) return;
+  struct Header {
+    uint8_t version, frame_encoding, count_encoding, table_encoding;
+    int32_t frame;
+    uint32_t count;
+  };
+  struct Row {
+    int32_t function, description;
+  };
+  const auto header = MemoryRecord<Header>(unwind_, "the unwind table");
+  // Offsets of 32 bits: from where they stand, a plain count, and from the table.
+  if (header.version != 1 || header.frame_encoding != 0x1b || header.count_encoding != 0x03 ||
+      header.table_encoding != 0x3b) {
+    Fail("the unwind table is not of the form that linkers write");
+  }
+  const uint64_t rows = unwind_ + sizeof(Header);
+  MemoryBytes(rows, uint64_t{header.count} * sizeof(Row), "the unwind table");
+  for (uint64_t i = 0; i < header.count; ++i) {
+    const auto row = MemoryRecord<Row>(rows + i * sizeof(Row), "the unwind table");
+    function_begins_.push_back(unwind_ + static_cast<uint64_t>(int64_t{row.function}));
+  }
+  if (!std::is_sorted(function_begins_.begin(), function_begins_.end())) {
+    Fail("the unwind table is not in order");
   }
 }
 
@@ -107,13 +142,11 @@ void ElfImage::CheckAllIsWritten() const {
     uint64_t at = (segment.begin + 7) / 8 * 8;
     for (; at + kWordBytes <= segment.file_end; at += kWordBytes) {
       if (claimed_[at / 8]) continue;
-      const auto word = MemoryRecord<uint64_t>(at, "a word");
-      if (word == dynamic_.begin) {
-        // Two words follow that loaders keep for themselves.
-        at += 2 * kWordBytes;
-      } else if (word == 0) {
+      if (MemoryRecord<uint64_t>(at, "a word") != dynamic_.begin) {
         Fail("address " + std::to_string(at) + " is for the loader to fill, and nothing says how");
       }
+      // Two words follow that loaders keep for themselves.
+      at += 2 * kWordBytes;
     }
   }
   for (uint64_t index = 1; index < num_symbols_; ++index) {
