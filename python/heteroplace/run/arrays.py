@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import tvm
@@ -39,7 +39,7 @@ class HasDLPack(Protocol):
         """Return type and index of its device."""
 
 
-Array = np.ndarray | tvm.nd.NDArray | HasDLPack
+Array: TypeAlias = np.ndarray | tvm.nd.NDArray | HasDLPack
 """What is taken as an input."""
 
 
@@ -133,7 +133,7 @@ def _on_host(name: str, array: Array) -> object:
     if isinstance(array, tvm.nd.NDArray) and array.dtype in _NOT_BY_DLPACK:
         return array.numpy()
     try:
-        return np.from_dlpack(array)  # type: ignore[arg-type]
+        return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError) as err:
         raise ExecutionError(
             f"input {name!r} cannot be taken from {type(array).__name__} by DLPack: {err}; hand "
