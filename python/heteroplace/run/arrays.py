@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import tvm
@@ -133,7 +133,7 @@ def _on_host(name: str, array: Array) -> object:
     if isinstance(array, tvm.nd.NDArray) and array.dtype in _NOT_BY_DLPACK:
         return array.numpy()
     try:
-        return np.from_dlpack(array)
+        return np.from_dlpack(cast(Any, array))
     except (BufferError, RuntimeError, TypeError, ValueError) as err:
         raise ExecutionError(
             f"input {name!r} cannot be taken from {type(array).__name__} by DLPack: {err}; hand "

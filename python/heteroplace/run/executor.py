@@ -48,8 +48,9 @@ class Executor(LoadedProgram):
         if isinstance(source, Executable):
             manifest, text, blob = source.manifest, source.manifest.program_text, source.blob
             check_devices_exist(manifest.solution)
-            code: CompiledFile | SealedCode = source.library.sealed()
-            path = code.path
+            sealed = source.library.sealed()
+            code: CompiledFile | SealedCode = sealed
+            path = sealed.path
         else:
             code = CompiledFile(source)
             manifest = manifest_of(code)

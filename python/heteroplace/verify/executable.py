@@ -126,7 +126,7 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
         expected = list(run_source(source, inputs, _flops(executable)).values())
     except VerificationError as fault:
         raise _CannotCompare(str(fault)) from fault
-    actual = Executor(executable).run(**inputs)
+    actual = Executor(executable).run(inputs)
     tolerance = _tolerance(executable, source)
     difference = compare(actual, expected, tolerance)
     if not difference.is_within and _half_types(source):
