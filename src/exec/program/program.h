@@ -128,6 +128,12 @@ struct Program {
 Program ParseProgram(std::string_view text);
 
 /*!
+ * \brief Checks that inputs can be written, outputs are, and bytes add up to what memory can be.
+ * \throws Error kArtifact.
+ */
+void CheckPorts(const Program& program);
+
+/*!
  * \brief Checks waits, teams and the absence of deadlock; sets `is_awaited`, and the ranks in
  * teams. Linear time.
  * \throws Error kArtifact.

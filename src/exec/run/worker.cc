@@ -210,6 +210,7 @@ void Worker::PollPending() {
     } catch (const Error& error) {
       // A stream tells of a fault only when it is asked, so its step is not known.
       engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
+      Drain();
     }
     pending_.pop_front();
     FinishPart(slot);
