@@ -176,7 +176,8 @@ void Worker::DoStream() {
     }
   } catch (const Error& error) {
     Fail(error.what());
-    if (!is_pending) Drain();
+    // The fault is the one just told.
+    if (!is_pending) static_cast<void>(Drain());
   }
   // Nobody waits for what this queue has not issued.
   if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
@@ -187,19 +188,25 @@ void Worker::DoStream() {
   } catch (const Error& error) {
     is_pending = false;
     Fail(error.what());
-    Drain();
+    static_cast<void>(Drain());
   }
   if (!is_pending) return FinishPart(slot_);
   pending_.push_back(slot_);
+  slot_ = nullptr;
   PollPending();
 }
 
-/*! \brief Waits until the stream is empty: what was issued is at work in the slot until then. */
-void Worker::Drain() {
+/*!
+ * \brief Waits until the stream is empty, as what was issued is at work in the slot until then;
+ * returns a fault that it had.
+ */
+std::string Worker::Drain() {
   try {
     stream_->Synchronise();
-  } catch (const Error&) {  // its fault is the one just told
+  } catch (const Error& error) {
+    return error.what();
   }
+  return "";
 }
 
 void Worker::PollPending() {
@@ -210,7 +217,9 @@ void Worker::PollPending() {
     } catch (const Error& error) {
       // A stream tells of a fault only when it is asked, so its step is not known.
       engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
-      Drain();
+      const std::string fault = Drain();
+      // A fault since the last recorded end is of the request that is being issued.
+      if (!fault.empty() && slot_ != nullptr) Fail(fault);
     }
     pending_.pop_front();
     FinishPart(slot);
