@@ -100,8 +100,8 @@ bool Worker::AwaitRequest() {
 }
 
 /*!
- * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events are
- * looked at in every round, and now and then when the thread would sleep.
+ * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events
+ * are looked at in every round, and now and then when the thread would sleep.
  */
 template <typename Ready>
 void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
@@ -302,8 +302,8 @@ bool Worker::Await(const BoundInstruction& instruction) {
     std::atomic<int64_t>& done = wait.progress->done;
     if (done.load(std::memory_order_acquire) < target) {
       WaitFor(
-          &wait.progress->bell,
-          [&] { return done.load() >= target || slot_->HasFailedInOrder(); }, Spins());
+          &wait.progress->bell, [&] { return done.load() >= target || slot_->HasFailedInOrder(); },
+          Spins());
     }
     if (slot_->HasFailed()) return false;
     if (wait.event < 0) continue;
@@ -369,6 +369,8 @@ bool Worker::Call(const BoundInstruction& instruction) {
   return false;
 }
 
-void Worker::Fail(const std::string& cause) { engine_->Fail(slot_, Where("failed") + ": " + cause); }
+void Worker::Fail(const std::string& cause) {
+  engine_->Fail(slot_, Where("failed") + ": " + cause);
+}
 
 }  // namespace heteroplace::exec
