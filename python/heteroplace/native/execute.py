@@ -176,8 +176,8 @@ class Executor:
         """Return what the executor holds in each space, by name, after the runs so far.
 
         Constants are there from the start, values for each request made so far. Workspace is what
-        the kernels have really used so far, core by core, and a GPU's scratch memory as a whole; that
-        of a module in memory is not in it. Waits until no request is in flight.
+        the kernels have really used so far, core by core, and a GPU's scratch memory as a whole;
+        that of a module in memory is not in it. Waits until no request is in flight.
         """
         return {
             name: MemoryUse(weights, arena, workspace)
