@@ -1,4 +1,4 @@
-"""Calls in flight: from requests of the core to outputs, futures and streams of outputs.
+"""Calls in flight: from requests of the core to outputs and futures.
 
 Requests of one executor end in the order in which they were submitted, so one thread waits for all
 that have a future, for the oldest first. It is there only while there are any, and a moment longer:
@@ -12,9 +12,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Protocol
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Request
 
 Outputs = list[np.ndarray]
-Item = TypeVar("Item")
 
 _LOOK_S = 0.05
 """How often the limits of the calls behind the oldest are looked at."""
+_WATCH_S = 0.01
+"""How often calls are looked at whose outputs nobody may come for."""
 _LINGER_S = 0.1
 """How long the thread stays after the last call."""
 
@@ -121,8 +122,17 @@ class PromisedCall:
             )
 
 
+class Watched(Protocol):
+    """A call that somebody means to finish, but may be slow to."""
+
+    def collect(self) -> None:
+        """Take the outputs if the call is over and nobody is at it; does not wait."""
+
+
 class Completer:
     """Completes futures in the order of submission, by one thread that comes and goes.
+
+    It also looks after watched calls, every now and then.
 
     Any thread may call it. In the child of a fork it begins anew.
     """
@@ -134,6 +144,7 @@ class Completer:
         self._process = os.getpid()
         self._changed = threading.Condition()
         self._pending: deque[PromisedCall] = deque()  # guarded by _changed
+        self._watched: dict[int, Watched] = {}  # by id; guarded by _changed
         self._thread: threading.Thread | None = None  # guarded by _changed
 
     def add(self, promised: PromisedCall) -> None:
@@ -144,19 +155,49 @@ class Completer:
         ExecutionError
             No thread can be started; the call is cancelled.
         """
-        if self._process != os.getpid():
-            self._begin()
-        with self._changed:
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="heteroplace-calls")
-                try:
-                    thread.start()
-                except RuntimeError as err:
-                    promised.call.request.close()
-                    raise ExecutionError(f"cannot start the thread of futures: {err}") from err
-                self._thread = thread
+        with self._of_this_process():
+            try:
+                self._need_thread()
+            except ExecutionError:
+                promised.call.request.close()
+                raise
             self._pending.append(promised)
             self._changed.notify()
+
+    def watch(self, call: Watched) -> None:
+        """Collect a call within a moment from its end, unless it is unwatched before.
+
+        Raises
+        ------
+        ExecutionError
+            No thread can be started.
+        """
+        with self._of_this_process():
+            self._need_thread()
+            self._watched[id(call)] = call
+            if len(self._watched) == 1:  # else the thread comes by soon enough
+                self._changed.notify()
+
+    def unwatch(self, call: Watched) -> None:
+        """Forget a call, watched or not."""
+        with self._of_this_process():
+            self._watched.pop(id(call), None)
+
+    def _of_this_process(self) -> threading.Condition:
+        """The lock; what it guards is the parent's no more in the child of a fork."""
+        if self._process != os.getpid():
+            self._begin()
+        return self._changed
+
+    def _need_thread(self) -> None:
+        if self._thread is not None:
+            return
+        thread = threading.Thread(target=self._work, name="heteroplace-calls")
+        try:
+            thread.start()
+        except RuntimeError as err:
+            raise ExecutionError(f"cannot start the thread of calls in flight: {err}") from err
+        self._thread = thread
 
     def is_own_thread(self) -> bool:
         """Tell whether the caller is a callback of a future, for which all others wait."""
@@ -165,22 +206,30 @@ class Completer:
     def _work(self) -> None:
         # A function of its own for each step: no local name keeps a call, and so an executor.
         while self._wait_for_calls():
-            self._advance()
+            self._collect()
+            if self._pending:  # only this thread takes any out
+                self._advance()
 
     def _wait_for_calls(self) -> bool:
         with self._changed:
             if not self._pending:
-                self._changed.wait(_LINGER_S)
-            if not self._pending:
+                self._changed.wait(_WATCH_S if self._watched else _LINGER_S)
+            if not self._pending and not self._watched:
                 self._thread = None
-            return bool(self._pending)
+            return self._thread is not None
+
+    def _collect(self) -> None:
+        with self._changed:
+            watched = list(self._watched.values())
+        for call in watched:
+            call.collect()
 
     def _advance(self) -> None:
         """Wait a moment for the oldest; then complete it, if it is over, and all out of time."""
         with self._changed:
             oldest = self._pending[0]
-        left_s = oldest.call.deadline.left_s()
-        is_over = oldest.call.request.wait(_LOOK_S if left_s is None else min(left_s, _LOOK_S))
+        left_s, look_s = oldest.call.deadline.left_s(), _WATCH_S if self._watched else _LOOK_S
+        is_over = oldest.call.request.wait(look_s if left_s is None else min(left_s, look_s))
         if is_over or oldest.call.deadline.is_past:
             with self._changed:
                 self._pending.popleft()
@@ -191,38 +240,3 @@ class Completer:
                 self._pending.remove(one)
         for one in late:
             one.give_up()
-
-
-def stream(
-    items: Iterator[Mapping[str, Item]],
-    submit: Callable[[Mapping[str, Item]], Future[Outputs]],
-    in_flight: int,
-) -> Generator[Outputs, None, None]:
-    """Submit items as results are taken, so many at a time; yield the results in their order.
-
-    What an item is refused for, or fails of, is raised in its place; what `items` raises, at once.
-    However it ends, what is in flight is cancelled.
-    """
-    promised: deque[Future[Outputs]] = deque()
-    is_more = True
-    try:
-        while True:
-            while is_more and len(promised) < in_flight:
-                try:
-                    item = next(items)
-                except StopIteration:
-                    is_more = False
-                    break
-                try:
-                    promised.append(submit(item))
-                except ExecutionError as fault:
-                    refused: Future[Outputs] = Future()
-                    refused.set_exception(fault)
-                    promised.append(refused)
-                    is_more = False
-            if not promised:
-                return
-            yield promised.popleft().result()
-    finally:
-        for future in promised:
-            future.cancel()

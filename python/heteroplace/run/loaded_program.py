@@ -10,7 +10,8 @@ import numpy as np
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.arrays import Array, Ports, take_input, take_inputs, take_outs
-from heteroplace.run.calls import Call, Completer, Deadline, PromisedCall, stream
+from heteroplace.run.calls import Call, Completer, Deadline, PromisedCall
+from heteroplace.run.streams import stream
 
 
 class LoadedProgram:
@@ -151,7 +152,12 @@ class LoadedProgram:
         Deadline(timeout_s)  # refused here, not by the first result
         if count == 1:  # nothing is gained by another thread
             return (self.run(item, timeout_s=timeout_s) for item in inputs)
-        return stream(iter(inputs), lambda item: self.run_async(item, timeout_s=timeout_s), count)
+        return stream(
+            iter(inputs),
+            lambda item: self._start(self._inputs_of(item, {}), None, timeout_s),
+            count,
+            self._completer,
+        )
 
     def get_output(self, index: int) -> np.ndarray:
         """Return a copy of output `index` of the last run.

@@ -104,6 +104,11 @@ bool Engine::Stop() {
   return true;
 }
 
+bool Engine::CanEnd() {
+  std::lock_guard lock(mutex_);
+  return !is_child_;
+}
+
 std::vector<int> Engine::Clocks() {
   std::vector<int> clocks;
   for (std::thread& thread : threads_) {
@@ -175,15 +180,17 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit) {
       }
     }
     if (!limit.Wait(&idle_bell_, [&] { return num_measured_.load() != seen; })) {
-      throw Error(ErrorKind::kExecution,
-                  "the request could not begin within its limit, as the executor is being measured");
+      throw Error(
+          ErrorKind::kExecution,
+          "the request could not begin within its limit, as the executor is being measured");
     }
   }
   submitted_bell_.Ring();
   return number;
 }
 
-/*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock, or is the only one who submits. */
+/*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock, or is
+ * the only one who submits. */
 int64_t Engine::Launch(Slot* slot) {
   // Whoever loads the file by TVM, too, points its loops to TVM's own threads.
   image_.library().InstallRuntime();

@@ -100,8 +100,8 @@ bool Worker::AwaitRequest() {
 }
 
 /*!
- * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events are
- * looked at in every round, and now and then when the thread would sleep.
+ * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events
+ * are looked at in every round, and now and then when the thread would sleep.
  */
 template <typename Ready>
 void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
@@ -176,7 +176,8 @@ void Worker::DoStream() {
     }
   } catch (const Error& error) {
     Fail(error.what());
-    if (!is_pending) Drain();
+    // The fault is the one just told.
+    if (!is_pending) static_cast<void>(Drain());
   }
   // Nobody waits for what this queue has not issued.
   if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
@@ -187,19 +188,25 @@ void Worker::DoStream() {
   } catch (const Error& error) {
     is_pending = false;
     Fail(error.what());
-    Drain();
+    static_cast<void>(Drain());
   }
   if (!is_pending) return FinishPart(slot_);
   pending_.push_back(slot_);
+  slot_ = nullptr;
   PollPending();
 }
 
-/*! \brief Waits until the stream is empty: what was issued is at work in the slot until then. */
-void Worker::Drain() {
+/*!
+ * \brief Waits until the stream is empty, as what was issued is at work in the slot until then;
+ * returns a fault that it had.
+ */
+std::string Worker::Drain() {
   try {
     stream_->Synchronise();
-  } catch (const Error&) {  // its fault is the one just told
+  } catch (const Error& error) {
+    return error.what();
   }
+  return "";
 }
 
 void Worker::PollPending() {
@@ -210,6 +217,9 @@ void Worker::PollPending() {
     } catch (const Error& error) {
       // A stream tells of a fault only when it is asked, so its step is not known.
       engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
+      const std::string fault = Drain();
+      // A fault since the last recorded end is of the request that is being issued.
+      if (!fault.empty() && slot_ != nullptr) Fail(fault);
     }
     pending_.pop_front();
     FinishPart(slot);
@@ -292,8 +302,8 @@ bool Worker::Await(const BoundInstruction& instruction) {
     std::atomic<int64_t>& done = wait.progress->done;
     if (done.load(std::memory_order_acquire) < target) {
       WaitFor(
-          &wait.progress->bell,
-          [&] { return done.load() >= target || slot_->HasFailedInOrder(); }, Spins());
+          &wait.progress->bell, [&] { return done.load() >= target || slot_->HasFailedInOrder(); },
+          Spins());
     }
     if (slot_->HasFailed()) return false;
     if (wait.event < 0) continue;
@@ -359,6 +369,8 @@ bool Worker::Call(const BoundInstruction& instruction) {
   return false;
 }
 
-void Worker::Fail(const std::string& cause) { engine_->Fail(slot_, Where("failed") + ": " + cause); }
+void Worker::Fail(const std::string& cause) {
+  engine_->Fail(slot_, Where("failed") + ": " + cause);
+}
 
 }  // namespace heteroplace::exec

@@ -138,7 +138,7 @@ class Worker {
   /*! \brief Finishes the requests whose work on the stream has come to its end. */
   void PollPending();
   void FinishPart(Slot* slot);
-  void Drain();
+  std::string Drain();
   void MakeTimers();
   void ReadTimers();
   /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
@@ -157,7 +157,8 @@ class Worker {
   std::unique_ptr<Stream> stream_;
 
   // Of the worker's thread.
-  /*! \brief The request at work, the number of the next one, and what `done` was at its start. */
+  /*! \brief The request at work (none: null), the number of the next one, and what `done` was at
+   * its start. */
   Slot* slot_ = nullptr;
   int64_t next_ = 0;
   int64_t base_ = 0;
