@@ -13,11 +13,11 @@ from concurrent.futures import CancelledError, Future
 import numpy as np
 import pytest
 from executor_programs import EXTENT, libtvm_path, vector, write_program
+from tests.programs import run_python
 
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.loaded_program import LoadedProgram
-from tests.programs import run_python
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -300,17 +300,19 @@ sys.path.insert(0, "tests/exec")
 import executor_programs as programs
 from heteroplace.native.execute import Executor
 from heteroplace.run.loaded_program import LoadedProgram
-text = programs.write_program(("fake:100000000",), [{call!r}], outputs=(0,))
+text = programs.write_program(("fake:20000000",), [{call!r}], outputs=(0,))
 native = Executor(programs.libtvm_path(), {library!r}, text, max_in_flight=3)
 program = LoadedProgram(native)
 for seed in range(3):
     program.run_async(x0=programs.vector(seed)).add_done_callback(
         lambda future: print(float(future.result()[0][0]), flush=True)
     )
+stream = program.run_many([{{"x0": programs.vector(seed)}} for seed in range(3)])
+next(stream)
 """
 
 
-def test_a_program_ends_when_its_futures_have(library: str) -> None:
+def test_a_program_ends_when_its_calls_have(library: str) -> None:
     printed = run_python(ENDING.format(call=TWICE[0], library=library))
     assert printed.split() == [str(float(vector(seed)[0] * 2 + 1)) for seed in range(3)]
 

@@ -125,8 +125,8 @@ class PromisedCall:
 class Watched(Protocol):
     """A call that somebody means to finish, but may be slow to."""
 
-    def collect(self) -> None:
-        """Take the outputs if the call is over and nobody is at it; does not wait."""
+    def collect(self) -> bool:
+        """Take the outputs if it is over and nobody is at it; does not wait. True: it is done."""
 
 
 class Completer:
@@ -222,7 +222,8 @@ class Completer:
         with self._changed:
             watched = list(self._watched.values())
         for call in watched:
-            call.collect()
+            if call.collect():  # once all are, the thread can go
+                self.unwatch(call)
 
     def _advance(self) -> None:
         """Wait a moment for the oldest; then complete it, if it is over, and all out of time."""

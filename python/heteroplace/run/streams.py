@@ -39,20 +39,21 @@ class StreamedCall:
             assert self._outputs is not None  # collected
             return self._outputs
 
-    def collect(self) -> None:
+    def collect(self) -> bool:
         """Take the outputs, or why there are none, if it is over and nobody waits for it."""
         if not self._lock.acquire(blocking=False):
-            return
+            return False
         try:
-            if self._is_closed or not self._call.request.wait(0.0):
-                return
-            self._is_closed = True
-            try:
+            if not self._is_closed and self._call.request.wait(0.0):
+                self._is_closed = True
                 self._outputs = self._call.finish()
-            except BaseException as fault:  # of whatever kind: it belongs to whoever asks for it
-                self._fault = fault
+        except BaseException as fault:  # of whatever kind: it belongs to whoever asks for it
+            self._fault = fault.with_traceback(None)
+            self._is_closed = True
         finally:
+            is_done = self._is_closed
             self._lock.release()
+        return is_done
 
     def close(self) -> None:
         """Cancel it if it is not over."""
