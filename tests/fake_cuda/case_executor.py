@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from cuda_library import build_cuda_library
 from executor_programs import EXTENT, VECTOR_BYTES, make_executor, vector
 from mixed_programs import MixedWriter
 from test_cuda_executor import mixed_program
@@ -192,10 +193,17 @@ def test_scratch_memory_is_planned_and_ours(tmp_path: Path, fake: FakeCuda) -> N
     assert executor.memory_bytes()["gpu"].workspace_bytes == VECTOR_BYTES
 
 
-def test_a_library_for_another_gpu_is_refused_with_the_mend(
-    cuda_library: str, fake: FakeCuda
+def test_machine_code_is_taken_where_it_fits(cuda_library: str, fake: FakeCuda) -> None:
+    check(cuda_library, fake, MixedWriter(1, (0,)), num_steps=10, runs=1)
+    assert fake.calls()["cuModuleLoadData"] == fake.machine_code_loads() == 1
+
+
+def test_code_for_a_later_gpu_is_taken_as_ptx_or_refused_with_the_mend(
+    tmp_path: Path, fake: FakeCuda
 ) -> None:
+    library = build_cuda_library(tmp_path / "kernels.so", "sm_86")
+    check(library, fake, MixedWriter(1, (0,)), num_steps=10, runs=1)
+    assert fake.machine_code_loads() == 0
     fake.fail("cuModuleLoadData", code=209)
-    fake.set("num_devices", 1)
     with pytest.raises(ArtifactError, match=r"cuda:0 \(compute capability 8.0\).*build the model"):
-        make_executor(cuda_library, MixedWriter(1, (0,)).text(10))
+        make_executor(library, MixedWriter(1, (0,)).text(10))

@@ -66,9 +66,7 @@ def test_copies_outside_of_memory_are_reported(fake: FakeCuda, stream: ctypes.c_
     assert copy(memory.value, pinned.value, 16, stream) == 1
     assert "target passes the end of its memory" in fake.reports()
     CUDA.cudaFree(memory)
-    assert CUDA.cudaMemcpyPeerAsync(
-        pinned, 0, pinned, 1, ctypes.c_size_t(8), stream
-    ) == 1
+    assert CUDA.cudaMemcpyPeerAsync(pinned, 0, pinned, 1, ctypes.c_size_t(8), stream) == 1
     assert "memory of another device" in fake.reports()
     CUDA.cudaFreeHost(pinned)
 
