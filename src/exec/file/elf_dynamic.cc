@@ -12,14 +12,15 @@ constexpr std::string_view kKnownLibraries[] = {"libm.so.6", "libc.so.6", "libgc
                                                 "libmvec.so.1", "ld-linux-x86-64.so.2"};
 
 /*! \brief Tags that an image may have, each once (but DT_NEEDED). */
-constexpr uint64_t kTags[] = {DT_NEEDED, DT_PLTRELSZ,  DT_PLTGOT,  DT_STRTAB,    DT_SYMTAB,
-                              DT_RELA,   DT_RELASZ,    DT_RELAENT, DT_STRSZ,     DT_SYMENT,
-                              DT_PLTREL, DT_JMPREL,    DT_FLAGS,   DT_FLAGS_1,   DT_GNU_HASH,
-                              DT_VERSYM, DT_RELACOUNT, DT_VERNEED, DT_VERNEEDNUM};
-constexpr size_t kNumTags = std::size(kTags);
+constexpr uint64_t kDynamicTags[] = {DT_NEEDED, DT_PLTRELSZ,  DT_PLTGOT,  DT_STRTAB,    DT_SYMTAB,
+                                     DT_RELA,   DT_RELASZ,    DT_RELAENT, DT_STRSZ,     DT_SYMENT,
+                                     DT_PLTREL, DT_JMPREL,    DT_FLAGS,   DT_FLAGS_1,   DT_GNU_HASH,
+                                     DT_VERSYM, DT_RELACOUNT, DT_VERNEED, DT_VERNEEDNUM};
+constexpr size_t kNumDynamicTags = std::size(kDynamicTags);
 
 size_t PositionOf(uint64_t tag) {
-  return static_cast<size_t>(std::find(kTags, kTags + kNumTags, tag) - kTags);
+  return static_cast<size_t>(std::find(kDynamicTags, kDynamicTags + kNumDynamicTags, tag) -
+                             kDynamicTags);
 }
 
 /*! \brief Mask of the version's number; the other bit hides it. */
@@ -35,7 +36,7 @@ void ElfImage::CheckDynamic() {
   if (segment == nullptr || !segment->is_writable || dynamic_.begin % 8 != 0) {
     Fail("the dynamic section is in no segment that the loader can write to");
   }
-  std::vector<uint64_t> values(2 * kNumTags);  // value of each tag; then whether it is there
+  std::vector<uint64_t> values(2 * kNumDynamicTags);  // value of each tag; then whether it is there
   std::vector<uint64_t> needed;
   bool has_ended = false;
   for (uint64_t at = 0; !has_ended; at += sizeof(Elf64_Dyn)) {
@@ -52,7 +53,7 @@ void ElfImage::CheckDynamic() {
   }
   const auto value = [&](uint64_t tag) { return values[PositionOf(tag)]; };
   const auto expect = [&](uint64_t tag, uint64_t expected, const char* what) {
-    if (values[kNumTags + PositionOf(tag)] != 0 && value(tag) != expected) {
+    if (values[kNumDynamicTags + PositionOf(tag)] != 0 && value(tag) != expected) {
       Fail(std::string(what) + " is " + std::to_string(value(tag)) + ", expected " +
            std::to_string(expected));
     }
@@ -64,7 +65,7 @@ void ElfImage::CheckDynamic() {
   expect(DT_FLAGS_1, DF_1_NOW, "DT_FLAGS_1");
   for (uint64_t tag : {uint64_t{DT_STRTAB}, uint64_t{DT_STRSZ}, uint64_t{DT_SYMTAB},
                        uint64_t{DT_SYMENT}, uint64_t{DT_GNU_HASH}}) {
-    if (values[kNumTags + PositionOf(tag)] == 0) {
+    if (values[kNumDynamicTags + PositionOf(tag)] == 0) {
       Fail("the dynamic section has no entry " + std::to_string(tag));
     }
   }
@@ -81,7 +82,9 @@ void ElfImage::CheckDynamic() {
   dynamic_.num_relative = value(DT_RELACOUNT);
   dynamic_.calls = value(DT_JMPREL);
   dynamic_.call_bytes = value(DT_PLTRELSZ);
-  const auto is_there = [&](uint64_t tag) { return values[kNumTags + PositionOf(tag)] != 0; };
+  const auto is_there = [&](uint64_t tag) {
+    return values[kNumDynamicTags + PositionOf(tag)] != 0;
+  };
   if (is_there(DT_RELA) != is_there(DT_RELASZ) || is_there(DT_RELA) != is_there(DT_RELAENT) ||
       is_there(DT_JMPREL) != is_there(DT_PLTRELSZ) || is_there(DT_JMPREL) != is_there(DT_PLTREL) ||
       is_there(DT_VERSYM) != is_there(DT_VERNEED)) {
@@ -100,15 +103,15 @@ void ElfImage::CheckDynamic() {
 void ElfImage::TakeEntry(const Elf64_Dyn& entry, std::vector<uint64_t>* values) {
   const uint64_t tag = static_cast<uint64_t>(entry.d_tag);
   const size_t position = PositionOf(tag);
-  if (position == kNumTags) {
+  if (position == kNumDynamicTags) {
     Fail("the dynamic section has entry " + std::to_string(tag) +
          "; a library of kernels has no constructors, no search paths and no text relocations");
   }
-  if (tag != DT_NEEDED && (*values)[kNumTags + position] != 0) {
+  if (tag != DT_NEEDED && (*values)[kNumDynamicTags + position] != 0) {
     Fail("the dynamic section has entry " + std::to_string(tag) + " twice");
   }
   (*values)[position] = entry.d_un.d_val;
-  (*values)[kNumTags + position] = 1;
+  (*values)[kNumDynamicTags + position] = 1;
 }
 
 void ElfImage::CheckHash() {

@@ -16,7 +16,7 @@ namespace heteroplace::exec {
 namespace {
 
 /*! \brief Read at once: it stays in a core's cache from the copy to the digest. */
-constexpr uint64_t kBufferBytes = uint64_t{256} << 10;
+constexpr uint64_t kReadBytes = uint64_t{256} << 10;
 /*! \brief Disks and memory do not serve more. */
 constexpr int kMaxThreads = 8;
 
@@ -28,12 +28,12 @@ int NumAllowedCores() {
 
 void CheckChunk(const OpenFile& file, const FilePart& weights, uint64_t chunk,
                 const std::string& digests) {
-  std::vector<char> buffer(kBufferBytes);
+  std::vector<char> buffer(kReadBytes);
   const uint64_t begin = chunk * kWeightChunkBytes;
   const uint64_t end = std::min(begin + kWeightChunkBytes, weights.bytes);
   Sha256 hash;
-  for (uint64_t at = begin; at < end; at += kBufferBytes) {
-    const uint64_t count = std::min(kBufferBytes, end - at);
+  for (uint64_t at = begin; at < end; at += kReadBytes) {
+    const uint64_t count = std::min(kReadBytes, end - at);
     file.Read(weights.offset + at, buffer.data(), count);
     hash.Update(buffer.data(), count);
   }
