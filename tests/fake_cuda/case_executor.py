@@ -13,7 +13,7 @@ from mixed_programs import MixedWriter
 from test_cuda_executor import mixed_program
 from tvm import te
 
-from heteroplace.errors import ArtifactError
+from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.tvm_bridge import register_cuda_compiler
 from tests.fake_cuda.control import FakeCuda
 
@@ -207,3 +207,68 @@ def test_code_for_a_later_gpu_is_taken_as_ptx_or_refused_with_the_mend(
     fake.fail("cuModuleLoadData", code=209)
     with pytest.raises(ArtifactError, match=r"cuda:0 \(compute capability 8.0\).*build the model"):
         make_executor(library, MixedWriter(1, (0,)).text(10))
+
+
+def test_requests_in_flight_do_not_touch_each_other(cuda_library: str, fake: FakeCuda) -> None:
+    writer = MixedWriter(23, (0, 1))
+    executor = make_executor(cuda_library, writer.text(30), max_in_flight=3)
+    inputs, expected = [], []
+    for seed in range(3):
+        other = MixedWriter(23, (0, 1))
+        other.values[-2:] = vector(100 + seed), vector(200 + seed)
+        inputs.append(other.values[-2:])
+        other.text(30)
+        expected.append(other.values)
+    requests = [executor.begin() for _ in range(3)]
+    for _ in range(3):
+        for request, (x0, x1) in zip(requests, inputs, strict=True):
+            request.set_input("x0", x0)
+            request.set_input("x1", x1)
+        with fake.running():
+            for request in requests:
+                request.submit()
+            for request in requests:
+                request.finish()
+        for request, values in zip(requests, expected, strict=True):
+            for slot in range(writer.num_slots):
+                np.testing.assert_array_equal(request.get_output(f"y{slot}"), values[slot])
+    for request in requests:
+        request.close()
+
+
+def test_a_failed_launch_fails_its_request_alone(cuda_library: str, fake: FakeCuda) -> None:
+    writer = MixedWriter(23, (0, 1))
+    executor = make_executor(cuda_library, writer.text(30), max_in_flight=3)
+    requests = [executor.begin() for _ in range(3)]
+    for request in requests:
+        request.set_input("x0", writer.values[-2])
+        request.set_input("x1", writer.values[-1])
+    for _ in range(4):
+        fake.fail("cuLaunchKernel", 9, 701)
+        for request in requests:
+            request.submit()
+        failures = 0
+        for request in requests:
+            try:
+                request.finish()
+            except ExecutionError:
+                failures += 1
+                continue
+            for slot in range(writer.num_slots):
+                np.testing.assert_array_equal(request.get_output(f"y{slot}"), writer.values[slot])
+        assert failures == 1
+    for request in requests:
+        request.close()
+
+
+def test_a_kernel_that_never_ends_is_told_within_the_limit(
+    cuda_library: str, fake: FakeCuda
+) -> None:
+    writer = MixedWriter(23, (0,))
+    executor = make_executor(cuda_library, writer.text(10))
+    executor.set_input("x0", writer.values[-2])
+    executor.set_input("x1", writer.values[-1])
+    fake.fail("kernel add_cuda_kernel", 0, -1)
+    with pytest.raises(ExecutionError, match="did not end within its limit: a step does not end"):
+        executor.run(timeout_s=0.3)
+    fake.set("is_released", 1)

@@ -69,7 +69,7 @@ def test_a_network_over_a_core_and_two_gpus(fake: FakeCuda, tmp_path: Path) -> N
     mod = two_layers()
     pin = {"dense.1": "gpu0", "dense.2": "gpu1", "dense.3": "cpu.0"}
     with tvm.transform.PassContext(opt_level=3):
-        options = {"costs": "estimate", "pin": pin}
+        options = {"costs": "estimate", "pin": pin, "solver": "heft"}
         placed = relay.transform.HeteroPlace(two_gpus(), **options)(mod)
         hp.build(placed).export_library(tmp_path / "model.so")
     executor = hp.load(tmp_path / "model.so")
