@@ -30,7 +30,7 @@ from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.compiled_file import read_manifest
-from tests.compiled_files import Parts
+from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library
 from tests.fuzz.json_mutations import mutate_bytes, mutate_json
 from tests.instances import instance
 from tests.measurements import note, row
@@ -38,8 +38,6 @@ from tests.strategies import Instance
 
 KINDS = ("cluster", "graph", "costs", "plan", "solution", "model", "measurements")
 _CODES = {0, 2, 3, 4}
-_NEEDS = b"heteroplace-needs 1\nmachine x86_64\ncode -\nprogram -\nweights -\nend\n"
-_LIBRARY = b"\x7fELF" + bytes(60)
 _make_parser = cache(command_line.make_parser)
 _type_info = cache(msgspec.inspect.type_info)
 _CLUSTER: dict[str, Any] = {
@@ -110,7 +108,7 @@ def _good(kind: str) -> Any:
     if kind == "solution":
         return json.loads(solution_to_json(made))
     ports = (("x", (1, 2), "float32"),)
-    manifest = Manifest("0.17.dev0", "program", made, ports, ports, (MemoryUse(1, 2, 3),) * 2)
+    manifest = Manifest("0.17.dev0", PROGRAM, made, ports, ports, (MemoryUse(1, 2, 3),) * 2)
     value = json.loads(manifest.to_json())
     value["placement"] = json.loads(value["placement"])
     return value
@@ -148,7 +146,7 @@ def _compiled(random: Random) -> bytes:
     else:
         value["placement"] = json.dumps(placement)
         text = mutate_json(value, random)
-    data = Parts(_LIBRARY, b"", _NEEDS, b"program", text).sealed().to_bytes()
+    data = Parts(empty_library(), b"", NEEDS, PROGRAM.encode(), text).sealed().to_bytes()
     return mutate_bytes(data, random) if random.random() < 0.2 else data
 
 

@@ -46,7 +46,7 @@ def simulate(
         raise
     spans: list[Span] = []
     starts, finishes = times.start_ns.tolist(), times.finish_ns.tolist()
-    of_device = [(device.name,) for device in cluster.devices]
+    of_device: list[tuple[str, ...]] = [(device.name,) for device in cluster.devices]
     of_route: dict[tuple[int, ...], tuple[str, ...]] = {}
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run):

@@ -23,8 +23,22 @@ size_t PositionOf(uint64_t tag) {
                              kDynamicTags);
 }
 
+/*! \brief Those whose values are addresses that are read. */
+constexpr uint64_t kTables[] = {DT_STRTAB, DT_SYMTAB,   DT_RELA,   DT_JMPREL,
+                                DT_VERSYM, DT_GNU_HASH, DT_VERNEED};
+
 /*! \brief Mask of the version's number; the other bit hides it. */
 constexpr uint16_t kVersionMask = 0x7fff;
+
+/*! \brief Four numbers of 32 bits. */
+constexpr uint64_t kHashHeaderBytes = 16;
+
+/*! \brief The hash that loaders look symbols up by. */
+uint32_t HashOf(std::string_view name) {
+  uint32_t hash = 5381;
+  for (char letter : name) hash = 33 * hash + static_cast<uint8_t>(letter);
+  return hash;
+}
 
 /*! \brief Of a chain of needed versions; a C library has some dozens in all. */
 constexpr int kMaxVersions = 1000;
@@ -110,6 +124,11 @@ void ElfImage::TakeEntry(const Elf64_Dyn& entry, std::vector<uint64_t>* values) 
   if (tag != DT_NEEDED && (*values)[kNumDynamicTags + position] != 0) {
     Fail("the dynamic section has entry " + std::to_string(tag) + " twice");
   }
+  // Loaders take an entry to be there whatever its value; here 0 stands for none.
+  const bool is_table = std::find(std::begin(kTables), std::end(kTables), tag) != std::end(kTables);
+  if (is_table && entry.d_un.d_val == 0) {
+    Fail("the dynamic section has entry " + std::to_string(tag) + " for address 0");
+  }
   (*values)[position] = entry.d_un.d_val;
   (*values)[kNumDynamicTags + position] = 1;
 }
@@ -144,6 +163,33 @@ void ElfImage::CheckHash() {
     num_symbols_ = symbol + 1;
   }
   MemoryBytes(dynamic_.symbols, num_symbols_ * sizeof(Elf64_Sym), "the symbol table");
+  CheckFound(header.first_symbol, header.num_buckets, header.num_words, header.shift);
+}
+
+void ElfImage::CheckFound(uint64_t first_symbol, uint64_t num_buckets, uint64_t num_words,
+                          uint32_t shift) {
+  const uint64_t words = dynamic_.hash + kHashHeaderBytes;
+  const uint64_t buckets = words + 8 * num_words;
+  const uint64_t chains = buckets + 4 * num_buckets;
+  uint64_t bucket_before = num_buckets;
+  for (uint64_t symbol = first_symbol; symbol < num_symbols_; ++symbol) {
+    const auto record =
+        MemoryRecord<Elf64_Sym>(dynamic_.symbols + symbol * sizeof(Elf64_Sym), "a symbol");
+    const uint32_t hash = HashOf(Text(record.st_name, "the name of a symbol"));
+    const auto kept = MemoryRecord<uint32_t>(chains + 4 * (symbol - first_symbol), "a hash");
+    const auto filter = MemoryRecord<uint64_t>(words + 8 * (hash / 64 % num_words), "a filter");
+    const uint64_t bits = uint64_t{1} << (hash % 64) | uint64_t{1} << ((hash >> shift) % 64);
+    const uint64_t bucket = hash % num_buckets;
+    const auto first = MemoryRecord<uint32_t>(buckets + 4 * bucket, "a bucket");
+    const bool begins = first == symbol;
+    const bool follows = bucket == bucket_before && !begins;
+    const bool ends = symbol + 1 == num_symbols_ || (kept & 1) != 0;
+    if ((kept | 1) != (hash | 1) || (filter & bits) != bits || !(begins || follows) ||
+        (ends && (kept & 1) == 0)) {
+      Fail("the hash table does not lead to symbol " + std::to_string(symbol));
+    }
+    bucket_before = (kept & 1) != 0 ? num_buckets : bucket;
+  }
 }
 
 uint16_t ElfImage::CheckNeededVersions() {

@@ -11,8 +11,8 @@ constexpr uint64_t kLoaderPageBytes = 4096;
 constexpr int kMaxProgramHeaders = 32;
 /*! \brief Kernels keep no data: their library needs a few words that no byte of the file fills. */
 constexpr uint64_t kMaxZeroBytes = uint64_t{16} << 20;
-/*! \brief Linkers leave up to two of the largest pages between segments. */
-constexpr uint64_t kMaxGapBytes = uint64_t{64} << 20;
+/*! \brief Linkers align segments to the largest page that a system may have. */
+constexpr uint64_t kMaxAlignment = uint64_t{2} << 20;
 #if defined(__x86_64__)
 constexpr uint16_t kMachine = EM_X86_64;
 #else
@@ -83,6 +83,7 @@ void ElfImage::CheckSegments() {
       Fail("a program header is of type " + std::to_string(header.p_type) +
            "; a library of kernels has no thread-local memory and no interpreter");
     } else {
+      if (header.p_type == PT_GNU_EH_FRAME) unwind_ = header.p_vaddr;
       // Notes, unwind tables, ...: the loader would follow what nothing here needs.
       header.p_type = PT_NULL;
       std::memcpy(bytes_.data() + at, &header, sizeof(header));
@@ -117,7 +118,7 @@ void ElfImage::AddSegment(const Elf64_Phdr& header) {
     Fail(which + " has " + std::to_string(zero_bytes) + " bytes that the file does not fill");
   }
   const uint64_t align = header.p_align;
-  if (align < kLoaderPageBytes || (align & (align - 1)) != 0 || align > (uint64_t{1} << 30) ||
+  if (align < kLoaderPageBytes || (align & (align - 1)) != 0 || align > kMaxAlignment ||
       header.p_vaddr % align != header.p_offset % align) {
     Fail(which + " is at " + std::to_string(header.p_vaddr) + ", its bytes at " +
          std::to_string(header.p_offset) + ", which alignment " + std::to_string(align) +
@@ -126,10 +127,19 @@ void ElfImage::AddSegment(const Elf64_Phdr& header) {
   // Segments follow each other, on pages of their own, about as in the file.
   const uint64_t before = segments_.empty() ? 0 : segments_.back().end;
   const uint64_t first_page = header.p_vaddr / kLoaderPageBytes * kLoaderPageBytes;
-  const uint64_t highest = before + bytes_.size() + kMaxGapBytes;
+  const uint64_t highest = (before + align - 1) / align * align + 2 * align - 1;
   if (first_page < before || header.p_vaddr > highest) {
     Fail(which + " begins at " + std::to_string(header.p_vaddr) + ", the one before ends at " +
          std::to_string(before));
+  }
+  // No byte of the file lies between two of them: one that was left out is missed.
+  const uint64_t file_end =
+      segments_.empty()
+          ? 0
+          : segments_.back().offset + (segments_.back().file_end - segments_.back().begin);
+  if (header.p_offset < file_end || header.p_offset - file_end >= align) {
+    Fail(which + " begins at byte " + std::to_string(header.p_offset) +
+         ", the one before ends at byte " + std::to_string(file_end));
   }
   segments_.push_back({header.p_vaddr, header.p_vaddr + header.p_memsz,
                        header.p_vaddr + header.p_filesz, header.p_offset, is_writable,

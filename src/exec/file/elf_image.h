@@ -72,8 +72,16 @@ class ElfImage {
   uint16_t CheckNeededVersions();
   void CheckSymbols();
   void CheckSymbol(uint64_t index, const Elf64_Sym& symbol);
+  void CheckRuntimePointer(const std::string& which, std::string_view name,
+                           const Elf64_Sym& symbol);
+  /*! \brief Reads where functions begin from the table that unwinds them: symbols are held to it.
+   */
+  void ReadFunctionBegins();
+  bool IsFunctionBegin(uint64_t address) const;
   void CheckRelocations();
   void CheckRelocation(const Elf64_Rela& relocation, bool must_be_relative);
+  void CheckAllIsWritten() const;
+  void CheckFound(uint64_t first_symbol, uint64_t num_buckets, uint64_t num_words, uint32_t shift);
 
   /*! \brief A record of the file. */
   template <typename Record>
@@ -117,8 +125,13 @@ class ElfImage {
   /*! \brief Highest version number that a symbol may have. */
   uint16_t max_version_ = 1;
   std::vector<std::string> functions_;
-  /*! \brief Claimed words, by address / 8 from the first writable one. */
+  /*! \brief Address of the unwind table, 0 for none, and of what it says begins there; sorted. */
+  uint64_t unwind_ = 0;
+  std::vector<uint64_t> function_begins_;
+  /*! \brief Claimed words, by address / 8. */
   std::vector<bool> claimed_;
+  /*! \brief Whether a relocation of type 64 or GLOB_DAT, or a JUMP_SLOT, is for a symbol. */
+  std::vector<bool> has_address_, has_call_;  // [num_symbols]
 };
 
 }  // namespace heteroplace::exec

@@ -1,4 +1,6 @@
 // Symbols and relocations of an image: what they point to, and that nothing is written twice.
+#include <algorithm>
+
 #include "exec/file/elf_image.h"
 #include "exec/file/module_blob.h"
 
@@ -9,13 +11,28 @@ namespace {
 constexpr uint64_t kWordBytes = 8;
 
 /*! \brief Words into which TVM writes the addresses of its functions and the module. */
+constexpr std::string_view kRuntimePointers[] = {
+    "__TVMFuncCall",
+    "__TVMAPISetLastError",
+    "__TVMBackendGetFuncFromEnv",
+    "__TVMBackendAllocWorkspace",
+    "__TVMBackendFreeWorkspace",
+    "__TVMBackendParallelLaunch",
+    "__TVMBackendParallelBarrier",
+    "__tvm_module_ctx",
+};
+
 bool IsRuntimePointer(std::string_view name) {
-  return name.starts_with("__TVM") || name == "__tvm_module_ctx";
+  return std::find(std::begin(kRuntimePointers), std::end(kRuntimePointers), name) !=
+         std::end(kRuntimePointers);
 }
 
 }  // namespace
 
 void ElfImage::CheckSymbols() {
+  has_address_.resize(num_symbols_);
+  has_call_.resize(num_symbols_);
+  ReadFunctionBegins();
   for (uint64_t index = 0; index < num_symbols_; ++index) {
     const uint64_t at = dynamic_.symbols + index * sizeof(Elf64_Sym);
     CheckSymbol(index, MemoryRecord<Elf64_Sym>(at, "a symbol"));
@@ -32,11 +49,13 @@ void ElfImage::CheckSymbol(uint64_t index, const Elf64_Sym& symbol) {
     Fail(which + " has type " + std::to_string(type) + " and binding " + std::to_string(binding));
   }
   if (symbol.st_shndx == SHN_UNDEF) {
-    if (symbol.st_value != 0) Fail(which + " is undefined and has an address");
+    if (symbol.st_value != 0 || symbol.st_other != STV_DEFAULT) {
+      Fail(which + " is undefined, and has an address or a visibility");
+    }
     return;
   }
-  if (symbol.st_shndx >= SHN_LORESERVE) {
-    Fail(which + " has section " + std::to_string(symbol.st_shndx));
+  if (symbol.st_shndx >= SHN_LORESERVE || binding == STB_LOCAL || symbol.st_other != STV_DEFAULT) {
+    Fail(which + " cannot be found from outside");
   }
   const ElfSegment* segment = SegmentOf(symbol.st_value, symbol.st_size);
   if (segment == nullptr) {
@@ -44,18 +63,60 @@ void ElfImage::CheckSymbol(uint64_t index, const Elf64_Sym& symbol) {
          std::to_string(symbol.st_value) + ", which no segment holds");
   }
   if (type == STT_FUNC) {
-    if (!segment->is_executable || symbol.st_size == 0) Fail(which + " is no function in code");
+    if (!segment->is_executable || symbol.st_size == 0 || !IsFunctionBegin(symbol.st_value)) {
+      Fail(which + " is no function in code");
+    }
     if (binding == STB_GLOBAL) functions_.emplace_back(name);
-  } else if (segment->is_executable) {
-    Fail(which + " is data in code");
+  } else if (segment->is_executable || type != STT_OBJECT) {
+    Fail(which + " is neither a function nor data");
   }
-  if (IsRuntimePointer(name)) ClaimWord(symbol.st_value, which);
+  if (segment->is_writable || IsRuntimePointer(name)) CheckRuntimePointer(which, name, symbol);
   if (name == kModuleBlobSymbol) {
     const auto bytes = MemoryRecord<uint64_t>(symbol.st_value, "the list of modules");
     const std::string fault =
         FaultOfModuleBlob(MemoryBytes(symbol.st_value + kWordBytes, bytes, "the list of modules"));
     if (!fault.empty()) Fail(fault);
   }
+}
+
+bool ElfImage::IsFunctionBegin(uint64_t address) const {
+  return unwind_ == 0 ||
+         std::binary_search(function_begins_.begin(), function_begins_.end(), address);
+}
+
+void ElfImage::ReadFunctionBegins() {
+  if (unwind_ == 0) return;
+  struct Header {
+    uint8_t version, frame_encoding, count_encoding, table_encoding;
+    int32_t frame;
+    uint32_t count;
+  };
+  struct Row {
+    int32_t function, description;
+  };
+  const auto header = MemoryRecord<Header>(unwind_, "the unwind table");
+  // Offsets of 32 bits: from where they stand, a plain count, and from the table.
+  if (header.version != 1 || header.frame_encoding != 0x1b || header.count_encoding != 0x03 ||
+      header.table_encoding != 0x3b) {
+    Fail("the unwind table is not of the form that linkers write");
+  }
+  const uint64_t rows = unwind_ + sizeof(Header);
+  MemoryBytes(rows, uint64_t{header.count} * sizeof(Row), "the unwind table");
+  for (uint64_t i = 0; i < header.count; ++i) {
+    const auto row = MemoryRecord<Row>(rows + i * sizeof(Row), "the unwind table");
+    function_begins_.push_back(unwind_ + static_cast<uint64_t>(int64_t{row.function}));
+  }
+  if (!std::is_sorted(function_begins_.begin(), function_begins_.end())) {
+    Fail("the unwind table is not in order");
+  }
+}
+
+void ElfImage::CheckRuntimePointer(const std::string& which, std::string_view name,
+                                   const Elf64_Sym& symbol) {
+  if (!IsRuntimePointer(name) || symbol.st_size != kWordBytes) {
+    Fail(which + " is in memory that is written, and none of the words that TVM writes");
+  }
+  ClaimWord(symbol.st_value, which);
 }
 
 void ElfImage::CheckRelocations() {
@@ -72,6 +133,29 @@ void ElfImage::CheckRelocations() {
   };
   check(dynamic_.relocations, dynamic_.relocation_bytes, dynamic_.num_relative);
   check(dynamic_.calls, dynamic_.call_bytes, 0);
+  CheckAllIsWritten();
+}
+
+void ElfImage::CheckAllIsWritten() const {
+  for (const ElfSegment& segment : segments_) {
+    if (!segment.is_writable) continue;
+    uint64_t at = (segment.begin + 7) / 8 * 8;
+    for (; at + kWordBytes <= segment.file_end; at += kWordBytes) {
+      if (claimed_[at / 8]) continue;
+      if (MemoryRecord<uint64_t>(at, "a word") != dynamic_.begin) {
+        Fail("address " + std::to_string(at) + " is for the loader to fill, and nothing says how");
+      }
+      // Two words follow that loaders keep for themselves.
+      at += 2 * kWordBytes;
+    }
+  }
+  for (uint64_t index = 1; index < num_symbols_; ++index) {
+    const auto symbol =
+        MemoryRecord<Elf64_Sym>(dynamic_.symbols + index * sizeof(Elf64_Sym), "a symbol");
+    if (symbol.st_shndx == SHN_UNDEF && !has_address_[index] && !has_call_[index]) {
+      Fail("symbol " + std::to_string(index) + " is undefined, and no relocation is for it");
+    }
+  }
 }
 
 void ElfImage::CheckRelocation(const Elf64_Rela& relocation, bool must_be_relative) {
@@ -81,7 +165,7 @@ void ElfImage::CheckRelocation(const Elf64_Rela& relocation, bool must_be_relati
   ClaimWord(relocation.r_offset, which);
   const uint64_t addend = static_cast<uint64_t>(relocation.r_addend);
   if (type == R_X86_64_RELATIVE) {
-    if (SegmentOf(addend, 0) == nullptr || symbol_index != 0) {
+    if (addend == 0 || SegmentOf(addend, 0) == nullptr || symbol_index != 0) {
       Fail(which + " leads to address " + std::to_string(addend) + ", which no segment holds");
     }
     return;
@@ -95,6 +179,11 @@ void ElfImage::CheckRelocation(const Elf64_Rela& relocation, bool must_be_relati
     Fail(which + " is for symbol " + std::to_string(symbol_index) + " of " +
          std::to_string(num_symbols_));
   }
+  std::vector<bool>& has_one = type == R_X86_64_JUMP_SLOT ? has_call_ : has_address_;
+  if (type != R_X86_64_64 && has_one[symbol_index]) {
+    Fail(which + " is the second of its kind for symbol " + std::to_string(symbol_index));
+  }
+  has_one[symbol_index] = true;
   const auto symbol = MemoryRecord<Elf64_Sym>(dynamic_.symbols + symbol_index * sizeof(Elf64_Sym),
                                               "the symbol of a relocation");
   const bool is_defined = symbol.st_shndx != SHN_UNDEF;

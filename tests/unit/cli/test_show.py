@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.compiled_files import Parts
+from tests.compiled_files import NEEDS, PROGRAM, Parts, empty_library
 from tests.programs import run_python
 from tests.strategies import Instance
 
@@ -60,10 +60,9 @@ def model(solution: Solution) -> Path:
     path = Path("model.so")
     uses = (MemoryUse(2048, 4096, 0), MemoryUse(0, 0, 0))
     ports = (("x", (1, 4), "float32"),), (("output0", (4,), "int8"),)
-    manifest = Manifest("0.0", "the program\n", solution, *ports, uses)
-    needs = b"heteroplace-needs 1\nmachine x86_64\ncode -\nprogram -\nweights -\nend\n"
-    library, program = b"\x7fELF and the rest of a library", manifest.program_text.encode()
-    path.write_bytes(Parts(library, b"", needs, program, manifest.to_json()).sealed().to_bytes())
+    manifest = Manifest("0.0", PROGRAM, solution, *ports, uses)
+    parts = Parts(empty_library(), b"", NEEDS, PROGRAM.encode(), manifest.to_json())
+    path.write_bytes(parts.sealed().to_bytes())
     return path
 
 
@@ -132,8 +131,8 @@ def test_a_compiled_model_is_shown_with_its_program_if_asked(
     assert "best single device gpu0 9 ns" in text
     assert "memory m0: predicted 6.0 KiB (weights 2.0 KiB, values 4.0 KiB, scratch 0 B)" in text
     assert "input x float32 [1,4]\noutput output0 int8 [4]\ncompiled by TVM 0.0\n" in text
-    assert "the program" not in text
-    assert shown(capsys, "model.so", "--program") == f"{text}\nthe program\n"
+    assert "heteroplace-program" not in text
+    assert shown(capsys, "model.so", "--program") == f"{text}\n{PROGRAM}"
 
 
 def test_several_files_have_their_paths_before_them(

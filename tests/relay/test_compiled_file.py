@@ -1,0 +1,226 @@
+"""Compiled files as they are loaded: whole while they are replaced, private, checked, of any size."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import cpu_cluster, mixed_cluster, module, var
+from relay_models import placed_randomly as placed
+from tests.compiled_files import Parts, empty_library, read_parts
+from tests.programs import environment
+from tvm import relay
+
+import heteroplace as hp
+from heteroplace.codegen.executable import Executable
+from heteroplace.codegen.kernels import Value
+from heteroplace.codegen.needs import cpu_features, needs_text
+from heteroplace.codegen.program import aligned
+from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.hetero_place import build
+from heteroplace.native.compiled_file import (
+    CompiledFile,
+    SealedCode,
+    known_features,
+    present_features,
+)
+
+GIB = 1 << 30
+ONES = np.ones(4, "float32")
+
+
+def exported(path: Path, name: str, op: Callable[[relay.Expr], relay.Expr]) -> Executable:
+    """One op on an input `name`, and its file."""
+    x = var(name, (4,))
+    with tvm.transform.PassContext(opt_level=3):
+        made = build(placed(module([x], op(relay.add(x, relay.const(ONES)))), cpu_cluster(), 0))
+    made.export_library(path)
+    return made
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.so"
+    exported(path, "x", relay.exp)
+    return path
+
+
+def test_a_file_that_is_replaced_while_it_is_loaded_is_one_of_the_two(tmp_path: Path) -> None:
+    sources = (tmp_path / "negative.so", tmp_path / "exp.so")
+    for source, name, op in zip(sources, "xy", (relay.negative, relay.exp), strict=True):
+        exported(source, name, op)
+    expected = {"x": -2 * ONES, "y": np.exp(2 * ONES)}
+    path, is_over = tmp_path / "model.so", threading.Event()
+    os.link(sources[0], path)
+
+    def replace_it() -> None:
+        for turn in range(1_000_000):
+            if is_over.is_set():
+                return
+            link = tmp_path / f"link{turn}"
+            os.link(sources[turn % 2], link)
+            os.replace(link, path)
+            # A link onto itself is left there.
+            link.unlink(missing_ok=True)
+
+    replacing = threading.Thread(target=replace_it)
+    replacing.start()
+    try:
+        seen = set()
+        for _ in range(60):
+            executor = hp.load(path)
+            ((name, _, _),) = executor.inputs
+            np.testing.assert_allclose(executor.run(**{name: ONES})[0], expected[name], rtol=1e-6)
+            seen.add(name)
+    finally:
+        is_over.set()
+        replacing.join()
+    assert seen <= {"x", "y"}
+
+
+def test_a_file_that_is_written_over_while_it_is_loaded_is_refused(
+    good: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.so"
+    path.write_bytes(good.read_bytes())
+    file = CompiledFile(path)
+    path.write_bytes(good.read_bytes())
+    with pytest.raises(ArtifactError, match="was written to while it was loaded"):
+        file.check()
+
+
+def test_a_process_that_is_killed_leaves_nothing_in_the_temporary_folder(
+    good: Path, tmp_path: Path
+) -> None:
+    program = (
+        "import os, signal, sys, heteroplace as hp\n"
+        "executor = hp.load(sys.argv[1])\n"
+        "print(executor.inputs[0][0], flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(good)],
+        env=environment(TMPDIR=str(tmp_path)),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (-9, b"x\n"), done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_loads_have_code_of_their_own_and_leave_no_descriptor(good: Path) -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    hp.load(good)
+    before = descriptors()
+    executors = [hp.load(good) for _ in range(3)]
+    for executor in executors:
+        np.testing.assert_allclose(executor.run(x=ONES)[0], np.exp(2 * ONES), rtol=1e-6)
+    assert descriptors() > before
+    del executors, executor
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("path", ["a\0b", b"a\0b", b"/nowhere/\xff\xfe", "/nowhere/\udcff"])
+def test_a_path_that_no_file_has_is_refused(path: str | bytes, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"zero byte|No such file|is no text"):
+        hp.load(path)  # type: ignore[arg-type]
+
+
+def test_an_export_to_a_path_that_no_file_has_is_refused(tmp_path: Path) -> None:
+    made = exported(tmp_path / "model.so", "x", relay.exp)
+    with pytest.raises(ArtifactError, match="cannot write the compiled file: embedded null"):
+        made.export_library(f"{tmp_path}/a\0b.so")
+
+
+def sealed_with(good: Path, folder: Path, old: str, new: str) -> Path:
+    parts = read_parts(good)
+    path = folder / "changed.so"
+    needs = parts.needs.decode().replace(old, new).encode()
+    assert needs != parts.needs
+    path.write_bytes(replace(parts, needs=needs).to_bytes())
+    return path
+
+
+def test_code_for_another_processor_is_refused_with_what_it_lacks(
+    good: Path, tmp_path: Path
+) -> None:
+    absent = sorted(known_features() - present_features())[:2]
+    features = "".join(f"feature {name}\n" for name in [*absent, "sse3"])
+    path = sealed_with(good, tmp_path, "code ", f"{features}code ")
+    with pytest.raises(ExecutionError, match=f"its code uses {', '.join(absent)}, which this"):
+        hp.load(path)
+
+
+def test_code_for_another_machine_is_refused(good: Path, tmp_path: Path) -> None:
+    path = sealed_with(good, tmp_path, "machine x86_64", "machine riscv64")
+    with pytest.raises(ExecutionError, match="has code for riscv64, this machine is x86_64"):
+        hp.load(path)
+
+
+@pytest.mark.parametrize(
+    "line", ["cuda 0", "cuda 0 x", "cuda -1 80", "cuda 99999 80", "machine a", "speed 3", "code", " "]
+)
+def test_needs_that_cannot_be_read_are_refused(good: Path, tmp_path: Path, line: str) -> None:
+    path = sealed_with(good, tmp_path, "machine x86_64\n", f"machine x86_64\n{line}\n")
+    with pytest.raises(ArtifactError, match="needs line 3: "):
+        hp.load(path)
+
+
+def test_needs_are_those_of_the_targets(good: Path) -> None:
+    text = read_parts(good).needs.decode()
+    target = tvm.target.Target(cpu_cluster().devices[0].target)
+    told = {line.split()[1] for line in text.splitlines() if line.startswith("feature ")}
+    assert told == cpu_features(target) <= present_features()
+    avx512 = cpu_features(tvm.target.Target("llvm -mcpu=skylake-avx512"))
+    assert {"avx512f", "avx512vl", "avx2", "fma"} <= avx512
+    assert cpu_features(tvm.target.Target("llvm")) == frozenset()
+
+
+def test_needs_of_a_plan_on_a_gpu_name_its_architecture(good: Path) -> None:
+    solution = hp.load(good).solution
+    cluster = mixed_cluster()
+    used = replace(solution, cluster=cluster, plan=replace(solution.plan, steps=()))
+    lines = needs_text(used, {"code": "c"}).splitlines()
+    assert not [line for line in lines if line.startswith("cuda")]
+    (step, *_) = solution.plan.steps
+    used = replace(used, plan=replace(solution.plan, steps=(replace(step, device=1),)))
+    lines = needs_text(used, {"code": "c"}).splitlines()
+    assert [line for line in lines if line.startswith("cuda")] == ["cuda 0 80"]
+
+
+SOURCES = {
+    "entry 12|entry 25|entry 32": "__attribute__((constructor)) void begin() {}",
+    "an undefined|type 10": "static int f() { return 1; } static void* find() { return (void*)f; }"
+    " int g() __attribute__((ifunc(\"find\")));",
+    "none of the words that TVM writes": "int counter = 1;",
+    "type 7|thread-local": "__thread int mine = 3; int get() { return mine; }",
+    "may be missing": "extern int other() __attribute__((weak)); int f() { return other(); }",
+    "needs the library 'libdl-none.so'": "int f() { return 1; }",
+}
+
+
+@pytest.mark.parametrize("fault", SOURCES)
+def test_what_no_library_of_kernels_has_is_refused(fault: str, tmp_path: Path) -> None:
+    source, library = tmp_path / "a.c", tmp_path / "a.so"
+    source.write_text(SOURCES[fault])
+    options = ["-shared", "-fPIC", "-nostartfiles", "-s", "-Wl,--hash-style=gnu", "-Wl,-z,now"]
+    options += ["-Wl,--build-id=none"]
+    inputs = [str(source)]
+    if "libdl-none" in fault:
+        other = tmp_path / "libdl-none.so"
+        named = ["-Wl,-soname,libdl-none.so", "-x", "c", "/dev/null"]
+        subprocess.run(["gcc", "-shared", "-o", other, *named], check=True)
+        inputs += ["-Wl,--no-as-needed", str(other)]
+    subprocess.run(["gcc", *options, "-o", library, *inputs], check=True)
+    with pytest.raises(ArtifactError, match=f"its library of kernels is damaged: .*({fault})"):
+        SealedCode("a.so", library.read_bytes())
