@@ -228,7 +228,8 @@ void Worker::EndMeasured() {
 /*! \brief Ends this queue's part, at once or when its stream has come to the end of it. */
 void Worker::EndIssue() {
   bool is_pending = slot_->kind == RequestKind::kRun;
-  if (!is_pending && slot_->HasFailed()) Drain();
+  // What it is asked for now is told already.
+  if (!is_pending && slot_->HasFailed()) static_cast<void>(Drain());
   // Nobody waits for what this queue has not issued.
   if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
   position_.store(instructions_.size(), std::memory_order_relaxed);
@@ -238,10 +239,11 @@ void Worker::EndIssue() {
   } catch (const Error& error) {
     is_pending = false;
     Fail(error.what());
-    Drain();
+    static_cast<void>(Drain());
   }
   if (!is_pending) return FinishPart(slot_);
   pending_.push_back(slot_);
+  slot_ = nullptr;
   PollPending();
 }
 
@@ -255,12 +257,17 @@ bool Worker::PollAllPending() {
   return IsAnyPending();
 }
 
-/*! \brief Waits until the stream is empty: what was issued is at work in the slot until then. */
-void Worker::Drain() {
+/*!
+ * \brief Waits until the stream is empty, as what was issued is at work in the slot until then;
+ * returns a fault that it had.
+ */
+std::string Worker::Drain() {
   try {
     stream_->Synchronise();
-  } catch (const Error&) {  // its fault is the one just told
+  } catch (const Error& error) {
+    return error.what();
   }
+  return "";
 }
 
 void Worker::PollPending() {
@@ -271,6 +278,9 @@ void Worker::PollPending() {
     } catch (const Error& error) {
       // A stream tells of a fault only when it is asked, so its step is not known.
       engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
+      const std::string fault = Drain();
+      // A fault since the last recorded end is of the request that is being issued.
+      if (!fault.empty() && slot_ != nullptr) Fail(fault);
     }
     pending_.pop_front();
     FinishPart(slot);

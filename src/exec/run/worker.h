@@ -160,7 +160,7 @@ class Worker {
   bool PollAllPending();
   bool IsAnyPending() const;
   void FinishPart(Slot* slot);
-  void Drain();
+  std::string Drain();
   void MakeTimers();
   void ReadTimers();
   /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
@@ -184,7 +184,8 @@ class Worker {
   std::vector<Worker*> members_{this};
   std::vector<IssueStep> order_;
   Worker* leader_ = this;
-  /*! \brief The request at work, the number of the next one, and what `done` was at its start. */
+  /*! \brief The request at work (none: null), the number of the next one, and what `done` was at
+   * its start. */
   Slot* slot_ = nullptr;
   int64_t next_ = 0;
   int64_t base_ = 0;
