@@ -209,6 +209,23 @@ def test_code_for_a_later_gpu_is_taken_as_ptx_or_refused_with_the_mend(
         make_executor(library, MixedWriter(1, (0,)).text(10))
 
 
+def test_one_thread_issues_all_streams_of_a_gpu_in_one_order(
+    cuda_library: str, fake: FakeCuda
+) -> None:
+    executor = make_executor(cuda_library, MixedWriter(29, (0, 1)).text(40))
+    executor.set_input("x0", vector(0))
+    executor.set_input("x1", vector(1))
+    orders = set()
+    for delay_ns in (0, 20_000, 100_000, 0):
+        fake.set("delay_ns", delay_ns)
+        fake.run(executor)
+        issued = [fake.issued(device) for device in (0, 1)]
+        assert [num_threads for num_threads, _ in issued] == [1, 1]
+        orders.add(tuple(text for _, text in issued))
+    (order,) = orders
+    assert all(text.count("\n") > 20 for text in order)
+
+
 def test_requests_in_flight_do_not_touch_each_other(cuda_library: str, fake: FakeCuda) -> None:
     writer = MixedWriter(23, (0, 1))
     executor = make_executor(cuda_library, writer.text(30), max_in_flight=3)

@@ -57,6 +57,11 @@ class FakeCuda:
         """Images that were loaded as machine code."""
         return self.calls().get("(machine code)", 0)
 
+    def issued(self, device: int) -> tuple[int, str]:
+        """Threads that issued work to a device during runs, and what they called, a line each."""
+        text = ctypes.create_string_buffer(1 << 16)
+        return int(self._library.fake_cuda_issued(device, text, len(text))), text.value.decode()
+
     def reports(self) -> str:
         """Rules that were broken since the last call, a line each."""
         text = ctypes.create_string_buffer(1 << 16)
