@@ -59,7 +59,7 @@ int Begin(const char* function, unsigned kind, int device) {
     if (state.reports.size() < 50) state.reports.push_back(function + text);
   };
   if (state.is_running && std::this_thread::get_id() != state.caller) {
-    if (std::strstr(function, "Query") == nullptr) {
+    if (*function != 0 && std::strstr(function, "Query") == nullptr) {
       state.issued[device] += function + std::string("\n");
       state.issuers[device].insert(std::this_thread::get_id());
     }
