@@ -41,6 +41,8 @@ struct Block {
   int num_live = 0;
   int num_here = 0;
   int meetings = 0;
+  /*! \brief Where in the code the first one came to it. */
+  const void* meeting_place = nullptr;
   int current = 0;
   const FakeKernel* kernel = nullptr;
   void** arguments = nullptr;
@@ -153,7 +155,12 @@ FAKE_EXPORT unsigned fake_live_lanes() {
 
 FAKE_EXPORT void fake_meet_block() {
   const int meeting = block.meetings;
-  ++block.num_here;
+  const void* place = __builtin_return_address(0);
+  if (block.num_here++ == 0) block.meeting_place = place;
+  if (block.meeting_place != place) {
+    // CUDA leaves open what happens then; TVM's sorting does so, for one.
+    fake::Broken("threads of a block meet at different places of a kernel", 0);
+  }
   fake::EndMeeting();
   while (block.meetings == meeting) fake::Yield();
 }

@@ -80,3 +80,21 @@ def test_a_network_over_a_core_and_two_gpus(fake: FakeCuda, tmp_path: Path) -> N
         np.testing.assert_allclose(output, numbers(mod, x), rtol=1e-4, atol=1e-3)
     assert fake.calls()["cuLaunchKernel"] > 0
     assert fake.has_peer(0, 1)
+
+
+def test_scratch_memory_of_networks_is_there_before_the_run(fake: FakeCuda, tmp_path: Path) -> None:
+    x = relay.var("x", shape=(4, 64), dtype="float32")
+    ops = relay.Tuple([relay.cumsum(x, axis=1), relay.mean(x, 1), relay.argmax(x, 1)])
+    with tvm.transform.PassContext(opt_level=3):
+        options = {"costs": "estimate", "pin": {"*": "gpu1"}, "solver": "single"}
+        placed = relay.transform.HeteroPlace(two_gpus(), **options)(tvm.IRModule.from_expr(ops))
+        hp.build(placed).export_library(tmp_path / "model.so")
+    executor = hp.load(tmp_path / "model.so")
+    value = np.random.default_rng(0).integers(-50, 50, (4, 64)).astype("float32")
+    for _ in range(2):
+        with fake.running():  # reports any allocation
+            found = executor.run(x=value)
+        expected = (np.cumsum(value, 1), value.mean(1), value.argmax(1))
+        for output, numbers_of_op in zip(found, expected, strict=True):
+            np.testing.assert_allclose(output, numbers_of_op, rtol=1e-6)
+    assert fake.calls()["cuLaunchKernel"] > 0
