@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 import tvm
 from cuda_library import build_cuda_library
-from executor_programs import EXTENT, VECTOR_BYTES, make_executor, vector
+from executor_programs import (
+    EXTENT,
+    VECTOR_BYTES,
+    build_module,
+    libtvm_path,
+    make_executor,
+    vector,
+)
 from mixed_programs import MixedWriter
 from test_cuda_executor import mixed_program
 from tvm import te
 
 from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.native.execute import Executor
 from heteroplace.tvm_bridge import register_cuda_compiler
 from tests.fake_cuda.control import FakeCuda
 
@@ -191,6 +199,17 @@ def test_scratch_memory_is_planned_and_ours(tmp_path: Path, fake: FakeCuda) -> N
     np.testing.assert_array_equal(executor.get_output("y"), (2 * once + 1)[::-1] + once)
     assert fake.calls()["cudaMalloc"] == allocated
     assert executor.memory_bytes()["gpu"].workspace_bytes == VECTOR_BYTES
+
+
+def test_kernels_in_memory_are_refused(fake: FakeCuda) -> None:
+    register_cuda_compiler()
+    module = build_module(target="cuda -arch=sm_80 -host=llvm")
+    module.import_module(build_module())
+    text = MixedWriter(1, (0,)).text(10)
+    before = fake.live()
+    with pytest.raises(ArtifactError, match="kernels for GPUs cannot be run from a module in mem"):
+        Executor(libtvm_path(), "", text, module_handle=module.handle.value)
+    assert fake.live() == before
 
 
 def test_machine_code_is_taken_where_it_fits(cuda_library: str, fake: FakeCuda) -> None:
