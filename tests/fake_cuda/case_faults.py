@@ -14,7 +14,7 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.native.execute import Executor
 from tests.fake_cuda.control import FakeCuda
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(600)
 
 OUT_OF_MEMORY = 2
 ILLEGAL_ADDRESS = 700
