@@ -239,8 +239,7 @@ std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> DescribeMemory(
     exec::Executor& executor) {
   std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
   const exec::Limit limit = LimitOf({});
-  const std::vector<exec::SpaceBytes> bytes =
-      Unlocked([&] { return executor.MemoryBytes(limit); });
+  const std::vector<exec::SpaceBytes> bytes = Unlocked([&] { return executor.MemoryBytes(limit); });
   for (size_t space = 0; space < bytes.size(); ++space) {
     rows.emplace_back(executor.program().spaces[space].name, bytes[space].arena,
                       bytes[space].weights, bytes[space].workspace);

@@ -280,20 +280,21 @@ void CallersAreIndependent(Random& random) {
   for (int input = 0; input < kInputs; ++input) SetInput(executor, input, samples[0].inputs[input]);
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {
-    callers.emplace_back([&, mine = Random(static_cast<uint64_t>(random.Below(1 << 30)))]() mutable {
-      for (int call = 0; call < 8; ++call) {
-        const Sample& sample = samples[static_cast<size_t>(mine.Below(4))];
-        CallOnce(executor, sample, mine.Below(4) == 0, mine.Below(4) == 0);
-        if (mine.Below(8) == 0) CHECK(executor.MemoryBytes()[0].arena > 0);
-      }
-      // Dropped in flight: nobody waits for it.
-      const std::unique_ptr<exec::Request> request = executor.Begin();
-      for (int input = 0; input < kInputs; ++input) {
-        request->SetInput("x" + std::to_string(input), {exec::kDLFloat, 32, 1}, {kExtent},
-                          samples[0].inputs[static_cast<size_t>(input)].data());
-      }
-      request->Submit();
-    });
+    callers.emplace_back(
+        [&, mine = Random(static_cast<uint64_t>(random.Below(1 << 30)))]() mutable {
+          for (int call = 0; call < 8; ++call) {
+            const Sample& sample = samples[static_cast<size_t>(mine.Below(4))];
+            CallOnce(executor, sample, mine.Below(4) == 0, mine.Below(4) == 0);
+            if (mine.Below(8) == 0) CHECK(executor.MemoryBytes()[0].arena > 0);
+          }
+          // Dropped in flight: nobody waits for it.
+          const std::unique_ptr<exec::Request> request = executor.Begin();
+          for (int input = 0; input < kInputs; ++input) {
+            request->SetInput("x" + std::to_string(input), {exec::kDLFloat, 32, 1}, {kExtent},
+                              samples[0].inputs[static_cast<size_t>(input)].data());
+          }
+          request->Submit();
+        });
   }
   for (std::thread& caller : callers) caller.join();
 }

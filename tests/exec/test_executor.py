@@ -445,7 +445,9 @@ def test_core_to_core_latency_is_measured_between_two_cpu_queues(library: str) -
 
 
 def test_getters_describe_the_program(library: str) -> None:
-    executor = make_executor(library, write_program(("cpu", "fake:0"), ["copy 0 0 8 3 -"], outputs=(3,)))
+    executor = make_executor(
+        library, write_program(("cpu", "fake:0"), ["copy 0 0 8 3 -"], outputs=(3,))
+    )
     assert executor.queues == ("q0", "q1")
     assert executor.outputs == (("y0", "float32", (EXTENT,)),)
 

@@ -121,7 +121,7 @@ def test_a_cancelled_request_stops_no_other(library: str) -> None:
             request.set_input("x0", vector(index))
             request.submit()
         requests[1].cancel("not wanted any more")
-        with pytest.raises(ExecutionError, match="^not wanted any more$"):
+        with pytest.raises(ExecutionError, match=r"^not wanted any more$"):
             requests[1].finish()
         for index in (0, 2):
             requests[index].finish()
@@ -138,7 +138,7 @@ def test_a_cancelled_request_ends_early_with_the_reason(library: str) -> None:
     request.submit()
     assert not request.wait(0.01)
     request.cancel("enough")
-    with pytest.raises(ExecutionError, match="^enough$"):
+    with pytest.raises(ExecutionError, match=r"^enough$"):
         request.finish()
     request.set_input("x0", vector(1))  # it can be used again
 

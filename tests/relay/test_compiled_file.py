@@ -15,15 +15,13 @@ import pytest
 import tvm
 from relay_models import cpu_cluster, mixed_cluster, module, var
 from relay_models import placed_randomly as placed
-from tests.compiled_files import Parts, empty_library, read_parts
+from tests.compiled_files import read_parts
 from tests.programs import environment
 from tvm import relay
 
 import heteroplace as hp
 from heteroplace.codegen.executable import Executable
-from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.needs import cpu_features, needs_text
-from heteroplace.codegen.program import aligned
 from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.hetero_place import build
 from heteroplace.native.compiled_file import (

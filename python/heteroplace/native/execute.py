@@ -84,7 +84,8 @@ class Request:
         ------
         ExecutionError
             A step failed, the request was cancelled, or it did not end in time. If a step does not
-            end even then (told 0.1 s after the limit), the executor refuses all calls until it does.
+            end even then (told 0.1 s after the limit), the executor refuses all calls until it
+            does.
         """
         self._core.finish(timeout_s)
 
@@ -174,9 +175,9 @@ class Executor:
     def memory_bytes(self) -> dict[str, MemoryUse]:
         """Return what the executor holds in each space, by name, after the runs so far.
 
-        Constants are there from the start, values for each request made so far. Workspace is what the kernels have really
-        used so far, core by core; what GPU kernels take from TVM's pool is not in it, nor is that
-        of a module in memory. Waits until no request is in flight.
+        Constants are there from the start, values for each request made so far. Workspace is what
+        the kernels have really used so far, core by core, and a GPU's scratch memory as a whole;
+        that of a module in memory is not in it. Waits until no request is in flight.
         """
         return {
             name: MemoryUse(weights, arena, workspace)

@@ -60,9 +60,7 @@ class Executor:
             check_devices_exist(manifest.solution)
             code.load(libtvm)
             path, text, blob = code.code_path, code.program_text, code.weights
-        self._native = NativeExecutor(
-            libtvm, path, text, blob=blob, max_in_flight=max_in_flight
-        )
+        self._native = NativeExecutor(libtvm, path, text, blob=blob, max_in_flight=max_in_flight)
         _check_agreement(self._native, manifest, source)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
@@ -102,8 +100,8 @@ class Executor:
         """Set `inputs`, run the network once and return its outputs.
 
         From its inputs to its outputs a call has memory of its own. An input that is not given
-        keeps its value: of `set_input`, or of the last call in the executor's first memory, which is
-        the last call where no two are at work at once.
+        keeps its value: of `set_input`, or of the last call in the executor's first memory, which
+        is the last call where no two are at work at once.
 
         Raises
         ------

@@ -135,6 +135,11 @@ bool Engine::Stop() {
   return true;
 }
 
+bool Engine::CanEnd() {
+  std::lock_guard lock(mutex_);
+  return !is_child_;
+}
+
 std::vector<int> Engine::Clocks() {
   std::vector<int> clocks;
   for (std::thread& thread : threads_) {

@@ -34,10 +34,12 @@ class Engine : private ForkAware {
   ~Engine() override;
 
   /*!
-   * \brief Ends the workers. False if one is in a kernel that does not end, or lives in the parent
-   * of a fork: all of the engine must then stay where it is for ever.
+   * \brief Ends the workers. False if one is at work for longer than kGraceNs, or lives in the
+   * parent of a fork: all of the engine must then stay where it is.
    */
   bool Stop();
+  /*! \brief Whether the workers live in this process, and so may end some day. */
+  bool CanEnd();
 
   Image& image() { return image_; }
   SlotPool& slots() { return slots_; }
