@@ -25,6 +25,9 @@ _TESTS = Path(__file__).resolve().parent
 _LONGEST = ("cpp", "test_readme", "test_tutorials", "test_lower", "test_fold", "test_batches")
 """Folders and files whose tests stay on one worker, and that would end last if they began late."""
 
+_SLOW_TIMEOUT_S = 7200
+"""Of a slow test, by the clock: other programs may leave it a tenth of a core."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Take the cases of this commit: other ones for each, the same whenever it is tested.
@@ -90,6 +93,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _is_grouped(item):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+        if item.get_closest_marker("slow") is not None:
+            item.add_marker(pytest.mark.timeout(_SLOW_TIMEOUT_S))
         for mark, folder in folders.items():
             if folder in item.path.parents:
                 item.add_marker(mark)

@@ -157,7 +157,7 @@ def check_verify(value: object) -> None:
 OPTION_CLASSES = (PlaceOptions, SolveOptions)
 """The dataclasses whose options are keywords of the pass."""
 
-GRAPH_OPTIONS = ("solver", "pin", "exclude", "no_split", "max_memory", "plan_in")
+GRAPH_OPTIONS = ("solver", "missing", "pin", "exclude", "no_split", "max_memory", "plan_in")
 """Of `PlaceOptions`, those of any task graph, wherever its costs come from."""
 
 _CALLER_ONLY = ("params", "progress")

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bind/gil.h"
 #include "model/problem.h"
 #include "support/error.h"
 
@@ -77,13 +78,6 @@ Numpy<T, Shape> ToNumpy(std::vector<T> values, size_t columns = 1) {
 template <typename T>
 NumpyInts Widen(const std::vector<T>& values) {
   return ToNumpy(std::vector<int64_t>(values.begin(), values.end()));
-}
-
-/*! \brief Runs a function of the core without the interpreter's lock. */
-template <typename Work>
-auto Unlocked(const Work& work) {
-  nanobind::gil_scoped_release release;
-  return work();
 }
 
 }  // namespace heteroplace::bind

@@ -3,9 +3,11 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -46,41 +48,69 @@ std::vector<int64_t> Shape(const Array& array) {
 }
 
 /*! \brief What a method of the executor measures in so many runs, as an array; without the GIL. */
-template <std::vector<int64_t> (exec::Executor::*kMeasure)(int64_t)>
+template <std::vector<int64_t> (exec::Executor::*kMeasure)(int64_t, const exec::Limit&)>
 NumpyInts TimeRuns(exec::Executor& executor, int64_t num_runs) {
-  return ToNumpy(Unlocked([&] { return (executor.*kMeasure)(num_runs); }));
+  const exec::Limit limit = LimitOf({});
+  return ToNumpy(Unlocked([&] { return (executor.*kMeasure)(num_runs, limit); }));
 }
 
-void SetInput(exec::Executor& executor, const std::string& name, const InputArray& array) {
+/*! \brief An executor, whose own slot may have to be waited for, as a request, which has one. */
+struct OwnSlot {
+  exec::Executor& executor;
+  exec::Limit limit = LimitOf({});
+
+  const exec::Program& program() const { return executor.program(); }
+  const exec::Tensor& OutputTensor(const std::string& name) const {
+    return executor.OutputTensor(name);
+  }
+  void SetInput(const std::string& name, const exec::DLDataType& dtype,
+                const std::vector<int64_t>& shape, const void* data) const {
+    executor.SetInput(name, dtype, shape, data, limit);
+  }
+  void GetOutput(const std::string& name, void* data) const {
+    executor.GetOutput(name, data, limit);
+  }
+};
+
+exec::Request& SlotOf(exec::Request& request) { return request; }
+OwnSlot SlotOf(exec::Executor& executor) { return {executor}; }
+
+/*! \brief Sets an input of an executor or of a request. */
+template <typename Target>
+void SetInput(Target& owner, const std::string& name, const InputArray& array) {
+  auto&& target = SlotOf(owner);
   // An unknown name is told by SetInput, whatever the type.
   exec::DLDataType dtype{array.dtype().code, array.dtype().bits, array.dtype().lanes};
-  for (const exec::Port& port : executor.program().inputs) {
+  const exec::Program& program = target.program();
+  for (const exec::Port& port : program.inputs) {
     if (port.name == name) {
-      const exec::Tensor& tensor = executor.program().tensors[static_cast<size_t>(port.tensor)];
-      dtype = TensorType(array.dtype(), tensor.dtype);
+      dtype = TensorType(array.dtype(), program.tensors[static_cast<size_t>(port.tensor)].dtype);
     }
   }
   const std::vector<int64_t> shape = Shape(array);
-  nb::gil_scoped_release release;
-  executor.SetInput(name, dtype, shape, array.data());
+  const void* data = array.data();
+  Unlocked([&] { target.SetInput(name, dtype, shape, data); });
 }
 
-nb::ndarray<nb::numpy> NewOutput(exec::Executor& executor, const std::string& name) {
-  const exec::Tensor& tensor = executor.OutputTensor(name);
+/*! \brief A copy of an output of an executor or of a request. */
+template <typename Target>
+nb::ndarray<nb::numpy> NewOutput(Target& owner, const std::string& name) {
+  auto&& target = SlotOf(owner);
+  const exec::Tensor& tensor = target.OutputTensor(name);
   const exec::DLDataType type = ArrayType(tensor.dtype);
   auto* bytes = new std::vector<char>(static_cast<size_t>(std::max<int64_t>(tensor.bytes, 1)));
-  nb::capsule owner(bytes, [](void* p) noexcept { delete static_cast<std::vector<char>*>(p); });
+  nb::capsule keeper(bytes, [](void* p) noexcept { delete static_cast<std::vector<char>*>(p); });
   std::vector<size_t> shape(tensor.shape.begin(), tensor.shape.end());
-  {
-    nb::gil_scoped_release release;
-    executor.GetOutput(name, bytes->data());
-  }
-  return nb::ndarray<nb::numpy>(bytes->data(), shape.size(), shape.data(), owner, nullptr,
+  Unlocked([&] { target.GetOutput(name, bytes->data()); });
+  return nb::ndarray<nb::numpy>(bytes->data(), shape.size(), shape.data(), keeper, nullptr,
                                 nb::dlpack::dtype{type.code, type.bits, 1});
 }
 
-void FillOutput(exec::Executor& executor, const std::string& name, const OutputArray& out) {
-  const exec::Tensor& tensor = executor.OutputTensor(name);
+/*! \brief The same into an array of the caller's. */
+template <typename Target>
+void FillOutput(Target& owner, const std::string& name, const OutputArray& out) {
+  auto&& target = SlotOf(owner);
+  const exec::Tensor& tensor = target.OutputTensor(name);
   const exec::DLDataType dtype = TensorType(out.dtype(), tensor.dtype);
   const bool is_same_type = dtype.code == tensor.dtype.code && dtype.bits == tensor.dtype.bits;
   if (!is_same_type || Shape(out) != tensor.shape) {
@@ -88,8 +118,8 @@ void FillOutput(exec::Executor& executor, const std::string& name, const OutputA
                                            exec::DescribeTensor(dtype, Shape(out)) + ", expected " +
                                            exec::DescribeTensor(tensor.dtype, tensor.shape));
   }
-  nb::gil_scoped_release release;
-  executor.GetOutput(name, out.data());
+  void* data = out.data();
+  Unlocked([&] { target.GetOutput(name, data); });
 }
 
 /*! \brief (name, type, shape) of inputs or outputs; the type is numpy's name for it. */
@@ -120,22 +150,62 @@ std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> DescribeInstruct
   return rows;
 }
 
+/*! \brief Keeps an array alive as long as a worker may read it, whichever thread drops it. */
+std::shared_ptr<const void> Kept(const BlobArray& blob) {
+  return {new BlobArray(blob), [](const void* array) {
+            // At the end of the interpreter nothing is freed any more.
+            if (!IsFinalizing()) {
+              const PyGILState_STATE state = TakeGil([] { return PyGILState_Ensure(); });
+              delete static_cast<const BlobArray*>(array);
+              PyGILState_Release(state);
+            }
+          }};
+}
+
 void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
                   const std::string& library_path, const std::string& program_text,
-                  uintptr_t module, const std::optional<BlobArray>& blob) {
+                  uintptr_t module, const std::optional<BlobArray>& blob, int max_in_flight) {
   exec::ExecutorSource source;
   source.libtvm_path = libtvm_path;
   source.library_path = library_path;
   source.program_text = program_text;
   source.module = reinterpret_cast<exec::TVMModuleHandle>(module);
-  if (blob.has_value()) source.blob = {blob->data(), static_cast<int64_t>(blob->size())};
-  nb::gil_scoped_release release;
-  new (place) exec::Executor(source);
+  source.max_in_flight = max_in_flight;
+  if (blob.has_value()) {
+    source.blob = {blob->data(), static_cast<int64_t>(blob->size()), Kept(*blob)};
+  }
+  Unlocked([&] { new (place) exec::Executor(source); });
+}
+
+std::unique_ptr<exec::Request> Begin(exec::Executor& executor, std::optional<double> timeout_s) {
+  const exec::Limit limit = LimitOf(timeout_s);
+  return Unlocked([&] { return executor.Begin(limit); });
+}
+
+void Run(exec::Executor& executor, std::optional<double> timeout_s) {
+  const exec::Limit limit = LimitOf(timeout_s);
+  Unlocked([&] { executor.Run(limit); });
+}
+
+void Submit(exec::Request& request) {
+  const exec::Limit limit = LimitOf({});
+  Unlocked([&] { request.Submit(limit); });
+}
+
+bool Wait(exec::Request& request, std::optional<double> timeout_s) {
+  const exec::Limit limit = LimitOf(timeout_s);
+  return Unlocked([&] { return request.Wait(limit); });
+}
+
+void Finish(exec::Request& request, std::optional<double> timeout_s) {
+  const exec::Limit limit = LimitOf(timeout_s);
+  Unlocked([&] { request.Finish(limit); });
 }
 
 std::pair<NumpyInts, NumpyInts> RunTimed(exec::Executor& executor) {
   std::vector<int64_t> begin, end;
-  for (const exec::Span& span : Unlocked([&] { return executor.RunTimed(); })) {
+  const exec::Limit limit = LimitOf({});
+  for (const exec::Span& span : Unlocked([&] { return executor.RunTimed(limit); })) {
     begin.push_back(span.start_ns);
     end.push_back(span.finish_ns);
   }
@@ -145,12 +215,18 @@ std::pair<NumpyInts, NumpyInts> RunTimed(exec::Executor& executor) {
 std::pair<NumpyInts, NumpyInts> Sample(exec::Executor& executor, int64_t num_samples,
                                        int64_t num_calls, bool is_cold) {
   std::vector<int64_t> walls, cpus;
+  const exec::Limit limit = LimitOf({});
   for (const exec::KernelSample& found :
-       Unlocked([&] { return executor.Sample(num_samples, num_calls, is_cold); })) {
+       Unlocked([&] { return executor.Sample(num_samples, num_calls, is_cold, limit); })) {
     walls.push_back(found.wall_ns);
     cpus.push_back(found.cpu_ns);
   }
   return {ToNumpy(std::move(walls)), ToNumpy(std::move(cpus))};
+}
+
+std::optional<int64_t> CoreToCoreNs(exec::Executor& executor) {
+  const exec::Limit limit = LimitOf({});
+  return Unlocked([&] { return executor.CoreToCoreNs(limit); });
 }
 
 std::vector<std::string> DescribeQueues(const exec::Executor& executor) {
@@ -162,7 +238,9 @@ std::vector<std::string> DescribeQueues(const exec::Executor& executor) {
 std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> DescribeMemory(
     exec::Executor& executor) {
   std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
-  const std::vector<exec::SpaceBytes> bytes = executor.MemoryBytes();
+  const exec::Limit limit = LimitOf({});
+  const std::vector<exec::SpaceBytes> bytes =
+      Unlocked([&] { return executor.MemoryBytes(limit); });
   for (size_t space = 0; space < bytes.size(); ++space) {
     rows.emplace_back(executor.program().spaces[space].name, bytes[space].arena,
                       bytes[space].weights, bytes[space].workspace);
@@ -182,33 +260,55 @@ void BindMeasuring(nb::class_<exec::Executor>& executor) {
            "Processor ns of every instruction, [num_instructions].")
       .def("sample", &Sample, nb::arg("num_samples"), nb::arg("num_calls"), nb::arg("is_cold"),
            "Wall and processor ns of samples of the only kernel call, [num_samples].")
-      .def("core_to_core_ns", &exec::Executor::CoreToCoreNs,
-           nb::call_guard<nb::gil_scoped_release>(),
+      .def("core_to_core_ns", &CoreToCoreNs,
            "ns for a cache line to go between the first two CPU queues; None with fewer.");
+}
+
+/*! \brief What an executor and a request share: inputs and outputs. */
+template <typename Target>
+void BindPorts(nb::class_<Target>& target) {
+  target
+      .def("set_input", &SetInput<Target>, nb::arg("name"), nb::arg("array").noconvert(),
+           nb::sig(
+               "def set_input(self, name: str, array: numpy.typing.NDArray[typing.Any]) -> None"),
+           "Copy an array of exactly the input's type and shape into an input.")
+      .def("get_output", &NewOutput<Target>, nb::arg("name"),
+           nb::sig("def get_output(self, name: str) -> numpy.typing.NDArray[typing.Any]"),
+           "A copy of an output of the last run.")
+      .def("fill_output", &FillOutput<Target>, nb::arg("name"), nb::arg("out").noconvert(),
+           nb::sig(
+               "def fill_output(self, name: str, out: numpy.typing.NDArray[typing.Any]) -> None"),
+           "Copy an output of the last run into an array of exactly its type and shape.");
+}
+
+void BindRequest(nb::module_& module) {
+  nb::class_<exec::Request> request(module, "Request",
+                                    "One call of a program; see src/exec/run/request.h.");
+  BindPorts(request);
+  request.def("submit", &Submit, "Hand it to the workers.")
+      .def("wait", &Wait, nb::arg("timeout_s").none() = nb::none(),
+           "Wait for the end; false after so many seconds, and it goes on.")
+      .def("finish", &Finish, nb::arg("timeout_s").none() = nb::none(),
+           "Wait for the end; after so many seconds it is cancelled. Raises what it failed of.")
+      .def("cancel", &exec::Request::Cancel, nb::arg("why"), "End it early; of any thread.")
+      .def("close", &exec::Request::Close, "Give its slot back; cancel it if it is in flight.");
 }
 
 }  // namespace
 
 void BindExec(nb::module_& module) {
+  BindRequest(module);
   nb::class_<exec::Executor> executor(module, "Executor",
                                       "A loaded program; see src/exec/run/executor.h.");
   executor
       .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path"),
            nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),
-           nb::keep_alive<1, 6>(),  // the weights are used where they lie
+           nb::arg("max_in_flight") = 1,
            "Load a program; see ExecutorSource. `module`: a handle of TVM, or 0.")
-      .def("set_input", &SetInput, nb::arg("name"), nb::arg("array").noconvert(),
-           nb::sig(
-               "def set_input(self, name: str, array: numpy.typing.NDArray[typing.Any]) -> None"),
-           "Copy an array of exactly the input's type and shape into an input.")
-      .def("run", &exec::Executor::Run, nb::call_guard<nb::gil_scoped_release>(), "Run once.")
-      .def("get_output", &NewOutput, nb::arg("name"),
-           nb::sig("def get_output(self, name: str) -> numpy.typing.NDArray[typing.Any]"),
-           "A copy of an output of the last run.")
-      .def("fill_output", &FillOutput, nb::arg("name"), nb::arg("out").noconvert(),
-           nb::sig(
-               "def fill_output(self, name: str, out: numpy.typing.NDArray[typing.Any]) -> None"),
-           "Copy an output of the last run into an array of exactly its type and shape.")
+      .def("begin", &Begin, nb::arg("timeout_s").none() = nb::none(), nb::keep_alive<0, 1>(),
+           "A request in a slot of its own; None if none is free after so many seconds.")
+      .def("run", &Run, nb::arg("timeout_s").none() = nb::none(), "Run once, in the first slot.")
+      .def_prop_ro("max_in_flight", &exec::Executor::max_in_flight, "Most requests in flight.")
       .def(
           "inputs",
           [](const exec::Executor& self) { return DescribePorts(self, self.program().inputs); },
@@ -222,6 +322,7 @@ void BindExec(nb::module_& module) {
       .def("queues", &DescribeQueues, "Names.")
       .def("memory_bytes", &DescribeMemory,
            "(space, values, weights, scratch memory) in bytes, of each.");
+  BindPorts(executor);
   BindMeasuring(executor);
 }
 

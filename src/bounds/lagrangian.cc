@@ -91,7 +91,16 @@ class BoundSearch {
   }
 
  private:
-  bool IsOver() { return Clock::now() >= deadline_ || (stop_ && stop_()); }
+  bool IsOver() {
+    const bool is_used_up = options_.max_work > 0 && least_work_ >= options_.max_work;
+    return is_used_up || Clock::now() >= deadline_ || (stop_ && stop_());
+  }
+
+  /*! \brief What a look at a task takes, in those of four devices: it tries all pairs of devices.
+   */
+  double LookWork() const {
+    return std::max(1.0, problem_.num_devices * problem_.num_devices / 16.0);
+  }
 
   static Clock::time_point Deadline(double seconds) {
     // A century keeps the sum within the clock's range.
@@ -253,18 +262,14 @@ class BoundSearch {
     return device;
   }
 
-  /*!
-   * \brief The part of the work that a class gets: as its part of the tasks. Each look at a task
-   * tries all pairs of devices; what `max_work` counts is that of four devices.
-   */
+  /*! \brief The part of the work that a class gets: as its part of the tasks. */
   int64_t WorkPerRound(const decompose::Module& module) const {
     const int rounds = std::max(1, options_.rounds);
     if (options_.max_work == 0) return std::numeric_limits<int64_t>::max() / 2 / rounds;
     double tasks = 0;
     for (const decompose::Module& other : modules_.classes) tasks += other.num_tasks;
-    const double pairs = std::max(1.0, problem_.num_devices * problem_.num_devices / 16.0);
     return static_cast<int64_t>(static_cast<double>(options_.max_work) * module.num_tasks / tasks /
-                                rounds / pairs) +
+                                rounds / LookWork()) +
            1;
   }
 
@@ -288,6 +293,15 @@ class BoundSearch {
         }
       }
     });
+    // Whatever is left of the work, other prices look at all tasks once for all pairs of devices.
+    double looks = 0;
+    for (size_t index = 0; index < tables_.size(); ++index) {
+      const auto finite =
+          std::count_if(tables_[index].begin(), tables_[index].end(),
+                        [](double bound) { return bound < ModuleBound::kImpossibleBound; });
+      looks += static_cast<double>(finite) * modules_.classes[index].num_tasks;
+    }
+    least_work_ += static_cast<int64_t>(looks * LookWork());
   }
 
   const model::Problem& problem_;
@@ -300,6 +314,7 @@ class BoundSearch {
   std::vector<double> room_;                 // [num_memories], bytes
   std::vector<int> path_;                    // [num_modules + 1], device of the cut before, or -1
   Clock::time_point deadline_;
+  int64_t least_work_ = 0;  // of all evaluations so far
 };
 
 }  // namespace

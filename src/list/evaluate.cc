@@ -10,6 +10,7 @@ namespace heteroplace::list {
 namespace {
 
 constexpr int kBuckets = 1024;  // of time, in which live bytes are added up
+constexpr int kUnreached = -2;  // among the copies: there is no way
 
 }  // namespace
 
@@ -19,15 +20,13 @@ Evaluator::Evaluator(const model::Problem& problem)
       unit_free_ns_(problem.num_units, 0),
       busy_(problem.num_resources - problem.num_units),
       finish_ns_(problem.num_tasks, 0),
-      arrival_ns_(
-          static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories), 0),
-      stamp_(arrival_ns_.size(), 0) {}
+      copied_(problem.num_tensors) {}
 
 Value Evaluator::operator()(std::span<const int> device, std::span<const int> order,
                             int64_t limit_ns) {
-  ++evaluation_;
   use_.Clear();
   copies_.clear();
+  copied_.Clear();
   for (ReservationTable& busy : busy_) busy.Clear();
   std::fill(unit_free_ns_.begin(), unit_free_ns_.end(), 0);
   makespan_ns_ = 0;
@@ -64,35 +63,34 @@ int64_t Evaluator::Violation(std::span<const int> device) const {
 }
 
 void Evaluator::FindSpans(std::span<const int> device) {
-  spans_.assign(arrival_ns_.size(), Span());
-  const auto at = [this](int tensor, int memory) -> Span& {
-    return spans_[static_cast<size_t>(tensor) * static_cast<size_t>(problem_.num_memories) +
-                  static_cast<size_t>(memory)];
-  };
-  const auto bring = [&](int tensor, int memory, int64_t start, int64_t finish, bool is_made) {
-    const bool stays = problem_.host < 0 ? is_made : memory == problem_.host;
-    const bool is_kept = problem_.is_output[tensor] != 0 && stays;
-    at(tensor, memory) = {start, is_kept ? makespan_ns_ : finish};
+  home_spans_.assign(problem_.num_tensors, Span());
+  copy_spans_.assign(copies_.size(), Span());
+  const auto last = [&](int tensor, bool stays, int64_t finish) {
+    return problem_.is_output[tensor] != 0 && stays ? makespan_ns_ : finish;
   };
   for (int task = 0; task < problem_.num_tasks; ++task) {
     const int memory = problem_.device_memory[device[task]];
     const int64_t start = finish_ns_[task] - problem_.Run(task, device[task]);
     for (int tensor : problem_.task_makes[task]) {
-      bring(tensor, memory, start, finish_ns_[task], true);
+      const bool stays = problem_.host < 0 || memory == problem_.host;
+      home_spans_[tensor] = {start, last(tensor, stays, finish_ns_[task])};
     }
   }
-  for (const model::ScheduledCopy& copy : copies_) {
-    bring(copy.tensor, copy.dst, copy.start_ns, copy.finish_ns, false);
+  for (size_t index = 0; index < copies_.size(); ++index) {
+    const model::ScheduledCopy& copy = copies_[index];
+    const bool stays = problem_.host >= 0 && copy.dst == problem_.host;
+    copy_spans_[index] = {copy.start_ns, last(copy.tensor, stays, copy.finish_ns)};
+    int64_t& end = home_spans_[copy.tensor].end_ns;
+    end = std::max(end, copy.finish_ns);
   }
-  const auto read = [&](int tensor, int memory, int64_t finish) {
-    Span& span = at(tensor, memory);
-    if (span.begin_ns != kNever) span.end_ns = std::max(span.end_ns, finish);
-  };
   for (int task = 0; task < problem_.num_tasks; ++task) {
     const int memory = problem_.device_memory[device[task]];
-    for (int tensor : problem_.task_reads[task]) read(tensor, memory, finish_ns_[task]);
+    for (int tensor : problem_.task_reads[task]) {
+      const int copy = copied_.Find(tensor, memory);
+      int64_t& end = copy >= 0 ? copy_spans_[copy].end_ns : home_spans_[tensor].end_ns;
+      end = std::max(end, finish_ns_[task]);
+    }
   }
-  for (const model::ScheduledCopy& copy : copies_) read(copy.tensor, copy.src, copy.finish_ns);
 }
 
 bool Evaluator::FitsInBuckets(std::span<const int> device) {
@@ -102,13 +100,17 @@ bool Evaluator::FitsInBuckets(std::span<const int> device) {
     const double part = static_cast<double>(time_ns) / static_cast<double>(makespan_ns_ + 1);
     return static_cast<size_t>(part * kBuckets);
   };
+  const auto add = [&](int tensor, int memory, const Span& span) {
+    int64_t* here = live.data() + static_cast<size_t>(memory) * (kBuckets + 1);
+    here[bucket(span.begin_ns)] += problem_.tensor_bytes[tensor];
+    here[bucket(span.end_ns) + 1] -= problem_.tensor_bytes[tensor];
+  };
   FindSpans(device);
-  for (size_t slot = 0; slot < spans_.size(); ++slot) {
-    if (spans_[slot].begin_ns == kNever) continue;
-    int64_t* here = live.data() + slot % num_memories * (kBuckets + 1);
-    const int64_t bytes = problem_.tensor_bytes[slot / num_memories];
-    here[bucket(spans_[slot].begin_ns)] += bytes;
-    here[bucket(spans_[slot].end_ns) + 1] -= bytes;
+  for (int tensor = 0; tensor < problem_.num_tensors; ++tensor) {
+    if (problem_.producer[tensor] >= 0) add(tensor, Home(tensor, device), home_spans_[tensor]);
+  }
+  for (size_t index = 0; index < copies_.size(); ++index) {
+    add(copies_[index].tensor, copies_[index].dst, copy_spans_[index]);
   }
   std::vector<int64_t> held(num_memories, 0), workspace(problem_.device_memory.size(), 0);
   for (int tensor = 0; tensor < problem_.num_tensors && problem_.host >= 0; ++tensor) {
@@ -134,27 +136,25 @@ bool Evaluator::FitsInBuckets(std::span<const int> device) {
 
 int64_t Evaluator::Arrival(int tensor, int memory, std::span<const int> device) {
   const int producer = problem_.producer[tensor];
-  const int home = producer < 0 ? problem_.host : problem_.device_memory[device[producer]];
+  const int home = Home(tensor, device);
   const int64_t made = producer < 0 ? 0 : finish_ns_[producer];
   if (home < 0 || home == memory) return made;
-  const size_t slot = static_cast<size_t>(tensor) * static_cast<size_t>(problem_.num_memories) +
-                      static_cast<size_t>(memory);
-  if (stamp_[slot] != evaluation_) {
-    stamp_[slot] = evaluation_;
-    arrival_ns_[slot] = Copy(tensor, home, memory, made);
-  }
-  return arrival_ns_[slot];
+  const int copy = copied_.Find(tensor, memory);
+  if (copy == model::TensorPlaces::kNone) return Copy(tensor, home, memory, made);
+  return copy == kUnreached ? made : copies_[copy].finish_ns;
 }
 
 int64_t Evaluator::Copy(int tensor, int src, int dst, int64_t ready) {
   const int64_t duration = problem_.Transfer(tensor, src, dst);
   if (duration == model::kImpossible) {
     model::AddUnreachable(unreachable_);
+    copied_.Add(tensor, dst, kUnreached);
     return ready;
   }
   const auto resources = problem_.route_resources[problem_.Pair(src, dst)];
   const int64_t start = ReserveCopy(resources, ready, duration, unit_free_ns_, busy_);
   const int64_t finish = start + duration;
+  copied_.Add(tensor, dst, static_cast<int>(copies_.size()));
   copies_.push_back({tensor, src, dst, start, finish});
   use_.AddCopy(tensor, dst);
   makespan_ns_ = std::max(makespan_ns_, finish);

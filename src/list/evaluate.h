@@ -9,6 +9,7 @@
 #include "model/memory_use.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
+#include "model/tensor_places.h"
 
 namespace heteroplace::list {
 
@@ -51,12 +52,17 @@ class Evaluator {
   int64_t finish_ns(int task) const { return finish_ns_[task]; }
 
  private:
+  /*! \brief The memory where a tensor is made; -1: everywhere. */
+  int Home(int tensor, std::span<const int> device) const {
+    const int producer = problem_.producer[tensor];
+    return producer < 0 ? problem_.host : problem_.device_memory[device[producer]];
+  }
   int64_t Arrival(int tensor, int memory, std::span<const int> device);
   int64_t Copy(int tensor, int src, int dst, int64_t ready);
   void CopyOutputs(std::span<const int> device);
-  /*! \brief From when to when a tensor lives in a memory; kNever: it is not there. */
+  /*! \brief From when to when a tensor lives in a memory. */
   struct Span {
-    int64_t begin_ns = kNever;
+    int64_t begin_ns = 0;
     int64_t end_ns = 0;
   };
   /*! \brief Whether the latest evaluation lacks memory by the static rule, but perhaps not by
@@ -75,12 +81,11 @@ class Evaluator {
   std::vector<int64_t> unit_free_ns_;   // [num_units]
   std::vector<ReservationTable> busy_;  // [num_resources - num_units]
   std::vector<int64_t> finish_ns_;      // [num_tasks]
-  std::vector<int64_t> arrival_ns_;     // [num_tensors][num_memories], valid if stamped
-  std::vector<int> stamp_;              // [num_tensors][num_memories], evaluation of the arrival
-  int evaluation_ = 0;
+  model::TensorPlaces copied_;          // into copies_; kUnreached: there is no way
   std::vector<model::ScheduledCopy> copies_;
   std::vector<int> waiting_outputs_;
-  std::vector<Span> spans_;  // [num_tensors][num_memories], of FindSpans
+  std::vector<Span> home_spans_;  // [num_tensors], in the memory where it is made
+  std::vector<Span> copy_spans_;  // of copies_, in the memory that it goes to
   int64_t makespan_ns_ = 0;
   int64_t unreachable_ = 0;
 };

@@ -10,6 +10,7 @@
 #include "bounds/lagrangian.h"
 #include "list/evaluate.h"
 #include "search/assemble.h"
+#include "search/bound_rounds.h"
 #include "search/branches.h"
 #include "search/initial_solutions.h"
 #include "search/module_annealing.h"
@@ -26,15 +27,10 @@ namespace heteroplace::search {
 
 namespace {
 
-constexpr int kPriceRounds = 40;               // of the ascent of prices: Lagrange multipliers
-constexpr int kImproveTries = 3000;            // segments replaced in each round
-constexpr int kBoundRounds = 10;               // of the ascent of prices for a bound
-constexpr int kBoundIterations = 120;          // of each of its modules
-constexpr int64_t kFirstWork = 1'500'000'000;  // tasks looked at for the first bound
-constexpr int64_t kLaterWork = 700'000'000;
-constexpr int64_t kOneModuleWork = 10'000'000;  // where a bound gives no placements
-constexpr double kMostReserving = 0.1;          // part of the time for a reserve of memory
-constexpr int kSamples = 2;                     // placements taken from a bound
+constexpr int kPriceRounds = 40;        // of the ascent of prices: Lagrange multipliers
+constexpr int kImproveTries = 3000;     // segments replaced in each round
+constexpr double kMostBounding = 0.5;   // part of the time that is left, for one bound
+constexpr double kMostReserving = 0.1;  // part of the time for a reserve of memory
 }  // namespace
 
 class PlanSearch::ColumnGeneration {
@@ -63,9 +59,9 @@ class PlanSearch::ColumnGeneration {
       AddPlans(CompleteSolutions(problem_, plans));
       is_selected_ = false;
     }
-    while (!IsOver()) {
+    for (bool has_worked = false; !IsOver(); has_worked = true) {
       Select();
-      if (IsOver() || clock_.IsStalled()) break;
+      if (IsOver() || (has_worked && clock_.IsStalled())) break;
       is_exhausted_ = !Round();
     }
     if (round_ > 0 || !clock_.IsLate()) Select();  // From what the last jobs have found.
@@ -106,7 +102,7 @@ class PlanSearch::ColumnGeneration {
     std::vector<Job> jobs = is_one_module_
                                 ? planner_->OneModuleJobs(initial_, selection_.choice[0], round_)
                                 : planner_->PatternJobs(price_, round_);
-    const bool has_bound = options_.finds_bound && IsBoundRound();
+    const bool has_bound = options_.finds_bound && IsBoundRound(is_one_module_, round_);
     if (jobs.empty() && !has_bound) return false;
     if (problem_.counts_lifetimes && is_one_module_) LimitLifetimes(jobs);
     RunAll(jobs, has_bound);
@@ -261,20 +257,11 @@ class PlanSearch::ColumnGeneration {
 
   // Jobs and bounds.
 
-  /*! \brief Bounds are found again now and then: prices of better plans make better ones. */
-  bool IsBoundRound() const {
-    if (is_one_module_) return round_ == 0;
-    return round_ < 2 || (round_ & (round_ - 1)) == 0;  // 0, 1, 2, 4, 8, ...
-  }
-
   void FindBound() {
-    bounds::BoundOptions options;
-    options.rounds = round_ == 0 ? 2 * kBoundRounds : kBoundRounds;
-    options.iterations = kBoundIterations;
-    options.time_limit_s = std::max(0.0, clock_.JobsEnd() - clock_.Elapsed());
+    bounds::BoundOptions options =
+        OptionsOfBound(problem_.num_tasks, is_one_module_, round_, options_.max_evaluations);
+    options.time_limit_s = kMostBounding * std::max(0.0, clock_.JobsEnd() - clock_.Elapsed());
     options.target_ns = best_ns_ == list::kNever ? selection_.time_ns : best_ns_;
-    options.max_work = is_one_module_ ? kOneModuleWork : round_ == 0 ? kFirstWork : kLaterWork;
-    options.num_samples = is_one_module_ ? 0 : kSamples;
     bound_ = bounds::LagrangianBound(problem_, round_ == 0 ? options_.price : price_, options,
                                      [this] { return stop_.load(); });
   }

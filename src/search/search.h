@@ -31,8 +31,8 @@ struct SearchOptions {
 struct SearchTurn {
   double time_limit_s = 10.0;
   int64_t bound_ns = 0;  // a proven bound; the search ends where the best makespan meets one
-  // The turn ends, between two rounds, after this part of all turns so far without a gain, if that
-  // is `stall_s` at least; 0: never.
+  // The turn ends, behind a round of it, after this part of all turns so far without a gain, if
+  // that is `stall_s` at least; 0: never.
   double stall_share = 0;
   double stall_s = 0;
 };

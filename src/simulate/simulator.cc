@@ -4,6 +4,7 @@
 #include <string>
 
 #include "model/memory_use.h"
+#include "model/tensor_places.h"
 #include "simulate/live_memory.h"
 #include "support/error.h"
 
@@ -30,8 +31,7 @@ class Simulator {
         use_(problem, steps.num_items),
         live_(problem, steps.num_items, steps.list.size()),
         free_ns_(problem.num_resources, 0),
-        row_(static_cast<size_t>(problem.num_tensors) * static_cast<size_t>(problem.num_memories),
-             kAbsent),
+        row_(problem.num_tensors),
         has_weights_(
             static_cast<size_t>(problem.num_tasks) * static_cast<size_t>(problem.num_devices), 0) {
     for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
@@ -57,11 +57,8 @@ class Simulator {
       times.finish_ns.push_back(finish);
       times.makespan_ns = std::max(times.makespan_ns, finish);
     }
-    for (size_t row = 0; row < row_.size(); ++row) {
-      if (row_[row] == kAbsent) continue;
-      const int tensor = static_cast<int>(row / static_cast<size_t>(problem_.num_memories));
-      const int memory = static_cast<int>(row % static_cast<size_t>(problem_.num_memories));
-      for (int item = 0; item < steps_.num_items; ++item) Close(tensor, memory, item);
+    for (const auto& place : row_.places()) {
+      for (int item = 0; item < steps_.num_items; ++item) Close(place.tensor, place.memory, item);
     }
     live_.FindPeaks(times);
     times.used_bytes = use_.used();
@@ -149,13 +146,14 @@ class Simulator {
 
   /*! \brief The place of an item of a tensor in a memory; a row of items is made when needed. */
   Presence& There(int tensor, int memory, int item) {
-    int64_t& row = row_[static_cast<size_t>(tensor) * static_cast<size_t>(problem_.num_memories) +
-                        static_cast<size_t>(memory)];
-    if (row == kAbsent) {
-      row = static_cast<int64_t>(presences_.size());
-      presences_.resize(presences_.size() + static_cast<size_t>(steps_.num_items));
+    const auto num_items = static_cast<size_t>(steps_.num_items);
+    int row = row_.Find(tensor, memory);
+    if (row == model::TensorPlaces::kNone) {
+      row = static_cast<int>(row_.places().size());
+      row_.Add(tensor, memory, row);
+      presences_.resize(presences_.size() + num_items);
     }
-    return presences_[static_cast<size_t>(row) + static_cast<size_t>(item)];
+    return presences_[static_cast<size_t>(row) * num_items + static_cast<size_t>(item)];
   }
 
   int64_t Arrival(int tensor, int memory, int item) {
@@ -192,7 +190,7 @@ class Simulator {
   model::MemoryUse use_;
   LiveMemory live_;
   std::vector<int64_t> free_ns_;      // [num_resources]
-  std::vector<int64_t> row_;          // [num_tensors][num_memories], into presences_; kAbsent
+  model::TensorPlaces row_;           // of presences_
   std::vector<Presence> presences_;   // rows of num_items
   std::vector<uint8_t> has_weights_;  // [num_tasks][num_devices]
   int index_ = 0;                     // of the current step

@@ -38,9 +38,17 @@ std::vector<search::InitialSolution> MakeInitial(const model::Problem& problem, 
 search::SearchOptions MakeOptions(uint64_t seed, int64_t evaluations) {
   search::SearchOptions options;
   options.max_evaluations = evaluations;
-  options.time_limit_s = 1e6;
   options.seed = seed;
   return options;
+}
+
+/*! \brief A search in one turn without a limit of time. */
+search::SearchOutcome Search(const model::Problem& problem,
+                             const std::vector<search::InitialSolution>& initial,
+                             const search::SearchOptions& options, const search::SearchHook& hook) {
+  search::SearchTurn turn;
+  turn.time_limit_s = 1e6;
+  return search::PlanSearch(problem, initial, options).Run(turn, {}, hook);
 }
 
 /*! \brief The best value of the initial solutions that have an order. */
@@ -78,7 +86,7 @@ void NeverWorseThanItsStarts(Random& random) {
   const std::vector<search::InitialSolution> initial = MakeInitial(problem, random);
   const int64_t evaluations = random.Below(3) == 0 ? random.Below(50) : 800;
   const search::SearchOutcome outcome =
-      search::Search(problem, initial, MakeOptions(random.Next(), evaluations), nullptr);
+      Search(problem, initial, MakeOptions(random.Next(), evaluations), nullptr);
   CheckPlan(problem, outcome.plan);
   const list::Value found{outcome.plan.makespan_ns, outcome.plan.violation};
   CHECK(!(BestOf(problem, initial) < found));
@@ -98,9 +106,9 @@ void SameForAnyThreads(Random& random) {
   const model::Problem problem = MakeTight(random);
   const std::vector<search::InitialSolution> initial = MakeInitial(problem, random);
   search::SearchOptions options = MakeOptions(random.Next(), 8000);
-  const search::SearchOutcome one = search::Search(problem, initial, options, nullptr);
+  const search::SearchOutcome one = Search(problem, initial, options, nullptr);
   for (options.threads = 2; options.threads <= 3; ++options.threads) {
-    CheckSame(one, search::Search(problem, initial, options, nullptr));
+    CheckSame(one, Search(problem, initial, options, nullptr));
   }
 }
 
@@ -129,13 +137,13 @@ void LargeModules(Random& random) {
   search::SearchOptions options = MakeOptions(random.Next(), 4000);
   options.threads = 3;
   options.finds_bound = false;
-  const search::SearchOutcome found = search::Search(problem, initial, options, nullptr);
+  const search::SearchOutcome found = Search(problem, initial, options, nullptr);
   CheckPlan(problem, found.plan);
   const list::Value value{found.plan.makespan_ns, found.plan.violation};
   CHECK(!(BestOf(problem, initial) < value));
   CHECK(can_fit || value.violation > 0);
   options.threads = 1;
-  CheckSame(found, search::Search(problem, initial, options, nullptr));
+  CheckSame(found, Search(problem, initial, options, nullptr));
 }
 
 /*! \brief A search without other limits ends when its hook says so, with a sound plan. */
@@ -151,7 +159,7 @@ void StoppedByItsHook(Random& random) {
   options.threads = 1 + random.Below(3);
   int num_calls = 0;
   const search::SearchOutcome outcome =
-      search::Search(problem, initial, options, [&](int64_t, int64_t, int64_t) {
+      Search(problem, initial, options, [&](int64_t, int64_t, int64_t) {
         ++num_calls;
         return true;
       });
@@ -165,8 +173,8 @@ void StoppedByItsHook(Random& random) {
 /*! \brief Nothing that the search finds is below the bound, whatever prices both begin with. */
 void NotBelowTheBound(Random& random) {
   const model::Problem problem = MakeTight(random);
-  const search::SearchOutcome found = search::Search(problem, MakeInitial(problem, random),
-                                                     MakeOptions(random.Next(), 800), nullptr);
+  const search::SearchOutcome found =
+      Search(problem, MakeInitial(problem, random), MakeOptions(random.Next(), 800), nullptr);
   if (found.plan.violation != 0) return;
   std::vector<double> price = found.price;
   if (random.Below(2) == 0) {

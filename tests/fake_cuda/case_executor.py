@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +47,6 @@ def test_nothing_is_left_when_an_executor_goes(cuda_library: str, fake: FakeCuda
     executor = make_executor(cuda_library, MixedWriter(3, (0, 1)).text(20))
     assert fake.live() != before
     del executor
-    gc.collect()
     assert fake.live() == before
 
 
@@ -65,7 +63,6 @@ def test_the_caller_keeps_its_current_device(
     executor.get_output("y4")
     assert fake.current_device() == current
     del executor
-    gc.collect()
     assert fake.current_device() == current
     fake.set_current_device(0)
 
@@ -90,7 +87,6 @@ def test_refused_page_locking_changes_no_number(cuda_library: str, fake: FakeCud
     fake.set("can_pin", 0)
     before = fake.live()
     check(cuda_library, fake, MixedWriter(13, (0, 1)), num_steps=30, runs=3)
-    gc.collect()
     assert fake.live() == before
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable
 
@@ -69,8 +68,6 @@ def whole_life(library: str) -> None:
     """Load, run, and give everything back."""
     executor = load(library)
     run(executor)
-    del executor
-    gc.collect()
 
 
 def functions_of_a_life(library: str, fake: FakeCuda) -> dict[str, int]:
@@ -93,31 +90,24 @@ def fail_once(library: str, fake: FakeCuda, function: str, after: int, code: int
     else:
         is_harmless = function in TEARDOWN or function in HARMLESS or fake.is_pending(function)
         assert is_harmless, f"{case}: nobody noticed"
-    gc.collect()
     assert fake.live() == before, f"{case}: {fake.live()} is left of {before}"
     reports = fake.reports()
     assert not reports, f"{case}: {reports}"
     fake.reset()
 
 
-def test_every_call_fails_once(cuda_library: str, fake: FakeCuda) -> None:
-    fake.set("delay_ns", 0)
-    for function, count in sorted(functions_of_a_life(cuda_library, fake).items()):
-        # The first, the last and some in between: load, run and teardown have their turn.
-        for after in sorted({0, 1, count // 3, 2 * count // 3, count - 1} & set(range(count))):
-            fake.set("delay_ns", 0)
-            fail_once(cuda_library, fake, function, after, OUT_OF_MEMORY)
-    whole_life(cuda_library)
-
-
-def test_a_device_that_is_lost_at_any_call_is_reported_and_all_is_given_back(
-    cuda_library: str, fake: FakeCuda
+@pytest.mark.parametrize("code", [OUT_OF_MEMORY, ILLEGAL_ADDRESS], ids=["call", "device"])
+@pytest.mark.parametrize("num_calls", [6, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_calls_that_fail_are_told_and_everything_is_given_back(
+    cuda_library: str, fake: FakeCuda, num_calls: int, code: int
 ) -> None:
+    # Spread over all calls of a function, so that load, run and teardown have their turn. After an
+    # illegal address the device is lost, and every later call fails too.
     fake.set("delay_ns", 0)
     for function, count in sorted(functions_of_a_life(cuda_library, fake).items()):
-        for after in sorted({0, count // 2, count - 1}):
+        for after in sorted({i * (count - 1) // num_calls for i in range(num_calls + 1)}):
             fake.set("delay_ns", 0)
-            fail_once(cuda_library, fake, function, after, ILLEGAL_ADDRESS)
+            fail_once(cuda_library, fake, function, after, code)
     whole_life(cuda_library)
 
 
@@ -150,6 +140,5 @@ def test_a_kernel_that_faults_names_its_queue_and_ends_nothing(
         with pytest.raises(HeteroPlaceError, match=r"illegal memory access was encountered \(CUDA error 700\)"):
             executor.run()
     del executor
-    gc.collect()
     assert fake.live() == before
     assert threading.active_count() == threads

@@ -60,7 +60,6 @@ enum CallKind : unsigned {
 struct Event {
   int device = 0;
   bool is_timed = false;
-  bool is_alive = true;
   bool is_captured = false;
   std::mutex mutex;
   std::condition_variable reached_changed;
@@ -92,7 +91,8 @@ class Stream {
   void Drain();
 
   const int device;
-  bool is_alive = true;
+  /*! \brief Of the whole device: always there. */
+  bool is_default = false;
   /*! \brief What is captured; null otherwise. Guarded by the state's mutex. */
   std::unique_ptr<Graph> capture;
   bool is_capture_broken = false;

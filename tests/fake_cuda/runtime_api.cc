@@ -381,9 +381,11 @@ FAKE_EXPORT int cudaStreamDestroy(void* handle) {
   if (stream == nullptr || handle == nullptr) return Return(kInvalidHandle);
   if (!stream->IsIdle()) Broken("cudaStreamDestroy: work of the stream is pending", 0);
   stream->Drain();
-  std::lock_guard lock(Get().mutex);
-  stream->is_alive = false;
-  return Return(0);
+  {
+    std::lock_guard lock(Get().mutex);
+    Get().streams.erase(handle);
+  }
+  return Return(0);  // and the last user of the stream ends its thread
 }
 
 FAKE_EXPORT int cudaStreamSynchronize(void* handle) {
@@ -413,7 +415,7 @@ FAKE_EXPORT int cudaStreamWaitEvent(void* handle, void* event_handle, unsigned) 
         Broken("cudaStreamWaitEvent: a captured stream waits for work outside", kCaptureIsolation));
   }
   const uint64_t number = LastRecord(event.get(), __func__);
-  Issue(stream.get(), {[=] { event->WaitFor(number); }, /*is_control=*/true});
+  if (number != 0) Issue(stream.get(), {[=] { event->WaitFor(number); }, /*is_control=*/true});
   return Return(0);
 }
 
@@ -432,7 +434,7 @@ FAKE_EXPORT int cudaEventDestroy(void* handle) {
   auto event = FindEvent(handle, __func__);
   if (event == nullptr) return Return(kInvalidHandle);
   std::lock_guard lock(Get().mutex);
-  event->is_alive = false;
+  Get().events.erase(handle);
   return Return(0);
 }
 

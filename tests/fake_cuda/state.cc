@@ -184,7 +184,7 @@ std::shared_ptr<Event> FindEvent(void* handle, const char* function) {
   {
     std::lock_guard lock(state.mutex);
     const auto found = state.events.find(handle);
-    if (found != state.events.end() && found->second->is_alive) return found->second;
+    if (found != state.events.end()) return found->second;
   }
   Broken(std::string(function) + ": an event that does not live", 0);
   return nullptr;
@@ -235,8 +235,8 @@ FAKE_EXPORT void fake_cuda_live(int64_t* counts) {
   std::memset(counts, 0, 5 * sizeof(int64_t));
   for (const auto& [base, allocation] : Get().memory) ++counts[allocation.device < 0 ? 1 : 0];
   counts[1] += static_cast<int64_t>(Get().registered.size());
-  for (const auto& [handle, stream] : Get().streams) counts[2] += stream->is_alive ? 1 : 0;
-  for (const auto& [handle, event] : Get().events) counts[3] += event->is_alive ? 1 : 0;
+  for (const auto& [handle, stream] : Get().streams) counts[2] += stream->is_default ? 0 : 1;
+  counts[3] = static_cast<int64_t>(Get().events.size());
   counts[4] = Get().num_modules;
 }
 

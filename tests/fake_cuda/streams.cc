@@ -74,12 +74,12 @@ std::shared_ptr<Stream> FindStream(void* handle, const char* function) {
       std::shared_ptr<Stream>& whole = state.streams[&names[current]];
       if (whole == nullptr) {
         whole = std::make_shared<Stream>(current);
-        whole->is_alive = false;  // is not counted as a leak
+        whole->is_default = true;
       }
       return whole;
     }
     const auto found = state.streams.find(handle);
-    if (found != state.streams.end() && found->second->is_alive) return found->second;
+    if (found != state.streams.end()) return found->second;
   }
   Broken(std::string(function) + ": a stream that does not live", 0);
   return nullptr;

@@ -44,7 +44,6 @@ def test_damaged_files(pytestconfig: pytest.Config, kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(6000)
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_damaged_files(kind: str) -> None:
     check(kind, "all", NUM_CASES[kind])

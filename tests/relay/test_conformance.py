@@ -11,17 +11,20 @@ import numpy as np
 import onnx_models as om
 import pytest
 
-from heteroplace.bench.conformance.cases import Case, load_cases
+from heteroplace.bench.conformance.cases import Case, draw_cases, load_cases
 from heteroplace.bench.conformance.command import table
 from heteroplace.bench.conformance.page import page
 from heteroplace.bench.conformance.pool import Row, run_cases
 
 pytestmark = pytest.mark.relay
 _LIMIT_S = 300.0
+_SHARE = 0.015
+"""Of the cases, about so many are in every run, most of them small; `make test-all` takes all."""
 
 
-def case(name: str, op: str, expected: object, seed: int = 0) -> Case:
-    model = om.make_model([om.node(op, "x", "y")], {"x": [3]}, ["y"])
+def case(name: str, op: str, expected: object, seed: int = 0, num_nodes: int = 1) -> Case:
+    nodes = [om.node(op, "x", "y"), *(om.node(op, "x", f"y{i}") for i in range(1, num_nodes))]
+    model = om.make_model(nodes, {"x": [3]}, ["y"])
     x = np.random.default_rng(seed).standard_normal(3).astype(np.float32)
     wanted = np.abs(x) if expected is None else expected
     return Case(name, op, model, [([x], [wanted])], 1e-3, 1e-7)
@@ -35,15 +38,25 @@ class Death:
 
 
 @pytest.fixture(scope="module")
-def rows() -> list[Row]:
-    cases = [
+def all_rows() -> list[Row]:
+    """Of cases of our own, then of the drawn ones, in one process where none dies."""
+    cases = [*own_cases(), *load_cases(share=_SHARE, seed=commit_seed())]
+    return run_cases(cases, num_workers=1, limit_s=_LIMIT_S)
+
+
+@pytest.fixture
+def rows(all_rows: list[Row]) -> list[Row]:
+    return all_rows[: len(own_cases())]
+
+
+def own_cases() -> list[Case]:
+    return [
         case("right", "Abs", None),
         case("deadly", "Abs", Death()),
         case("false", "Abs", np.zeros(3, np.float32)),
         case("random", "Bernoulli", None),
         case("other type", "Abs", np.zeros(3)),
     ]
-    return run_cases(cases, num_workers=1, limit_s=_LIMIT_S)
 
 
 def test_each_case_has_its_row_even_where_a_process_dies(rows: list[Row]) -> None:
@@ -89,13 +102,25 @@ def assert_right_or_refused(rows: list[Row]) -> None:
     assert not faults, "\n".join(f"{row['case']}: {row['reason']}" for row in faults)
 
 
-def test_drawn_cases_are_right_or_refused() -> None:
-    cases = load_cases(share=0.005, seed=commit_seed())
-    assert_right_or_refused(run_cases(cases, num_workers=1, limit_s=_LIMIT_S))
+def test_drawn_cases_are_right_or_refused(all_rows: list[Row]) -> None:
+    drawn = all_rows[len(own_cases()) :]
+    assert len(drawn) > 20
+    assert_right_or_refused(drawn)
+
+
+def test_small_cases_are_drawn_more_often_and_the_same_by_each_seed() -> None:
+    small = [case(f"small {i}", "Abs", None) for i in range(50)]
+    large = [case(f"large {i}_expanded", "Abs", None, num_nodes=20) for i in range(25)]
+    large += [case(f"large {i}", "Abs", None) for i in range(25)]  # one node, but what it becomes
+    drawn = [draw_cases([*small, *large], 0.2, seed) for seed in range(20)]
+    assert {len(found) for found in drawn} == {20}
+    names = [case.name for found in drawn for case in found]
+    assert 0 < sum(name.startswith("large") for name in names) < 0.15 * len(names)
+    assert len(set(names)) > 50
+    assert draw_cases([*small, *large], 0.2, 3) == drawn[3]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(7200)
 def test_no_case_of_the_suite_is_wrong_and_most_are_equal() -> None:
     rows = run_cases(load_cases(), num_workers=2, limit_s=_LIMIT_S)
     assert_right_or_refused(rows)

@@ -310,7 +310,7 @@ def test_limits_of_the_child_hold(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, work: str, text: str
 ) -> None:
     source = Path(onnx_child.__file__).read_text()
-    run = f"_inference = lambda: (lambda model, result: {work}, (MemoryError,))"
+    run = f"_COMMANDS['infer'] = lambda: (lambda model, result: {work}, (MemoryError,))"
     _child(monkeypatch, tmp_path, source.replace('if __name__ == "__main__":', f"{run}\nif True:"))
     monkeypatch.setattr(onnx_process, "_SECONDS", 1)
     with pytest.raises(FrontendError, match=text):

@@ -86,7 +86,7 @@ def test_every_rule_decides_some_pair(rule: Rule) -> None:
 
 def test_what_the_options_alone_refuse_is_refused_by_them(setup: Setup) -> None:
     """Of all pairs, those that compile and measure too: that is told before anything is opened."""
-    for name, case in ALL.items():
+    for case in ALL.values():
         rule = refusal(case)
         if rule is None:
             read_options(keywords_of(case, setup))

@@ -6,11 +6,14 @@ import argparse
 import gc
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 from heteroplace.cli.interrupts import Interrupts
 from heteroplace.cli.shared import add_output, add_problem, check_writable, print_json
-from heteroplace.errors import MissingCostError
-from heteroplace.files.costs import costs_from_times, load_costs
+from heteroplace.costs.complete import complete_costs
+from heteroplace.errors import MissingCostError, SolverError
+from heteroplace.files.costs import costs_from_times, load_costs, load_table
 from heteroplace.files.graph import GraphFile, load_graph
 from heteroplace.files.plan import save_plan
 from heteroplace.machine.local import open_cluster
@@ -38,13 +41,16 @@ from heteroplace.report.tables import (
     placement_table,
 )
 from heteroplace.simulate.simulator import simulate
-from heteroplace.solve import Problem, SolveOptions, SolveResult, explain, get_solver
+from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
+from heteroplace.solve.explain import Reasons, explain_s
 from heteroplace.solve.judge import replay
 from heteroplace.solve.objective import THROUGHPUT, single_objectives
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.solve.problem import make_result
 
 _RENAMED = {"time_limit": "budget"}
+_REPORT_S_PER_TASK = 1e-5
+"""What tables of a plan take; the budget is for all that follows the reading of the files."""
 _ADVICE = (
     "Give costs that know it, leave those devices out (--exclude), or have `heteroplace profile "
     "--predict` make the costs for this cluster"
@@ -77,8 +83,17 @@ def run(arguments: argparse.Namespace) -> None:
     line = ProgressLine(sys.stderr if is_shown else None, time.perf_counter(), unit)
     check_writable(arguments.output, arguments.trace)
     options = from_arguments(SolveOptions, arguments, _RENAMED, progress=line)
-    place = PlaceOptions(**read_arguments(PlaceOptions, arguments, names=GRAPH_OPTIONS))
+    place = PlaceOptions(
+        costs=Path(arguments.costs or arguments.graph),
+        **read_arguments(PlaceOptions, arguments, names=GRAPH_OPTIONS),
+    )
     check_options(place, options)
+    if place.missing == "measure":
+        raise SolverError(
+            f"missing='measure' runs kernels, and {arguments.graph} is a task graph, which has "
+            f"none; give --missing predict or estimate, or measure the model by `heteroplace "
+            f"profile`"
+        )
     with paused_collector():
         problem = _read_problem(arguments, place)
         plan = None
@@ -103,9 +118,15 @@ def _read_problem(arguments: argparse.Namespace, place: PlaceOptions) -> Problem
     cluster = with_max_memory(whole, place.max_memory)
     graph = demanded_graph(read.graph, cluster, place)
     # A cost is that of a task on a device, whatever else it may run on and how much memory it has.
-    costs = read_costs(arguments.costs, read, whole)
-    check_known(costs, graph, cluster, costs, _ADVICE)
-    return Problem(graph, cluster, costs)
+    if place.missing == "refuse":
+        costs = read_costs(arguments.costs, read, whole)
+        check_known(costs, graph, cluster, costs, _ADVICE)
+        return Problem(graph, cluster, costs)
+    if arguments.costs is None:
+        table = costs_from_times(read.graph, whole, read.times or {}, may_lack=True)
+    else:
+        table = load_table(arguments.costs, read.graph, whole)
+    return Problem(graph, cluster, complete_costs(table, graph, cluster, place.missing, _ADVICE))
 
 
 def _solve(
@@ -123,8 +144,12 @@ def _solve(
         There was no plan, or it was pressed twice.
     """
     begin = time.perf_counter()
+    report_s = _REPORT_S_PER_TASK * len(problem.graph.tasks) + explain_s(problem)
+    spare = min(report_s, options.time_limit_s / 2)
     try:
-        result = get_solver(solver).solve(problem, options)
+        result = get_solver(solver).solve(
+            problem, replace(options, time_limit_s=options.time_limit_s - spare)
+        )
     except KeyboardInterrupt:
         latest = line.latest
         if interrupts.count > 1 or latest is None or latest.plan is None:
@@ -149,9 +174,11 @@ def _solve(
 def _finish(
     arguments: argparse.Namespace, options: SolveOptions, problem: Problem, result: SolveResult
 ) -> None:
-    graph, cluster = problem.graph, problem.cluster
-    plan = explain(problem, result.plan, options.objective)
+    graph, cluster, plan = problem.graph, problem.cluster, result.plan
     timeline = simulate(graph, cluster, problem.costs, plan, problem.native)
+    reason = Reasons(problem, plan, options.objective).of
+    if arguments.output or arguments.json:
+        plan = replace(plan, reasons=tuple(map(reason, range(len(graph.tasks)))))
     if arguments.output:
         save_plan(plan, graph, cluster, arguments.output)
     if arguments.trace:
@@ -160,7 +187,7 @@ def _finish(
         print_json(_to_json(problem, result, options.objective, plan.reasons))
         return
     tables = (
-        placement_table(graph, cluster, plan, timeline),
+        placement_table(graph, cluster, plan, timeline, reason=reason),
         device_table(graph, cluster, plan, timeline),
         channel_table(graph, cluster, plan, timeline),
         candidates_table([Candidate(*entry) for entry in result.candidates])

@@ -51,10 +51,13 @@ _MAX_LISTED = 10
 _SAID_IMPOSSIBLE = Cost.unsupported("the given times say so")
 
 
-def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTable:
+def costs_from_times(
+    graph: TaskGraph, cluster: Cluster, times: Times, *, may_lack: bool = False
+) -> CostTable:
     """Return the cost table of run times given by task name and device name.
 
-    `times` may hold devices that the cluster has not; they are left out.
+    `times` may hold devices that the cluster has not; they are left out. With `may_lack` a time
+    that is not there is unknown.
 
     Raises
     ------
@@ -84,10 +87,11 @@ def costs_from_times(graph: TaskGraph, cluster: Cluster, times: Times) -> CostTa
                 builder.add(pinned_elsewhere(task))
             elif name not in row:
                 missing.append(f"task {task.name!r} on {name!r}")
+                builder.add(Cost.unknown())
             else:
                 time = row[name]
                 builder.add(_SAID_IMPOSSIBLE if time is None else Cost.given(time))
-    if missing:
+    if missing and not may_lack:
         raise _missing_times(graph, times, missing)
     return builder.finalize()
 

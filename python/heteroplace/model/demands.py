@@ -46,6 +46,8 @@ def with_pins(
     allowed = tuple(d.name for d in cluster.devices if d.name not in exclude)
     if not allowed:
         raise SolverError("every device is excluded; leave at least one")
+    if not pin and not exclude:
+        return graph
     matched: set[str] = set()
     tasks, barred = [], []
     for task in graph.tasks:
@@ -86,6 +88,8 @@ def with_no_split(graph: TaskGraph, no_split: Sequence[str]) -> TaskGraph:
     """
     if isinstance(no_split, str):
         raise SolverError(f"no_split takes a list of patterns: no_split=[{no_split!r}]")
+    if not no_split and not any(task.together for task in graph.tasks):
+        return graph
     label = [task.together for task in graph.tasks]
     for pattern in no_split:
         matched = [

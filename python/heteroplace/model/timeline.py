@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ class Timeline:
     `heteroplace.model.memory`, which limits plans; empty: not known."""
     peaks: tuple[Peak, ...] = ()
     """For each memory when `peak_bytes` is reached; empty: not known."""
+
+    @cached_property
+    def step_times(self) -> Mapping[int, tuple[int, int]]:
+        """(start_ns, finish_ns) by step; a step on several resources counts once."""
+        times: dict[int, tuple[int, int]] = {}
+        for span in self.spans:
+            before = times.get(span.step)
+            start, finish = span.start_ns, span.finish_ns
+            if before is not None:
+                start, finish = min(start, before[0]), max(finish, before[1])
+            times[span.step] = (start, finish)
+        return times
 
     @property
     def throughput(self) -> float:

@@ -39,11 +39,78 @@ class Instruction(NamedTuple):
     """Symbol of the kernel that it calls, or None for a copy or a join."""
 
 
+class Request:
+    """One call of a program, from its inputs to its outputs, in memory of its own.
+
+    Made by `Executor.begin`. One thread at a time may use it (a second one is refused with an
+    ExecutionError), but any thread may cancel it. It holds its memory until it is closed, or
+    dropped; `with` closes it.
+    """
+
+    def __init__(self, core: _core.Request) -> None:
+        self._core = core
+
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._core.close()
+
+    def set_input(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Copy an array into an input of this request; see `Executor.set_input`."""
+        self._core.set_input(name, array)
+
+    def submit(self) -> None:
+        """Hand it to the workers, after all that were submitted before; it may be done again.
+
+        An input that was not set has the value that `Executor.set_input`, or the last request in
+        the executor's first slot, gave it.
+
+        Raises
+        ------
+        ExecutionError
+            An input has no value, or the executor cannot be used.
+        """
+        self._core.submit()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end, in whatever way; return False if it goes on after `timeout_s`."""
+        return self._core.wait(timeout_s)
+
+    def finish(self, timeout_s: float | None = None) -> None:
+        """Wait for the end; after `timeout_s`, or at Ctrl-C, the request is cancelled.
+
+        Raises
+        ------
+        ExecutionError
+            A step failed, the request was cancelled, or it did not end in time. If a step does not
+            end even then (told 0.1 s after the limit), the executor refuses all calls until it does.
+        """
+        self._core.finish(timeout_s)
+
+    def cancel(self, why: str = "the request was cancelled") -> None:
+        """End it early if it is in flight; `finish` then raises with this text. Any thread."""
+        self._core.cancel(why)
+
+    def get_output(self, name: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Copy an output into `out`, or into a new array; see `Executor.get_output`."""
+        if out is None:
+            return self._core.get_output(name)
+        self._core.fill_output(name, out)
+        return out
+
+    def close(self) -> None:
+        """Give the memory back; a request in flight is cancelled, and not waited for."""
+        self._core.close()
+
+
 class Executor:
     """A loaded program, ready to run many times.
 
-    Any thread may call any method; a second call while one is at work is an ExecutionError.
-    After a failed run the executor can be used again.
+    Any thread may call any method. `begin` gives each caller a request of its own; `set_input`,
+    `run` and `get_output` share one, a call at a time. What measures waits until no request is in
+    flight. A failed request leaves the executor and all other requests as they are. In the child
+    of a fork it works on, unless a request was in flight or held at the fork, or it uses a GPU.
 
     Parameters
     ----------
@@ -60,6 +127,8 @@ class Executor:
     blob
         The weights as a one-dimensional `uint8` array; None to take the library's. Used where it
         lies if it starts at a multiple of 64 bytes, else copied once.
+    max_in_flight
+        Most requests at a time. Each has memory for all values, made when it is first needed.
 
     Raises
     ------
@@ -77,8 +146,11 @@ class Executor:
         *,
         module_handle: int = 0,
         blob: npt.NDArray[np.uint8] | None = None,
+        max_in_flight: int = 1,
     ) -> None:
-        self._core = _core.Executor(libtvm_path, library_path, program_text, module_handle, blob)
+        self._core = _core.Executor(
+            libtvm_path, library_path, program_text, module_handle, blob, max_in_flight
+        )
         self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
         self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())
         self.instructions = tuple(
@@ -86,18 +158,25 @@ class Executor:
             for queue, position, step, kernel in self._core.instructions()
         )
         self.queues: tuple[str, ...] = tuple(self._core.queues())
+        self.max_in_flight: int = self._core.max_in_flight
 
-    def memory_bytes(self) -> dict[str, MemoryUse]:
-        """Return what the executor holds in each space, by name, after the runs so far.
-
-        Arenas and constants are there from the start. Workspace is what the kernels have really
-        used so far, core by core; what GPU kernels take from TVM's pool is not in it, nor is that
-        of a module in memory.
+    def begin(self, timeout_s: float | None = None) -> Request | None:
+        """Return a request; None if all are in use after `timeout_s`.
 
         Raises
         ------
         ExecutionError
-            A run is going on.
+            A step of an earlier request does not end, or memory is short.
+        """
+        core = self._core.begin(timeout_s)
+        return None if core is None else Request(core)
+
+    def memory_bytes(self) -> dict[str, MemoryUse]:
+        """Return what the executor holds in each space, by name, after the runs so far.
+
+        Constants are there from the start, values for each request made so far. Workspace is what the kernels have really
+        used so far, core by core; what GPU kernels take from TVM's pool is not in it, nor is that
+        of a module in memory. Waits until no request is in flight.
         """
         return {
             name: MemoryUse(weights, arena, workspace)
@@ -123,8 +202,8 @@ class Executor:
         """
         self._core.set_input(name, array)
 
-    def run(self) -> None:
-        """Run once and wait for the end.
+    def run(self, timeout_s: float | None = None) -> None:
+        """Run once and wait for the end, as `Request.finish`.
 
         Raises
         ------
@@ -132,7 +211,7 @@ class Executor:
             An input has no value, or a step failed: the message names it, its queue, its kernel
             and the cause.
         """
-        self._core.run()
+        self._core.run(timeout_s)
 
     def get_output(self, name: str, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Copy an output of the last run into `out`, or into a new array.

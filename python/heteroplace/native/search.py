@@ -125,17 +125,25 @@ class PlanSearch:
         plans
             Found elsewhere since the turn before.
         """
-        found, evaluations, was_interrupted, prices, found_bound_ns, *rest = self._core.run(
-            [_solution(self._native, plan) for plan in plans],
-            time_limit_s=max(0.0, time_limit_s),
-            bound_ns=bound_ns,
-            stall_share=0.0 if stall is None else stall.share,
-            stall_s=0.0 if stall is None else stall.least_s,
-            progress=progress,
+        found, evaluations, was_interrupted, prices, found_bound_ns, can_go_on, stalled_s = (
+            self._core.run(
+                [_solution(self._native, plan) for plan in plans],
+                time_limit_s=max(0.0, time_limit_s),
+                bound_ns=bound_ns,
+                stall_share=0.0 if stall is None else stall.share,
+                stall_s=0.0 if stall is None else stall.least_s,
+                progress=progress,
+            )
         )
         plan = self._native.native_plan(found)
         return SearchReport(
-            plan, evaluations, was_interrupted, tuple(prices), found_bound_ns, *rest
+            plan,
+            evaluations,
+            was_interrupted,
+            tuple(prices),
+            found_bound_ns,
+            can_go_on,
+            stalled_s,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heteroplace.files.output import write_text
@@ -18,7 +18,6 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.steps import step_times
 
 Event = dict[str, object]
 
@@ -94,10 +93,10 @@ def _name_event(what: str, pid: int, tid: int, name: str) -> Event:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "ts": 0, "args": {"name": name}}
 
 
-def _predicted_times(run: TraceRun, runs: Sequence[TraceRun]) -> dict[int, tuple[int, int]]:
+def _predicted_times(run: TraceRun, runs: Sequence[TraceRun]) -> Mapping[int, tuple[int, int]]:
     for other in runs:
         if other.timeline.source == "simulated" and other.plan == run.plan:
-            return step_times(other.timeline)
+            return other.timeline.step_times
     return {}
 
 

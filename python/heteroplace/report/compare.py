@@ -10,7 +10,6 @@ from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan, Run
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
-from heteroplace.report.steps import step_times
 from heteroplace.stats import spearman
 
 
@@ -46,7 +45,7 @@ def compare(
     PlanError
         A timeline has a step that the plan has not.
     """
-    times = step_times(predicted), step_times(measured)
+    times = predicted.step_times, measured.step_times
     beyond = sorted(step for side in times for step in side if step >= len(plan.steps))
     if beyond:
         raise PlanError(

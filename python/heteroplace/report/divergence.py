@@ -16,7 +16,6 @@ from heteroplace.model.plan import Plan, Run
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_ns
-from heteroplace.report.steps import step_times
 from heteroplace.report.tables import format_table
 
 
@@ -47,7 +46,7 @@ def divergences(
 
     The lags of a device sum up to the difference between the finishes of its last run.
     """
-    times = step_times(predicted), step_times(measured)
+    times = predicted.step_times, measured.step_times
     shared = [
         index
         for index, step in enumerate(plan.steps)

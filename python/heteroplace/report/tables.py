@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import PREDICTED, SOURCES_WITH_TIME, CostTable
@@ -14,7 +16,6 @@ from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.units import format_bytes, format_ns
-from heteroplace.report.steps import step_times
 from heteroplace.stats import counted_median
 from heteroplace.terminal import printable
 
@@ -59,15 +60,21 @@ def format_table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: s
 
 
 def placement_table(
-    graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline, max_rows: int = MAX_ROWS
+    graph: TaskGraph,
+    cluster: Cluster,
+    plan: Plan,
+    timeline: Timeline,
+    max_rows: int = MAX_ROWS,
+    reason: Callable[[int], str] | None = None,
 ) -> str:
     """Return where each task runs, when and why: one row per task, in order of the graph.
 
-    If that is more than `max_rows` rows, neighbours on one device share a row, which has the
+    `reason` gives that of a task, asked of those only that are shown; None: the plan has them. If
+    that is more than `max_rows` rows, neighbours on one device share a row, which has the
     earliest start, the sum of the times and the reason of the longest task. Rows that are still
     too many are left out, and the last line says how many tasks that are.
     """
-    times = step_times(timeline)
+    times = timeline.step_times
     span = {
         step.task: times[index]
         for index, step in enumerate(plan.steps)
@@ -75,6 +82,7 @@ def placement_table(
     }
     placement = plan.placement(len(graph.tasks))
     groups = _groups(placement, shared=len(graph.tasks) > max_rows)
+    reason_of = reason or (lambda task: plan.reasons[task] if plan.reasons else "")
     rows = []
     for group in groups[:max_rows]:
         known = [task for task in group if task in span]
@@ -88,7 +96,7 @@ def placement_table(
                 cluster.devices[device].name if device >= 0 else "-",
                 format_ns(min(span[task][0] for task in known)) if known else "-",
                 format_ns(sum(span[task][1] - span[task][0] for task in known)) if known else "-",
-                plan.reasons[longest] if plan.reasons else "",
+                reason_of(longest),
             ]
         )
     text = format_table(["task", "op", "device", "start", "time", "reason"], rows, "<<<>><")
@@ -99,7 +107,7 @@ def placement_table(
 def device_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline) -> str:
     """Return the load of each device: tasks, busy time, its share of the makespan, memory live
     at most."""
-    times = step_times(timeline)
+    times = timeline.step_times
     rows = []
     runs: list[list[int]] = [[] for _ in cluster.devices]
     for index, step in enumerate(plan.steps):
@@ -159,31 +167,42 @@ def memory_text(
 
 def channel_table(graph: TaskGraph, cluster: Cluster, plan: Plan, timeline: Timeline) -> str:
     """Return the load of each channel that is used; "" if nothing is copied."""
-    times = step_times(timeline)
-    rows = []
-    of_channel: dict[str, list[tuple[int, Copy]]] = {}
+    times = timeline.step_times
+    of_route: dict[tuple[int, ...], _Traffic] = {}
     for index, step in enumerate(plan.steps):
         if isinstance(step, Copy):
-            for channel in {cluster.links[link].channel for link in step.route}:
-                of_channel.setdefault(channel, []).append((index, step))
+            start, finish = times.get(index, (0, 0))
+            traffic = of_route.setdefault(step.route, _Traffic())
+            traffic.add(1, graph.tensors[step.tensor].bytes, finish - start)
+    of_channel: dict[str, _Traffic] = {}
+    for route, traffic in of_route.items():
+        for channel in {cluster.links[link].channel for link in route}:
+            of_channel.setdefault(channel, _Traffic()).add(
+                traffic.copies, traffic.bytes, traffic.busy_ns
+            )
+    rows = []
     for channel in cluster.channels:
-        copies = of_channel.get(channel, [])
-        if not copies:
-            continue
-        busy_ns = sum(times[i][1] - times[i][0] for i, _ in copies if i in times)
-        num_bytes = sum(graph.tensors[step.tensor].bytes for _, step in copies)
-        rows.append(
-            [
-                channel,
-                str(len(copies)),
-                format_bytes(num_bytes),
-                format_ns(busy_ns),
-                _share(busy_ns, timeline.makespan_ns),
-            ]
-        )
+        if channel in of_channel:
+            used = of_channel[channel]
+            busy, share = format_ns(used.busy_ns), _share(used.busy_ns, timeline.makespan_ns)
+            rows.append([channel, str(used.copies), format_bytes(used.bytes), busy, share])
     return (
         format_table(["channel", "copies", "data", "busy", "share"], rows, "<>>>>") if rows else ""
     )
+
+
+@dataclass(slots=True)
+class _Traffic:
+    """What was copied over a route or a channel."""
+
+    copies: int = 0
+    bytes: int = 0
+    busy_ns: int = 0
+
+    def add(self, copies: int, num_bytes: int, busy_ns: int) -> None:
+        self.copies += copies
+        self.bytes += num_bytes
+        self.busy_ns += busy_ns
 
 
 def candidates_table(candidates: Sequence[Candidate]) -> str:
@@ -281,7 +300,7 @@ def cost_sources_line(costs: CostTable) -> str:
     """
     counts: Counter[int] = Counter()
     for details in costs.detail_ids:
-        counts.update(details)
+        counts.update(dict(enumerate(np.bincount(details).tolist())))
     shares: Counter[str] = Counter()
     errors: dict[str, list[tuple[float, int]]] = {}
     for detail_id, count in counts.items():

@@ -27,12 +27,15 @@ from heteroplace.tvm_bridge import library_path
 class Executor:
     """Runs one compiled network; holds its memory and its worker threads.
 
-    Not thread-safe: one run at a time (a second one is refused with an ExecutionError).
+    Any thread may call any method, and gets its own answer.
 
     Parameters
     ----------
     source
         What `heteroplace.build` returned, or the path of an exported file.
+    max_in_flight
+        Most calls of `run` at work at a time; others wait. Each has memory for all values, made
+        when it is first needed.
 
     Raises
     ------
@@ -42,7 +45,9 @@ class Executor:
         A device of the plan does not exist here.
     """
 
-    def __init__(self, source: Executable | str | os.PathLike[str]) -> None:
+    def __init__(
+        self, source: Executable | str | os.PathLike[str], *, max_in_flight: int = 1
+    ) -> None:
         libtvm = str(library_path())
         if isinstance(source, Executable):
             manifest, text, blob = source.manifest, source.manifest.program_text, source.blob
@@ -55,7 +60,9 @@ class Executor:
             check_devices_exist(manifest.solution)
             code.load(libtvm)
             path, text, blob = code.code_path, code.program_text, code.weights
-        self._native = NativeExecutor(libtvm, path, text, blob=blob)
+        self._native = NativeExecutor(
+            libtvm, path, text, blob=blob, max_in_flight=max_in_flight
+        )
         _check_agreement(self._native, manifest, source)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
@@ -94,15 +101,24 @@ class Executor:
     def run(self, /, **inputs: np.ndarray | tvm.nd.NDArray) -> list[np.ndarray]:
         """Set `inputs`, run the network once and return its outputs.
 
+        From its inputs to its outputs a call has memory of its own. An input that is not given
+        keeps its value: of `set_input`, or of the last call in the executor's first memory, which is
+        the last call where no two are at work at once.
+
         Raises
         ------
         ExecutionError
             A wrong input, or a kernel failed; the message names its step and device.
         """
-        for name, array in inputs.items():
-            self.set_input(name, array)
-        self._native.run()
-        return [self.get_output(index) for index in range(len(self.outputs))]
+        arrays = {name: _as_numpy(name, array) for name, array in inputs.items()}
+        request = self._native.begin()
+        assert request is not None  # without a limit it waits
+        with request:
+            for name, array in arrays.items():
+                request.set_input(name, array)
+            request.submit()
+            request.finish()
+            return [request.get_output(name) for name, _, _ in self.outputs]
 
     def get_output(self, index: int) -> np.ndarray:
         """Return a copy of output `index` of the last run.
@@ -154,12 +170,7 @@ class Executor:
         """Return what this executor really holds in each memory, by name, after the runs so far.
 
         The scratch memory of a core is counted from its first run on. What kernels of a GPU take
-        for themselves is not known.
-
-        Raises
-        ------
-        ExecutionError
-            A run is going on in another thread.
+        for themselves is not known. Waits until no call is at work.
         """
         return self._native.memory_bytes()
 
@@ -171,8 +182,8 @@ class Executor:
         return self._native.core_to_core_ns()
 
 
-def load(path: str | os.PathLike[str]) -> Executor:
-    """Load a compiled file.
+def load(path: str | os.PathLike[str], *, max_in_flight: int = 1) -> Executor:
+    """Load a compiled file; see `Executor`.
 
     Raises
     ------
@@ -181,7 +192,7 @@ def load(path: str | os.PathLike[str]) -> Executor:
     ExecutionError
         A device of the plan does not exist here.
     """
-    return Executor(path)
+    return Executor(path, max_in_flight=max_in_flight)
 
 
 def measured_timeline(

@@ -44,13 +44,18 @@ def simulate(
         # The core knows ids only; the check lists all faults and quotes their steps.
         check_plan(graph, cluster, costs, plan)
         raise
-    spans = []
+    spans: list[Span] = []
     starts, finishes = times.start_ns.tolist(), times.finish_ns.tolist()
+    of_device: list[tuple[str, ...]] = [(device.name,) for device in cluster.devices]
+    of_route: dict[tuple[int, ...], tuple[str, ...]] = {}
     for index, step in enumerate(plan.steps):
         if isinstance(step, Run):
-            resources = [cluster.devices[step.device].name]
+            resources = of_device[step.device]
         else:
-            resources = list(dict.fromkeys(cluster.links[link].channel for link in step.route))
+            if step.route not in of_route:
+                channels = dict.fromkeys(cluster.links[link].channel for link in step.route)
+                of_route[step.route] = tuple(channels)
+            resources = of_route[step.route]
         for resource in resources:
             spans.append(Span(index, resource, starts[index], finishes[index]))
     peaks = tuple(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -19,12 +20,16 @@ from heteroplace.native.throughput import placement_loads
 from heteroplace.solve.objective import THROUGHPUT
 from heteroplace.solve.problem import Problem
 
-MAX_WHAT_IF_WORK = 16_000_000
-"""Reasons come without what-if where tasks * tasks * devices are more: 2,000 tasks on 4 devices."""
+MAX_WHAT_IF_WORK = 4_000_000
+"""Reasons come without what-if where tasks * tasks * devices are more: 1,000 tasks on 4 devices."""
+_WHAT_IF_S_PER_WORK = 1.2e-7
+_REASON_S_PER_TASK = 1e-5
 MAX_ITEM_WHAT_IFS = 4_000
 """The same for throughput, in pairs of task and device: each is one pass over the graph."""
 _MAX_OTHERS = 7
 """Devices that a reason compares with, the fastest first."""
+_BLOCK = 64
+"""Tasks whose devices are ranked together when one of them is asked for."""
 
 
 def explain(problem: Problem, plan: Plan, objective: str = "latency") -> Plan:
@@ -37,11 +42,27 @@ def explain(problem: Problem, plan: Plan, objective: str = "latency") -> Plan:
     objective
         What it was made for: what-ifs speak about it.
     """
-    return replace(plan, reasons=_Explainer(problem, plan, objective).reasons())
+    reasons = Reasons(problem, plan, objective)
+    return replace(plan, reasons=tuple(map(reasons.of, range(len(problem.graph.tasks)))))
 
 
-class _Explainer:
-    def __init__(self, problem: Problem, plan: Plan, objective: str) -> None:
+def explain_s(problem: Problem) -> float:
+    """Return about how many seconds the reasons for a plan take, which solving should leave."""
+    work = _what_if_work(problem)
+    what_if_s = 0.0 if work > MAX_WHAT_IF_WORK else work * _WHAT_IF_S_PER_WORK
+    return what_if_s + _REASON_S_PER_TASK * len(problem.graph.tasks)
+
+
+def _what_if_work(problem: Problem) -> int:
+    return len(problem.graph.tasks) ** 2 * len(problem.cluster.devices)
+
+
+class Reasons:
+    """Why tasks are where they are, one by one: where a table shows few of many tasks, few reasons
+    are asked for."""
+
+    def __init__(self, problem: Problem, plan: Plan, objective: str = "latency") -> None:
+        """Look at the plan; parameters as of `explain`."""
         self._problem = problem
         self._is_latency = objective != THROUGHPUT
         self._native = problem.native
@@ -49,12 +70,8 @@ class _Explainer:
         self._placement = self._native.placement(plan.steps)
         self._order = [step.task for step in plan.steps if isinstance(step, Run)]
         times = simulate_steps(self._native, plan.steps, plan.items)
-        is_allowed = self._native.run_ns != IMPOSSIBLE
-        self._num_allowed: list[int] = is_allowed.sum(axis=1).tolist()
-        # The fastest first, ties by id; where a task cannot be comes last.
-        ranked = np.where(is_allowed, self._native.run_ns, np.iinfo(np.int64).max)
-        self._ranked: list[list[int]] = _least(ranked, _MAX_OTHERS + 1).tolist()
-        """For each task the devices that run it fastest, the fastest first."""
+        self._fastest: dict[int, list[list[int]]] = {}
+        """For each block of tasks that was asked for: of each the devices that run it fastest."""
         self._start_ns: dict[int, int] = {}
         self._on_unit: list[list[tuple[int, int, int]]] = [[] for _ in problem.cluster.units]
         """For each unit (start, finish, task) of what it runs, in order."""
@@ -65,27 +82,23 @@ class _Explainer:
                 for unit in problem.cluster.unit_ids[step.device]:
                     self._on_unit[unit].append((start, finish, step.task))
 
-    def reasons(self) -> tuple[str, ...]:
-        count = len(self._problem.graph.tasks)
-        moved = self._moved()
-        found = []
-        for task in range(count):
-            parts = [self._constraint(task)]
-            if not parts[0]:
-                parts = [self._speed(task), self._locality(task), self._others_busy(task)]
-                if moved is not None:
-                    parts.append(self._what_if(task, moved))
-            found.append("; ".join(part for part in parts if part))
-        return tuple(found)
+    def of(self, task: int) -> str:
+        """Return the reason of a task."""
+        parts = [self._constraint(task)]
+        if not parts[0]:
+            parts = [self._speed(task), self._locality(task), self._others_busy(task)]
+            if self._moved is not None:
+                parts.append(self._what_if(task, self._moved))
+        return "; ".join(part for part in parts if part)
 
+    @cached_property
     def _moved(self) -> IntArray | None:
         """[num_tasks, num_devices]: the objective with one task moved; None: it is not known."""
         count = len(self._problem.graph.tasks)
         if not count or self._plan.items > 1:
             return None
         if self._is_latency:
-            num_devices = len(self._problem.cluster.devices)
-            is_large = count * count * num_devices > MAX_WHAT_IF_WORK
+            is_large = _what_if_work(self._problem) > MAX_WHAT_IF_WORK
             return None if is_large else what_if(self._native, self._placement, self._order)
         run_ns = self._native.run_ns
         if run_ns.size > MAX_ITEM_WHAT_IFS:
@@ -102,13 +115,25 @@ class _Explainer:
                 found[task, device] = loads.item_ns
         return found
 
+    def _ranked(self, task: int) -> list[int]:
+        """The devices that run a task fastest, the fastest first, ties by id."""
+        block, index = divmod(task, _BLOCK)
+        if block not in self._fastest:
+            run_ns = self._native.run_ns[block * _BLOCK : (block + 1) * _BLOCK]
+            ranked = np.where(run_ns == IMPOSSIBLE, np.iinfo(np.int64).max, run_ns)
+            self._fastest[block] = _least(ranked, _MAX_OTHERS + 1).tolist()
+        return self._fastest[block][index][: self._num_allowed(task)]
+
+    def _num_allowed(self, task: int) -> int:
+        return int(np.count_nonzero(self._native.run_ns[task] != IMPOSSIBLE))
+
     def _name(self, device: int) -> str:
         return self._problem.cluster.devices[device].name
 
     def _constraint(self, task: int) -> str:
         """Why there was no choice; "" if there was one."""
         value = self._problem.graph.tasks[task]
-        if self._num_allowed[task] > 1:
+        if self._num_allowed(task) > 1:
             return ""
         if value.devices is not None and len(value.devices) == 1:
             return f"pinned to {value.devices[0]}"
@@ -119,9 +144,8 @@ class _Explainer:
     def _speed(self, task: int) -> str:
         device = self._placement[task]
         run = self._native.run_ns[task]
-        own, count = int(run[device]), self._num_allowed[task] - 1
-        ranked = self._ranked[task][: self._num_allowed[task]]
-        others = [other for other in ranked if other != device][:_MAX_OTHERS]
+        own, count = int(run[device]), self._num_allowed(task) - 1
+        others = [other for other in self._ranked(task) if other != device][:_MAX_OTHERS]
         listed = ", ".join(f"{self._name(other)} {_us(int(run[other]))}" for other in others)
         if count > len(others):
             listed += f" and {count - len(others)} more"
@@ -147,7 +171,7 @@ class _Explainer:
         """Name a task that kept a faster device busy when this one started."""
         run = self._native.run_ns[task]
         device = self._placement[task]
-        for other in self._ranked[task][: self._num_allowed[task]]:
+        for other in self._ranked(task):
             if run[other] >= run[device]:
                 return ""
             for unit in self._problem.cluster.unit_ids[other]:

@@ -15,7 +15,12 @@ from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.native.throughput import placement_loads
 from heteroplace.simulate.throughput import throughput_ns
-from heteroplace.solve.list.single import single_makespans, single_native_plan, single_plan
+from heteroplace.solve.list.single import (
+    devices_to_compare,
+    single_makespans,
+    single_native_plan,
+    single_plan,
+)
 from heteroplace.solve.problem import Problem, SolveOptions
 
 THROUGHPUT = "throughput"
@@ -38,12 +43,14 @@ def single_objectives(
     ----------
     items
         Model inputs that are served together: the device runs each task in the batches of least
-        time. Copies of inputs and outputs between the host and the device are included.
+        time. Copies of inputs and outputs between the host and the device are included. Of many
+        devices those of `devices_to_compare`.
     """
     if items == 1 and objective != THROUGHPUT:
         return single_makespans(problem)
     found = {}
-    for device_id, device in enumerate(problem.cluster.devices):
+    for device_id in sorted(devices_to_compare(problem)):
+        device = problem.cluster.devices[device_id]
         if items == 1:  # without the steps, which large graphs have many of
             native_plan = single_native_plan(problem, device_id)
             if native_plan is not None:

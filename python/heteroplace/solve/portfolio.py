@@ -139,8 +139,10 @@ class _Auto:
         self._initial_deadline = self._deadline.within(2 * INITIAL_SHARE * options.time_limit_s)
         plans = initial.native_plans(INITIAL_SHARE * options.time_limit_s)
         self._note_singles({name for name, _ in plans})
-        for name, plan in plans:
+        for index, (name, plan) in enumerate(plans):
             if self._candidates and self._deadline.is_over():
+                # By what its scheduler says.
+                self._add(*min(plans[index:], key=lambda one: _promise(one[1])))
                 break
             self._add(name, plan)
         if not self._is_proven():
@@ -214,7 +216,9 @@ class _Auto:
         if self._candidates and self._deadline.is_over():
             self._tried.append(("search", None, "left out: the time is up"))
             return
-        search = SearchRun(self._problem, initial, self._options, LONG_PATIENCE_PER_TASK)
+        best = self._best
+        known = None if best is None else (best.makespan_ns, best.plan)
+        search = SearchRun(self._problem, initial, self._options, LONG_PATIENCE_PER_TASK, known)
         route, stalled_s = None, 0.0
         while True:
             stall = Stall(STALL_SHARE, max(_LEAST_STALL_S, 2 * stalled_s))
@@ -347,6 +351,10 @@ class _Auto:
         if gains_enough(best.makespan_ns, single.makespan_ns, least):
             return best, f"{gain:.2%} shorter than {single.name}"
         return single, f"{best.name} is only {gain:.2%} shorter; min_gain_ratio is {least:.2%}"
+
+
+def _promise(plan: NativePlan) -> tuple[int, int]:
+    return (plan.violation, plan.makespan_ns)
 
 
 def _with_least_gain(problem: Problem, result: SolveResult, min_gain_ratio: float) -> SolveResult:

@@ -10,7 +10,7 @@ namespace heteroplace::exec {
 namespace {
 
 /*! \brief Large enough to hide what a copy costs to begin, small enough to be no matter. */
-constexpr int64_t kBufferBytes = int64_t{1} << 20;
+constexpr int64_t kStagingBytes = int64_t{1} << 20;
 
 constexpr int kHostToDevice = 1;
 constexpr int kDeviceToHost = 2;
@@ -34,7 +34,7 @@ void StagedCopies::Make() {
   auto stream = std::make_unique<CudaStreamHandle>(cuda_, device_);
   for (void*& buffer : buffers_) {
     const int error =
-        cuda_.HostAlloc(&buffer, static_cast<size_t>(kBufferBytes), kHostAllocPortable);
+        cuda_.HostAlloc(&buffer, static_cast<size_t>(kStagingBytes), kHostAllocPortable);
     if (error == 0) continue;
     cuda_.Ignore(error);
     buffer = nullptr;
@@ -83,8 +83,8 @@ void StagedCopies::Download(void* dst, const void* src, int64_t bytes) {
 void StagedCopies::UploadBlocks(void* dst, const void* src, int64_t bytes) {
   if (buffers_[0] == nullptr || buffers_[1] == nullptr) return CopyPageable(dst, src, bytes);
   size_t block = 0;
-  for (int64_t begin = 0; begin < bytes; begin += kBufferBytes, ++block) {
-    const size_t size = static_cast<size_t>(std::min(kBufferBytes, bytes - begin));
+  for (int64_t begin = 0; begin < bytes; begin += kStagingBytes, ++block) {
+    const size_t size = static_cast<size_t>(std::min(kStagingBytes, bytes - begin));
     const size_t b = block % 2;
     if (block >= 2) is_copied_[b]->HostWait();
     std::memcpy(buffers_[b], static_cast<const char*>(src) + begin, size);
@@ -107,9 +107,9 @@ void StagedCopies::DownloadBlocks(void* dst, const void* src, int64_t bytes) {
   if (buffers_[0] == nullptr || buffers_[1] == nullptr) return CopyPageable(dst, src, bytes);
   std::array<Block, 2> blocks;
   size_t b = 0;
-  for (int64_t begin = 0; begin < bytes; begin += kBufferBytes, b = 1 - b) {
+  for (int64_t begin = 0; begin < bytes; begin += kStagingBytes, b = 1 - b) {
     Finish(b, blocks[b], static_cast<char*>(dst));
-    blocks[b] = {begin, std::min(kBufferBytes, bytes - begin)};
+    blocks[b] = {begin, std::min(kStagingBytes, bytes - begin)};
     cuda_.Check(
         cuda_.MemcpyAsync(buffers_[b], static_cast<const char*>(src) + begin,
                           static_cast<size_t>(blocks[b].bytes), kDeviceToHost, stream_->get()),

@@ -104,6 +104,9 @@ class CudaStreamObject : public Stream {
     dynamic_cast<CudaEventObject*>(event)->handle().Record(stream_.get());
   }
 
+  // What a GPU survives is told when it is issued; any other fault stays with the device.
+  void RecordEnd(Event* event) override { Record(event); }
+
   bool Wait(Event* event) override {
     auto* cuda_event = dynamic_cast<CudaEventObject*>(event);
     if (cuda_event == nullptr) return false;
@@ -168,7 +171,8 @@ CudaEventHandle::~CudaEventHandle() {
 }
 
 void CudaEventHandle::Record(CudaStream stream) const {
-  cuda_.Check(cuda_.EventRecord(event_, stream), "cudaEventRecord");
+  cuda_.Check(cuda_.EventRecord(event_, stream),
+              "cudaEventRecord on cuda:" + std::to_string(device_));
 }
 
 bool CudaEventHandle::IsReached() const {

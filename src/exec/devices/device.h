@@ -44,7 +44,7 @@ inline int CallKernel(const TvmAbi& abi, const KernelCall& call) {
                       &result, &result_code);
 }
 
-/*! \brief A point in a stream. Recorded anew in every run. */
+/*! \brief A point in a stream. Recorded anew in every request of its slot. */
 class Event {
  public:
   virtual ~Event() = default;
@@ -82,6 +82,12 @@ class Stream {
 
   /*! \brief Marks the work issued so far. */
   virtual void Record(Event* event) = 0;
+
+  /*!
+   * \brief As Record, at the end of a request: this event tells of a fault of the work since the
+   * last such end. Where the device survives it, later work is none the worse for it.
+   */
+  virtual void RecordEnd(Event* event) = 0;
 
   /*!
    * \brief Holds back what is issued later until `event` is reached, without blocking the caller.

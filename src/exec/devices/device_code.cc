@@ -11,7 +11,7 @@ namespace heteroplace::exec {
 
 namespace {
 
-constexpr std::array<std::string_view, 7> kTags = {"blockIdx.x",
+constexpr std::array<std::string_view, 7> kLaunchTags = {"blockIdx.x",
                                                    "blockIdx.y",
                                                    "blockIdx.z",
                                                    "threadIdx.x",
@@ -26,9 +26,9 @@ constexpr std::string_view kMachineCodeMark = "HPMCODE1";
 constexpr std::string_view kFunctionSuffix = "_kernel";
 
 /*! \brief Reads numbers and texts as dmlc's streams write them: little endian, lengths first. */
-class Reader {
+class CodeReader {
  public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+  explicit CodeReader(std::string_view bytes) : bytes_(bytes) {}
 
   std::string_view Take(uint64_t size, const char* what) {
     if (size > bytes_.size()) {
@@ -56,17 +56,17 @@ class Reader {
 };
 
 LaunchParameter ParameterOf(const std::string& tag, const std::string& function) {
-  const auto* found = std::find(kTags.begin(), kTags.end(), tag);
-  if (found == kTags.end()) {
+  const auto* found = std::find(kLaunchTags.begin(), kLaunchTags.end(), tag);
+  if (found == kLaunchTags.end()) {
     throw Error(ErrorKind::kArtifact, "GPU function '" + function + "' has the launch parameter '" +
                                           tag +
                                           "', which this executor does not know; build the "
                                           "model with the version that runs it");
   }
-  return static_cast<LaunchParameter>(found - kTags.begin());
+  return static_cast<LaunchParameter>(found - kLaunchTags.begin());
 }
 
-DeviceFunction ReadFunction(Reader* reader) {
+DeviceFunction ReadFunction(CodeReader* reader) {
   constexpr const char* kWhat = "the table of functions";
   DeviceFunction function;
   function.name = reader->Text(kWhat);
@@ -90,7 +90,7 @@ DeviceImage ReadImage(const std::string& data) {
   const size_t end = std::min(data.find('\0'), data.size());
   image.ptx = data.substr(0, end);
   if (end == data.size()) return image;
-  Reader reader(std::string_view(data).substr(end + 1));
+  CodeReader reader(std::string_view(data).substr(end + 1));
   if (reader.Take(kMachineCodeMark.size(), "the mark of machine code") != kMachineCodeMark) {
     throw Error(ErrorKind::kArtifact,
                 "the library's code for GPUs goes on behind its PTX with unknown bytes; the file "
@@ -110,7 +110,7 @@ bool DeviceFunction::HasDynamicShared() const {
 DeviceCode::DeviceCode(const char* modules) {
   uint64_t size = 0;
   std::memcpy(&size, modules, sizeof(size));
-  Reader reader(std::string_view(modules + sizeof(size), static_cast<size_t>(size)));
+  CodeReader reader(std::string_view(modules + sizeof(size), static_cast<size_t>(size)));
   reader.Number<uint64_t>("the number of modules");
   while (!reader.IsAtEnd()) {
     const std::string kind = reader.Text("the kind of a module");

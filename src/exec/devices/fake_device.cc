@@ -21,7 +21,9 @@ class FakeEvent : public Event {
  public:
   bool IsReached() override {
     std::lock_guard lock(mutex_);
-    return reached_ >= recorded_;
+    if (reached_ < recorded_) return false;
+    if (!error_.empty()) throw Error(ErrorKind::kExecution, error_);
+    return true;
   }
 
   void HostWait() override {
@@ -47,10 +49,11 @@ class FakeEvent : public Event {
     return recorded_;
   }
 
-  /*! \brief Stream's thread: the record is reached. */
-  void Reach(uint64_t number) {
+  /*! \brief Stream's thread: the record is reached, after a fault unless the text is empty. */
+  void Reach(uint64_t number, const std::string& error) {
     std::lock_guard lock(mutex_);
     reached_ = number;
+    error_ = error;
     time_ = Clock::now();
     reached_changed_.notify_all();
   }
@@ -66,6 +69,7 @@ class FakeEvent : public Event {
   std::condition_variable reached_changed_;
   uint64_t recorded_ = 0;   // guarded by mutex_
   uint64_t reached_ = 0;    // guarded by mutex_
+  std::string error_;       // guarded by mutex_
   Clock::time_point time_;  // guarded by mutex_; read after HostWait
 };
 
@@ -104,7 +108,12 @@ class FakeStream : public Stream {
 
   void Record(Event* event) override {
     auto* fake = dynamic_cast<FakeEvent*>(event);
-    Issue([fake, number = fake->Issue()] { fake->Reach(number); });
+    Issue([this, fake, number = fake->Issue()] { fake->Reach(number, error_); });
+  }
+
+  void RecordEnd(Event* event) override {
+    Record(event);
+    Issue([this] { error_.clear(); });
   }
 
   bool Wait(Event* event) override {

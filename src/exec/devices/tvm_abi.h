@@ -82,6 +82,9 @@ inline bool operator==(const DLDevice& a, const DLDevice& b) {
   return a.device_type == b.device_type && a.device_id == b.device_id;
 }
 
+/*! \brief Whether its memory is the host's. */
+inline bool IsHost(const DLDevice& device) { return device.device_type == kDLCPU; }
+
 /*! \brief "cpu:0", "cuda:1". */
 std::string DeviceName(const DLDevice& device);
 

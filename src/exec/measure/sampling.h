@@ -5,6 +5,7 @@
 // one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -28,6 +29,21 @@ struct SampleOrder {
   std::vector<int> clocks;
   /*! \brief Written by the queue that makes the call. */
   std::vector<KernelSample> samples;
+};
+
+/*! \brief What requests are measured for, and what was found. Of the request's caller before and
+ * after, of its last worker between two repetitions. */
+struct Measurement {
+  /*! \brief Repetitions that are left, the present one too. */
+  int64_t runs_left = 1;
+  std::vector<int64_t> wall_ns;                    // of each repetition
+  std::vector<std::vector<int64_t>> durations_ns;  // [num_instructions][timed repetitions]
+  SampleOrder sample;
+  /*! \brief Set by the caller: no further repetition. */
+  std::atomic<bool> is_cancelled{false};
+  std::vector<int64_t> line_rounds_ns;
+  /*! \brief The line that the transfer test throws between two workers. */
+  alignas(128) std::atomic<uint32_t> ball{0};
 };
 
 /*! \brief Processor time of the calling thread. */

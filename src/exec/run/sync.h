@@ -1,8 +1,10 @@
-// How workers wait for each other: spin for a short time, then sleep in the kernel.
+// How threads wait for each other: spin for a short time where a core is to spare, then sleep.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+
+#include "exec/run/cores.h"
 
 namespace heteroplace::exec {
 
@@ -13,12 +15,21 @@ inline constexpr size_t kCacheLineBytes = 128;
 inline constexpr int kSpins = 1000;
 
 /*!
- * \brief The same for a worker with a core of its own, within a run: about ten milliseconds.
+ * \brief The same for a worker with a core of its own, within a request: about ten milliseconds.
  *
  * To wake a sleeper takes some 30 us on a virtual machine, of which the waker loses 10 to the
  * system call: as much as a kernel, and by far less than waits that are longer than this.
  */
 inline constexpr int kRunSpins = 300 * kSpins;
+
+/*! \brief Looks between two questions whether the core is still to spare. */
+inline constexpr int kSpinsPerQuestion = 64;
+
+/*! \brief A moment that never comes. */
+inline constexpr int64_t kNever = INT64_MAX;
+
+/*! \brief ns of a monotonic clock. */
+int64_t NowNs();
 
 /*! \brief Tells the core that this is a spin loop. */
 inline void Pause() {
@@ -28,6 +39,12 @@ inline void Pause() {
   asm volatile("yield");
 #endif
 }
+
+/*! \brief Sleeps until `word` is woken, no longer is `seen`, or `deadline_ns` of NowNs is past. */
+void SleepOn(std::atomic<uint32_t>* word, uint32_t seen, int64_t deadline_ns);
+
+/*! \brief Wakes all who sleep on a word. */
+void WakeAll(std::atomic<uint32_t>* word);
 
 /*!
  * \brief Lets threads sleep until a condition on other atomics holds. Any thread may call it.
@@ -39,28 +56,38 @@ inline void Pause() {
  */
 class Bell {
  public:
-  /*! \brief Returns once `ready()`, which must read its atomics in sequential consistency. */
+  /*!
+   * \brief Returns true once `ready()`, which must read its atomics in sequential consistency;
+   * false if it does not hold at the deadline.
+   * \param core on which the caller counts as at work: it spins so often, while that is to spare.
+   */
   template <typename Ready>
-  void WaitUntil(Ready ready, int spins = kSpins) {
+  bool WaitUntil(const Ready& ready, CoreShare* core, int spins, int64_t deadline_ns = kNever) {
     for (int i = 0; i < spins; ++i) {
-      if (ready()) return;
+      if (ready()) return true;
       Pause();
+      if (i % kSpinsPerQuestion == kSpinsPerQuestion - 1 && !core->MaySpin(i < kSpins)) break;
     }
     sleepers_.fetch_add(1);
+    core->Leave();
+    bool is_ready = false;
     for (;;) {
       // Heard before the look at the condition: a ring after that look changes the count.
       const uint32_t heard = count_.load();
-      if (ready()) break;
-      count_.wait(heard);
+      is_ready = ready();
+      if (is_ready || (deadline_ns != kNever && NowNs() >= deadline_ns)) break;
+      SleepOn(&count_, heard, deadline_ns);
     }
+    core->Enter();
     sleepers_.fetch_sub(1);
+    return is_ready;
   }
 
   /*! \brief Wakes all sleepers, to look at their conditions again. */
   void Ring() {
     if (sleepers_.load() == 0) return;
     count_.fetch_add(1);
-    count_.notify_all();
+    WakeAll(&count_);
   }
 
  private:
@@ -68,15 +95,19 @@ class Bell {
   std::atomic<uint32_t> count_{0};
 };
 
-/*! \brief How far one queue is in the present run. Written by its worker, read by all. */
+/*!
+ * \brief How far one queue is. Written by its worker, read by all; never reset.
+ *
+ * Instruction i of request k is done when `done` is at least k * (length of the queue) + i + 1.
+ */
 struct alignas(kCacheLineBytes) Progress {
   /*! \brief Instructions finished (asynchronous queues: issued); only awaited ones are told. */
-  std::atomic<uint32_t> done{0};
-  /*! \brief Rung after `done` was raised, and when the run is cancelled. */
+  std::atomic<int64_t> done{0};
+  /*! \brief Rung after `done` was raised, and when a request is cancelled. */
   Bell bell;
 
   /*! \brief Tells that the first `count` instructions are done. */
-  void Publish(uint32_t count) {
+  void Publish(int64_t count) {
     done.store(count);
     bell.Ring();
   }

@@ -52,14 +52,14 @@ class Team {
 
   /*! \brief Joiner: does chunks until `is_over()`; spins so often before it sleeps. */
   template <typename IsOver>
-  void Help(TeamRole role, IsOver is_over, int spins) {
+  void Help(TeamRole role, const IsOver& is_over, CoreShare* core, int spins) {
     while (!is_over()) {
-      bell_.WaitUntil([&] { return HasChunk(shares_[role.rank]) || is_over(); }, spins);
+      bell_.WaitUntil([&] { return HasChunk(shares_[role.rank]) || is_over(); }, core, spins);
       Work(role);
     }
   }
 
-  /*! \brief Wakes the joiners, as a run was cancelled. */
+  /*! \brief Wakes the joiners, as a request was cancelled. */
   void Cancel() { bell_.Ring(); }
 
   /*! \brief Leader: runs one parallel loop. Returns 0, or the first non-zero code of a chunk. */

@@ -1,3 +1,4 @@
+// The loop of a worker: its part of one request after the other.
 #include "exec/run/worker.h"
 
 #include <pthread.h>
@@ -5,10 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
+#include "exec/run/engine.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -63,187 +65,267 @@ void AskForShortTurns() {
 #endif
 }
 
-/*! \brief Threads of the largest team that a queue leads. */
-uint32_t MaxThreads(const Queue& queue) {
-  int32_t threads = 1;
-  for (const Instruction& instruction : queue.instructions) {
-    if (instruction.opcode == Opcode::kCall) threads = std::max(threads, instruction.threads);
-  }
-  return static_cast<uint32_t>(threads);
-}
-
 }  // namespace
-
-int64_t NowNs() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-void RunState::Fail(const std::string& text) {
-  {
-    std::lock_guard lock(mutex);
-    if (failure.empty()) failure = text;
-  }
-  is_cancelled.store(true);
-  for (Worker* worker : workers) {
-    worker->progress().bell.Ring();
-    worker->team().Cancel();
-  }
-}
-
-Worker::Worker(const TvmAbi* abi, const Program& program, size_t queue, RunState* state,
-               Device* host)
-    : abi_(abi),
-      program_(program),
-      queue_(program.queues[queue]),
-      state_(state),
-      instructions_(queue_.instructions.size()),
-      spans_(queue_.instructions.size()),
-      team_(abi, MaxThreads(queue_)),
-      workspace_(host) {}
-
-void Worker::MakeStream(TensorStore* store) {
-  if (!queue_.IsAsync()) return;
-  if (queue_.kind == QueueKind::kFake) {
-    fake_device_ = MakeFakeDevice(abi_, queue_.delay_ns);
-    stream_ = fake_device_->MakeStream();
-  } else {
-    stream_ = store->DeviceOf(queue_.device)->MakeStream();
-    if (queue_.workspace_bytes != 0) stream_->ReserveWorkspace(queue_.workspace_bytes);
-  }
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    if (queue_.instructions[i].is_awaited) {
-      instructions_[i].event = stream_->MakeEvent(/*is_timed=*/false);
-    }
-  }
-}
-
-void Worker::Bind(const Program& program, TensorStore* store, KernelLibrary* library,
-                  const std::vector<KernelFunction>& kernels,
-                  const std::vector<std::unique_ptr<Worker>>& workers) {
-  has_teams_ = library->HasTeams();
-  size_t most_arguments = 0;
-  for (const Instruction& from : queue_.instructions) {
-    most_arguments = std::max(most_arguments, from.tensors.size());
-  }
-  type_codes_.assign(most_arguments, kTVMDLTensorHandle);
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    const Instruction& from = queue_.instructions[i];
-    BoundInstruction& to = instructions_[i];
-    to.opcode = from.opcode;
-    to.is_awaited = from.is_awaited;
-    to.role = {static_cast<uint32_t>(from.threads), static_cast<uint32_t>(from.rank)};
-    for (const Wait& wait : from.waits) {
-      Worker& other = *workers[static_cast<size_t>(wait.queue)];
-      Event* event = other.instructions_[static_cast<size_t>(wait.count - 1)].event.get();
-      to.waits.push_back({&other.progress_, static_cast<uint32_t>(wait.count), event});
-    }
-    if (from.opcode == Opcode::kCall) {
-      std::vector<TVMValue>& values = arguments_.emplace_back(from.tensors.size());
-      for (size_t a = 0; a < values.size(); ++a) values[a].v_handle = store->Get(from.tensors[a]);
-      to.call = {kernels[static_cast<size_t>(from.kernel)], values.data(), type_codes_.data(),
-                 static_cast<int>(values.size())};
-    } else if (from.opcode == Opcode::kJoin) {
-      Worker& leader = *workers[static_cast<size_t>(from.leader_queue)];
-      to.team = &leader.team_;
-      to.leader = &leader.progress_;
-      to.leader_count = static_cast<uint32_t>(from.leader_index) + 1;
-    } else {
-      to.src = store->Get(from.tensors[0]);
-      to.dst = store->Get(from.tensors[1]);
-      to.bytes = program.tensors[static_cast<size_t>(from.tensors[0])].bytes;
-    }
-  }
-}
 
 void Worker::Attach() {
   if (queue_.core >= 0) PinToCore(queue_);
   // Workers that spin through their waits are not woken, and do better with long turns.
   if (Spins() <= kSpins) AskForShortTurns();
   // Kernels that do not come through our launch must not make a pool of threads on this core.
-  if (abi_->SetMaxConcurrency != nullptr) abi_->SetMaxConcurrency(1);
+  const TvmAbi& abi = image_->abi();
+  if (abi.SetMaxConcurrency != nullptr) abi.SetMaxConcurrency(1);
   if (stream_ == nullptr && queue_.workspace_bytes != 0) {
     workspace_.Reserve(queue_.workspace_bytes);
   }
-  SetWorkspacePool(abi_, &workspace_);
+  SetWorkspacePool(&abi, &workspace_);
   if (stream_ != nullptr) stream_->Attach();
 }
 
-void Worker::Run(bool is_timed) {
+void Worker::Work() {
+  CoreShare core(queue_.core);
+  core_ = &core;
+  while (AwaitRequest()) Do();
+  core_ = nullptr;
+}
+
+int Worker::Spins() const { return queue_.core >= 0 ? engine_->run_spins() : kSpins; }
+
+/*! \brief Waits for the next request; false if there will be none. */
+bool Worker::AwaitRequest() {
+  WaitFor(
+      engine_->submitted_bell(),
+      [&] { return engine_->num_submitted() > next_ || engine_->is_stopping(); },
+      engine_->is_repeating() ? engine_->run_spins() : kSpins);
+  return engine_->num_submitted() > next_;
+}
+
+/*!
+ * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events are
+ * looked at in every round, and now and then when the thread would sleep.
+ */
+template <typename Ready>
+void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
+  while (!pending_.empty()) {
+    const auto moves = [&] {
+      PollPending();
+      return ready() || pending_.empty();
+    };
+    if (bell->WaitUntil(moves, core_, spins, NowNs() + kPollNs) && ready()) return;
+    spins = 0;
+  }
+  bell->WaitUntil(ready, core_, spins);
+}
+
+/*! \brief Does, or issues, this queue's part of one request. */
+void Worker::Do() {
+  const auto length = static_cast<int64_t>(instructions_.size());
+  slot_ = engine_->SlotOf(next_);
+  base_ = next_ * length;
+  ++next_;
   workspace_.Clear();
+  position_.store(0, std::memory_order_relaxed);
+  stream_ == nullptr ? DoHost() : DoStream();
+}
+
+void Worker::DoHost() {
   try {
-    if (stream_ != nullptr) {
-      if (is_timed) MakeTimers();
-      is_timed ? RunStream<true>() : RunStream<false>();
-      current_ = instructions_.size();
-      stream_->Synchronise();
-      if (is_timed && !state_->is_cancelled.load()) ReadTimers();
-    } else {
-      is_timed ? RunHost<true>() : RunHost<false>();
+    switch (slot_->kind) {
+      case RequestKind::kRun:
+        RunHost<false>();
+        break;
+      case RequestKind::kTouch:
+        TouchArena();
+        break;
+      case RequestKind::kTimed:
+        RunHost<true>();
+        break;
+      case RequestKind::kCpuTimed:
+        RunCpuTimed();
+        break;
+      case RequestKind::kSample:
+        SampleHost(&slot_->measurement->sample);
+        break;
+      case RequestKind::kPassLine:
+        PassLine();
+        break;
     }
   } catch (const Error& error) {
-    FailAndDrain(error.what());
+    Fail(error.what());
   }
+  FinishPart(slot_);
+}
+
+void Worker::DoStream() {
+  bool is_pending = false;
+  try {
+    switch (slot_->kind) {
+      case RequestKind::kRun:
+        is_pending = true;
+        Issue<false>();
+        break;
+      case RequestKind::kTimed:
+        RunStreamTimed();
+        break;
+      case RequestKind::kSample:
+        SampleStream(&slot_->measurement->sample);
+        break;
+      case RequestKind::kTouch:
+      case RequestKind::kCpuTimed:
+      case RequestKind::kPassLine:
+        break;
+    }
+  } catch (const Error& error) {
+    Fail(error.what());
+    if (!is_pending) Drain();
+  }
+  // Nobody waits for what this queue has not issued.
+  if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
+  position_.store(instructions_.size(), std::memory_order_relaxed);
+  try {
+    // Also after a failure: what was issued before is at work in the slot until then.
+    if (is_pending) stream_->RecordEnd(slot_->events(index_).back().get());
+  } catch (const Error& error) {
+    is_pending = false;
+    Fail(error.what());
+    Drain();
+  }
+  if (!is_pending) return FinishPart(slot_);
+  pending_.push_back(slot_);
+  PollPending();
+}
+
+/*! \brief Waits until the stream is empty: what was issued is at work in the slot until then. */
+void Worker::Drain() {
+  try {
+    stream_->Synchronise();
+  } catch (const Error&) {  // its fault is the one just told
+  }
+}
+
+void Worker::PollPending() {
+  while (!pending_.empty()) {
+    Slot* slot = pending_.front();
+    try {
+      if (!slot->events(index_).back()->IsReached()) return;
+    } catch (const Error& error) {
+      // A stream tells of a fault only when it is asked, so its step is not known.
+      engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
+    }
+    pending_.pop_front();
+    FinishPart(slot);
+  }
+}
+
+/*! \brief The worker does not touch the slot any more; the last one hands it back. */
+void Worker::FinishPart(Slot* slot) {
+  // Before whoever waits for the rest of this part leaves it, he sees why: see Await.
+  if (slot->HasFailed() && stream_ == nullptr) {
+    progress_.Publish(base_ + static_cast<int64_t>(instructions_.size()));
+  }
+  num_finished_.fetch_add(1);
+  engine_->Finish(slot);
 }
 
 template <bool kTimed>
 void Worker::RunHost() {
   int64_t now_ns = kTimed ? NowNs() : 0;
-  for (current_ = 0; current_ < instructions_.size(); ++current_) {
-    const BoundInstruction& instruction = instructions_[current_];
+  for (size_t i = 0; i < instructions_.size(); ++i) {
+    const BoundInstruction& instruction = instructions_[i];
+    position_.store(i, std::memory_order_relaxed);
     if (!instruction.waits.empty()) {
       if (!Await(instruction)) return;
       if (kTimed) now_ns = NowNs();
     }
-    if (kTimed) spans_[current_].start_ns = now_ns - state_->start_ns;
+    if (slot_->HasFailed()) return;
+    if (kTimed) spans_[i].start_ns = now_ns - slot_->start_ns;
     if (!Execute(instruction)) return;
     if (kTimed) {
       now_ns = NowNs();
-      spans_[current_].finish_ns = now_ns - state_->start_ns;
+      spans_[i].finish_ns = now_ns - slot_->start_ns;
     }
-    if (instruction.is_awaited) progress_.Publish(static_cast<uint32_t>(current_) + 1);
-    if (instruction.opcode == Opcode::kCall && instruction.role.threads > 1) team_.End();
-    if (state_->is_cancelled.load(std::memory_order_relaxed)) return;
+    Tell(instruction, i);
   }
 }
 
 template <bool kTimed>
-void Worker::RunStream() {
-  for (current_ = 0; current_ < instructions_.size(); ++current_) {
-    const BoundInstruction& instruction = instructions_[current_];
-    if (!Await(instruction)) return;
-    if (kTimed) stream_->Record(timers_[2 * current_].get());
-    if (instruction.opcode == Opcode::kCall) {
-      stream_->Launch(instruction.call);
-    } else {
-      stream_->Copy(*instruction.dst, *instruction.src, instruction.bytes);
-    }
-    if (kTimed) stream_->Record(timers_[2 * current_ + 1].get());
+void Worker::Issue() {
+  for (size_t i = 0; i < instructions_.size(); ++i) {
+    const BoundInstruction& instruction = instructions_[i];
+    position_.store(i, std::memory_order_relaxed);
+    if (!Await(instruction) || slot_->HasFailed()) return;
+    if (kTimed) stream_->Record(timers_[2 * i].get());
+    IssueOne(instruction);
+    if (kTimed) stream_->Record(timers_[2 * i + 1].get());
     if (instruction.is_awaited) {
-      stream_->Record(instruction.event.get());
-      progress_.Publish(static_cast<uint32_t>(current_) + 1);
+      stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
+      progress_.Publish(base_ + static_cast<int64_t>(i) + 1);
     }
-    if (state_->is_cancelled.load(std::memory_order_relaxed)) return;
   }
 }
 
-/*! \brief Waits for all waits of an instruction; false if the run was cancelled meanwhile. */
+void Worker::IssueOne(const BoundInstruction& instruction) {
+  if (instruction.opcode == Opcode::kCall) {
+    stream_->Launch(CallOf(instruction));
+  } else {
+    stream_->Copy(*slot_->tensor(instruction.dst), *slot_->tensor(instruction.src),
+                  instruction.bytes);
+  }
+}
+
+void Worker::RunStreamTimed() {
+  MakeTimers();
+  Issue<true>();
+  position_.store(instructions_.size(), std::memory_order_relaxed);
+  stream_->Synchronise();
+  if (!slot_->HasFailed()) ReadTimers();
+}
+
+/*!
+ * \brief Waits for all waits of an instruction; false if the request has failed meanwhile.
+ *
+ * A queue that gives a request up raises its counter as if it had done all of it, and the failure
+ * before: whoever sees such a count sees the failure, and does not take it for a value.
+ */
 bool Worker::Await(const BoundInstruction& instruction) {
-  const int spins = Spins();
   for (const BoundWait& wait : instruction.waits) {
-    if (wait.progress->done.load(std::memory_order_acquire) < wait.count) {
-      wait.progress->bell.WaitUntil(
-          [&] { return wait.progress->done.load() >= wait.count || state_->is_cancelled.load(); },
-          spins);
-      if (wait.progress->done.load() < wait.count) return false;
+    const int64_t target = (next_ - 1) * wait.length + wait.count;
+    std::atomic<int64_t>& done = wait.progress->done;
+    if (done.load(std::memory_order_acquire) < target) {
+      WaitFor(
+          &wait.progress->bell,
+          [&] { return done.load() >= target || slot_->HasFailedInOrder(); }, Spins());
     }
-    // The counter of an asynchronous queue says only that the event was recorded in this run.
-    if (wait.event != nullptr && (stream_ == nullptr || !stream_->Wait(wait.event))) {
-      wait.event->HostWait();
-    }
+    if (slot_->HasFailed()) return false;
+    if (wait.event < 0) continue;
+    // The counter of an asynchronous queue says only that the event was recorded in this request.
+    Event* event =
+        slot_->events(static_cast<size_t>(wait.queue))[static_cast<size_t>(wait.event)].get();
+    if (stream_ != nullptr && stream_->Wait(event)) continue;
+    if (!AwaitEvent(wait, event)) return false;
   }
   return true;
+}
+
+/*! \brief Waits on the host for an event of another queue; false if the request has failed. */
+bool Worker::AwaitEvent(const BoundWait& wait, Event* event) {
+  try {
+    for (int looks = 0; !event->IsReached(); ++looks) {
+      if (slot_->HasFailed()) return false;
+      PollPending();
+      if (looks < kSpins && core_->MaySpin(/*is_short=*/true)) {
+        Pause();
+      } else {
+        core_->Leave();
+        std::this_thread::sleep_for(std::chrono::nanoseconds(kPollNs));
+        core_->Enter();
+      }
+    }
+    return true;
+  } catch (const Error& error) {
+    const Queue& other = image_->program().queues[static_cast<size_t>(wait.queue)];
+    engine_->Fail(slot_, DescribeQueue(other, "failed") + ": " + error.what());
+    return false;
+  }
 }
 
 /*! \brief Does one instruction on the calling core; false if it failed. */
@@ -251,18 +333,17 @@ bool Worker::Execute(const BoundInstruction& instruction) {
   switch (instruction.opcode) {
     case Opcode::kCall:
       return Call(instruction);
-    case Opcode::kJoin:
+    case Opcode::kJoin: {
+      const int64_t target = (next_ - 1) * instruction.leader_length + instruction.leader_count;
       instruction.team->Help(
           instruction.role,
-          [&] {
-            return instruction.leader->done.load() >= instruction.leader_count ||
-                   state_->is_cancelled.load();
-          },
-          state_->run_spins);
+          [&] { return instruction.leader->done.load() >= target || slot_->HasFailedInOrder(); },
+          core_, engine_->run_spins());
       return true;
+    }
     case Opcode::kCopy:
       if (instruction.bytes != 0) {
-        std::memmove(instruction.dst->data, instruction.src->data,
+        std::memmove(slot_->tensor(instruction.dst)->data, slot_->tensor(instruction.src)->data,
                      static_cast<size_t>(instruction.bytes));
       }
       return true;
@@ -272,55 +353,12 @@ bool Worker::Execute(const BoundInstruction& instruction) {
 
 bool Worker::Call(const BoundInstruction& instruction) {
   if (instruction.role.threads > 1 && has_teams_) team_.Begin(instruction.role);
-  if (CallKernel(*abi_, instruction.call) == 0) return true;
+  if (CallKernel(image_->abi(), CallOf(instruction)) == 0) return true;
   if (instruction.role.threads > 1) team_.End();
-  Fail(abi_->LastErrorLine());
+  Fail(image_->abi().LastErrorLine());
   return false;
 }
 
-void Worker::MakeTimers() {
-  if (base_ == nullptr) {
-    base_ = stream_->MakeEvent(/*is_timed=*/true);
-    for (size_t i = 0; i < 2 * instructions_.size(); ++i) {
-      timers_.push_back(stream_->MakeEvent(/*is_timed=*/true));
-    }
-  }
-  // Ties the device's clock to the host's: the error is the time that HostWait takes to return.
-  stream_->Record(base_.get());
-  base_->HostWait();
-  base_ns_ = NowNs() - state_->start_ns;
-}
-
-void Worker::ReadTimers() {
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    spans_[i].start_ns = base_ns_ + timers_[2 * i]->ElapsedNs(*base_);
-    spans_[i].finish_ns = base_ns_ + timers_[2 * i + 1]->ElapsedNs(*base_);
-  }
-}
-
-void Worker::FailAndDrain(const std::string& cause) {
-  Fail(cause);
-  if (stream_ == nullptr) return;
-  try {
-    stream_->Synchronise();
-  } catch (const Error&) {  // its fault is the one just told
-  }
-}
-
-void Worker::Fail(const std::string& cause) {
-  std::string where;
-  if (current_ < queue_.instructions.size()) {
-    const Instruction& at = queue_.instructions[current_];
-    where = "step " + std::to_string(at.step) + " failed on queue '" + queue_.name + "' (" +
-            DeviceName(queue_.device) + ")";
-    if (at.opcode == Opcode::kCall) {
-      where += " in kernel '" + program_.kernels[static_cast<size_t>(at.kernel)] + "'";
-    }
-  } else {
-    // A stream tells of a fault only when it is asked, so its step is not known.
-    where = "a step failed on queue '" + queue_.name + "' (" + DeviceName(queue_.device) + ")";
-  }
-  state_->Fail(where + ": " + cause);
-}
+void Worker::Fail(const std::string& cause) { engine_->Fail(slot_, Where("failed") + ": " + cause); }
 
 }  // namespace heteroplace::exec

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,145 +12,171 @@
 #include "exec/devices/workspace.h"
 #include "exec/measure/sampling.h"
 #include "exec/program/program.h"
-#include "exec/run/kernel_library.h"
+#include "exec/run/slot.h"
 #include "exec/run/sync.h"
 #include "exec/run/team.h"
-#include "exec/run/tensor_store.h"
 
 namespace heteroplace::exec {
 
-class Worker;
+class Engine;
 
-/*! \brief ns of a monotonic clock. */
-int64_t NowNs();
+/*! \brief Between two looks at an event when nothing else is to be done. */
+inline constexpr int64_t kPollNs = 20'000;
 
-/*! \brief When an instruction ran, in ns from the start of the run; its waits come before. */
+/*! \brief "a step `what` on queue 'q0' (cpu:0)", where the step is not known. */
+std::string DescribeQueue(const Queue& queue, const std::string& what);
+
+/*! \brief When an instruction ran, in ns from the start of the request; its waits come before. */
 struct Span {
   int64_t start_ns = 0;
   int64_t finish_ns = 0;
 };
 
-/*! \brief What the workers of one executor share during a run. */
-struct RunState {
-  /*! \brief Set by the first failure; every wait looks at it. */
-  std::atomic<bool> is_cancelled{false};
-  std::mutex mutex;
-  std::string failure;  // guarded by mutex
-  /*! \brief NowNs at the start of the run; written before the workers start. */
-  int64_t start_ns = 0;
-  /*! \brief Spins of a worker with a core of its own before it sleeps. Constant after load. */
-  int run_spins = kSpins;
-  /*! \brief All workers, whose waits a failure must wake. Constant after load. */
-  std::vector<Worker*> workers;
-
-  /*! \brief Cancels the run; the first text is kept. Any worker may call it. */
-  void Fail(const std::string& text);
-};
-
-/*! \brief A wait with its counter, and the event to wait for where that queue is asynchronous. */
+/*! \brief A wait: for a counter, and for an event where the other queue is asynchronous. */
 struct BoundWait {
   Progress* progress;
-  uint32_t count;
-  Event* event;
+  /*! \brief Request k waits for k * `length` + `count`. */
+  int64_t count;
+  int64_t length;
+  /*! \brief The other queue, and the place of the event among its events in a slot; -1: none. */
+  int32_t queue;
+  int32_t event;
 };
 
-/*! \brief An instruction with all it needs at run time. */
+/*! \brief An instruction with all of it that is the same in every request. */
 struct BoundInstruction {
   Opcode opcode;
   bool is_awaited;
-  /*! \brief Call or join: this worker's part in the team; one thread where there is no team. */
+  /*! \brief Size of the team of a call or a join, and this worker's place in it. */
   TeamRole role;
+  /*! \brief Place of its event among the queue's events in a slot; -1: none. */
+  int32_t event = -1;
   std::vector<BoundWait> waits;
-  KernelCall call;
-  /*! \brief Join: the leader's team and progress, and the count at which its call is over. */
+  /*! \brief Call: the kernel, and its arguments among the queue's in a slot. */
+  KernelFunction kernel;
+  size_t first_argument = 0;
+  int num_arguments = 0;
+  /*! \brief Join: the team, and its leader's counter when the call is over. */
   Team* team = nullptr;
   Progress* leader = nullptr;
-  uint32_t leader_count = 0;
-  /*! \brief Copy. */
-  DLTensor* src = nullptr;
-  DLTensor* dst = nullptr;
+  int64_t leader_count = 0;
+  int64_t leader_length = 0;
+  /*! \brief Copy: the tensors. */
+  int32_t src = -1;
+  int32_t dst = -1;
   int64_t bytes = 0;
-  /*! \brief Asynchronous and awaited: recorded after the instruction. */
-  std::unique_ptr<Event> event;
 };
 
-/*! \brief The state of one queue. Bind is called by the loader, all else by the worker's thread. */
+/*!
+ * \brief The state of one queue. It takes requests in the order in which they were submitted, and
+ * begins one when it has done (asynchronous queues: issued) its part of the one before.
+ */
 class Worker {
  public:
-  /*! \param host gives scratch memory; must outlive the worker. */
-  Worker(const TvmAbi* abi, const Program& program, size_t queue, RunState* state, Device* host);
+  Worker(Engine* engine, const Image* image, size_t queue);
 
-  /*! \brief Makes the stream and the events of an asynchronous queue. First, for all workers. */
-  void MakeStream(TensorStore* store);
-
-  /*! \brief Resolves the instructions. All workers must have their streams. */
-  void Bind(const Program& program, TensorStore* store, KernelLibrary* library,
-            const std::vector<KernelFunction>& kernels,
-            const std::vector<std::unique_ptr<Worker>>& workers);
+  /*! \brief Makes the stream of an asynchronous queue. First, for all workers. */
+  void MakeStream();
+  /*! \brief Resolves the instructions. All workers must exist. */
+  void Bind(const std::vector<std::unique_ptr<Worker>>& workers);
+  /*! \brief Gives a slot its events. Any thread, before the slot is used. */
+  void MakeEvents(Slot* slot);
+  /*! \brief After a fork, whose child has no threads: a new stream where it was one of the host. */
+  void Revive();
 
   /*! \brief Prepares the calling thread: core, TVM's pools, stream. Throws Error. */
   void Attach();
-
-  /*! \brief Does all instructions once. Never throws; a failure goes to the RunState. */
-  void Run(bool is_timed);
-
-  /*! \brief As Run on a host queue, timed by this thread's processor time. */
-  void RunCpuTimed();
-
-  /*! \brief Does all instructions once, but its kernel calls as `order` says. Never throws. */
-  void Sample(SampleOrder* order);
+  /*! \brief Does requests until the engine stops. Never throws: a failure goes to the request. */
+  void Work();
 
   const Queue& queue() const { return queue_; }
   Progress& progress() { return progress_; }
   Team& team() { return team_; }
-  /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */
-  const WorkspacePool& workspace() const { return workspace_; }
-  /*! \brief Bytes that it holds: of the host what was touched, of a GPU all. */
+  /*! \brief Scratch memory that it holds: of the host what was touched, of a GPU all. */
   int64_t workspace_bytes() const {
     return workspace_.touched_bytes() + (stream_ == nullptr ? 0 : stream_->workspace_bytes());
   }
-  /*! \brief Times of the last timed run. [num_instructions] */
+  /*! \brief Times of the last timed request. [num_instructions] */
   const std::vector<Span>& spans() const { return spans_; }
+  /*! \brief Requests of which it has finished its part. Any thread. */
+  int64_t num_finished() const { return num_finished_.load(); }
+  /*! \brief "step 3 `what` on queue 'q0' (cpu:0) in kernel 'add'": where it is. Any thread. */
+  std::string Where(const std::string& what) const;
 
  private:
+  bool AwaitRequest();
+  void Do();
+  void DoHost();
+  void DoStream();
   template <bool kTimed>
   void RunHost();
   template <bool kTimed>
-  void RunStream();
+  void Issue();
+  void RunStreamTimed();
+  void RunCpuTimed();
   void SampleHost(SampleOrder* order);
   void SampleStream(SampleOrder* order);
   bool SampleCall(const BoundInstruction& instruction, SampleOrder* order);
-  /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
-  int Spins() const { return queue_.core >= 0 ? state_->run_spins : kSpins; }
+  void PassLine();
+  void TouchArena();
+  template <typename Ready>
+  void WaitFor(Bell* bell, const Ready& ready, int spins);
   bool Await(const BoundInstruction& instruction);
+  bool AwaitEvent(const BoundWait& wait, Event* event);
   bool Execute(const BoundInstruction& instruction);
   bool Call(const BoundInstruction& instruction);
+  KernelCall CallOf(const BoundInstruction& instruction) {
+    return {instruction.kernel, slot_->arguments(index_, instruction.first_argument),
+            type_codes_.data(), instruction.num_arguments};
+  }
+  /*! \brief Tells whoever waits for the instruction, or has joined it, that it is done. */
+  void Tell(const BoundInstruction& instruction, size_t position) {
+    if (instruction.is_awaited) progress_.Publish(base_ + static_cast<int64_t>(position) + 1);
+    if (instruction.opcode == Opcode::kCall && instruction.role.threads > 1) team_.End();
+  }
+  void IssueOne(const BoundInstruction& instruction);
+  /*! \brief Finishes the requests whose work on the stream has come to its end. */
+  void PollPending();
+  void FinishPart(Slot* slot);
+  void Drain();
   void MakeTimers();
   void ReadTimers();
+  /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
+  int Spins() const;
+  /*! \brief Fails the present request at the present instruction. */
   void Fail(const std::string& cause);
-  /*! \brief Fails, and leaves the stream empty, as the next run must find it. Never throws. */
-  void FailAndDrain(const std::string& cause);
 
-  const TvmAbi* abi_;
-  const Program& program_;
+  Engine* engine_;
+  const Image* image_;
   const Queue& queue_;
-  RunState* state_;
-  bool has_teams_ = false;
+  const size_t index_;
+  const bool has_teams_;
   std::vector<BoundInstruction> instructions_;
-  std::deque<std::vector<TVMValue>> arguments_;  // one array per call, addresses kept
-  std::vector<int> type_codes_;                  // all equal; as many as the longest call needs
+  std::vector<int> type_codes_;  // all equal; as many as the longest call needs
   std::unique_ptr<Device> fake_device_;
   std::unique_ptr<Stream> stream_;
-  /*! \brief Timed events of a stream: its start of the run, and two per instruction. */
-  std::unique_ptr<Event> base_;
+
+  // Of the worker's thread.
+  /*! \brief The request at work, the number of the next one, and what `done` was at its start. */
+  Slot* slot_ = nullptr;
+  int64_t next_ = 0;
+  int64_t base_ = 0;
+  /*! \brief Requests that are issued but not finished, in order. */
+  std::deque<Slot*> pending_;
+  CoreShare* core_ = nullptr;
+  /*! \brief Timed events of a stream: its start of the request, and two per instruction. */
+  std::unique_ptr<Event> base_event_;
   int64_t base_ns_ = 0;
   std::vector<std::unique_ptr<Event>> timers_;  // [2 * num_instructions]
   std::vector<Span> spans_;
-  /*! \brief Position in the queue, for messages. */
-  size_t current_ = 0;
+  /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */
+  WorkspacePool workspace_;
+
+  /*! \brief Position in the queue, for messages; written by the worker only. */
+  alignas(kCacheLineBytes) std::atomic<size_t> position_{0};
+  std::atomic<int64_t> num_finished_{0};
   Progress progress_;
   Team team_;
-  WorkspacePool workspace_;
 };
 
 }  // namespace heteroplace::exec

@@ -208,3 +208,37 @@ def test_wrong_values_are_wrong_usage(files, capsys, options):
         main([*PLACE, *options])
     assert stop.value.code == 2
     assert options[0] in capsys.readouterr().err
+
+
+def without_times_of_gpu1() -> None:
+    """Take them from graph.json, and say how fast both devices are at best."""
+    lacking = graph()
+    for task in lacking["tasks"]:
+        task["times_ns"] = {"gpu0": 100_000}
+    Path("graph.json").write_text(json.dumps(lacking))
+    devices = [
+        device | {"flops_per_second": 10**12, "memory_bandwidth": "1 GB/s"}
+        for device in CLUSTER["devices"]
+    ]
+    Path("cluster.json").write_text(json.dumps(CLUSTER | {"devices": devices}))
+
+
+@pytest.mark.parametrize("missing", ["predict", "estimate"])
+def test_times_that_the_graph_lacks_are_filled_in_if_asked(files, capsys, missing):
+    without_times_of_gpu1()
+    assert "gives no time for task 'a' on 'gpu1'" in refused(capsys)
+    assert placed(capsys, "--missing", missing)["placement"]["a"] in DEVICES
+
+
+def test_times_that_no_file_gives_are_estimated_if_asked(files, capsys):
+    without_times_of_gpu1()
+    bare = graph()
+    for task in bare["tasks"]:
+        del task["times_ns"]
+    Path("graph.json").write_text(json.dumps(bare))
+    assert placed(capsys, "--missing", "estimate")["status"] in ("optimal", "feasible")
+
+
+def test_a_task_graph_has_no_kernels_to_measure(files, capsys):
+    text = refused(capsys, "--missing", "measure")
+    assert "graph.json is a task graph, which has none; give --missing predict or estimate" in text

@@ -86,7 +86,9 @@ class _Process:
     """One worker, from outside."""
 
     def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
+        # Every process is a copy of one that has TVM loaded, and nothing else done.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([worker.__name__])
         self._connection: Connection
         self._connection, far = context.Pipe()
         self._errors = tempfile.NamedTemporaryFile()  # noqa: SIM115  (closed by _end)

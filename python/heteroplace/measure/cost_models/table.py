@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 
 from heteroplace.codegen.compile import CompiledNetwork
-from heteroplace.costs.predict import predict_costs
-from heteroplace.costs.roofline import estimate_costs
+from heteroplace.costs.complete import complete_costs
 from heteroplace.errors import SolverError
 from heteroplace.files.costs import load_table
 from heteroplace.measure.cost_models.measured import MeasuredCosts
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, CostTable, build_table
-from heteroplace.model.cost_lookup import check_known, find_costs, unknown_cells
+from heteroplace.model.cost import CostTable
+from heteroplace.model.cost_lookup import check_known
 from heteroplace.model.graph import TaskGraph
 
 _ADVICE = (
@@ -69,21 +67,14 @@ class GivenCosts:
             A cost is missing, and is not to be filled in or cannot be.
         """
         graph, source = compiled.graph, self._table(compiled.graph, cluster)
-        found = find_costs(source, graph, cluster)
-        if self.options.missing == "refuse" or not unknown_cells(found, graph, cluster):
-            check_known(found, graph, cluster, source, _ADVICE)
-            return found
-        if self.options.missing == "predict":
-            return predict_costs(graph, cluster, found)
-        part = _lacking(found, graph, cluster)
-        others = (
-            estimate_costs(graph, part)
-            if self.options.missing == "estimate"
-            else self._present.costs(compiled, part)
-        )
-        filled = _filled(found, graph, cluster, find_costs(others, graph, cluster))
-        check_known(filled, graph, cluster, source, _NOT_HERE)
-        return filled
+
+        def measure(part: Cluster) -> CostTable:
+            return self._present.costs(compiled, part)
+
+        missing = self.options.missing
+        found = complete_costs(source, graph, cluster, missing, _ADVICE, measure)
+        check_known(found, graph, cluster, source, _NOT_HERE)
+        return found
 
     def _table(self, graph: TaskGraph, cluster: Cluster) -> CostTable:
         source = self._source
@@ -95,20 +86,3 @@ class GivenCosts:
                 f"the function given as costs must return a CostTable; it returned {table!r}"
             )
         return table
-
-
-def _lacking(table: CostTable, graph: TaskGraph, cluster: Cluster) -> Cluster:
-    """The part of the cluster with the devices of which the table does not know all."""
-    ids = sorted({device for _, _, device in unknown_cells(table, graph, cluster)})
-    return replace(cluster, devices=tuple(cluster.devices[index] for index in ids))
-
-
-def _filled(table: CostTable, graph: TaskGraph, cluster: Cluster, others: CostTable) -> CostTable:
-    """The table with the cells of another one where it knows nothing."""
-
-    def cost(task: int, device: int, batch: int = 1) -> Cost:
-        own = table.cost(task, device, batch)
-        is_filled = own.source == "unknown" and batch in others.batches
-        return others.cost(task, device, batch) if is_filled else own
-
-    return build_table(graph, cluster, cost, table.batches)

@@ -25,6 +25,8 @@ import resource
 import sys
 from typing import Any
 
+import numpy as np
+
 REFUSED = 3
 """Not 1, which an error that nothing has caught ends with."""
 _MAX_EVALUATED = 1024
@@ -92,7 +94,7 @@ def _runs() -> tuple[Any, tuple[type[Exception], ...]]:
     errors = _onnxruntime_errors()
 
     def run(runs: str, result: str) -> None:
-        answers = []
+        answers: list[dict[str, object]] = []
         with open(runs) as file:  # noqa: PTH123 (pathlib is not loaded for it)
             jobs = json.load(file)
         for job in jobs:
@@ -107,7 +109,6 @@ def _runs() -> tuple[Any, tuple[type[Exception], ...]]:
 
 
 def _run_once(model: str, inputs: str, names: list[str] | None, outputs: str) -> list[str]:
-    import numpy as np
 
     session = _session(model, "ORT_DISABLE_ALL")
     with np.load(inputs) as arrays:
@@ -149,7 +150,6 @@ def _inliner() -> tuple[Any, tuple[type[Exception], ...]]:
 
 
 def _evaluator() -> tuple[Any, tuple[type[Exception], ...]]:
-    import numpy as np
     import onnx
     from onnx.reference import ReferenceEvaluator
 

@@ -116,7 +116,8 @@ def run_models(
     """
     contents = [run.model for run in runs if not isinstance(run.model, str)]
     with tempfile.TemporaryDirectory() as name, _in_memory(contents) as paths:
-        folder, written, jobs = Path(name), iter(paths), []
+        folder, written = Path(name), iter(paths)
+        jobs: list[dict[str, Any]] = []
         for index, run in enumerate(runs):
             inputs = folder / f"{index}.in.npz"
             path = run.model if isinstance(run.model, str) else next(written)
@@ -210,10 +211,10 @@ def _in_memory(contents: Sequence[Buffer]) -> Iterator[list[str]]:
             os.set_inheritable(files[-1], True)
             with open(files[-1], "wb", closefd=False) as file:
                 file.write(content)
-        yield [f"/proc/self/fd/{file}" for file in files]
+        yield [f"/proc/self/fd/{opened}" for opened in files]
     finally:
-        for file in files:
-            os.close(file)
+        for opened in files:
+            os.close(opened)
 
 
 def _run(command: str, path: str, result: Path, num_bytes: int, flops: int = 0) -> None:

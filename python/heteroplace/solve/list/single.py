@@ -20,6 +20,8 @@ from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_r
 
 MAX_SINGLES = 64
 """Devices that are compared with a plan, at most."""
+_MAX_SINGLE_RUNS = 200_000
+"""Runs of tasks that these comparisons schedule, at most, on large graphs."""
 
 
 class SingleSolver:
@@ -30,27 +32,34 @@ class SingleSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
         start = time.perf_counter()
-        candidates: list[tuple[str, int | None, str]] = []
-        best: tuple[int, Plan] | None = None
-        for device_id, device in enumerate(problem.cluster.devices):
+        deadline = Deadline.after(options.time_limit_s, start)
+        tried: dict[int, tuple[str, int | None, str]] = {}
+        best: tuple[int, int, Plan] | None = None
+        able = fastest_devices(problem)
+        unable = [index for index in range(len(problem.cluster.devices)) if index not in able]
+        for device_id in (*able, *unable):
+            name = f"single {problem.cluster.devices[device_id].name}"
+            if best is not None and deadline.is_over():
+                tried[device_id] = (name, None, "left out: the time was up")
+                continue
             plan = single_plan(problem, device_id)
             if isinstance(plan, str):
-                candidates.append((f"single {device.name}", None, plan))
+                tried[device_id] = (name, None, plan)
                 continue
             makespan = simulate_steps(problem.native, plan.steps).makespan_ns
-            candidates.append((f"single {device.name}", makespan, ""))
-            if best is None or makespan < best[0]:
-                best = (makespan, plan)
+            tried[device_id] = (name, makespan, "")
+            if best is None or (makespan, device_id) < best[:2]:
+                best = (makespan, device_id, plan)
+        candidates = [tried[device_id] for device_id in sorted(tried)]
         if best is None:
             reasons = "".join(f"\n  - {note}" for _, _, note in candidates)
             raise InfeasibleError(
                 f"graph {problem.graph.name!r} does not fit on any single device:{reasons}\n"
                 f"Use a solver for several devices, or give a device more memory."
             )
-        left = Deadline.after(options.time_limit_s, start).left_s()
-        bound = lower_bound(problem, time_limit_s=left).ns
+        bound = lower_bound(problem, time_limit_s=deadline.left_s()).ns
         wall = time.perf_counter() - start
-        return make_result(problem, best[1], bound, self.name, wall, candidates=tuple(candidates))
+        return make_result(problem, best[2], bound, self.name, wall, candidates=tuple(candidates))
 
 
 def single_native_plan(problem: Problem, device: int) -> NativePlan | None:
@@ -64,11 +73,11 @@ def single_native_plan(problem: Problem, device: int) -> NativePlan | None:
 def single_makespans(problem: Problem) -> dict[str, int]:
     """Return the simulated makespan of everything on one device, by name, where that is possible.
 
-    Copies of inputs and outputs between the host and the device are included. Of more devices than
-    MAX_SINGLES those on which all tasks take least.
+    Copies of inputs and outputs between the host and the device are included. Of many devices
+    those of `devices_to_compare`.
     """
     makespans = {}
-    for device_id in sorted(fastest_devices(problem)[:MAX_SINGLES]):
+    for device_id in sorted(devices_to_compare(problem)):
         plan = single_native_plan(problem, device_id)
         if plan is not None:
             name = problem.cluster.devices[device_id].name
@@ -83,6 +92,27 @@ def fastest_devices(problem: Problem) -> list[int]:
     order = np.argsort(run_ns[:, devices].sum(axis=0), kind="stable")
     found: list[int] = devices[order].tolist()
     return found
+
+
+def devices_to_compare(problem: Problem) -> list[int]:
+    """Return the devices whose single plans are worth making, the fastest first.
+
+    Of more devices than MAX_SINGLES, or than the size of the graph lets be scheduled at once, those
+    on which all tasks take least; last of them the fastest of those with most memory, which holds
+    everything if any does.
+    """
+    found, count = fastest_devices(problem), max_singles(problem)
+    if len(found) <= count:
+        return found
+    memories = problem.cluster.memories
+    sizes = [memories[device.memory].bytes for device in problem.cluster.devices]
+    roomiest = max(found, key=lambda device: sizes[device])
+    return list(dict.fromkeys((*found[:count], roomiest)))
+
+
+def max_singles(problem: Problem) -> int:
+    """Return how many devices are compared with a plan, at least 1."""
+    return min(MAX_SINGLES, max(1, _MAX_SINGLE_RUNS // max(1, len(problem.graph.tasks))))
 
 
 def single_plan(problem: Problem, device: int) -> Plan | str:

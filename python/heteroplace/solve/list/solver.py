@@ -34,16 +34,16 @@ class ListSolver:
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
         begin = time.perf_counter()
+        deadline = Deadline.after(options.time_limit_s, begin)
         check_possible(problem)
         found = self.native_plan(problem)
         if found.violation:
-            found = self.mended(problem, found, options.time_limit_s)
+            found = self.mended(problem, found, deadline.left_s())
 
         def plan() -> Plan:
             return problem.native.plan(found.steps, self.name)
 
         report(options, self.name, begin, found.makespan_ns, plan=plan)
-        left = Deadline.after(options.time_limit_s, begin).left_s()
-        bound = lower_bound(problem, time_limit_s=left).ns
+        bound = lower_bound(problem, time_limit_s=deadline.left_s()).ns
         wall_s = time.perf_counter() - begin
         return make_result(problem, plan(), bound, self.name, wall_s, native_plan=found)

@@ -6,10 +6,13 @@ ETF and Adjusting Placement lie between, single devices are the yardstick.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property, partial
 
-from heteroplace.native.arrays import IntArray
+import numpy as np
+
+from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import (
     adjusting_placement,
     critical_path_order,
@@ -22,11 +25,16 @@ from heteroplace.native.list import (
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.list.heft import device_sets
-from heteroplace.solve.list.single import fastest_devices, single_native_plan
+from heteroplace.solve.list.single import devices_to_compare, single_native_plan
 from heteroplace.solve.problem import Problem
 
 INITIAL_SHARE = 0.1
 """Part of the time of a solve that finding them may take."""
+_PAIRS_PER_S = 1_000_000
+"""Pairs of task and device that HEFT looks at, for each second of the time limit: in a quarter of
+it."""
+_LEAST_PAIRS = 100_000
+"""Whatever the time limit: it takes 30 ms."""
 _MAX_NAMES = 32
 """Of devices in the name of a plan."""
 
@@ -34,13 +42,29 @@ _MAX_NAMES = 32
 class InitialSolutions:
     """The initial solutions of one problem; what several of its methods need is made once."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, time_limit_s: float = math.inf) -> None:
+        """Make no plan yet; `time_limit_s` is that of the whole solve."""
         self._problem = problem
+        self._time_limit_s = time_limit_s
 
     @cached_property
-    def _heft(self) -> NativePlan:
-        """HEFT on all devices."""
-        return heft(self._problem.native, range(len(self._problem.cluster.devices)))
+    def heft(self) -> NativePlan:
+        """HEFT on all devices, or on as many of the fastest as the time limit lets it look at."""
+        return heft(self._problem.native, self._heft_devices())
+
+    def _heft_devices(self) -> list[int]:
+        run_ns = self._problem.native.run_ns
+        num_tasks, num_devices = run_ns.shape
+        pairs = max(_LEAST_PAIRS, self._time_limit_s * _PAIRS_PER_S)
+        count = pairs / max(1, num_tasks)
+        if count >= num_devices:
+            return list(range(num_devices))
+        is_allowed = run_ns != IMPOSSIBLE
+        total_ns = np.where(is_allowed, run_ns, 0).sum(axis=0)
+        # Those that run most tasks first, of these the fastest; ties by id.
+        order = np.lexsort((total_ns, -is_allowed.sum(axis=0)))
+        found: list[int] = sorted(order[: max(1, int(count))].tolist())
+        return found
 
     @cached_property
     def _order(self) -> IntArray:
@@ -52,15 +76,15 @@ class InitialSolutions:
 
     def first(self) -> tuple[str, NativePlan]:
         """Return a plan at once: HEFT's, or Order-Place's where HEFT overflows a memory more."""
-        if self._heft.violation and self._order_place.violation < self._heft.violation:
+        if self.heft.violation and self._order_place.violation < self.heft.violation:
             return "order-place", self._order_place
-        return "heft", self._heft
+        return "heft", self.heft
 
     def native_plans(self, time_limit_s: float) -> list[tuple[str, NativePlan]]:
         """Return (name, plan) of all of them; a plan may overflow memories (`violation`).
 
-        What the time does not reach is left out; the device on which all tasks take least, HEFT on
-        all devices and Order-Place always run. Complexity: O((tasks * devices + reads) * device
+        What the time does not reach is left out; the device on which all tasks take least, HEFT and
+        Order-Place always run. Complexity: O((tasks * devices + reads) * device
         sets).
         """
         deadline = Deadline.after(time_limit_s)
@@ -69,8 +93,9 @@ class InitialSolutions:
         plans = self._singles(deadline.earlier(time_limit_s / 2))
         if len(cluster.devices) == 1 or not problem.graph.tasks:
             return plans
-        everything, *sets = device_sets(problem)
-        plans.append((_heft_name(problem, everything), self._heft))
+        sets = device_sets(problem)[1:]  # behind the one of all devices
+        looked_at = tuple(self._heft_devices())
+        plans.append((_heft_name(problem, looked_at), self.heft))
         plans.append(("order-place", self._order_place))
         others: list[tuple[str, Callable[[], NativePlan]]] = [
             ("etf", lambda: etf(native)),
@@ -91,7 +116,7 @@ class InitialSolutions:
     def _singles(self, deadline: Deadline) -> list[tuple[str, NativePlan]]:
         """Everything on one device, where it fits, in the order of the devices."""
         found: dict[int, NativePlan] = {}
-        for turn, device in enumerate(fastest_devices(self._problem)):
+        for turn, device in enumerate(devices_to_compare(self._problem)):
             if turn > 0 and deadline.is_over():
                 break
             single = single_native_plan(self._problem, device)

@@ -61,11 +61,17 @@ class SearchRun:
         initial: Sequence[NativePlan],
         options: SolveOptions,
         patience_per_task: int = PATIENCE_PER_TASK,
+        known: tuple[int, NativePlan] | None = None,
     ) -> None:
+        """See `run_search`; `known` is the shortest of `initial` that fits, with its simulated
+        makespan in ns, where the caller has simulated all of them."""
         self._problem = problem
         self._options = options
         self._known: list[tuple[int, NativePlan]] = []
-        self._note(initial)
+        if known is None:
+            self._note(initial)
+        else:
+            self._known = [known]
         self._search = PlanSearch(
             problem.native,
             initial,
@@ -193,7 +199,7 @@ def begin_solve(
         Some task may run nowhere.
     """
     check_possible(problem)
-    initial = InitialSolutions(problem)
+    initial = InitialSolutions(problem, options.time_limit_s)
     name, first = initial.first()
     if first.violation == 0:
         report(

@@ -102,6 +102,8 @@ class _PriceSearch:
         value = self._evaluate(center)
         evaluations, box = 1, _FIRST_BOX
         for unit in range(num_units):
+            if time.perf_counter() >= deadline:
+                break
             corner = np.zeros_like(center)
             corner[unit] = 1.0
             self._evaluate(corner)

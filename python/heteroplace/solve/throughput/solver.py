@@ -22,7 +22,7 @@ import numpy as np
 
 from heteroplace.model.plan import Plan
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
-from heteroplace.native.list import heft, list_schedule
+from heteroplace.native.list import list_schedule
 from heteroplace.native.throughput import (
     Improvement,
     contiguous_splits,
@@ -32,8 +32,10 @@ from heteroplace.native.throughput import (
 from heteroplace.simulate.throughput import throughput_ns
 from heteroplace.solve.feasibility import check_possible, no_placement_error
 from heteroplace.solve.list.order_place import OrderPlaceSolver
+from heteroplace.solve.list.single import max_singles
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, report
+from heteroplace.solve.search.initial_solutions import InitialSolutions
 from heteroplace.solve.throughput.assignment import MAX_COLUMNS, solve_assignment
 from heteroplace.solve.throughput.convex_combination import combined_placements
 from heteroplace.solve.throughput.prices import price_bound
@@ -67,8 +69,9 @@ class ThroughputSolver:
 
     def solve(self, problem: Problem, options: SolveOptions) -> SolveResult:
         """See `Solver.solve`."""
+        begin = time.perf_counter()
         check_possible(problem)
-        return _Run(problem, options).run()
+        return _Run(problem, options, begin).run()
 
 
 @dataclass
@@ -77,18 +80,20 @@ class _Run:
 
     problem: Problem
     options: SolveOptions
-    begin: float = field(default_factory=time.perf_counter)
+    begin: float
     bound_ns: int = 0
     initial: list[IntArray] = field(default_factory=list)
     patterns: list[IntArray] = field(default_factory=list)
     tried: list[tuple[str, int | None, str]] = field(default_factory=list)
+    item_ns: dict[int, int | None] = field(default_factory=dict)
+    """Time per item of an initial solution by its `id`; None: it does not fit."""
 
     def run(self) -> SolveResult:
         problem = self.problem
         if not problem.graph.tasks:
             return self._result(np.zeros(0, dtype=np.int64), False)
         self.initial = contiguous_splits(problem.native)[:2] + self._single_placements()
-        everywhere = heft(problem.native, range(len(problem.cluster.devices)))
+        everywhere = InitialSolutions(problem, self.options.time_limit_s).heft
         self.initial.append(everywhere.devices(len(problem.graph.tasks)))
         self._report("initial solutions")
         if problem.native.run_ns.size <= MAX_COLUMNS:
@@ -109,29 +114,40 @@ class _Run:
         return max(0.01, self.options.time_limit_s - spent - spare)
 
     def _single_placements(self) -> list[IntArray]:
-        """All tasks on one device, those that it cannot run on their fastest."""
+        """All tasks on one device, those that it cannot run on their fastest; of many devices on
+        those where that takes least."""
         run_ns = self.problem.native.run_ns
-        fastest = np.where(run_ns == IMPOSSIBLE, np.iinfo(np.int64).max, run_ns).argmin(axis=1)
+        ranked = np.where(run_ns == IMPOSSIBLE, np.iinfo(np.int64).max, run_ns)
+        fastest = ranked.argmin(axis=1)
         # A group goes where its first task is fastest: all of it can run on the same devices.
         first: dict[int, int] = {}
         for task, group in enumerate(self.problem.native.task_group):
             if group >= 0:
                 fastest[task] = fastest[first.setdefault(group, task)]
+        own_ns = np.take_along_axis(run_ns, fastest[:, None], axis=1)
+        total_ns = np.where(run_ns == IMPOSSIBLE, own_ns, run_ns).sum(axis=0)
+        order = np.argsort(total_ns, kind="stable")[: max_singles(self.problem)]
         return [
             np.where(run_ns[:, device] == IMPOSSIBLE, fastest, device)
-            for device in range(run_ns.shape[1])
+            for device in sorted(order.tolist())
         ]
 
     def _best(self) -> tuple[int, IntArray] | None:
         """The initial solution of least time per item that fits, and that time; ties: the first."""
-        sizes = [memory.bytes for memory in self.problem.cluster.memories]
         best: tuple[int, IntArray] | None = None
         for one in self.initial:
-            loads = placement_loads(self.problem.native, one)
-            fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
-            if fits and not loads.num_unreachable and (best is None or loads.item_ns < best[0]):
-                best = loads.item_ns, one
+            if id(one) not in self.item_ns:
+                self.item_ns[id(one)] = self._item_ns(one)
+            item_ns = self.item_ns[id(one)]
+            if item_ns is not None and (best is None or item_ns < best[0]):
+                best = item_ns, one
         return best
+
+    def _item_ns(self, placement: IntArray) -> int | None:
+        loads = placement_loads(self.problem.native, placement)
+        sizes = [memory.bytes for memory in self.problem.cluster.memories]
+        fits = all(used <= size for used, size in zip(loads.used_bytes, sizes, strict=True))
+        return loads.item_ns if fits and not loads.num_unreachable else None
 
     def _best_ns(self) -> int | None:
         best = self._best()

@@ -213,3 +213,12 @@ def test_wrong_arguments_are_named(
     native = NativeProblem(case.graph, case.cluster, case.costs)
     with pytest.raises(ValueError, match=message):
         lagrangian_bound(native, prices, rounds=rounds, iterations=iterations)
+
+
+def test_work_limits_the_last_search_over_prices_too() -> None:
+    case = memory_forced_cut(21_000)
+    native = NativeProblem(case.graph, case.cluster, case.costs)
+    assert any(lagrangian_bound(native).prices)
+    found = lagrangian_bound(native, max_work=1)
+    assert not any(found.prices)
+    assert found.bound_ns <= bound_of(case).bound_ns

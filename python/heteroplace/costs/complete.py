@@ -1,0 +1,75 @@
+"""A cost table that lacks cells -> one that lacks none, or the error that names them.
+
+What every door does about the option `missing`: the pass, `tvmc` and `heteroplace place`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from heteroplace.costs.predict import predict_costs
+from heteroplace.costs.roofline import estimate_costs
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import Cost, CostTable, build_table
+from heteroplace.model.cost_lookup import check_known, find_costs, unknown_cells
+from heteroplace.model.graph import TaskGraph
+
+
+def complete_costs(
+    source: CostTable,
+    graph: TaskGraph,
+    cluster: Cluster,
+    missing: str,
+    advice: str,
+    measure: Callable[[Cluster], CostTable] | None = None,
+) -> CostTable:
+    """Return what a table knows of a graph and a cluster, the rest filled in as asked.
+
+    Parameters
+    ----------
+    missing
+        "refuse"; "predict": see `predict_costs`; "estimate": see `estimate_costs`; "measure".
+    advice
+        The last sentence of the error about what is refused.
+    measure
+        Costs of the graph on a part of the cluster, unknown where a device is not here; must be
+        there for "measure".
+
+    Raises
+    ------
+    CostMismatchError
+        The table knows none of the tasks.
+    MissingCostError
+        A cost is missing, and is not to be filled in or cannot be.
+    """
+    found = find_costs(source, graph, cluster)
+    if missing == "refuse" or not unknown_cells(found, graph, cluster):
+        check_known(found, graph, cluster, source, advice)
+        return found
+    if missing == "predict":
+        return predict_costs(graph, cluster, found)
+    part = _lacking(found, graph, cluster)
+    if missing == "estimate":
+        others = estimate_costs(graph, part)
+    else:
+        assert measure is not None
+        others = measure(part)
+    return _filled(found, graph, cluster, find_costs(others, graph, cluster))
+
+
+def _lacking(table: CostTable, graph: TaskGraph, cluster: Cluster) -> Cluster:
+    """The part of the cluster with the devices of which the table does not know all."""
+    ids = sorted({device for _, _, device in unknown_cells(table, graph, cluster)})
+    return replace(cluster, devices=tuple(cluster.devices[index] for index in ids))
+
+
+def _filled(table: CostTable, graph: TaskGraph, cluster: Cluster, others: CostTable) -> CostTable:
+    """The table with the cells of another one where it knows nothing."""
+
+    def cost(task: int, device: int, batch: int = 1) -> Cost:
+        own = table.cost(task, device, batch)
+        is_filled = own.source == "unknown" and batch in others.batches
+        return others.cost(task, device, batch) if is_filled else own
+
+    return build_table(graph, cluster, cost, table.batches)

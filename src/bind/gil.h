@@ -1,0 +1,78 @@
+// Without the interpreter's lock, and back: also in threads that the end of the interpreter meets.
+#pragma once
+
+#include <cxxabi.h>
+#include <nanobind/nanobind.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+
+#include "exec/run/limit.h"
+
+namespace heteroplace::bind {
+
+/*! \brief Whether the interpreter is on its way out, and gives its lock to nobody. */
+inline bool IsFinalizing() {
+#if PY_VERSION_HEX >= 0x030d0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+/*!
+ * \brief Takes the interpreter's lock. At the end of the interpreter it does not return.
+ *
+ * A daemon thread that asks for the lock then is ended by the interpreter (before 3.14): its stack
+ * is unwound, which the bindings' functions cannot be, and the process would abort. It sleeps
+ * instead until the process is gone.
+ */
+template <typename Take>
+auto TakeGil(const Take& take) {
+  try {
+    while (IsFinalizing()) pause();
+    return take();
+  } catch (abi::__forced_unwind&) {
+    for (;;) pause();
+  }
+}
+
+/*! \brief Runs a function of the core without the interpreter's lock. */
+template <typename Work>
+auto Unlocked(const Work& work) {
+  PyThreadState* state = PyEval_SaveThread();
+  const auto take = [state] { PyEval_RestoreThread(state); };
+  try {
+    if constexpr (std::is_void_v<decltype(work())>) {
+      work();
+      TakeGil(take);
+    } else {
+      auto result = work();
+      TakeGil(take);
+      return result;
+    }
+  } catch (...) {
+    TakeGil(take);
+    throw;
+  }
+}
+
+/*! \brief How long a call of the core may take, `seconds` or for ever; Ctrl-C ends it. */
+inline exec::Limit LimitOf(std::optional<double> seconds) {
+  exec::Limit limit;
+  // Signals are for the main thread alone: others need not take the lock to ask.
+  if (syscall(SYS_gettid) == getpid()) {
+    limit.hook = [] {
+      nanobind::gil_scoped_acquire acquire;
+      if (PyErr_CheckSignals() != 0) nanobind::raise_python_error();
+    };
+  }
+  if (!seconds.has_value()) return limit;
+  constexpr double kMostSeconds = 1e9;
+  return limit.Within(static_cast<int64_t>(std::clamp(*seconds, 0.0, kMostSeconds) * 1e9));
+}
+
+}  // namespace heteroplace::bind

@@ -1,0 +1,355 @@
+#include "exec/run/engine.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+namespace {
+
+/*! \brief Checks a number from a caller before anything is made of it. */
+int MaxSlots(int max_in_flight) {
+  if (max_in_flight < 1 || max_in_flight > kMaxSlots) {
+    throw Error(ErrorKind::kExecution, "the number of requests in flight is " +
+                                           std::to_string(max_in_flight) + "; expected 1 to " +
+                                           std::to_string(kMaxSlots));
+  }
+  return max_in_flight;
+}
+
+}  // namespace
+
+Engine::Engine(const ExecutorSource& source)
+    : image_(source),
+      slots_(&image_, MaxSlots(source.max_in_flight),
+             [this](Slot* slot) {
+               for (std::unique_ptr<Worker>& worker : workers_) worker->MakeEvents(slot);
+             }),
+      ring_(static_cast<size_t>(source.max_in_flight)) {
+  Cores().Refresh();
+  const std::vector<Queue>& queues = image_.program().queues;
+  // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
+  const bool all_have_cores = static_cast<int>(queues.size()) <= Cores().usable.load();
+  run_spins_ = all_have_cores ? kRunSpins : kSpins;
+  for (size_t q = 0; q < queues.size(); ++q) {
+    workers_.push_back(std::make_unique<Worker>(this, &image_, q));
+    workers_.back()->MakeStream();
+  }
+  for (std::unique_ptr<Worker>& worker : workers_) worker->Bind(workers_);
+  // A destructor does not run for a constructor that throws, and threads must be joined.
+  try {
+    StartThreads();
+    Alone alone(this, {});
+    // Arenas of cores are touched by those cores; here the ones that no core works in.
+    for (size_t s = 0; s < image_.program().spaces.size(); ++s) {
+      const bool has_core = std::any_of(queues.begin(), queues.end(), [&](const Queue& queue) {
+        return queue.kind == QueueKind::kCpu && queue.space == static_cast<int32_t>(s);
+      });
+      if (image_.program().spaces[s].device.device_type == kDLCPU && !has_core) {
+        alone.slot()->TouchArena(static_cast<int32_t>(s));
+      }
+    }
+    alone.Run(RequestKind::kTouch, nullptr, {});
+    alone.slot()->has_outputs = false;
+  } catch (...) {
+    Stop();
+    throw;
+  }
+}
+
+Engine::~Engine() = default;
+
+void Engine::StartThreads() {
+  num_started_.store(0);
+  try {
+    for (size_t q = 0; q < workers_.size(); ++q) {
+      threads_.emplace_back([this, q] { ThreadMain(q); });
+    }
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::kExecution, "cannot start " + std::to_string(workers_.size()) +
+                                           " worker threads: " + error.what());
+  }
+  Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == workers_.size(); });
+  std::lock_guard lock(mutex_);
+  if (!start_failure_.empty()) throw Error(ErrorKind::kExecution, start_failure_);
+}
+
+void Engine::ThreadMain(size_t queue) {
+  try {
+    workers_[queue]->Attach();
+  } catch (const Error& error) {
+    std::lock_guard lock(mutex_);
+    if (start_failure_.empty()) start_failure_ = error.what();
+  }
+  num_started_.fetch_add(1);
+  idle_bell_.Ring();
+  workers_[queue]->Work();
+}
+
+bool Engine::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    if (is_child_) return false;
+  }
+  const bool is_idle = Limit{}.Within(kGraceNs).Wait(&idle_bell_, [&] { return IsIdle(); });
+  is_stopping_.store(true);
+  submitted_bell_.Ring();
+  if (!is_idle) return false;
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  return true;
+}
+
+std::vector<int> Engine::Clocks() {
+  std::vector<int> clocks;
+  for (std::thread& thread : threads_) {
+    clockid_t clock{};
+    if (pthread_getcpuclockid(thread.native_handle(), &clock) != 0) {
+      throw Error(ErrorKind::kExecution, "this system has no clock of a thread's processor time");
+    }
+    clocks.push_back(static_cast<int>(clock));
+  }
+  return clocks;
+}
+
+void Engine::CheckUsable() {
+  std::unique_lock lock(mutex_);
+  if (num_stuck_.load() != 0) {
+    throw Error(ErrorKind::kExecution, "the executor cannot be used until this ends: " + stuck_);
+  }
+  if (!is_child_) return;
+  const auto is_gpu = [](const Queue& queue) { return queue.device.device_type == kDLCUDA; };
+  const std::vector<Queue>& queues = image_.program().queues;
+  const bool has_gpu = std::any_of(queues.begin(), queues.end(), is_gpu);
+  if (was_in_flight_ || has_gpu) {
+    throw Error(ErrorKind::kExecution,
+                std::string("this process was forked from the one that loaded the executor, ") +
+                    (has_gpu ? "and GPUs do not follow into a child"
+                             : "while a request was in flight or held by a caller") +
+                    "; load it in the child");
+  }
+  // What stood for the parent's threads cannot be joined here, nor destroyed.
+  static_cast<void>(new std::vector<std::thread>(std::move(threads_)));
+  threads_.clear();
+  for (std::unique_ptr<Worker>& worker : workers_) worker->Revive();
+  is_child_ = false;
+  lock.unlock();
+  Cores().Refresh();
+  try {
+    StartThreads();
+  } catch (...) {
+    lock.lock();
+    is_child_ = was_in_flight_ = true;  // some may run, but never all of them
+    throw;
+  }
+}
+
+void Engine::BeforeFork() {
+  mutex_.lock();
+  slots_.Lock();
+}
+
+void Engine::AfterFork(bool is_child) {
+  if (is_child) {
+    is_child_ = true;
+    was_in_flight_ = was_in_flight_ || slots_.IsInUse() || !IsIdle() || is_measuring_;
+  }
+  slots_.Unlock();
+  mutex_.unlock();
+}
+
+int64_t Engine::Submit(Slot* slot, const Limit& limit) {
+  CheckUsable();
+  int64_t number = 0;
+  for (;;) {
+    const uint32_t seen = num_measured_.load();
+    {
+      std::lock_guard lock(mutex_);
+      if (!is_measuring_) {
+        number = Launch(slot);
+        break;
+      }
+    }
+    if (!limit.Wait(&idle_bell_, [&] { return num_measured_.load() != seen; })) {
+      throw Error(ErrorKind::kExecution,
+                  "the request could not begin within its limit, as the executor is being measured");
+    }
+  }
+  submitted_bell_.Ring();
+  return number;
+}
+
+/*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock, or is the only one who submits. */
+int64_t Engine::Launch(Slot* slot) {
+  // Whoever loads the file by TVM, too, points its loops to TVM's own threads.
+  image_.library().InstallRuntime();
+  const int64_t number = num_submitted_.load();
+  slot->Begin(number);
+  if (slot->measurement != nullptr && slot->measurement->is_cancelled.load()) {
+    slot->Fail("the measurement was cancelled");  // its canceller may have seen the last repetition
+  }
+  slot->working.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
+  slot->state.store(SlotState::kInFlight, std::memory_order_relaxed);
+  ring_[static_cast<size_t>(number) % ring_.size()].store(slot, std::memory_order_relaxed);
+  slot->start_ns = NowNs();
+  // Sequentially consistent: all of the above is seen by whoever sees the new number.
+  num_submitted_.store(number + 1);
+  return number;
+}
+
+bool Engine::Await(Slot* slot, const Limit& limit) {
+  return limit.Wait(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; });
+}
+
+void Engine::Fail(Slot* slot, const std::string& text) {
+  slot->Fail(text);
+  WakeAll();
+}
+
+void Engine::Cancel(Slot* slot, int64_t number, const std::string& text) {
+  if (slot->FailRequest(number, text)) WakeAll();
+}
+
+void Engine::WakeAll() {
+  for (std::unique_ptr<Worker>& worker : workers_) {
+    worker->progress().bell.Ring();
+    worker->team().Cancel();
+  }
+}
+
+void Engine::Finish(Slot* slot) {
+  // Acquire and release: what every worker did is seen by the last one, and so by the caller.
+  if (slot->working.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  slot->has_outputs = !slot->HasFailed();
+  if (slot->measurement != nullptr && Repeat(slot)) return;
+  // The caller, who may be gone, frees the slot once it is his again; else nobody comes for it.
+  const bool is_abandoned = slot->state.exchange(SlotState::kHeld) == SlotState::kAbandoned;
+  if (is_abandoned) {
+    if (slot->is_stuck) num_stuck_.fetch_sub(1);
+    slots_.Release(slot);
+  } else {
+    slot->bell.Ring();
+  }
+  num_completed_.fetch_add(1);
+  idle_bell_.Ring();
+}
+
+/*! \brief Last worker of a measured request: keeps its times; false if it was the last one. */
+bool Engine::Repeat(Slot* slot) {
+  const int64_t finish_ns = NowNs();
+  Measurement* found = slot->measurement;
+  if (!slot->has_outputs || found->is_cancelled.load()) return false;
+  found->wall_ns.push_back(finish_ns - slot->start_ns);
+  if (!found->durations_ns.empty()) {
+    size_t i = 0;
+    for (const std::unique_ptr<Worker>& worker : workers_) {
+      for (const Span& span : worker->spans()) {
+        found->durations_ns[i++].push_back(span.finish_ns - span.start_ns);
+      }
+    }
+  }
+  if (--found->runs_left == 0) return false;
+  is_repeating_.store(found->runs_left > 1, std::memory_order_relaxed);
+  num_completed_.fetch_add(1);
+  Launch(slot);  // nobody else submits while one measures
+  submitted_bell_.Ring();
+  return true;
+}
+
+void Engine::Abandon(Slot* slot, bool is_stuck) {
+  if (is_stuck) {
+    std::lock_guard lock(mutex_);
+    stuck_ = DescribeStuck(slot);
+    num_stuck_.fetch_add(1);
+  }
+  slot->is_stuck = is_stuck;
+  SlotState expected = SlotState::kInFlight;
+  if (slot->state.compare_exchange_strong(expected, SlotState::kAbandoned)) return;
+  if (is_stuck) num_stuck_.fetch_sub(1);
+  slots_.Release(slot);
+}
+
+std::string Engine::DescribeStuck(Slot* slot) const {
+  for (const std::unique_ptr<Worker>& worker : workers_) {
+    if (worker->num_finished() <= slot->number()) return worker->Where("does not end");
+  }
+  return "a step does not end";
+}
+
+void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
+  const auto end = [&](const std::string& why) {
+    if (slot->measurement != nullptr) slot->measurement->is_cancelled.store(true);
+    Fail(slot, why);
+    // Without the hook: it has just thrown, or has had its turn.
+    if (Await(slot, Limit{}.Within(kGraceNs))) return;
+    *is_abandoned = true;
+    Abandon(slot, /*is_stuck=*/true);
+  };
+  bool is_over = false;
+  try {
+    is_over = Await(slot, limit);
+  } catch (...) {
+    end("the request was interrupted");
+    throw;
+  }
+  if (!is_over) {
+    const std::string late = "the request did not end within its limit: " + DescribeStuck(slot);
+    end(late);
+    throw Error(ErrorKind::kExecution,
+                late + (*is_abandoned ? "; the executor cannot be used until it does" : ""));
+  }
+  if (!slot->has_outputs) throw Error(ErrorKind::kExecution, slot->failure());
+}
+
+Engine::Alone::Alone(Engine* engine, const Limit& limit)
+    : engine_(engine), slot_(engine->slots_.AcquireFirst(limit)) {
+  if (slot_ == nullptr) {
+    throw Error(ErrorKind::kExecution, "the executor was at work for another caller all the time");
+  }
+  {
+    std::lock_guard lock(engine_->mutex_);
+    engine_->is_measuring_ = true;
+  }
+  bool is_idle = false;
+  try {
+    is_idle = limit.Wait(&engine_->idle_bell_, [&] { return engine_->IsIdle(); });
+  } catch (...) {
+    Leave();
+    throw;
+  }
+  if (!is_idle) {
+    Leave();
+    throw Error(ErrorKind::kExecution, "the executor was at work for other callers all the time");
+  }
+}
+
+Engine::Alone::~Alone() { Leave(); }
+
+void Engine::Alone::Leave() {
+  engine_->is_repeating_.store(false);
+  {
+    std::lock_guard lock(engine_->mutex_);
+    engine_->is_measuring_ = false;
+  }
+  engine_->num_measured_.fetch_add(1);
+  engine_->idle_bell_.Ring();
+  if (!is_abandoned_) engine_->slots_.Release(slot_);
+}
+
+void Engine::Alone::Run(RequestKind kind, Measurement* measurement, const Limit& limit) {
+  slot_->kind = kind;
+  slot_->measurement = measurement;
+  engine_->is_repeating_.store(measurement != nullptr && measurement->runs_left > 1);
+  {
+    std::lock_guard lock(engine_->mutex_);
+    engine_->Launch(slot_);
+  }
+  engine_->submitted_bell_.Ring();
+  engine_->Finish(slot_, limit, &is_abandoned_);
+}
+
+}  // namespace heteroplace::exec

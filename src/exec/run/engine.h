@@ -1,0 +1,150 @@
+// The workers of one executor and the requests that they take, in the order of submission.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "exec/run/fork_guard.h"
+#include "exec/run/image.h"
+#include "exec/run/limit.h"
+#include "exec/run/slot_pool.h"
+#include "exec/run/worker.h"
+
+namespace heteroplace::exec {
+
+/*! \brief What a call waits beyond its limit for a step that does not end. */
+inline constexpr int64_t kGraceNs = 100'000'000;
+
+/*!
+ * \brief Image, slots and workers. Any thread may call it.
+ *
+ * Request k is in place k modulo the number of slots of a ring: requests end in the order in which
+ * they began, and each has a slot until it has ended, so a place is free before it comes again.
+ */
+class Engine : private ForkAware {
+ public:
+  /*! \brief Loads, and starts the workers. \throws Error as Image and Slot; kExecution when a core
+   * is missing or no thread can be started. */
+  explicit Engine(const ExecutorSource& source);
+  ~Engine() override;
+
+  /*!
+   * \brief Ends the workers. False if one is in a kernel that does not end, or lives in the parent
+   * of a fork: all of the engine must then stay where it is for ever.
+   */
+  bool Stop();
+
+  Image& image() { return image_; }
+  SlotPool& slots() { return slots_; }
+  const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
+  /*! \brief Clocks of the processor time of all workers' threads. \throws Error kExecution. */
+  std::vector<int> Clocks();
+
+  /*!
+   * \brief Refuses to begin anything that could not end.
+   *
+   * In the child of a fork it starts the workers anew.
+   * \throws Error kExecution if a worker is in a kernel that does not end, or a request was in
+   * flight when the process forked.
+   */
+  void CheckUsable();
+  /*! \brief Lets the workers take the request in a slot; returns its number. \throws Error kExecution at the limit, if
+   * somebody measures until then. */
+  int64_t Submit(Slot* slot, const Limit& limit);
+  /*! \brief Waits for the end of a request; false at the limit. */
+  bool Await(Slot* slot, const Limit& limit);
+  /*! \brief Ends request `number` early; nothing if the slot is another's by now. Any thread. */
+  void Cancel(Slot* slot, int64_t number, const std::string& text);
+  /*!
+   * \brief Leaves a slot to its request, whose last worker frees it; now if it is over already.
+   * \param is_stuck whether a step does not end, and the engine is of no use until it does.
+   */
+  void Abandon(Slot* slot, bool is_stuck);
+
+  /*! \brief Holds the engine alone, with no request in flight, as long as the object lives. */
+  class Alone {
+   public:
+    /*! \brief Holds the first slot meanwhile. \throws Error kExecution at the limit. */
+    Alone(Engine* engine, const Limit& limit);
+    ~Alone();
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+
+    Slot* slot() const { return slot_; }
+    /*! \brief Does the request in the slot `measurement->runs_left` times. \throws Error kExecution
+     * if it fails, and what the limit's hook throws. */
+    void Run(RequestKind kind, Measurement* measurement, const Limit& limit);
+
+   private:
+    void Leave();
+
+    Engine* engine_;
+    Slot* slot_;
+    bool is_abandoned_ = false;
+  };
+
+  /*! \brief Waits for a request until the limit, then cancels it. \throws Error kExecution when it
+   * failed, or did not end by then; the slot is abandoned (true) if a step does not end. */
+  void Finish(Slot* slot, const Limit& limit, bool* is_abandoned);
+
+  // For the workers.
+
+  int64_t num_submitted() const { return num_submitted_.load(); }
+  Slot* SlotOf(int64_t number) const {
+    return ring_[static_cast<size_t>(number) % ring_.size()].load(std::memory_order_relaxed);
+  }
+  Bell* submitted_bell() { return &submitted_bell_; }
+  bool is_stopping() const { return is_stopping_.load(); }
+  /*! \brief Whether another request follows the present one, for which workers stay awake. */
+  bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }
+  /*! \brief Spins of a worker with a core of its own before it sleeps. Constant after load. */
+  int run_spins() const { return run_spins_; }
+  /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. */
+  void Fail(Slot* slot, const std::string& text);
+  /*! \brief A worker has finished its part; the last one ends the request, or repeats it. */
+  void Finish(Slot* slot);
+
+ private:
+  void StartThreads();
+  void ThreadMain(size_t queue);
+  int64_t Launch(Slot* slot);
+  bool Repeat(Slot* slot);
+  void WakeAll();
+  bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
+  std::string DescribeStuck(Slot* slot) const;
+
+  void BeforeFork() override;
+  void AfterFork(bool is_child) override;
+
+  Image image_;
+  SlotPool slots_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::thread> threads_;
+  int run_spins_ = kSpins;
+
+  /*! \brief Guards the order of submission, and all below that says so. */
+  std::mutex mutex_;
+  std::vector<std::atomic<Slot*>> ring_;
+  bool is_measuring_ = false;                   // guarded by mutex_
+  std::string stuck_;                           // guarded by mutex_; the last step that did not end
+  std::string start_failure_;                   // guarded by mutex_
+  bool is_child_ = false;                       // guarded by mutex_; the threads are in the parent
+  bool was_in_flight_ = false;                  // guarded by mutex_; when the process forked
+  std::atomic<int> num_stuck_{0};               // abandoned requests with a step that does not end
+  std::atomic<uint32_t> num_measured_{0};       // raised when somebody has finished measuring
+  std::atomic<uint32_t> num_started_{0};        // threads that are prepared, or failed to be
+  std::atomic<bool> is_repeating_{false};
+  std::atomic<bool> is_stopping_{false};
+  Bell idle_bell_;  // requests ended, measuring ended, threads started
+
+  alignas(kCacheLineBytes) std::atomic<int64_t> num_submitted_{0};
+  Bell submitted_bell_;
+  alignas(kCacheLineBytes) std::atomic<int64_t> num_completed_{0};
+};
+
+}  // namespace heteroplace::exec

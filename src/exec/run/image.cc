@@ -1,0 +1,174 @@
+#include "exec/run/image.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+namespace {
+
+/*! \brief Bytes between two symbols that the artefact's assembler wrote; none without them. */
+std::string_view Section(const KernelLibrary& library, const char* data, const char* size) {
+  const void* begin = library.Symbol(data);
+  const void* bytes = library.Symbol(size);
+  if (begin == nullptr || bytes == nullptr) return {};
+  uint64_t count = 0;
+  std::memcpy(&count, bytes, sizeof(count));
+  return {static_cast<const char*>(begin), static_cast<size_t>(count)};
+}
+
+std::string ProgramText(const ExecutorSource& source, const KernelLibrary& library) {
+  if (!source.program_text.empty()) return source.program_text;
+  std::string_view text = Section(library, "heteroplace_program", "heteroplace_program_size");
+  if (text.empty()) {
+    throw Error(ErrorKind::kArtifact,
+                source.library_path.empty()
+                    ? "no program: give its text, or a library that holds it"
+                    : "'" + source.library_path +
+                          "' holds no program (symbol "
+                          "heteroplace_program); it was not made by heteroplace");
+  }
+  return std::string(text);
+}
+
+Blob Weights(const ExecutorSource& source, const KernelLibrary& library) {
+  if (source.blob.data != nullptr) return source.blob;
+  std::string_view blob = Section(library, "heteroplace_blob", "heteroplace_blob_size");
+  return {blob.data(), static_cast<int64_t>(blob.size()), nullptr};
+}
+
+void CheckBlob(const Program& program, const Blob& blob) {
+  for (size_t c = 0; c < program.constants.size(); ++c) {
+    const Constant& constant = program.constants[c];
+    if (constant.blob_offset + constant.bytes > blob.bytes) {
+      throw Error(ErrorKind::kArtifact,
+                  "constant " + std::to_string(c) + " ends at byte " +
+                      std::to_string(constant.blob_offset + constant.bytes) +
+                      " of the weights, which have " + std::to_string(blob.bytes) +
+                      " bytes; the artefact is truncated, or of another program");
+    }
+  }
+}
+
+}  // namespace
+
+Image::Image(const ExecutorSource& source) {
+  abi_ = LoadTvmAbi(source.libtvm_path);
+  library_ = std::make_unique<KernelLibrary>(&abi_, source.library_path, source.module);
+  program_ = ParseProgram(ProgramText(source, *library_));
+  if (library_->IsInMemory()) CheckKernelsInMemory();
+  blob_ = Weights(source, *library_);
+  CheckBlob(program_, blob_);
+  // All devices before any memory: "no GPU" must not be hidden by a failed allocation.
+  AddDevice({kDLCPU, 0});
+  for (const Space& space : program_.spaces) AddDevice(space.device);
+  for (const Queue& queue : program_.queues) AddDevice(queue.device);
+  PlaceConstants();
+  for (const std::string& symbol : program_.kernels) {
+    kernels_.push_back(library_->Function(symbol));
+  }
+  PrepareCuda();
+}
+
+void Image::AddDevice(const DLDevice& device) {
+  std::unique_ptr<Device>& place = devices_[{device.device_type, device.device_id}];
+  if (place != nullptr) return;
+  place = IsHost(device) ? MakeCpuDevice() : MakeCudaDevice(&abi_, device.device_id);
+}
+
+void Image::CheckKernelsInMemory() const {
+  if (abi_.SetMaxConcurrency == nullptr) {
+    throw Error(ErrorKind::kExecution,
+                "this TVM does not let workers bound its thread pool, so kernels in memory would "
+                "use cores of other workers; export the module to a library file");
+  }
+  for (const Queue& queue : program_.queues) {
+    for (const Instruction& at : queue.instructions) {
+      if (at.opcode == Opcode::kCall && at.threads > 1) {
+        throw Error(ErrorKind::kArtifact, "program line " + std::to_string(at.line) +
+                                              ": a call has " + std::to_string(at.threads) +
+                                              " threads, but kernels in memory have no "
+                                              "teams; export the module to a library file");
+      }
+    }
+  }
+}
+
+/*! \brief Brings each GPU the code of its kernels, and joins the pairs that copy. */
+void Image::PrepareCuda() {
+  const auto device_of = [&](int32_t tensor) {
+    const int32_t space = program_.tensors[static_cast<size_t>(tensor)].space;
+    return program_.spaces[static_cast<size_t>(space)].device;
+  };
+  std::map<int32_t, std::vector<std::string>> symbols;
+  for (const Queue& queue : program_.queues) {
+    if (queue.device.device_type != kDLCUDA) continue;
+    for (const Instruction& at : queue.instructions) {
+      if (at.opcode == Opcode::kCall) {
+        symbols[queue.device.device_id].push_back(program_.kernels[static_cast<size_t>(at.kernel)]);
+        continue;
+      }
+      const DLDevice src = device_of(at.tensors[0]);
+      const DLDevice dst = device_of(at.tensors[1]);
+      if (src.device_type != kDLCUDA || dst.device_type != kDLCUDA || src == dst) continue;
+      DeviceOf(src)->EnablePeer(dst.device_id);
+      DeviceOf(dst)->EnablePeer(src.device_id);
+    }
+  }
+  if (symbols.empty()) return;
+  if (library_->IsInMemory()) {
+    throw Error(ErrorKind::kArtifact,
+                "kernels for GPUs cannot be run from a module in memory; export it to a library "
+                "file");
+  }
+  for (const auto& [device, names] : symbols) {
+    DeviceOf({kDLCUDA, device})->LoadKernels(library_->device_functions(), names);
+  }
+}
+
+void Image::PlaceConstants() {
+  constants_.resize(program_.constants.size());
+  weight_bytes_.resize(program_.spaces.size());
+  const char* base = static_cast<const char*>(blob_.data);
+  const bool is_aligned = reinterpret_cast<uintptr_t>(base) % kTensorAlignmentBytes == 0;
+  const bool has_host = std::any_of(
+      program_.constants.begin(), program_.constants.end(), [&](const Constant& constant) {
+        return IsHost(program_.spaces[static_cast<size_t>(constant.space)].device);
+      });
+  if (!is_aligned && has_host) {
+    buffers_.emplace_back(DeviceOf({kDLCPU, 0}), blob_.bytes);
+    std::memcpy(buffers_.back().data(), base, static_cast<size_t>(blob_.bytes));
+    base = buffers_.back().data();
+  }
+  for (size_t s = 0; s < program_.spaces.size(); ++s) PlaceConstantsOf(s, base);
+}
+
+void Image::PlaceConstantsOf(size_t space, const char* base) {
+  const bool is_host = IsHost(program_.spaces[space].device);
+  int64_t bytes = 0;
+  for (const Constant& constant : program_.constants) {
+    if (static_cast<size_t>(constant.space) == space) bytes += AlignUp(constant.bytes);
+  }
+  weight_bytes_[space] = bytes;
+  Device* device = DeviceOf(program_.spaces[space].device);
+  if (!is_host) buffers_.emplace_back(device, std::max<int64_t>(bytes, 1));
+  char* next = is_host ? nullptr : buffers_.back().data();
+  for (size_t c = 0; c < program_.constants.size(); ++c) {
+    const Constant& constant = program_.constants[c];
+    if (static_cast<size_t>(constant.space) != space) continue;
+    const char* src = base + constant.blob_offset;
+    if (is_host) {
+      // Kernels take all arguments alike, and never write to a weight.
+      constants_[c] = const_cast<char*>(src);
+    } else {
+      device->Upload(next, src, constant.bytes);
+      constants_[c] = next;
+      next += AlignUp(constant.bytes);
+    }
+  }
+}
+
+}  // namespace heteroplace::exec

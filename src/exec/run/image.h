@@ -1,0 +1,89 @@
+// What an executor loads once and never changes: TVM, kernels, program, devices, weights.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "exec/devices/device.h"
+#include "exec/program/program.h"
+#include "exec/run/device_memory.h"
+#include "exec/run/kernel_library.h"
+
+namespace heteroplace::exec {
+
+/*! \brief What an executor is made from. */
+struct ExecutorSource {
+  /*! \brief Path of the libtvm.so in use. */
+  std::string libtvm_path;
+  /*!
+   * \brief Absolute path of the artefact, or "".
+   *
+   * It may hold the program (symbols `heteroplace_program`, `heteroplace_program_size`) and the
+   * weights (`heteroplace_blob`, `heteroplace_blob_size`); the sizes are 64-bit integers.
+   */
+  std::string library_path;
+  /*! \brief Instead of a file: a TVM module in memory, of which a reference is taken. */
+  TVMModuleHandle module = nullptr;
+  /*! \brief The program; "" to take the library's. */
+  std::string program_text;
+  /*! \brief The weights; null to take the library's. */
+  Blob blob;
+  /*! \brief Most requests in flight: slots that may be made; the first is made at load. */
+  int max_in_flight = 1;
+};
+
+/*!
+ * \brief A loaded program. Constant after the constructor; any thread may use it.
+ *
+ * The weights of host spaces are used where they lie (a blob that is not aligned for kernels is
+ * copied once); those of other devices are uploaded by the constructor.
+ */
+class Image {
+ public:
+  /*! \throws Error kArtifact for a wrong file, program or blob; kExecution for a missing device or
+   * memory that is short. */
+  explicit Image(const ExecutorSource& source);
+  Image(const Image&) = delete;
+  Image& operator=(const Image&) = delete;
+
+  const TvmAbi& abi() const { return abi_; }
+  const Program& program() const { return program_; }
+  KernelLibrary& library() const { return *library_; }
+  /*! \brief The program's kernels. [num_kernels] */
+  const std::vector<KernelFunction>& kernels() const { return kernels_; }
+  /*! \brief The device of a space or of a queue, or the host. */
+  Device* DeviceOf(const DLDevice& device) const {
+    return devices_.at({device.device_type, device.device_id}).get();
+  }
+  /*! \brief Whether host memory is to be pinned, as copies between it and a GPU need. */
+  bool HasGpu() const { return devices_.rbegin()->first.first == kDLCUDA; }
+  /*! \brief Index of a CUDA device that the program uses. */
+  int32_t gpu() const { return devices_.rbegin()->first.second; }
+  char* constant(int64_t id) const { return constants_[static_cast<size_t>(id)]; }
+  /*! \brief Bytes of the constants of each space. [num_spaces] */
+  const std::vector<int64_t>& weight_bytes() const { return weight_bytes_; }
+
+ private:
+  void AddDevice(const DLDevice& device);
+  void CheckKernelsInMemory() const;
+  void PrepareCuda();
+  void PlaceConstants();
+  void PlaceConstantsOf(size_t space, const char* base);
+
+  TvmAbi abi_;
+  std::unique_ptr<KernelLibrary> library_;
+  Program program_;
+  std::vector<KernelFunction> kernels_;
+  /*! \brief By device type and id: hosts come first, GPUs last. */
+  std::map<std::pair<int32_t, int32_t>, std::unique_ptr<Device>> devices_;
+  Blob blob_;
+  std::vector<DeviceBuffer> buffers_;  // after devices_, which free them
+  std::vector<char*> constants_;       // [num_constants]
+  std::vector<int64_t> weight_bytes_;
+};
+
+}  // namespace heteroplace::exec

@@ -1,0 +1,125 @@
+// What one request changes: the memory of its values, the arguments of its calls, its state.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "exec/devices/device.h"
+#include "exec/run/image.h"
+#include "exec/run/sync.h"
+
+namespace heteroplace::exec {
+
+struct Measurement;
+
+/*! \brief Most slots of an executor. */
+inline constexpr int kMaxSlots = 4096;
+
+/*! \brief How the workers carry a request out; but for the first, nothing else is in flight. */
+enum class RequestKind {
+  kRun,       ///< all instructions
+  kTouch,     ///< only writes zeros to the arenas: their pages then belong to the cores' memory
+  kTimed,     ///< as kRun, with the wall time of every instruction
+  kCpuTimed,  ///< as kRun, with the processor time of every instruction
+  kSample,    ///< the only kernel call over and over
+  kPassLine   ///< throws a cache line between two workers
+};
+
+/*! \brief Who holds a slot, and whether workers are in it. */
+enum class SlotState : int {
+  kFree,       ///< nobody; guarded by the pool
+  kHeld,       ///< a caller: it sets inputs, reads outputs
+  kInFlight,   ///< submitted; a caller will come back for it
+  kAbandoned,  ///< submitted; the last worker frees it
+};
+
+/*! \brief Memory and state of one request at a time. Addresses never change after it was made. */
+class Slot {
+ public:
+  /*! \throws Error kExecution when memory is short. */
+  Slot(const Image* image, int index);
+  Slot(const Slot&) = delete;
+  Slot& operator=(const Slot&) = delete;
+
+  /*! \brief Position in the pool; 0 is the one that `set_input` without a request writes to. */
+  int index() const { return index_; }
+
+  /*! \brief The tensor as kernels take it. */
+  DLTensor* tensor(int32_t id) { return &tensors_[static_cast<size_t>(id)]; }
+  /*! \brief Arguments of the call whose first one is at this position in the queue's list. */
+  TVMValue* arguments(size_t queue, size_t first) { return arguments_[queue].data() + first; }
+  /*! \brief Events of an asynchronous queue: of its awaited instructions, then of its end. */
+  std::vector<std::unique_ptr<Event>>& events(size_t queue) { return events_[queue]; }
+
+  /*! \brief Copies a host buffer of the tensor's size into it, or back. Blocks. */
+  void Write(int32_t tensor, const void* data);
+  void Read(int32_t tensor, void* data);
+  /*! \brief Writes zeros to a host arena: its pages then belong to the caller's memory node. */
+  void TouchArena(int32_t space);
+  /*! \brief What arenas and external tensors take. [num_spaces] */
+  const std::vector<int64_t>& held_bytes() const { return held_bytes_; }
+
+  /*! \brief Ends the request early; the first text is kept. A worker that is in it. */
+  void Fail(const std::string& text);
+  /*! \brief The same of any thread; false if the slot is another request's by now. */
+  bool FailRequest(int64_t number, const std::string& text);
+  bool HasFailed() const { return has_failed_.load(std::memory_order_relaxed); }
+  /*! \brief The same for conditions of a Bell. */
+  bool HasFailedInOrder() const { return has_failed_.load(); }
+  /*! \brief Why; "" if it has not failed. */
+  std::string failure();
+
+  // Of the request in the slot: written by its caller before it is submitted.
+
+  RequestKind kind = RequestKind::kRun;
+  /*! \brief What is measured; null for kRun and kTouch. */
+  Measurement* measurement = nullptr;
+  /*! \brief NowNs when it was submitted. */
+  int64_t start_ns = 0;
+  /*! \brief Stands for the value of each input: equal numbers are equal values; 0: none.
+   * [num_inputs] */
+  std::vector<int64_t> input_versions;
+  /*! \brief Whether the present request has set it. [num_inputs] */
+  std::vector<bool> is_input_given;
+  /*! \brief Whether the last request succeeded, so that outputs can be read. */
+  bool has_outputs = false;
+  /*! \brief Whether it was abandoned as one of its steps did not end. */
+  bool is_stuck = false;
+
+  /*! \brief Raised by a caller or the last worker, which rings the bell after. */
+  std::atomic<SlotState> state{SlotState::kFree};
+  Bell bell;
+  /*! \brief Workers that have not finished their part. */
+  alignas(kCacheLineBytes) std::atomic<uint32_t> working{0};
+
+  /*! \brief Forgets the last request: the slot is that of request `number` from now on. */
+  void Begin(int64_t number);
+  /*! \brief Position among all requests of the executor: the order in which workers take them. */
+  int64_t number() const { return number_.load(std::memory_order_relaxed); }
+
+ private:
+  void AllocateSpace(size_t space, std::vector<char*>* externals);
+  void BindTensors(const std::vector<char*>& externals);
+  void BindArguments();
+
+  const Image* image_;
+  int index_;
+  std::vector<DeviceBuffer> buffers_;
+  std::vector<std::unique_ptr<PinnedMemory>> pinned_;
+  std::vector<int64_t> held_bytes_;
+  std::vector<char*> arenas_;                                // [num_spaces]
+  std::vector<DLTensor> tensors_;                            // [num_tensors]
+  std::vector<std::vector<TVMValue>> arguments_;             // [num_queues], of all calls in order
+  std::vector<std::vector<std::unique_ptr<Event>>> events_;  // [num_queues]
+  /*! \brief Every wait looks at it; on a line of its own, as all workers read it all the time. */
+  alignas(kCacheLineBytes) std::atomic<bool> has_failed_{false};
+  alignas(kCacheLineBytes) std::mutex mutex_;
+  std::string failure_;  // guarded by mutex_
+  std::atomic<int64_t> number_{-1};  // written under mutex_
+};
+
+}  // namespace heteroplace::exec
