@@ -150,11 +150,11 @@ def _write_weights(file: BinaryIO, lowered: Lowered) -> bytes:
     digests = []
     for chunk in weight_chunks(lowered):
         if chunk.any():
-            digests.append(hashlib.sha256(chunk).digest())
+            digests.append(hashlib.sha256(chunk.data).digest())
             file.write(chunk.data)
             continue
         if len(chunk) not in zeros:
-            zeros[len(chunk)] = hashlib.sha256(chunk).digest()
+            zeros[len(chunk)] = hashlib.sha256(chunk.data).digest()
         digests.append(zeros[len(chunk)])
         file.seek(len(chunk), os.SEEK_CUR)
     return b"".join(digests)

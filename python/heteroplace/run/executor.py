@@ -52,17 +52,16 @@ class Executor:
         if isinstance(source, Executable):
             manifest, text, blob = source.manifest, source.manifest.program_text, source.blob
             check_devices_exist(manifest.solution)
-            code: CompiledFile | SealedCode = source.library.sealed()
-            path = code.path
+            sealed = source.library.sealed()
+            code: CompiledFile | SealedCode = sealed
+            path = sealed.path
         else:
-            code = CompiledFile(source)
-            manifest = manifest_of(code)
+            file = CompiledFile(source)
+            manifest = manifest_of(file)
             check_devices_exist(manifest.solution)
-            code.load(libtvm)
-            path, text, blob = code.code_path, code.program_text, code.weights
-        self._native = NativeExecutor(
-            libtvm, path, text, blob=blob, max_in_flight=max_in_flight
-        )
+            file.load(libtvm)
+            code, path, text, blob = file, file.code_path, file.program_text, file.weights
+        self._native = NativeExecutor(libtvm, path, text, blob=blob, max_in_flight=max_in_flight)
         _check_agreement(self._native, manifest, source)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
