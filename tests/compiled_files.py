@@ -58,7 +58,7 @@ class Parts:
 
 
 def chunk_digests(weights: bytes) -> bytes:
-    """Return the digests of the pieces of the weights."""
+    """Return the digests of the chunks of the weights."""
     starts = range(0, len(weights), CHUNK_BYTES)
     return b"".join(hashlib.sha256(weights[at : at + CHUNK_BYTES]).digest() for at in starts)
 
@@ -107,22 +107,24 @@ PROGRAM = 'heteroplace-program 1\nspace 0 ram 1 0 0\nqueue 0 "cpu.0" cpu 1 0 0 0
 
 
 def empty_library() -> bytes:
-    """Return the smallest ELF library that can be loaded: one segment, no symbol."""
+    """Return the smallest ELF library that can be loaded: two segments, no symbol."""
     strings = bytes(8)
     symbols = bytes(24)
     hashes = struct.pack("<4IQII", 1, 1, 1, 0, 0, 0, 0)
-    headers = 64 + 3 * 56
+    headers = 64 + 4 * 56
     at_symbols = headers + len(strings)
     at_hashes = at_symbols + len(symbols)
     at_dynamic = at_hashes + len(hashes)
     entries = [(5, headers), (10, len(strings)), (6, at_symbols), (11, 24), (0x6FFFFEF5, at_hashes)]
     dynamic = b"".join(struct.pack("<QQ", *entry) for entry in [*entries, (0, 0)])
-    size = at_dynamic + len(dynamic)
     ident = b"\x7fELF\2\1\1" + bytes(9)
-    head = ident + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 3, 64, 0, 0)
+    head = ident + struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, 0, 0, 64, 56, 4, 64, 0, 0)
     segments = [
-        (1, 6, 0, 0, 0, size, size, 4096),
-        (2, 6, at_dynamic, at_dynamic, at_dynamic, len(dynamic), len(dynamic), 8),
+        (1, 4, 0, 0, 0, at_dynamic, at_dynamic, 4096),
+        *(
+            (kind, 6, at_dynamic, *[at_dynamic + 4096] * 2, *[len(dynamic)] * 2, align)
+            for kind, align in ((1, 4096), (2, 8))
+        ),
         (0x6474E551, 6, 0, 0, 0, 0, 0, 16),
     ]
     table = b"".join(struct.pack("<IIQQQQQQ", *segment) for segment in segments)

@@ -4,7 +4,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <new>
+#include <utility>
 
 #include "bind/bind.h"
 #include "exec/file/compiled_file.h"
@@ -36,10 +38,12 @@ void MakeSealedCode(exec::SealedCode* place, const std::string& name, const nb::
   new (place) exec::SealedCode(std::move(elf));
 }
 
-/*! \brief The mapped weights; the array keeps the file. */
-WeightsArray Weights(nb::handle self) {
-  const auto& file = nb::cast<const exec::CompiledFile&>(self);
-  return WeightsArray(file.weights().data(), {static_cast<size_t>(file.weights().bytes())}, self);
+/*! \brief The mapped weights, which the array keeps. */
+WeightsArray Weights(const exec::CompiledFile& file) {
+  using Shared = std::shared_ptr<const exec::WeightsMap>;
+  auto* shared = new Shared(file.weights());
+  nb::capsule owner(shared, [](void* p) noexcept { delete static_cast<Shared*>(p); });
+  return WeightsArray((*shared)->data(), {static_cast<size_t>((*shared)->bytes())}, owner);
 }
 
 }  // namespace
@@ -68,7 +72,8 @@ void BindFile(nb::module_& module) {
           "JSON, bytes.")
       .def_prop_ro("code_path", &exec::CompiledFile::code_path,
                    "What loaders take, as long as the object lives. After `load`.")
-      .def_prop_ro("weights", &Weights, "The mapped weights, uint8. After `load`.");
+      .def_prop_ro("weights", &Weights, nb::rv_policy::automatic,
+                   "The mapped weights, uint8. After `load`.");
   nb::class_<exec::SealedCode>(module, "SealedCode",
                                "A library of kernels in memory; see src/exec/file/sealed_code.h.")
       .def("__init__", &MakeSealedCode, nb::arg("name"), nb::arg("image"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from pathlib import Path
 
@@ -169,34 +168,6 @@ def test_short_blob_is_refused(library: str) -> None:
     )
     with pytest.raises(ArtifactError, match=r"constant 0 ends at byte 1024 .* have 8 bytes"):
         make_executor(library, text, np.zeros(8, "uint8"))
-
-
-def test_artefact_holds_program_and_weights(module: tvm.runtime.Module, tmp_path: Path) -> None:
-    text = write_program(("cpu",), ["call 0 0 0 1 8,0,1 -"], outputs=(1,)).replace(
-        f"tensor 0 0 arena 0 2 32 {EXTENT}",
-        f"constant 0 0 0 {VECTOR_BYTES}\ntensor 0 0 constant 0 2 32 {EXTENT}",
-    )
-    (tmp_path / "program").write_text(text)
-    (tmp_path / "blob").write_bytes(vector(5).tobytes())
-    source = ['.section .rodata,"a"']
-    for name in ("program", "blob"):
-        source += [
-            f".global heteroplace_{name}, heteroplace_{name}_size",
-            ".balign 4096",
-            f'heteroplace_{name}: .incbin "{tmp_path / name}"',
-            f"end_of_{name}:",
-            ".balign 8",
-            f"heteroplace_{name}_size: .quad end_of_{name} - heteroplace_{name}",
-        ]
-    (tmp_path / "data.s").write_text("\n".join([*source, ""]))
-    objects = [str(tmp_path / "data.o")]
-    subprocess.run(["gcc", "-c", str(tmp_path / "data.s"), "-o", objects[0]], check=True)
-    artefact = str(tmp_path / "artefact.so")
-    module.export_library(artefact, addons=objects)
-    executor = make_executor(artefact, "")
-    executor.set_input("x0", vector(1))
-    executor.run()
-    np.testing.assert_array_equal(executor.get_output("y0"), vector(1) + vector(5))
 
 
 @needs_two_cores

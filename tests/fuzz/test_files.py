@@ -9,15 +9,21 @@ import pytest
 
 from tests.fuzz.child import REFUSED, run_cases
 
-NUM_CASES = {"json_files": 5000, "onnx_files": 2000, "store_files": 300}
-LEAST = {"json_files": 0.05, "onnx_files": 0.08, "store_files": 0.1}
+NUM_CASES = {
+    "json_files": 5000,
+    "onnx_files": 2000,
+    "store_files": 300,
+    "compiled_files": 10_000,
+}
+LEAST = {"json_files": 0.05, "onnx_files": 0.08, "store_files": 0.1, "compiled_files": 0.05}
 """The share of the cases that must at least be read, and that must at least be refused."""
 KINDS = [
     "json_files",
     pytest.param("onnx_files", marks=pytest.mark.relay),
     "store_files",
+    pytest.param("compiled_files", marks=pytest.mark.relay),
 ]
-_SHARE = 10
+_SHARES = {"json_files": 10, "onnx_files": 10, "store_files": 10, "compiled_files": 40}
 """Of the cases, one in so many is in every run."""
 
 
@@ -34,7 +40,7 @@ def check(kind: str, seed: str, num_cases: int) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files(pytestconfig: pytest.Config, kind: str) -> None:
-    check(kind, str(pytestconfig.option.hypothesis_seed), NUM_CASES[kind] // _SHARE)
+    check(kind, str(pytestconfig.option.hypothesis_seed), NUM_CASES[kind] // _SHARES[kind])
 
 
 @pytest.mark.slow

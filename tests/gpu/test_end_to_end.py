@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.compiled_files import read_parts
 
 import heteroplace as hp
 from heteroplace.bench.models.networks import small_cnn
+from heteroplace.errors import ExecutionError
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 
 tvm = pytest.importorskip("tvm")
@@ -69,3 +72,19 @@ def test_timeline_of_a_gpu_covers_its_kernels() -> None:
     spans = [span for span in executor.timeline().spans if span.resource == "gpu0"]
     assert spans
     assert all(span.finish_ns > span.start_ns >= 0 for span in spans)
+
+
+def test_code_for_a_newer_gpu_is_refused_before_it_is_run(tmp_path: Path) -> None:
+    mod, params, _ = small_cnn()
+    path = tmp_path / "model.so"
+    with tvm.transform.PassContext(opt_level=3):
+        options = {"params": params, "pin": {"conv2d.*": "gpu0"}}
+        hp.build(relay.transform.HeteroPlace(cpu_and_gpu(), **options)(mod)).export_library(path)
+    capability = tvm.cuda(0).compute_version.replace(".", "")
+    parts = read_parts(path)
+    assert f"\ncuda 0 {capability}\n".encode() in parts.needs
+    hp.load(path)
+    needs = parts.needs.replace(f"cuda 0 {capability}".encode(), b"cuda 0 999")
+    path.write_bytes(replace(parts, needs=needs).to_bytes())
+    with pytest.raises(ExecutionError, match=r"needs compute capability 99\.9, this GPU has"):
+        hp.load(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +32,9 @@ from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.segments import ValueName, cut_segments
 from heteroplace.codegen.targets import cluster_targets
-from heteroplace.errors import LoweringError
+from heteroplace.errors import ArtifactError, LoweringError
 from heteroplace.model.cluster import Cluster, Device
+from heteroplace.native.compiled_file import SealedCode
 from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.tasks.extract import neutral_module
@@ -114,18 +116,40 @@ def loaded(compiled: CompiledKernels, folder: Path) -> tvm.runtime.Module:
     return tvm.runtime.load_module(str(path))
 
 
-def test_a_mixed_network_compiles_into_one_library(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def mixed_kernels() -> CompiledKernels:
+    """Of a network on a CPU and a GPU."""
     extraction = extraction_of(two_branches())
     cluster = mixed_cluster()
     placement = [index % 2 for index in range(len(extraction.graph.tasks))]
     with tvm.transform.PassContext(opt_level=3):
-        compiled = compiled_of(extraction).kernels(cluster, placement)
+        return compiled_of(extraction).kernels(cluster, placement)
+
+
+def test_a_mixed_network_compiles_into_one_library(
+    mixed_kernels: CompiledKernels, tmp_path: Path
+) -> None:
+    compiled = mixed_kernels
     register_cuda_compiler()
     library = loaded(compiled, tmp_path)
+    assert compiled.library.sealed().path
     kernels = compiled.calls.kernels.items()
     symbols = [symbol for symbol, kernel in kernels if kernel.target.kind.name == "llvm"]
     assert 0 < len(symbols) < len(kernels)
     assert all(library.get_function(symbol, query_imports=True) for symbol in symbols)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2**32, 2**64 - 1])
+@pytest.mark.parametrize("offset", [0, 8, 16, 28, 40, 51])
+def test_a_damaged_list_of_modules_is_refused(
+    mixed_kernels: CompiledKernels, offset: int, number: int
+) -> None:
+    """TVM reads its sizes without bounds: those of the list, of names and of the modules' tree."""
+    image = bytearray(mixed_kernels.library.image)
+    begin = image.index(b"\4\0\0\0\0\0\0\0_lib") - 16
+    struct.pack_into("<Q", image, begin + offset, number)
+    with pytest.raises(ArtifactError, match=r"list of its modules|list of modules"):
+        SealedCode("mixed", bytes(image))
 
 
 def test_two_cpu_targets_are_two_segments_and_one_library(tmp_path: Path) -> None:

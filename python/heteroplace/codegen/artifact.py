@@ -48,11 +48,11 @@ def weights_blob(lowered: Lowered) -> np.ndarray:
 
 
 def weight_chunks(lowered: Lowered) -> Iterator[np.ndarray]:
-    """Yield the weights piece by piece: arrays of `CHUNK_BYTES` bytes, the last may be shorter.
+    """Yield the weights chunk by chunk: arrays of `CHUNK_BYTES` bytes, the last may be shorter.
 
-    An array may be filled anew for the next piece; a weight that fills a piece is not copied.
+    An array may be filled anew for the next chunk; a weight that fills one is not copied.
     """
-    pieces = iter(sorted(lowered.weights.items(), key=lambda item: item[0]))
+    weights = iter(sorted(lowered.weights.items(), key=lambda item: item[0]))
     buffer = np.zeros(CHUNK_BYTES, dtype=np.uint8)
     content, offset = np.zeros(0, dtype=np.uint8), 0
     for begin in range(0, lowered.blob_bytes, CHUNK_BYTES):
@@ -64,7 +64,7 @@ def weight_chunks(lowered: Lowered) -> Iterator[np.ndarray]:
         at = begin
         while at < end:
             if offset + len(content) <= at:
-                found = next(pieces, None)
+                found = next(weights, None)
                 if found is None:
                     break
                 assert found[1].constant is not None
@@ -142,19 +142,19 @@ def _write_parts(file: BinaryIO, image: bytes, lowered: Lowered, manifest: Manif
 
 
 def _write_weights(file: BinaryIO, lowered: Lowered) -> bytes:
-    """Write the weights and return the digests of their pieces, one behind the other.
+    """Write the weights and return the digests of their chunks, one behind the other.
 
-    Pieces of zeros become holes, where the file system has them.
+    Chunks of zeros become holes, where the file system has them.
     """
     zeros: dict[int, bytes] = {}
     digests = []
     for chunk in weight_chunks(lowered):
         if chunk.any():
-            digests.append(hashlib.sha256(chunk).digest())
+            digests.append(hashlib.sha256(chunk.data).digest())
             file.write(chunk.data)
             continue
         if len(chunk) not in zeros:
-            zeros[len(chunk)] = hashlib.sha256(chunk).digest()
+            zeros[len(chunk)] = hashlib.sha256(chunk.data).digest()
         digests.append(zeros[len(chunk)])
         file.seek(len(chunk), os.SEEK_CUR)
     return b"".join(digests)

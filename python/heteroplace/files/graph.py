@@ -63,6 +63,8 @@ def load_graph(path: str | os.PathLike[str]) -> GraphFile:
         plain = read_plain_graph(Path(path).read_bytes())
     except OSError as fault:
         raise GraphError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
+    except ValueError as fault:  # a path that no file has
+        raise GraphError(f"{ascii(os.fspath(path))}: cannot be read: {fault}") from fault
     return plain or graph_from_json(read_json(path, GraphError), source=os.fspath(path))
 
 

@@ -60,8 +60,8 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as fault:
         raise PlanError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
-    except UnicodeDecodeError as fault:
-        raise PlanError(f"{os.fspath(path)}: is no text: {fault}") from fault
+    except ValueError as fault:  # also of a path that no file has
+        raise PlanError(f"{ascii(os.fspath(path))}: is no text: {fault}") from fault
     return solution_from_json(text, os.fspath(path))
 
 

@@ -77,7 +77,7 @@ class CompiledFile:
 
     @property
     def weights(self) -> npt.NDArray[np.uint8]:
-        """The weights where they are mapped; they keep the file open. After `load`."""
+        """The weights where they are mapped, as long as the array lives. After `load`."""
         return self._core.weights
 
 

@@ -120,15 +120,15 @@ class Executor:
     libtvm_path
         Path of the `libtvm.so` in use.
     library_path
-        Absolute path of the library of kernels, which may hold the program and the weights too;
+        Absolute path of the library of kernels (`compiled_file.py` checks it and makes one);
         empty when `module` is given.
     program_text
-        The program; empty to take the library's.
+        The program.
     module_handle
         Handle of a `tvm.runtime.Module` in memory (`module.handle.value`), instead of a file.
         Its kernels run on one core each, as their parallel loops cannot be shared.
     blob
-        The weights as a one-dimensional `uint8` array; None to take the library's. Used where it
+        The weights as a one-dimensional `uint8` array; None if there are none. Used where it
         lies if it starts at a multiple of 64 bytes, else copied once.
     max_in_flight
         Most requests at a time. Each has memory for all values, made when it is first needed.

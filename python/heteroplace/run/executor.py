@@ -52,11 +52,11 @@ class Executor(LoadedProgram):
             code: CompiledFile | SealedCode = sealed
             path = sealed.path
         else:
-            code = CompiledFile(source)
-            manifest = manifest_of(code)
+            file = CompiledFile(source)
+            manifest = manifest_of(file)
             check_devices_exist(manifest.solution)
-            code.load(libtvm)
-            path, text, blob = code.code_path, code.program_text, code.weights
+            file.load(libtvm)
+            code, path, text, blob = file, file.code_path, file.program_text, file.weights
         native = NativeExecutor(libtvm, path, text, blob=blob, max_in_flight=max_in_flight)
         _check_agreement(native, manifest, source)
         super().__init__(native)

@@ -55,7 +55,7 @@ void CompiledFile::Load() {
   if (code_ != nullptr) return;
   CheckProcessor(file_, needs_);
   ElfImage image = CheckedCode();
-  weights_ = std::make_unique<WeightsMap>(file_, parts_[kWeights]);
+  weights_ = std::make_shared<const WeightsMap>(file_, parts_[kWeights]);
   code_ = std::make_unique<SealedCode>(std::move(image));
 }
 
@@ -64,9 +64,9 @@ const std::string& CompiledFile::code_path() const {
   return code_->path();
 }
 
-const WeightsMap& CompiledFile::weights() const {
+const std::shared_ptr<const WeightsMap>& CompiledFile::weights() const {
   ExpectLoaded();
-  return *weights_;
+  return weights_;
 }
 
 void CompiledFile::ExpectLoaded() const {

@@ -47,9 +47,10 @@ class CompiledFile {
   /*! \brief Checks that the GPUs can run their code. \throws Error kExecution. */
   void CheckGpus(const TvmAbi& abi) const { exec::CheckGpus(file_, needs_, abi); }
 
-  /*! \brief What loaders take, and the weights. \throws Error kExecution before `Load`. */
+  /*! \brief What loaders take, and the weights, which may outlive the file. \throws Error
+   * kExecution before `Load`. */
   const std::string& code_path() const;
-  const WeightsMap& weights() const;
+  const std::shared_ptr<const WeightsMap>& weights() const;
 
  private:
   ElfImage CheckedCode() const;
@@ -63,8 +64,8 @@ class CompiledFile {
   std::string manifest_;
   /*! \brief Held while loading. */
   std::mutex mutex_;
-  std::unique_ptr<SealedCode> code_;     // guarded by mutex_ until it is made
-  std::unique_ptr<WeightsMap> weights_;  // guarded by mutex_ until it is made
+  std::unique_ptr<SealedCode> code_;           // guarded by mutex_ until it is made
+  std::shared_ptr<const WeightsMap> weights_;  // guarded by mutex_ until it is made
 };
 
 }  // namespace heteroplace::exec

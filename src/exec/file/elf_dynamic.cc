@@ -27,9 +27,6 @@ size_t PositionOf(uint64_t tag) {
 constexpr uint64_t kTables[] = {DT_STRTAB, DT_SYMTAB,   DT_RELA,   DT_JMPREL,
                                 DT_VERSYM, DT_GNU_HASH, DT_VERNEED};
 
-/*! \brief Mask of the version's number; the other bit hides it. */
-constexpr uint16_t kVersionMask = 0x7fff;
-
 /*! \brief Four numbers of 32 bits. */
 constexpr uint64_t kHashHeaderBytes = 16;
 
@@ -206,7 +203,7 @@ uint16_t ElfImage::CheckNeededVersions() {
     for (bool has_version = true; has_version;) {
       const auto version = MemoryRecord<Elf64_Vernaux>(next, "a needed version");
       Text(version.vna_name, "the name of a version");
-      const uint16_t number = version.vna_other & kVersionMask;
+      const uint16_t number = version.vna_other;
       if (++num_versions > kMaxVersions) Fail("its table of needed versions does not end");
       if (number < 2) Fail("a needed version has the number " + std::to_string(number));
       highest = std::max(highest, number);
@@ -216,20 +213,26 @@ uint16_t ElfImage::CheckNeededVersions() {
     has_next = need.vn_next != 0;
     at += need.vn_next;
   }
+  if (highest != 1 + num_versions) {
+    Fail("its " + std::to_string(num_versions) + " needed versions go up to the number " +
+         std::to_string(highest));
+  }
   return highest;
 }
 
 void ElfImage::CheckVersions() {
   if (dynamic_.versions == 0) return;
   if (dynamic_.needed_versions == 0) Fail("it has versions of symbols and needs none");
-  max_version_ = CheckNeededVersions();
+  const uint16_t max_version = CheckNeededVersions();
   for (uint64_t symbol = 0; symbol < num_symbols_; ++symbol) {
     const auto version =
         MemoryRecord<uint16_t>(dynamic_.versions + 2 * symbol, "the version of a symbol");
-    if ((version & kVersionMask) > max_version_) {
-      Fail("symbol " + std::to_string(symbol) + " has version " +
-           std::to_string(version & kVersionMask) + ", the highest is " +
-           std::to_string(max_version_));
+    const auto record =
+        MemoryRecord<Elf64_Sym>(dynamic_.symbols + symbol * sizeof(Elf64_Sym), "a symbol");
+    // 0 and 1 are for symbols without a version, as are those that are defined here.
+    if (version > (record.st_shndx == SHN_UNDEF ? max_version : 1)) {
+      Fail("symbol " + std::to_string(symbol) + " has version " + std::to_string(version) + " of " +
+           std::to_string(max_version));
     }
   }
 }

@@ -122,8 +122,6 @@ class ElfImage {
   std::vector<ElfSegment> segments_;
   ElfDynamic dynamic_;
   uint64_t num_symbols_ = 0;
-  /*! \brief Highest version number that a symbol may have. */
-  uint16_t max_version_ = 1;
   std::vector<std::string> functions_;
   /*! \brief Address of the unwind table, 0 for none, and of what it says begins there; sorted. */
   uint64_t unwind_ = 0;

@@ -152,8 +152,10 @@ void ElfImage::CheckAllIsWritten() const {
   for (uint64_t index = 1; index < num_symbols_; ++index) {
     const auto symbol =
         MemoryRecord<Elf64_Sym>(dynamic_.symbols + index * sizeof(Elf64_Sym), "a symbol");
-    if (symbol.st_shndx == SHN_UNDEF && !has_address_[index] && !has_call_[index]) {
-      Fail("symbol " + std::to_string(index) + " is undefined, and no relocation is for it");
+    const bool is_pointer = IsRuntimePointer(Text(symbol.st_name, "the name of a symbol"));
+    const bool has_call = symbol.st_shndx == SHN_UNDEF && has_call_[index];
+    if ((symbol.st_shndx == SHN_UNDEF || is_pointer) && !has_address_[index] && !has_call) {
+      Fail("symbol " + std::to_string(index) + " is used by code, and no relocation is for it");
     }
   }
 }

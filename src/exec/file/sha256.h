@@ -10,7 +10,7 @@ namespace heteroplace::exec {
 
 using Digest = std::array<uint8_t, 32>;
 
-/*! \brief Takes bytes piece by piece. Not for several threads at once. */
+/*! \brief Takes bytes in any portions. Not for several threads at once. */
 class Sha256 {
  public:
   void Update(const void* data, size_t bytes);

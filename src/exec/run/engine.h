@@ -112,8 +112,9 @@ class Engine : private ForkAware {
   void Finish(Slot* slot);
 
  private:
+  void GroupWorkers();
   void StartThreads();
-  void ThreadMain(size_t queue);
+  void ThreadMain(Worker* leader);
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
   void WakeAll();
@@ -126,7 +127,9 @@ class Engine : private ForkAware {
   Image image_;
   SlotPool slots_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::thread> threads_;
+  /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
+  std::vector<Worker*> leaders_;
+  std::vector<std::thread> threads_;  // [num_threads]
   int run_spins_ = kSpins;
 
   /*! \brief Guards the order of submission, and all below that says so. */

@@ -2,43 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 #include "support/error.h"
 
 namespace heteroplace::exec {
 
 namespace {
-
-/*! \brief Bytes between two symbols that the artefact's assembler wrote; none without them. */
-std::string_view Section(const KernelLibrary& library, const char* data, const char* size) {
-  const void* begin = library.Symbol(data);
-  const void* bytes = library.Symbol(size);
-  if (begin == nullptr || bytes == nullptr) return {};
-  uint64_t count = 0;
-  std::memcpy(&count, bytes, sizeof(count));
-  return {static_cast<const char*>(begin), static_cast<size_t>(count)};
-}
-
-std::string ProgramText(const ExecutorSource& source, const KernelLibrary& library) {
-  if (!source.program_text.empty()) return source.program_text;
-  std::string_view text = Section(library, "heteroplace_program", "heteroplace_program_size");
-  if (text.empty()) {
-    throw Error(ErrorKind::kArtifact,
-                source.library_path.empty()
-                    ? "no program: give its text, or a library that holds it"
-                    : "'" + source.library_path +
-                          "' holds no program (symbol "
-                          "heteroplace_program); it was not made by heteroplace");
-  }
-  return std::string(text);
-}
-
-Blob Weights(const ExecutorSource& source, const KernelLibrary& library) {
-  if (source.blob.data != nullptr) return source.blob;
-  std::string_view blob = Section(library, "heteroplace_blob", "heteroplace_blob_size");
-  return {blob.data(), static_cast<int64_t>(blob.size()), nullptr};
-}
 
 void CheckBlob(const Program& program, const Blob& blob) {
   for (size_t c = 0; c < program.constants.size(); ++c) {
@@ -58,9 +27,9 @@ void CheckBlob(const Program& program, const Blob& blob) {
 Image::Image(const ExecutorSource& source) {
   abi_ = LoadTvmAbi(source.libtvm_path);
   library_ = std::make_unique<KernelLibrary>(&abi_, source.library_path, source.module);
-  program_ = ParseProgram(ProgramText(source, *library_));
+  program_ = ParseProgram(source.program_text);
   if (library_->IsInMemory()) CheckKernelsInMemory();
-  blob_ = Weights(source, *library_);
+  blob_ = source.blob;
   CheckBlob(program_, blob_);
   // All devices before any memory: "no GPU" must not be hidden by a failed allocation.
   AddDevice({kDLCPU, 0});

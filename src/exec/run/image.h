@@ -19,18 +19,13 @@ namespace heteroplace::exec {
 struct ExecutorSource {
   /*! \brief Path of the libtvm.so in use. */
   std::string libtvm_path;
-  /*!
-   * \brief Absolute path of the artefact, or "".
-   *
-   * It may hold the program (symbols `heteroplace_program`, `heteroplace_program_size`) and the
-   * weights (`heteroplace_blob`, `heteroplace_blob_size`); the sizes are 64-bit integers.
-   */
+  /*! \brief Absolute path of the library of kernels (`CompiledFile::code_path`), or "". */
   std::string library_path;
   /*! \brief Instead of a file: a TVM module in memory, of which a reference is taken. */
   TVMModuleHandle module = nullptr;
-  /*! \brief The program; "" to take the library's. */
+  /*! \brief The program; see src/exec/README.md. */
   std::string program_text;
-  /*! \brief The weights; null to take the library's. */
+  /*! \brief The weights. */
   Blob blob;
   /*! \brief Most requests in flight: slots that may be made; the first is made at load. */
   int max_in_flight = 1;

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from heteroplace.errors import ClusterError
+from heteroplace.errors import ClusterError, HeteroPlaceError
 from heteroplace.files import reader
-from heteroplace.files.cluster import cluster_from_json
+from heteroplace.files.cluster import cluster_from_json, load_cluster
+from heteroplace.files.graph import load_graph
+from heteroplace.files.kinds import read_known_file
 from heteroplace.files.reader import _unique_keys, parse_json, show
+from heteroplace.files.solution import load_solution
 
 
 @pytest.mark.parametrize(
@@ -82,3 +87,9 @@ def test_a_value_nested_as_deeply_as_can_be_read_is_shown() -> None:
     for _ in range(100_000):
         value = [value]
     assert show(value) == "something nested deeply"
+
+
+@pytest.mark.parametrize("read", [load_cluster, load_graph, load_solution, read_known_file])
+def test_a_path_with_a_zero_byte_is_refused(read: Callable[[str], object]) -> None:
+    with pytest.raises(HeteroPlaceError, match=r"a\\x00b\.json"):
+        read("a\0b.json")

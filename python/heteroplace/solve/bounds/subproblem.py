@@ -2,7 +2,8 @@
 
 Whatever a plan of the whole does, its runs of these tasks and its copies among them are a plan of
 the subproblem: tensors from outside are there at once everywhere, nothing goes to a host, and the
-memories hold nothing else. So a bound of it bounds the time from the first start to the last finish
+memories hold nothing else. What only others read is gone at once, as it may be in the whole before
+the last of these tasks has run; only the model's outputs stay. So a bound of it bounds the time from the first start to the last finish
 of its tasks in every plan of the whole.
 """
 
@@ -45,7 +46,6 @@ def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
     """Return the problem of placing only `tasks`, given ascending."""
     graph = problem.graph
     builder = TaskGraphBuilder(f"{graph.name}, {len(tasks)} tasks")
-    inside = set(tasks)
     names: dict[int, str] = {}
     for task in tasks:
         original = graph.tasks[task]
@@ -61,10 +61,9 @@ def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
         for tensor in graph.task_outputs[task]:
             size = graph.tensors[tensor].bytes
             names[tensor] = builder.add_tensor(f"t{task}", num_bytes=size)
-    read = {t for task in inside for t in graph.task_inputs[task]}
-    cluster = replace(problem.cluster, host=None)
-    found = builder.finalize([name for tensor, name in names.items() if tensor not in read])
-    return Problem(found, cluster, _costs(problem, tasks, found))
+    outputs = [names[tensor] for tensor in graph.outputs if tensor in names]
+    found = builder.finalize(list(dict.fromkeys(outputs)))
+    return Problem(found, replace(problem.cluster, host=None), _costs(problem, tasks, found))
 
 
 def _costs(problem: Problem, tasks: Sequence[int], graph: TaskGraph) -> CostTable:
@@ -84,6 +83,7 @@ def subproblem_key(problem: Problem, tasks: Sequence[int]) -> Key:
     """Return a value that says all about `subproblem(problem, tasks)` but the names."""
     graph, native = problem.graph, problem.native
     local = {task: index for index, task in enumerate(tasks)}
+    outputs = set(graph.outputs)
     groups: dict[int, int] = {}
     rows: list[object] = []
     for task in tasks:
@@ -91,6 +91,7 @@ def subproblem_key(problem: Problem, tasks: Sequence[int]) -> Key:
         made = tuple(
             (
                 graph.tensors[tensor].bytes,
+                tensor in outputs,
                 tuple(local[c] for c in graph.tensors[tensor].consumers if c in local),
             )
             for tensor in graph.task_outputs[task]
