@@ -23,7 +23,8 @@ class StreamedCall:
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._lock = threading.Lock()
+        # Reentrant: the collector of garbage may close a stream in a thread that is collecting.
+        self._lock = threading.RLock()
         self._outputs: Outputs | None = None  # guarded by _lock, as all below
         self._fault: BaseException | None = None
         self._is_closed = False

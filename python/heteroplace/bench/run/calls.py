@@ -198,4 +198,4 @@ def table(rows: Iterable[dict[str, object]]) -> str:
 
 
 def _ms(ns: int) -> float:
-    return round(ns / 1e6, 4)
+    return round(ns / 1e6, 6)
