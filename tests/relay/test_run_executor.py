@@ -34,7 +34,7 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
 from heteroplace.relay.annotate.writer import annotate
-from heteroplace.run.executor import measured_timeline
+from heteroplace.run.timeline import measured_timeline
 
 
 def build_randomly(mod: tvm.IRModule, seed: int, cluster: Cluster | None = None) -> Executable:

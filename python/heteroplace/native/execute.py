@@ -60,8 +60,10 @@ class Request:
         """Copy an array into an input of this request; see `Executor.set_input`."""
         self._core.set_input(name, array)
 
-    def submit(self) -> None:
+    def submit(self, timeout_s: float | None = None) -> None:
         """Hand it to the workers, after all that were submitted before; it may be done again.
+
+        While somebody measures it waits, up to `timeout_s`.
 
         An input that was not set has the value that `Executor.set_input`, or the last request in
         the executor's first slot, gave it.
@@ -69,9 +71,9 @@ class Request:
         Raises
         ------
         ExecutionError
-            An input has no value, or the executor cannot be used.
+            An input has no value, the executor cannot be used, or the time is up.
         """
-        self._core.submit()
+        self._core.submit(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end, in whatever way; return False if it goes on after `timeout_s`."""
