@@ -346,7 +346,7 @@ def wrong_outs() -> dict[str, tuple[object, str]]:
 
 @pytest.mark.parametrize("case", wrong_outs())
 def test_a_wrong_out_is_refused_before_anything_is_run(library: str, case: str) -> None:
-    text = write_program(("cpu",), FAILING, outputs=(0, 1))
+    text = write_program(("cpu",), [*FAILING, "call 0 6 1 1 8,1 -"], outputs=(0, 1))
     program = load_text(library, text)
     out, message = wrong_outs()[case]
     with pytest.raises(ExecutionError, match=message):
