@@ -25,6 +25,7 @@ LAYERS = {
     "model": (0, 2),
     "files": (0, 3),
     "native": (1, 0),
+    "nvrtc": (1, 0),
     "stats": (1, 0),
     "report": (1, 1),
     "coarsen": (2, 0),

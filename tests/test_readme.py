@@ -27,7 +27,10 @@ _TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm
 
 @pytest.mark.relay
 def test_program_of_the_readme_runs(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    # The second part goes on where the first one ends.
+    parts = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+    assert len(parts) == 2
+    program = "\n".join(parts)
     assert "time_limit=5)" in program
     (tmp_path / "program.py").write_text(program.replace("time_limit=5)", "time_limit=1)"))
     done = subprocess.run(
@@ -40,7 +43,9 @@ def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "lower bound" in done.stdout
-    assert done.stdout.strip().endswith("ms measured")
+    assert "ms measured" in done.stdout
+    assert done.stdout.strip().endswith("equal")
+    assert len(done.stdout.splitlines()[-1].split()) == 11
     assert (tmp_path / "model.so").stat().st_size > 0
 
 

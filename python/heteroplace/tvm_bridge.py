@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from heteroplace import nvrtc
 from heteroplace.errors import LoweringError, MissingTVMError
 
 MIN_VERSION = (0, 12)
@@ -272,7 +273,7 @@ def register_onnx_mapping_shim() -> None:
 
 
 def register_cuda_compiler() -> None:
-    """Make TVM compile CUDA code to PTX by NVRTC, for the `arch` of the target in hand.
+    """Make TVM compile CUDA code by NVRTC, for the `arch` of the target in hand.
 
     Needs no nvcc and no GPU. It replaces TVM's own `tvm_callback_cuda_compile`; calling it again
     changes nothing.
@@ -287,7 +288,7 @@ def register_cuda_compiler() -> None:
         build's target as the current one of the thread.
     """
     tvm = require_tvm()
-    nvrtc = _load_nvrtc()
+    compiler = nvrtc.load_nvrtc()
 
     def compile_for_target(code: str, target: Any = None) -> bytearray:
         # TVM before 0.13 passes only the code.
@@ -297,95 +298,6 @@ def register_cuda_compiler() -> None:
                 "CUDA code without a target that says its architecture: "
                 "name one, as in 'cuda -arch=sm_80'"
             )
-        return bytearray(compile_cuda(nvrtc, str(code), str(target.attrs["arch"])))
+        return bytearray(nvrtc.compile_cuda(compiler, str(code), str(target.attrs["arch"])))
 
     tvm.register_func("tvm_callback_cuda_compile", compile_for_target, override=True)
-
-
-def compile_cuda(nvrtc: ctypes.CDLL, code: str, arch: str) -> bytes:
-    """Compile CUDA C++ to PTX.
-
-    Parameters
-    ----------
-    nvrtc
-        The loaded libnvrtc.
-    code
-        One translation unit.
-    arch
-        "sm_80" or "compute_80".
-
-    Raises
-    ------
-    LoweringError
-        The code has errors, or NVRTC does not know `arch`.
-    """
-    virtual_arch = arch.replace("sm_", "compute_")
-    options = [f"--gpu-architecture={virtual_arch}", "--std=c++17"]
-    options += [f"--include-path={folder}" for folder in _cuda_include_folders()]
-    program = ctypes.c_void_p()
-    _check(
-        nvrtc,
-        nvrtc.nvrtcCreateProgram(
-            ctypes.byref(program), code.encode(), b"tvm_kernels.cu", 0, None, None
-        ),
-    )
-    try:
-        array = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
-        status = nvrtc.nvrtcCompileProgram(program, len(options), array)
-        if status != 0:
-            log = _read(nvrtc, program, "ProgramLog").decode(errors="replace").strip()
-            raise LoweringError(
-                f"NVRTC cannot compile TVM's CUDA code for {arch} "
-                f"({_error_text(nvrtc, status)}):\n{log}"
-            )
-        return _read(nvrtc, program, "PTX")
-    finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-
-
-def _read(nvrtc: ctypes.CDLL, program: ctypes.c_void_p, what: str) -> bytes:
-    """Return NVRTC's "PTX" or "ProgramLog" of a program, without the NUL at the end."""
-    size = ctypes.c_size_t()
-    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size)))
-    text = ctypes.create_string_buffer(size.value)
-    _check(nvrtc, getattr(nvrtc, f"nvrtcGet{what}")(program, text))
-    return text.raw.rstrip(b"\0")
-
-
-def _check(nvrtc: ctypes.CDLL, status: int) -> None:
-    if status != 0:
-        raise LoweringError(f"NVRTC failed: {_error_text(nvrtc, status)}")
-
-
-def _error_text(nvrtc: ctypes.CDLL, status: int) -> str:
-    return str(nvrtc.nvrtcGetErrorString(status).decode())
-
-
-def _load_nvrtc() -> ctypes.CDLL:
-    """Open NVRTC of CUDA 12: the one of NVIDIA's wheel, else the system's."""
-    name = "libnvrtc.so.12"
-    places = [folder / "lib" / name for folder in _nvidia_packages("cuda_nvrtc")]
-    try:
-        nvrtc = ctypes.CDLL(str(next(filter(Path.is_file, places), name)))
-    except OSError as err:
-        raise LoweringError(
-            f"{name}, which compiles CUDA code, cannot be opened: {err}. "
-            "Run `pip install nvidia-cuda-nvrtc-cu12`"
-        ) from err
-    nvrtc.nvrtcGetErrorString.restype = ctypes.c_char_p
-    return nvrtc
-
-
-def _cuda_include_folders() -> list[Path]:
-    """Return folders with cuda_fp16.h and its like: of NVIDIA's wheel, else of a toolkit."""
-    folders = [folder / "include" for folder in _nvidia_packages("cuda_runtime")]
-    folders.append(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include")
-    return [folder for folder in folders if (folder / "cuda_fp16.h").is_file()][:1]
-
-
-def _nvidia_packages(name: str) -> list[Path]:
-    """Return the folders of NVIDIA's wheels for one part of CUDA."""
-    spec = importlib.util.find_spec("nvidia")
-    if spec is None or spec.submodule_search_locations is None:
-        return []
-    return [Path(place) / name for place in spec.submodule_search_locations]

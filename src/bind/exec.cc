@@ -187,8 +187,8 @@ void Run(exec::Executor& executor, std::optional<double> timeout_s) {
   Unlocked([&] { executor.Run(limit); });
 }
 
-void Submit(exec::Request& request) {
-  const exec::Limit limit = LimitOf({});
+void Submit(exec::Request& request, std::optional<double> timeout_s) {
+  const exec::Limit limit = LimitOf(timeout_s);
   Unlocked([&] { request.Submit(limit); });
 }
 
@@ -239,8 +239,7 @@ std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> DescribeMemory(
     exec::Executor& executor) {
   std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> rows;
   const exec::Limit limit = LimitOf({});
-  const std::vector<exec::SpaceBytes> bytes =
-      Unlocked([&] { return executor.MemoryBytes(limit); });
+  const std::vector<exec::SpaceBytes> bytes = Unlocked([&] { return executor.MemoryBytes(limit); });
   for (size_t space = 0; space < bytes.size(); ++space) {
     rows.emplace_back(executor.program().spaces[space].name, bytes[space].arena,
                       bytes[space].weights, bytes[space].workspace);
@@ -285,7 +284,8 @@ void BindRequest(nb::module_& module) {
   nb::class_<exec::Request> request(module, "Request",
                                     "One call of a program; see src/exec/run/request.h.");
   BindPorts(request);
-  request.def("submit", &Submit, "Hand it to the workers.")
+  request
+      .def("submit", &Submit, nb::arg("timeout_s").none() = nb::none(), "Hand it to the workers.")
       .def("wait", &Wait, nb::arg("timeout_s").none() = nb::none(),
            "Wait for the end; false after so many seconds, and it goes on.")
       .def("finish", &Finish, nb::arg("timeout_s").none() = nb::none(),

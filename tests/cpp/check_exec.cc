@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
+#include <thread>
 
 #include "check.h"
 #include "exec/run/executor.h"
@@ -220,6 +222,83 @@ void EqualsProgramOrder(Random& random) {
   }
 }
 
+/*! \brief One set of inputs, and what a program makes of them. */
+struct Sample {
+  std::vector<Vector> inputs;
+  std::vector<Vector> outputs;  // [kSlots]
+};
+
+/*! \brief One call from its inputs to its outputs, that may fail or be cancelled. */
+void CallOnce(exec::Executor& executor, const Sample& sample, bool fails, bool is_cancelled) {
+  const std::unique_ptr<exec::Request> request = executor.Begin();
+  for (int input = 0; input < kInputs; ++input) {
+    Vector value = sample.inputs[static_cast<size_t>(input)];
+    if (fails && input == kInputs - 1) value[0] = -1;
+    request->SetInput("x" + std::to_string(input), {exec::kDLFloat, 32, 1}, {kExtent},
+                      value.data());
+  }
+  request->Submit();
+  if (is_cancelled) request->Cancel("cancelled");
+  std::string failure;
+  try {
+    request->Finish();
+  } catch (const Error& error) {
+    failure = error.what();
+  }
+  if (failure == "cancelled") {
+    CHECK(is_cancelled);
+    return;
+  }
+  CHECK_EQ(!failure.empty(), fails);
+  for (size_t slot = 0; slot < kSlots && !fails; ++slot) {
+    Vector out(kExtent);
+    request->GetOutput("y" + std::to_string(slot), out.data());
+    CHECK_EQ(out, sample.outputs[slot]);
+  }
+}
+
+/*! \brief Each of many callers gets its own answer, whatever becomes of the others. */
+void CallersAreIndependent(Random& random) {
+  const int num_steps = 10 + random.Below(20);
+  const Random program = random;
+  std::vector<Sample> samples(4);
+  exec::ExecutorSource source;
+  source.libtvm_path = libtvm_path;
+  source.library_path = library_path;
+  for (Sample& sample : samples) {
+    for (int input = 0; input < kInputs; ++input) {
+      sample.inputs.emplace_back(kExtent);
+      for (float& number : sample.inputs.back()) number = static_cast<float>(random.Below(8));
+    }
+    Random same = program;
+    Writer writer(sample.inputs, same);
+    source.program_text = writer.Finish(num_steps);
+    for (int slot = 0; slot < kSlots; ++slot) sample.outputs.push_back(writer.value(slot));
+  }
+  source.max_in_flight = 1 + random.Below(4);
+  exec::Executor executor(source);
+  for (int input = 0; input < kInputs; ++input) SetInput(executor, input, samples[0].inputs[input]);
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back(
+        [&, mine = Random(static_cast<uint64_t>(random.Below(1 << 30)))]() mutable {
+          for (int call = 0; call < 8; ++call) {
+            const Sample& sample = samples[static_cast<size_t>(mine.Below(4))];
+            CallOnce(executor, sample, mine.Below(4) == 0, mine.Below(4) == 0);
+            if (mine.Below(8) == 0) CHECK(executor.MemoryBytes()[0].arena > 0);
+          }
+          // Dropped in flight: nobody waits for it.
+          const std::unique_ptr<exec::Request> request = executor.Begin();
+          for (int input = 0; input < kInputs; ++input) {
+            request->SetInput("x" + std::to_string(input), {exec::kDLFloat, 32, 1}, {kExtent},
+                              samples[0].inputs[static_cast<size_t>(input)].data());
+          }
+          request->Submit();
+        });
+  }
+  for (std::thread& caller : callers) caller.join();
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -227,5 +306,6 @@ int main(int count, char** arguments) {
   libtvm_path = arguments[1];
   library_path = arguments[2];
   ForSeeds("programs", 300, EqualsProgramOrder);
+  ForSeeds("callers", 300, CallersAreIndependent);
   return 0;
 }

@@ -104,6 +104,8 @@ def write_program(
     return "\n".join([*text, *instructions, "end", ""])
 
 
-def make_executor(library: str, text: str, blob: np.ndarray | None = None) -> Executor:
+def make_executor(
+    library: str, text: str, blob: np.ndarray | None = None, *, max_in_flight: int = 1
+) -> Executor:
     """Make an executor of a library file."""
-    return Executor(libtvm_path(), library, text, blob=blob)
+    return Executor(libtvm_path(), library, text, blob=blob, max_in_flight=max_in_flight)

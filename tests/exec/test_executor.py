@@ -257,13 +257,13 @@ def test_input_without_a_value_is_named(library: str) -> None:
 
 
 def test_output_before_any_run_is_refused(library: str) -> None:
-    executor = make_executor(library, write_program(("cpu",), [], outputs=(0,)))
+    executor = make_executor(library, write_program(("cpu",), ["copy 0 0 8 0 -"], outputs=(0,)))
     with pytest.raises(ExecutionError, match="no run has succeeded"):
         executor.get_output("y0")
 
 
 def test_out_of_another_shape_is_refused(library: str) -> None:
-    executor = make_executor(library, write_program(("cpu",), [], outputs=(0,)))
+    executor = make_executor(library, write_program(("cpu",), ["copy 0 0 8 0 -"], outputs=(0,)))
     executor.set_input("x0", vector(0))
     executor.run()
     with pytest.raises(ExecutionError, match=r"`out` is float32 \(3\), expected float32 \(256\)"):
@@ -416,7 +416,9 @@ def test_core_to_core_latency_is_measured_between_two_cpu_queues(library: str) -
 
 
 def test_getters_describe_the_program(library: str) -> None:
-    executor = make_executor(library, write_program(("cpu", "fake:0"), [], outputs=(3,)))
+    executor = make_executor(
+        library, write_program(("cpu", "fake:0"), ["copy 0 0 8 3 -"], outputs=(3,))
+    )
     assert executor.queues == ("q0", "q1")
     assert executor.outputs == (("y0", "float32", (EXTENT,)),)
 

@@ -13,6 +13,9 @@ pytestmark = pytest.mark.timeout(60)
 CALL = "call 0 1 1 1 8,0 -"
 """twice(x0) -> slot 0 on queue 0, step 1."""
 
+HUGE = "\n".join(f"tensor {9 + i} 0 external - 0 8 {1 << 59}" for i in range(3))
+"""Tensors of which each could be there, but not all."""
+
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
@@ -44,6 +47,17 @@ CALL = "call 0 1 1 1 8,0 -"
         (CALL, "call 0 1 1 1 8,0 0:1", "queue 'q0' waits for itself"),
         (CALL, "call 0 1 1 2 8,0 -", "2 threads and 0 joins"),
         (CALL, CALL + "\njump 1", "unknown word 'jump'"),
+        (
+            "tensor 8 0 external - 2 32 256",
+            "constant 0 0 0 1024\ntensor 8 0 constant 0 2 32 256",
+            "input 'x0' is tensor 8, a constant",
+        ),
+        (
+            "input x0 8",
+            "input x0 8\n" + HUGE,
+            "space 'ram' would have to hold more than",
+        ),
+        ("input x0 8", "input x0 8\noutput y 3", "output 'y' is tensor 3, which no instruction"),
         ("\nend", "\nend\nend", "text after 'end'"),
         ("\nend", "", "truncated"),
     ],

@@ -14,7 +14,9 @@ CASES = [str(path.relative_to(ROOT)) for path in sorted(SOURCES.glob("case_*.py"
 GPU_TESTS = ["tests/gpu/test_cuda_executor.py"]
 
 
-def run_pytest(arguments: Sequence[str], is_shown: bool = False) -> subprocess.CompletedProcess[str]:
+def run_pytest(
+    arguments: Sequence[str], is_shown: bool = False
+) -> subprocess.CompletedProcess[str]:
     """Run pytest with the fake; the result has what it wrote unless that is shown."""
     path = f"{build_fake()}:{os.environ.get('LD_LIBRARY_PATH', '')}"
     plugins = ["-p", "tests.fake_cuda.plugin", "-p", "no:cacheprovider", "-p", "no:randomly"]

@@ -1,4 +1,5 @@
 // Carries out the blocks of a kernel on the calling thread; see host_kernels.h.
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdlib>
@@ -20,11 +21,11 @@ constexpr size_t kStackBytes = 64 << 10;
 constexpr int kWarp = 32;
 
 struct Fiber {
-  ucontext_t context;
   std::unique_ptr<char[]> stack;
+  /*! \brief Where it goes on; it begins by a context, as only that can name a stack. */
+  jmp_buf place;
+  bool has_begun = false;
   bool is_over = true;
-  /*! \brief Meetings of the block that it has come to. */
-  int block_meetings = 0;
   /*! \brief Meetings of its warp, and what it brought to the last two. */
   int warp_meetings = 0;
   unsigned brought[2] = {};
@@ -32,9 +33,16 @@ struct Fiber {
 
 /*! \brief The fibers of one block of one thread. Stacks are kept for the next block. */
 struct Block {
-  ucontext_t home;
+  jmp_buf home;
   std::vector<Fiber> fibers;
   int num_threads = 0;
+  /*! \brief Fibers that are not over, those of them that have come to the present meeting of all,
+   * and meetings so far. */
+  int num_live = 0;
+  int num_here = 0;
+  int meetings = 0;
+  /*! \brief Where in the code the first one came to it. */
+  const void* meeting_place = nullptr;
   int current = 0;
   const FakeKernel* kernel = nullptr;
   void** arguments = nullptr;
@@ -42,17 +50,41 @@ struct Block {
 
 thread_local Block block;
 
-void FiberMain() {
-  block.kernel->call(block.arguments);
-  block.fibers[static_cast<size_t>(block.current)].is_over = true;
+Fiber& Me() { return block.fibers[static_cast<size_t>(block.current)]; }
+
+/*! \brief Ends the meeting of all once nobody is missing. */
+void EndMeeting() {
+  if (block.num_here == 0 || block.num_here < block.num_live) return;
+  block.num_here = 0;
+  ++block.meetings;
 }
 
-Fiber& Me() { return block.fibers[static_cast<size_t>(block.current)]; }
+void FiberMain() {
+  block.kernel->call(block.arguments);
+  Me().is_over = true;
+  --block.num_live;
+  EndMeeting();
+  _longjmp(block.home, 1);
+}
 
 /*! \brief Lets the others go on. */
 void Yield() {
-  const int me = block.current;
-  swapcontext(&block.fibers[static_cast<size_t>(me)].context, &block.home);
+  if (_setjmp(Me().place) == 0) _longjmp(block.home, 1);
+}
+
+/*! \brief Lets the present fiber go on until it yields or is over. */
+void Resume() {
+  if (_setjmp(block.home) != 0) return;
+  Fiber& fiber = Me();
+  if (fiber.has_begun) _longjmp(fiber.place, 1);
+  fiber.has_begun = true;
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = fiber.stack.get();
+  context.uc_stack.ss_size = kStackBytes;
+  context.uc_link = nullptr;
+  makecontext(&context, FiberMain, 0);
+  setcontext(&context);
 }
 
 Extent ThreadOf(int i, const Extent& extent) {
@@ -64,23 +96,17 @@ void RunFibers(const Extent& extent) {
   for (int i = 0; i < block.num_threads; ++i) {
     Fiber& fiber = block.fibers[static_cast<size_t>(i)];
     if (fiber.stack == nullptr) fiber.stack.reset(new char[kStackBytes]);
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = &block.home;
-    fiber.is_over = false;
-    fiber.block_meetings = fiber.warp_meetings = 0;
-    makecontext(&fiber.context, FiberMain, 0);
+    fiber.is_over = fiber.has_begun = false;
+    fiber.warp_meetings = 0;
   }
-  for (int left = block.num_threads; left > 0;) {
-    left = 0;
+  block.num_live = block.num_threads;
+  block.num_here = block.meetings = 0;
+  while (block.num_live > 0) {
     for (int i = 0; i < block.num_threads; ++i) {
-      Fiber& fiber = block.fibers[static_cast<size_t>(i)];
-      if (fiber.is_over) continue;
       block.current = i;
+      if (Me().is_over) continue;
       fake_thread = ThreadOf(i, extent);
-      swapcontext(&block.home, &fiber.context);
-      if (!fiber.is_over) ++left;
+      Resume();
     }
   }
 }
@@ -128,16 +154,15 @@ FAKE_EXPORT unsigned fake_live_lanes() {
 }
 
 FAKE_EXPORT void fake_meet_block() {
-  const int meeting = ++fake::Me().block_meetings;
-  for (;;) {
-    bool are_all_here = true;
-    for (int i = 0; i < block.num_threads; ++i) {
-      const fake::Fiber& other = block.fibers[static_cast<size_t>(i)];
-      are_all_here = are_all_here && (other.is_over || other.block_meetings >= meeting);
-    }
-    if (are_all_here) return;
-    fake::Yield();
+  const int meeting = block.meetings;
+  const void* place = __builtin_return_address(0);
+  if (block.num_here++ == 0) block.meeting_place = place;
+  if (block.meeting_place != place) {
+    // CUDA leaves open what happens then; TVM's sorting does so, for one.
+    fake::Broken("threads of a block meet at different places of a kernel", 0);
   }
+  fake::EndMeeting();
+  while (block.meetings == meeting) fake::Yield();
 }
 
 /*! \brief What another lane has brought to this meeting of the lanes in `mask`. */

@@ -41,7 +41,17 @@ def build_fake() -> Path:
             parts = sorted(SOURCES.glob("*.cc"))
             unit.write_text("".join(f'#include "{path}"\n' for path in parts))
             _compile(
-                [str(unit), "-std=c++20", "-O0", "-Wall", "-Wextra", "-Werror", "-pthread", "-ldl"],
+                [
+                    str(unit),
+                    "-std=c++20",
+                    "-O0",
+                    "-U_FORTIFY_SOURCE",
+                    "-Wall",
+                    "-Wextra",
+                    "-Werror",
+                    "-pthread",
+                    "-ldl",
+                ],
                 target,
                 [f"-Wl,--version-script={versions}"],
             )

@@ -7,12 +7,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from executor_programs import EXTENT, VECTOR_BYTES, make_executor, vector
+from cuda_library import build_cuda_library
+from executor_programs import (
+    EXTENT,
+    VECTOR_BYTES,
+    build_module,
+    libtvm_path,
+    make_executor,
+    vector,
+)
 from mixed_programs import MixedWriter
 from test_cuda_executor import mixed_program
 from tvm import te
 
-from heteroplace.errors import ArtifactError
+from heteroplace.errors import ArtifactError, ExecutionError
+from heteroplace.native.execute import Executor
 from heteroplace.tvm_bridge import register_cuda_compiler
 from tests.fake_cuda.control import FakeCuda
 
@@ -192,10 +201,110 @@ def test_scratch_memory_is_planned_and_ours(tmp_path: Path, fake: FakeCuda) -> N
     assert executor.memory_bytes()["gpu"].workspace_bytes == VECTOR_BYTES
 
 
-def test_a_library_for_another_gpu_is_refused_with_the_mend(
+def test_kernels_in_memory_are_refused(fake: FakeCuda) -> None:
+    register_cuda_compiler()
+    module = build_module(target="cuda -arch=sm_80 -host=llvm")
+    module.import_module(build_module())
+    text = MixedWriter(1, (0,)).text(10)
+    before = fake.live()
+    with pytest.raises(ArtifactError, match="kernels for GPUs cannot be run from a module in mem"):
+        Executor(libtvm_path(), "", text, module_handle=module.handle.value)
+    assert fake.live() == before
+
+
+def test_machine_code_is_taken_where_it_fits(cuda_library: str, fake: FakeCuda) -> None:
+    check(cuda_library, fake, MixedWriter(1, (0,)), num_steps=10, runs=1)
+    assert fake.calls()["cuModuleLoadData"] == fake.machine_code_loads() == 1
+
+
+def test_code_for_a_later_gpu_is_taken_as_ptx_or_refused_with_the_mend(
+    tmp_path: Path, fake: FakeCuda
+) -> None:
+    library = build_cuda_library(tmp_path / "kernels.so", "sm_86")
+    check(library, fake, MixedWriter(1, (0,)), num_steps=10, runs=1)
+    assert fake.machine_code_loads() == 0
+    fake.fail("cuModuleLoadData", code=209)
+    with pytest.raises(ArtifactError, match=r"cuda:0 \(compute capability 8.0\).*build the model"):
+        make_executor(library, MixedWriter(1, (0,)).text(10))
+
+
+def test_one_thread_issues_all_streams_of_a_gpu_in_one_order(
     cuda_library: str, fake: FakeCuda
 ) -> None:
-    fake.fail("cuModuleLoadData", code=209)
-    fake.set("num_devices", 1)
-    with pytest.raises(ArtifactError, match=r"cuda:0 \(compute capability 8.0\).*build the model"):
-        make_executor(cuda_library, MixedWriter(1, (0,)).text(10))
+    executor = make_executor(cuda_library, MixedWriter(29, (0, 1)).text(40))
+    executor.set_input("x0", vector(0))
+    executor.set_input("x1", vector(1))
+    orders = set()
+    for delay_ns in (0, 20_000, 100_000, 0):
+        fake.set("delay_ns", delay_ns)
+        fake.run(executor)
+        issued = [fake.issued(device) for device in (0, 1)]
+        assert [num_threads for num_threads, _ in issued] == [1, 1]
+        orders.add(tuple(text for _, text in issued))
+    (order,) = orders
+    assert all(text.count("\n") > 20 for text in order)
+
+
+def test_requests_in_flight_do_not_touch_each_other(cuda_library: str, fake: FakeCuda) -> None:
+    writer = MixedWriter(23, (0, 1))
+    executor = make_executor(cuda_library, writer.text(30), max_in_flight=3)
+    inputs, expected = [], []
+    for seed in range(3):
+        other = MixedWriter(23, (0, 1))
+        other.values[-2:] = vector(100 + seed), vector(200 + seed)
+        inputs.append(other.values[-2:])
+        other.text(30)
+        expected.append(other.values)
+    requests = [executor.begin() for _ in range(3)]
+    for _ in range(3):
+        for request, (x0, x1) in zip(requests, inputs, strict=True):
+            request.set_input("x0", x0)
+            request.set_input("x1", x1)
+        with fake.running():
+            for request in requests:
+                request.submit()
+            for request in requests:
+                request.finish()
+        for request, values in zip(requests, expected, strict=True):
+            for slot in range(writer.num_slots):
+                np.testing.assert_array_equal(request.get_output(f"y{slot}"), values[slot])
+    for request in requests:
+        request.close()
+
+
+def test_a_failed_launch_fails_its_request_alone(cuda_library: str, fake: FakeCuda) -> None:
+    writer = MixedWriter(23, (0, 1))
+    executor = make_executor(cuda_library, writer.text(30), max_in_flight=3)
+    requests = [executor.begin() for _ in range(3)]
+    for request in requests:
+        request.set_input("x0", writer.values[-2])
+        request.set_input("x1", writer.values[-1])
+    for _ in range(4):
+        fake.fail("cuLaunchKernel", 9, 701)
+        for request in requests:
+            request.submit()
+        failures = 0
+        for request in requests:
+            try:
+                request.finish()
+            except ExecutionError:
+                failures += 1
+                continue
+            for slot in range(writer.num_slots):
+                np.testing.assert_array_equal(request.get_output(f"y{slot}"), writer.values[slot])
+        assert failures == 1
+    for request in requests:
+        request.close()
+
+
+def test_a_kernel_that_never_ends_is_told_within_the_limit(
+    cuda_library: str, fake: FakeCuda
+) -> None:
+    writer = MixedWriter(23, (0,))
+    executor = make_executor(cuda_library, writer.text(10))
+    executor.set_input("x0", writer.values[-2])
+    executor.set_input("x1", writer.values[-1])
+    fake.fail("kernel add_cuda_kernel", 0, -1)
+    with pytest.raises(ExecutionError, match="did not end within its limit: a step does not end"):
+        executor.run(timeout_s=0.3)
+    fake.set("is_released", 1)

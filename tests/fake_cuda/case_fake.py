@@ -66,9 +66,7 @@ def test_copies_outside_of_memory_are_reported(fake: FakeCuda, stream: ctypes.c_
     assert copy(memory.value, pinned.value, 16, stream) == 1
     assert "target passes the end of its memory" in fake.reports()
     CUDA.cudaFree(memory)
-    assert CUDA.cudaMemcpyPeerAsync(
-        pinned, 0, pinned, 1, ctypes.c_size_t(8), stream
-    ) == 1
+    assert CUDA.cudaMemcpyPeerAsync(pinned, 0, pinned, 1, ctypes.c_size_t(8), stream) == 1
     assert "memory of another device" in fake.reports()
     CUDA.cudaFreeHost(pinned)
 
@@ -225,3 +223,23 @@ def test_threads_of_a_block_meet() -> None:
         there, result = tvm.nd.array(values, tvm.cuda(0)), tvm.nd.empty((6,), device=tvm.cuda(0))
         kernel(there, result)
         np.testing.assert_array_equal(result.numpy(), values.sum(axis=1))
+
+
+def test_threads_that_meet_at_different_places_are_reported(
+    fake: FakeCuda, stream: ctypes.c_void_p
+) -> None:
+    code = """
+    extern "C" __global__ void k(float* __restrict__ a) {
+      if (threadIdx.x < 2) { __syncthreads(); a[0] = 1; } else { a[1] = 2; __syncthreads(); }
+    }"""
+    module, function = ctypes.c_void_p(), ctypes.c_void_p()
+    assert CUDA.cuModuleLoadData(ctypes.byref(module), compile_for_fake(code, "sm_80")[0]) == 0
+    assert CUDA.cuModuleGetFunction(ctypes.byref(function), module, b"k") == 0
+    memory = made("cudaMalloc", VECTOR_BYTES)
+    arguments = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
+    extents = (1, 1, 1, 4, 1, 1, 0)
+    assert CUDA.cuLaunchKernel(function, *extents, stream, arguments, None) == 0
+    assert CUDA.cudaStreamSynchronize(stream) == 0
+    assert "meet at different places" in fake.reports()
+    CUDA.cudaFree(memory)
+    CUDA.cuModuleUnload(module)

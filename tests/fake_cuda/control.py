@@ -50,10 +50,17 @@ class FakeCuda:
         text = ctypes.create_string_buffer(1 << 16)
         self._library.fake_cuda_counts(text, len(text))
         lines = text.value.decode().splitlines()
-        return {
-            name: int(count)
-            for name, count in (line.split(" ") for line in lines if line[0] != " ")
-        }
+        parted = [line.rpartition(" ") for line in lines]
+        return {name: int(count) for name, _, count in parted if name}
+
+    def machine_code_loads(self) -> int:
+        """Images that were loaded as machine code."""
+        return self.calls().get("(machine code)", 0)
+
+    def issued(self, device: int) -> tuple[int, str]:
+        """Threads that issued work to a device during runs, and what they called, a line each."""
+        text = ctypes.create_string_buffer(1 << 16)
+        return int(self._library.fake_cuda_issued(device, text, len(text))), text.value.decode()
 
     def reports(self) -> str:
         """Rules that were broken since the last call, a line each."""

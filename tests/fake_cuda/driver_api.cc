@@ -153,6 +153,8 @@ FAKE_EXPORT int cuModuleLoadData(void** out, const void* image) {
   std::getline(text, path);
   if (first.rfind("fake machine code ", 0) == 0) {
     if (first != "fake machine code sm_80") return kNoBinaryForGpu;
+    std::lock_guard lock(Get().mutex);
+    ++Get().calls["(machine code)"];
   } else if (first != "// fake PTX") {
     return Broken("cuModuleLoadData: no image of the fake's compiler: " + first, 200);
   }

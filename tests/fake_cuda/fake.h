@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -141,6 +142,9 @@ struct State {
   /*! \brief While a run is on, no thread but its caller may block or allocate. */
   bool is_running = false;
   std::thread::id caller;
+  /*! \brief What was issued during runs, by device: functions in order, and by which threads. */
+  std::string issued[kMaxDevices];
+  std::set<std::thread::id> issuers[kMaxDevices];
   /*! \brief Set to let work that hangs go on. */
   bool is_released = false;
 };

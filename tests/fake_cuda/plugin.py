@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from heteroplace import tvm_bridge
+from heteroplace import nvrtc
 from heteroplace.machine import fingerprint, gpu
 from tests.fake_cuda.build import compile_for_fake
 from tests.fake_cuda.control import FakeCuda
@@ -19,7 +19,12 @@ def pytest_configure() -> None:
         raise pytest.UsageError("the fake CUDA is not in LD_LIBRARY_PATH; see tests/fake_cuda")
     sys.modules["pynvml"] = None  # type: ignore[assignment]  # NVML knows nothing of the fake
     fingerprint.gpu_fingerprint = gpu.cuda_description
-    tvm_bridge.compile_cuda = lambda _, code, arch: compile_for_fake(code, arch)[0]
+    nvrtc.compile_cuda = compile_image
+
+
+def compile_image(_: object, code: str, arch: str) -> bytes:
+    """Compile as `nvrtc.compile_cuda`, for the fake."""
+    return nvrtc.cuda_image(*compile_for_fake(code, arch), arch)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -278,7 +278,10 @@ FAKE_EXPORT int cudaFree(void* data) {
     }
   }
   for (auto& stream : streams) {
-    if (!stream->IsIdle()) Broken("cudaFree: work of the device is pending", 0);
+    // Nobody can ask a device that is lost whether it is idle.
+    if (!stream->IsIdle() && !HasFault(device)) {
+      Broken("cudaFree: work of the device is pending", 0);
+    }
     stream->Drain();
   }
   if (!GiveMemory(data, device < 0 ? 0 : device)) {
@@ -379,7 +382,9 @@ FAKE_EXPORT int cudaStreamDestroy(void* handle) {
   BEGIN(kChangesMemory | kNotInCapture | kReleases, -1);
   auto stream = FindStream(handle, __func__);
   if (stream == nullptr || handle == nullptr) return Return(kInvalidHandle);
-  if (!stream->IsIdle()) Broken("cudaStreamDestroy: work of the stream is pending", 0);
+  if (!stream->IsIdle() && !HasFault(stream->device)) {
+    Broken("cudaStreamDestroy: work of the stream is pending", 0);
+  }
   stream->Drain();
   {
     std::lock_guard lock(Get().mutex);

@@ -59,6 +59,10 @@ int Begin(const char* function, unsigned kind, int device) {
     if (state.reports.size() < 50) state.reports.push_back(function + text);
   };
   if (state.is_running && std::this_thread::get_id() != state.caller) {
+    if (*function != 0 && std::strstr(function, "Query") == nullptr) {
+      state.issued[device] += function + std::string("\n");
+      state.issuers[device].insert(std::this_thread::get_id());
+    }
     if (kind & kBlocks) report(": a worker blocks in the driver during a run");
     if (kind & kChangesMemory) report(": memory or code changes during a run");
   }
@@ -229,6 +233,16 @@ FAKE_EXPORT size_t fake_cuda_counts(char* text, size_t size) {
   return all.size();
 }
 
+/*! \brief Calls for a device during runs since the last question: a line each, polls left out. */
+FAKE_EXPORT size_t fake_cuda_issued(int device, char* text, size_t size) {
+  std::lock_guard lock(Get().mutex);
+  std::strncpy(text, Get().issued[device].c_str(), size - 1);
+  Get().issued[device].clear();
+  const size_t num_threads = Get().issuers[device].size();
+  Get().issuers[device].clear();
+  return num_threads;
+}
+
 /*! \brief What lives: memory, pinned, streams, events, modules. [5] */
 FAKE_EXPORT void fake_cuda_live(int64_t* counts) {
   std::lock_guard lock(Get().mutex);
@@ -268,4 +282,8 @@ FAKE_EXPORT void fake_cuda_reset() {
   std::memset(Get().peers, 0, sizeof(Get().peers));
   Get().is_running = false;
   Get().is_released = false;
+  for (int device = 0; device < kMaxDevices; ++device) {
+    Get().issued[device].clear();
+    Get().issuers[device].clear();
+  }
 }

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fake_cuda.__main__ import CASES, GPU_TESTS, run_pytest
 
-pytestmark = [pytest.mark.relay, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.relay, pytest.mark.timeout(900)]
 
 
 def check(arguments: list[str]) -> None:

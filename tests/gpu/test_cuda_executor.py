@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from executor_programs import EXTENT, VECTOR_BYTES, make_executor, vector, write_program
+from mixed_programs import MixedWriter
 from test_random_programs import NUM_SLOTS, Writer
 
 from heteroplace.errors import ExecutionError
+
+tvm = pytest.importorskip("tvm")
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(120)]
 
@@ -85,6 +88,27 @@ def test_streams_of_one_gpu_equal_program_order(cuda_library: str, seed: int) ->
         executor.run() if run % 2 else executor.run_timed()
         for slot in range(NUM_SLOTS):
             np.testing.assert_array_equal(executor.get_output(f"y{slot}"), writer.values[slot])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs_over_a_core_and_gpus_equal_program_order(
+    cuda_library: str, seed: int
+) -> None:
+    writer = MixedWriter(seed, (0, 1) if tvm.cuda(1).exist else (0,))
+    executor = make_executor(cuda_library, writer.text(40), max_in_flight=3)
+    requests = [executor.begin() for _ in range(3)]
+    for request in requests:
+        request.set_input("x0", writer.values[-2])
+        request.set_input("x1", writer.values[-1])
+    for _ in range(3):
+        for request in requests:
+            request.submit()
+        for request in requests:
+            request.finish()
+            for slot in range(writer.num_slots):
+                np.testing.assert_array_equal(request.get_output(f"y{slot}"), writer.values[slot])
+    for request in requests:
+        request.close()
 
 
 def test_cpu_kernel_on_gpu_memory_is_a_named_failure(cuda_library: str) -> None:

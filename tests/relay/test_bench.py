@@ -15,6 +15,7 @@ from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
 from heteroplace.bench.peers.stock import StockExecutor, build_stock
+from heteroplace.bench.run import calls as calls_bench
 from heteroplace.bench.run import command as run_bench
 from heteroplace.bench.run.comparison import (
     CORES,
@@ -82,6 +83,22 @@ def test_rows_of_run_bench_become_a_table(tiny_comparison: Comparison) -> None:
     assert row["onnxruntime_ms"] is None
     lines = run_bench.table([row]).splitlines()
     assert len(lines) == 2 and lines[1].startswith("tiny")
+
+
+def test_rows_of_calls_have_every_mode_of_every_plan() -> None:
+    options = calls_bench.CallOptions(num_rounds=1, turn_ns=1_000_000, time_limit_s=0.5)
+    rows = calls_bench.measure_calls(calls_bench.tiny_model(), local_cluster(), options)
+    expected = [("core", 1), ("loop", 1), ("idle", 1), *(("stream", n) for n in (1, 2, 4))]
+    plans = list(dict.fromkeys(row["plan"] for row in rows))
+    assert len(plans) == min(2, len(os.sched_getaffinity(0)))
+    found = [(row["plan"], row["mode"], row["in_flight"]) for row in rows]
+    assert found == [(plan, *mode) for plan in plans for mode in expected]
+    for row in rows:
+        assert list(row)[4:] == [
+            *("ours_ms", "stock_ms", "onnxruntime_ms", "ratio_to_stock", "items_per_s")
+        ]
+        assert all(float(str(row[key])) >= 0 for key in list(row)[4:])
+    assert len(calls_bench.table(rows).splitlines()) == 1 + len(rows)
 
 
 def test_peer_runs_on_its_cores_and_leaves_the_caller_alone() -> None:

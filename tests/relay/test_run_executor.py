@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +34,7 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
 from heteroplace.relay.annotate.writer import annotate
-from heteroplace.run.executor import measured_timeline
+from heteroplace.run.timeline import measured_timeline
 
 
 def build_randomly(mod: tvm.IRModule, seed: int, cluster: Cluster | None = None) -> Executable:
@@ -63,6 +64,30 @@ def test_random_placements_equal_stock_tvm_to_the_bit(seed: int, inputs, expecte
     executor = hp.Executor(build_randomly(fire_modules(), seed))
     for _ in range(50):
         np.testing.assert_array_equal(executor.run(**inputs)[0], expected)
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 3])
+def test_callers_at_once_get_their_own_answers(
+    executable: Executable, inputs, max_in_flight: int
+) -> None:
+    executor = hp.Executor(executable, max_in_flight=max_in_flight)
+    questions = [{name: array * (i + 1) for name, array in inputs.items()} for i in range(3)]
+    answers = [executor.run(**question)[0] for question in questions]
+    assert not np.array_equal(answers[0], answers[1])
+    wrong: list[int] = []
+
+    def ask(caller: int) -> None:
+        for run in range(50):
+            index = (caller + run) % 3
+            if not np.array_equal(executor.run(**questions[index])[0], answers[index]):
+                wrong.append(index)
+
+    threads = [threading.Thread(target=ask, args=(caller,)) for caller in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_two_targets_equal_stock_tvm_closely(inputs, expected) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from pathlib import Path
 
@@ -116,6 +117,20 @@ def build_cuda_kernel(arch: str, dtype: str) -> str:
 def test_cuda_kernel_is_compiled_for_the_targets_arch(arch: str, dtype: str) -> None:
     tvm_bridge.register_cuda_compiler()
     assert f".target {arch}\n" in build_cuda_kernel(arch, dtype)
+
+
+@pytest.mark.relay
+def test_machine_code_stands_behind_the_ptx() -> None:
+    tvm_bridge.register_cuda_compiler()
+    tvm = tvm_bridge.require_tvm()
+    compile_code = tvm.get_global_func("tvm_callback_cuda_compile")
+    code = 'extern "C" __global__ void f(float* a) { a[threadIdx.x] = 1; }'
+    image = bytes(compile_code(code, tvm.target.Target("cuda -arch=sm_86")))
+    ptx, _, rest = image.partition(b"\0")
+    assert b".target sm_86" in ptx
+    mark, capability, size = struct.unpack_from("<8siQ", rest)
+    assert (mark, capability, len(rest)) == (b"HPMCODE1", 86, struct.calcsize("<8siQ") + size)
+    assert rest[struct.calcsize("<8siQ") :].startswith(b"\x7fELF")
 
 
 @pytest.mark.relay

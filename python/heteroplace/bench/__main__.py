@@ -29,6 +29,8 @@ _NEED_TVM = {
     ),
 }
 """Modules that import TVM, so they are imported when they are asked for."""
+_CALLS = "heteroplace.bench.run.calls"
+"""What `run --calls` is instead."""
 _PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
 _CONFORMANCE = "heteroplace.bench.conformance.command"
@@ -53,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.benchmark in _NEED_TVM:
             require_tvm()
-            module = importlib.import_module(_NEED_TVM[options.benchmark][0])
+            is_of_calls = options.benchmark == "run" and options.calls
+            name = _CALLS if is_of_calls else _NEED_TVM[options.benchmark][0]
+            module = importlib.import_module(name)
             rows, table = module.run(options.only, _say), module.table
         elif options.benchmark == "prediction":
             asked = prediction_options.read_arguments(options)
@@ -97,6 +101,12 @@ def make_parser() -> argparse.ArgumentParser:
             "--only", default="", metavar="REGEX", help="only networks whose name matches"
         )
         command.add_argument("--json", type=Path, metavar="FILE", help='write {"rows": [...]}')
+        if name == "run":
+            command.add_argument(
+                "--calls",
+                action="store_true",
+                help="what a caller sees: calls in a loop, from idle, and many in flight",
+            )
         if name == "place":
             place.add_arguments(command)
         if name == "prediction":

@@ -37,7 +37,7 @@ from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.importer import from_onnx
 from heteroplace.relay.tasks.network import Network
 from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.run.executor import missing_devices
+from heteroplace.run.devices import missing_devices
 from heteroplace.simulate.interference import Interference
 
 OPT_LEVEL = 3

@@ -19,7 +19,7 @@ from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.options import add_arguments, pair, read_arguments
 from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
-from heteroplace.run.executor import missing_devices
+from heteroplace.run.devices import missing_devices
 
 _FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
 # Options of TVM's compile that mean the same with a placement; all others are refused.

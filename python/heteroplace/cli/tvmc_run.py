@@ -68,7 +68,7 @@ def run_placed(arguments: argparse.Namespace) -> None:
     check_outputs(arguments.outputs)
     executor = heteroplace.load(arguments.PATH)
     inputs = _inputs(executor, arguments)
-    values = executor.run(**inputs)
+    values = executor.run(inputs)
     outputs = {f"output_{index}": value for index, value in enumerate(values)}
     times = None
     if arguments.print_time:

@@ -154,7 +154,7 @@ def show(result: Comparison, folder: Path, screen: Screen) -> None:
     screen.step(f"writing {library}")
     executable.export_library(library)
     executor = load(library)
-    executor.run(**result.model.inputs)
+    executor.run(result.model.inputs)
     measured = executor.timeline()
     predicted = simulate(solution.graph, solution.cluster, solution.costs, solution.plan)
     write_timelines(solution, measured, trace)

@@ -29,7 +29,7 @@ from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.tasks.network import cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
-from heteroplace.run.executor import missing_devices
+from heteroplace.run.devices import missing_devices
 
 MAX_BYTES = 1 << 62
 """A memory in which everything fits."""

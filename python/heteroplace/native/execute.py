@@ -60,8 +60,10 @@ class Request:
         """Copy an array into an input of this request; see `Executor.set_input`."""
         self._core.set_input(name, array)
 
-    def submit(self) -> None:
+    def submit(self, timeout_s: float | None = None) -> None:
         """Hand it to the workers, after all that were submitted before; it may be done again.
+
+        While somebody measures it waits, up to `timeout_s`.
 
         An input that was not set has the value that `Executor.set_input`, or the last request in
         the executor's first slot, gave it.
@@ -69,9 +71,9 @@ class Request:
         Raises
         ------
         ExecutionError
-            An input has no value, or the executor cannot be used.
+            An input has no value, the executor cannot be used, or the time is up.
         """
-        self._core.submit()
+        self._core.submit(timeout_s)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end, in whatever way; return False if it goes on after `timeout_s`."""
@@ -84,7 +86,8 @@ class Request:
         ------
         ExecutionError
             A step failed, the request was cancelled, or it did not end in time. If a step does not
-            end even then (told 0.1 s after the limit), the executor refuses all calls until it does.
+            end even then (told 0.1 s after the limit), the executor refuses all calls until it
+            does.
         """
         self._core.finish(timeout_s)
 
@@ -174,9 +177,9 @@ class Executor:
     def memory_bytes(self) -> dict[str, MemoryUse]:
         """Return what the executor holds in each space, by name, after the runs so far.
 
-        Constants are there from the start, values for each request made so far. Workspace is what the kernels have really
-        used so far, core by core; what GPU kernels take from TVM's pool is not in it, nor is that
-        of a module in memory. Waits until no request is in flight.
+        Constants are there from the start, values for each request made so far. Workspace is what
+        the kernels have really used so far, core by core, and a GPU's scratch memory as a whole;
+        that of a module in memory is not in it. Waits until no request is in flight.
         """
         return {
             name: MemoryUse(weights, arena, workspace)

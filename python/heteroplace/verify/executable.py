@@ -21,7 +21,8 @@ from heteroplace.model.verification import Verification
 from heteroplace.relay.frontend.onnx_load import all_nodes
 from heteroplace.relay.frontend.onnx_source import OnnxSource
 from heteroplace.relay.ranges.arrays import legal_arrays
-from heteroplace.run.executor import Executor, missing_devices
+from heteroplace.run.devices import missing_devices
+from heteroplace.run.executor import Executor
 from heteroplace.verify.compare import Difference, Tolerance, choose_tolerance, compare
 from heteroplace.verify.nodes import ComparedNodes, compare_nodes
 from heteroplace.verify.reference import is_installed, reference_name, run_source
@@ -125,7 +126,7 @@ def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> 
         expected = list(run_source(source, inputs, _flops(executable)).values())
     except VerificationError as fault:
         raise _CannotCompare(str(fault)) from fault
-    actual = Executor(executable).run(**inputs)
+    actual = Executor(executable).run(inputs)
     tolerance = _tolerance(executable, source)
     difference = compare(actual, expected, tolerance)
     if not difference.is_within and _half_types(source):

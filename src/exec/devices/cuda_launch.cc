@@ -5,6 +5,7 @@
 #include <atomic>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "support/error.h"
 
@@ -223,7 +224,9 @@ CudaFunction LoadedFunctions::LoadFunction(CudaModule module,
   return code;
 }
 
-void SetLaunchTarget(const LaunchTarget* target) { current_target = target; }
+bool SetLaunchTarget(const LaunchTarget* target) {
+  return std::exchange(current_target, target) != target;
+}
 
 void SetForeignCalls(const TvmAbi& abi) {
   foreign_call.store(abi.FuncCall, std::memory_order_relaxed);

@@ -89,8 +89,11 @@ struct LaunchTarget {
   int device = 0;
 };
 
-/*! \brief Names the target of the calling thread (null: TVM's); it must outlive the launches. */
-void SetLaunchTarget(const LaunchTarget* target);
+/*!
+ * \brief Names the target of the calling thread (null: TVM's); it must outlive the launches.
+ * \return whether it was another one before.
+ */
+bool SetLaunchTarget(const LaunchTarget* target);
 
 /*! \brief Tells what TVM does for threads without a target. Any thread. */
 void SetForeignCalls(const TvmAbi& abi);

@@ -64,18 +64,18 @@ class CudaStreamObject : public Stream {
         target_{abi, &cuda_, functions, stream_.get(), device} {}
 
   void Attach() override {
-    // Both are properties of the calling thread: the current device, and the stream of what a
-    // kernel's host part calls in TVM (sorting, for example).
     cuda_.Check(cuda_.SetDevice(device_), "cudaSetDevice for cuda:" + std::to_string(device_));
-    if (abi_->SetStream(kDLCUDA, device_, stream_.get()) != 0) {
-      throw Error(ErrorKind::kExecution, "TVMSetStream: " + abi_->LastErrorLine());
-    }
   }
 
   void Launch(const KernelCall& call) override {
-    // For each launch, as a thread may issue the work of several streams.
-    SetLaunchTarget(&target_);
-    SetDeviceWorkspacePool(&workspace_);
+    if (SetLaunchTarget(&target_)) {
+      // Another stream of this thread was the last one. TVM's stream is that of what a kernel's
+      // host part calls there (sorting, for example).
+      SetDeviceWorkspacePool(&workspace_);
+      if (abi_->SetStream(kDLCUDA, device_, stream_.get()) != 0) {
+        throw Error(ErrorKind::kExecution, "TVMSetStream: " + abi_->LastErrorLine());
+      }
+    }
     if (CallKernel(*abi_, call) == 0) return;
     workspace_.Clear();  // what the kernel has left behind
     throw Error(ErrorKind::kExecution, abi_->LastErrorLine());

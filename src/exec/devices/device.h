@@ -68,7 +68,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
 
-  /*! \brief Makes this the stream of the calling thread; called once, by its worker. */
+  /*! \brief Makes its device that of the calling thread; called once, by the thread that uses it.
+   */
   virtual void Attach() = 0;
 
   /*! \brief Issues a kernel. */

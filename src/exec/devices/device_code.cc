@@ -12,12 +12,12 @@ namespace heteroplace::exec {
 namespace {
 
 constexpr std::array<std::string_view, 7> kLaunchTags = {"blockIdx.x",
-                                                   "blockIdx.y",
-                                                   "blockIdx.z",
-                                                   "threadIdx.x",
-                                                   "threadIdx.y",
-                                                   "threadIdx.z",
-                                                   "tir.use_dyn_shared_memory"};
+                                                         "blockIdx.y",
+                                                         "blockIdx.z",
+                                                         "threadIdx.x",
+                                                         "threadIdx.y",
+                                                         "threadIdx.z",
+                                                         "tir.use_dyn_shared_memory"};
 
 /*! \brief Stands behind the NUL that ends the PTX, before capability, length and machine code. */
 constexpr std::string_view kMachineCodeMark = "HPMCODE1";

@@ -135,33 +135,21 @@ bool Worker::SampleCall(const BoundInstruction& instruction, SampleOrder* order)
   return true;
 }
 
-void Worker::SampleStream(SampleOrder* order) {
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    const BoundInstruction& instruction = instructions_[i];
-    position_.store(i, std::memory_order_relaxed);
-    if (!Await(instruction)) return;
-    if (instruction.opcode == Opcode::kCall) {
-      const std::unique_ptr<Event> start = stream_->MakeEvent(/*is_timed=*/true);
-      const std::unique_ptr<Event> finish = stream_->MakeEvent(/*is_timed=*/true);
-      for (int64_t sample = 0; sample < order->num_samples; ++sample) {
-        stream_->Record(start.get());
-        for (int64_t call = 0; call < order->num_calls; ++call) {
-          stream_->Launch(CallOf(instruction));
-        }
-        stream_->Record(finish.get());
-        finish->HostWait();
-        order->samples.push_back({finish->ElapsedNs(*start), 0});
-        if (slot_->HasFailed()) return;
-      }
-    } else {
-      IssueOne(instruction);
+/*! \brief Takes all samples of a call on a stream; false if the request has failed meanwhile. */
+bool Worker::SampleStream(const BoundInstruction& instruction, SampleOrder* order) {
+  const std::unique_ptr<Event> start = stream_->MakeEvent(/*is_timed=*/true);
+  const std::unique_ptr<Event> finish = stream_->MakeEvent(/*is_timed=*/true);
+  for (int64_t sample = 0; sample < order->num_samples; ++sample) {
+    stream_->Record(start.get());
+    for (int64_t call = 0; call < order->num_calls; ++call) {
+      stream_->Launch(CallOf(instruction));
     }
-    if (instruction.is_awaited) {
-      stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
-      progress_.Publish(base_ + static_cast<int64_t>(i) + 1);
-    }
+    stream_->Record(finish.get());
+    finish->HostWait();
+    order->samples.push_back({finish->ElapsedNs(*start), 0});
+    if (slot_->HasFailed()) return false;
   }
-  stream_->Synchronise();
+  return true;
 }
 
 /*! \brief Throws the ball to the other worker and catches it again; times it on the first. */

@@ -41,8 +41,6 @@ class LineReader {
 
   static int64_t LastId(size_t size) { return static_cast<int64_t>(size) - 1; }
 
-  /*! \brief Above any memory, and far from overflow when sizes are added. */
-  static constexpr int64_t kMaxBytes = int64_t{1} << 60;
   static constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
   std::vector<std::string> fields_;

@@ -19,6 +19,9 @@ inline constexpr int kProgramVersion = 1;
 /*! \brief Every tensor starts at a multiple of this many bytes, as TVM's kernels assume. */
 inline constexpr int64_t kTensorAlignmentBytes = 64;
 
+/*! \brief No size in a program is larger, so that sums of two do not overflow. */
+inline constexpr int64_t kMaxBytes = int64_t{1} << 60;
+
 /*! \brief One memory of the cluster; its arena holds the values of a run. */
 struct Space {
   std::string name;
@@ -126,6 +129,12 @@ struct Program {
  * \throws Error kArtifact, which names the line, what was expected and what was found.
  */
 Program ParseProgram(std::string_view text);
+
+/*!
+ * \brief Checks that inputs can be written, outputs are, and bytes add up to what memory can be.
+ * \throws Error kArtifact.
+ */
+void CheckPorts(const Program& program);
 
 /*!
  * \brief Checks waits, teams and the absence of deadlock; sets `is_awaited`, and the ranks in

@@ -25,6 +25,7 @@ class Parser : private LineReader {
     if (!has_header_) Fail("the program is empty; expected 'heteroplace-program 1'");
     if (!ended) Fail("the program is truncated: no 'end' line");
     if (program_.queues.empty()) Fail("the program has no queue");
+    CheckPorts(program_);
     CheckSynchronisation(&program_);
     return std::move(program_);
   }

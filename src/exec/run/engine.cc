@@ -3,8 +3,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <map>
 #include <system_error>
 
+#include "exec/program/issue_order.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -32,14 +34,15 @@ Engine::Engine(const ExecutorSource& source)
       ring_(static_cast<size_t>(source.max_in_flight)) {
   Cores().Refresh();
   const std::vector<Queue>& queues = image_.program().queues;
-  // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
-  const bool all_have_cores = static_cast<int>(queues.size()) <= Cores().usable.load();
-  run_spins_ = all_have_cores ? kRunSpins : kSpins;
   for (size_t q = 0; q < queues.size(); ++q) {
     workers_.push_back(std::make_unique<Worker>(this, &image_, q));
     workers_.back()->MakeStream();
   }
   for (std::unique_ptr<Worker>& worker : workers_) worker->Bind(workers_);
+  GroupWorkers();
+  // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
+  const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
+  run_spins_ = all_have_cores ? kRunSpins : kSpins;
   // A destructor does not run for a constructor that throws, and threads must be joined.
   try {
     StartThreads();
@@ -63,31 +66,59 @@ Engine::Engine(const ExecutorSource& source)
 
 Engine::~Engine() = default;
 
+/*!
+ * \brief One thread for all streams of a GPU, one for each other queue.
+ *
+ * Several threads would meet in the driver, which lets one in at a time, and would issue in an
+ * order that chance decides.
+ */
+void Engine::GroupWorkers() {
+  std::map<int32_t, std::vector<Worker*>> members;  // by the thread's first queue
+  std::map<int32_t, int32_t> first_of_gpu;
+  std::vector<int32_t> first_of(workers_.size());
+  for (size_t q = 0; q < workers_.size(); ++q) {
+    const Queue& queue = workers_[q]->queue();
+    const auto id = static_cast<int32_t>(q);
+    const bool is_gpu = queue.device.device_type == kDLCUDA;
+    first_of[q] = is_gpu ? first_of_gpu.emplace(queue.device.device_id, id).first->second : id;
+    members[first_of[q]].push_back(workers_[q].get());
+  }
+  std::map<int32_t, std::vector<IssueStep>> orders;
+  for (const InstructionId& at : IssueOrder(image_.program())) {
+    const auto q = static_cast<size_t>(at.queue);
+    orders[first_of[q]].push_back({workers_[q].get(), static_cast<size_t>(at.index)});
+  }
+  for (auto& [first, workers] : members) {
+    leaders_.push_back(workers.front());
+    leaders_.back()->Lead(std::move(workers), std::move(orders[first]));
+  }
+}
+
 void Engine::StartThreads() {
   num_started_.store(0);
   try {
-    for (size_t q = 0; q < workers_.size(); ++q) {
-      threads_.emplace_back([this, q] { ThreadMain(q); });
+    for (Worker* leader : leaders_) {
+      threads_.emplace_back([this, leader] { ThreadMain(leader); });
     }
   } catch (const std::system_error& error) {
-    throw Error(ErrorKind::kExecution, "cannot start " + std::to_string(workers_.size()) +
+    throw Error(ErrorKind::kExecution, "cannot start " + std::to_string(leaders_.size()) +
                                            " worker threads: " + error.what());
   }
-  Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == workers_.size(); });
+  Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
   std::lock_guard lock(mutex_);
   if (!start_failure_.empty()) throw Error(ErrorKind::kExecution, start_failure_);
 }
 
-void Engine::ThreadMain(size_t queue) {
+void Engine::ThreadMain(Worker* leader) {
   try {
-    workers_[queue]->Attach();
+    leader->Attach();
   } catch (const Error& error) {
     std::lock_guard lock(mutex_);
     if (start_failure_.empty()) start_failure_ = error.what();
   }
   num_started_.fetch_add(1);
   idle_bell_.Ring();
-  workers_[queue]->Work();
+  leader->Work();
 }
 
 bool Engine::Stop() {
@@ -102,6 +133,11 @@ bool Engine::Stop() {
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();
   return true;
+}
+
+bool Engine::CanEnd() {
+  std::lock_guard lock(mutex_);
+  return !is_child_;
 }
 
 std::vector<int> Engine::Clocks() {
@@ -175,15 +211,17 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit) {
       }
     }
     if (!limit.Wait(&idle_bell_, [&] { return num_measured_.load() != seen; })) {
-      throw Error(ErrorKind::kExecution,
-                  "the request could not begin within its limit, as the executor is being measured");
+      throw Error(
+          ErrorKind::kExecution,
+          "the request could not begin within its limit, as the executor is being measured");
     }
   }
   submitted_bell_.Ring();
   return number;
 }
 
-/*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock, or is the only one who submits. */
+/*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock, or is
+ * the only one who submits. */
 int64_t Engine::Launch(Slot* slot) {
   // Whoever loads the file by TVM, too, points its loops to TVM's own threads.
   image_.library().InstallRuntime();

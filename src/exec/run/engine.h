@@ -34,10 +34,12 @@ class Engine : private ForkAware {
   ~Engine() override;
 
   /*!
-   * \brief Ends the workers. False if one is in a kernel that does not end, or lives in the parent
-   * of a fork: all of the engine must then stay where it is for ever.
+   * \brief Ends the workers. False if one is at work for longer than kGraceNs, or lives in the
+   * parent of a fork: all of the engine must then stay where it is.
    */
   bool Stop();
+  /*! \brief Whether the workers live in this process, and so may end some day. */
+  bool CanEnd();
 
   Image& image() { return image_; }
   SlotPool& slots() { return slots_; }
@@ -53,8 +55,8 @@ class Engine : private ForkAware {
    * flight when the process forked.
    */
   void CheckUsable();
-  /*! \brief Lets the workers take the request in a slot; returns its number. \throws Error kExecution at the limit, if
-   * somebody measures until then. */
+  /*! \brief Lets the workers take the request in a slot; returns its number. \throws Error
+   * kExecution at the limit, if somebody measures until then. */
   int64_t Submit(Slot* slot, const Limit& limit);
   /*! \brief Waits for the end of a request; false at the limit. */
   bool Await(Slot* slot, const Limit& limit);
@@ -110,8 +112,9 @@ class Engine : private ForkAware {
   void Finish(Slot* slot);
 
  private:
+  void GroupWorkers();
   void StartThreads();
-  void ThreadMain(size_t queue);
+  void ThreadMain(Worker* leader);
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
   void WakeAll();
@@ -124,20 +127,22 @@ class Engine : private ForkAware {
   Image image_;
   SlotPool slots_;
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::vector<std::thread> threads_;
+  /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
+  std::vector<Worker*> leaders_;
+  std::vector<std::thread> threads_;  // [num_threads]
   int run_spins_ = kSpins;
 
   /*! \brief Guards the order of submission, and all below that says so. */
   std::mutex mutex_;
   std::vector<std::atomic<Slot*>> ring_;
-  bool is_measuring_ = false;                   // guarded by mutex_
-  std::string stuck_;                           // guarded by mutex_; the last step that did not end
-  std::string start_failure_;                   // guarded by mutex_
-  bool is_child_ = false;                       // guarded by mutex_; the threads are in the parent
-  bool was_in_flight_ = false;                  // guarded by mutex_; when the process forked
-  std::atomic<int> num_stuck_{0};               // abandoned requests with a step that does not end
-  std::atomic<uint32_t> num_measured_{0};       // raised when somebody has finished measuring
-  std::atomic<uint32_t> num_started_{0};        // threads that are prepared, or failed to be
+  bool is_measuring_ = false;              // guarded by mutex_
+  std::string stuck_;                      // guarded by mutex_; the last step that did not end
+  std::string start_failure_;              // guarded by mutex_
+  bool is_child_ = false;                  // guarded by mutex_; the threads are in the parent
+  bool was_in_flight_ = false;             // guarded by mutex_; when the process forked
+  std::atomic<int> num_stuck_{0};          // abandoned requests with a step that does not end
+  std::atomic<uint32_t> num_measured_{0};  // raised when somebody has finished measuring
+  std::atomic<uint32_t> num_started_{0};   // threads that are prepared, or failed to be
   std::atomic<bool> is_repeating_{false};
   std::atomic<bool> is_stopping_{false};
   Bell idle_bell_;  // requests ended, measuring ended, threads started

@@ -1,6 +1,8 @@
 // Inputs and outputs by name, and the executor's own slot.
 #include "exec/run/executor.h"
 
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "support/error.h"
@@ -51,8 +53,18 @@ class Held {
 Executor::Executor(const ExecutorSource& source) : engine_(std::make_unique<Engine>(source)) {}
 
 Executor::~Executor() {
-  // Threads that cannot be ended still read what the engine holds.
-  if (!engine_->Stop()) static_cast<void>(engine_.release());
+  if (engine_->Stop()) return;
+  // Threads that cannot be ended now still read what the engine holds.
+  Engine* engine = engine_.release();
+  if (!engine->CanEnd()) return;
+  try {
+    std::thread([engine] {
+      while (!engine->Stop()) {
+      }
+      delete engine;
+    }).detach();
+  } catch (const std::system_error&) {  // it stays for ever
+  }
 }
 
 std::unique_ptr<Request> Executor::Begin(const Limit& limit) {

@@ -41,8 +41,7 @@ void ResumeChild() { Resume(/*is_child=*/true); }
 
 ForkAware::ForkAware() {
   // Once in a process: handlers stay for ever.
-  [[maybe_unused]] static const int installed =
-      pthread_atfork(Prepare, ResumeParent, ResumeChild);
+  [[maybe_unused]] static const int installed = pthread_atfork(Prepare, ResumeParent, ResumeChild);
   std::lock_guard lock(Members().mutex);
   Members().members.push_back(this);
 }

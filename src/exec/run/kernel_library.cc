@@ -40,8 +40,8 @@ LoadedFiles& Loaded() {
 
 void Point(void** pointer, void* function) {
   if (pointer == nullptr) return;
-  // Atomic: another executor of this file may be running, and its kernels read the pointer; the line
-  // stays in their caches unless somebody else has changed it.
+  // Atomic: another executor of this file may be running, and its kernels read the pointer; the
+  // line stays in their caches unless somebody else has changed it.
   const std::atomic_ref<void*> shared(*pointer);
   if (shared.load(std::memory_order_relaxed) == function) return;
   shared.store(function, std::memory_order_release);

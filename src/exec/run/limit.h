@@ -32,6 +32,7 @@ struct Limit {
   template <typename Ready>
   bool Wait(Bell* bell, const Ready& ready) const {
     if (ready()) return true;
+    if (deadline_ns != kNever && NowNs() >= deadline_ns) return false;  // only asked: no spins
     CoreShare core(-1);
     int spins = core.MaySpin(/*is_short=*/false) ? kCallerSpins : 0;
     for (;;) {

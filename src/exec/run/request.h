@@ -62,8 +62,8 @@ class Request {
   void GetOutput(const std::string& name, void* data);
 
   /*!
-   * \brief Gives the slot back; the destructor does. Does not wait: a request in flight is cancelled,
-   * and its slot freed when it has ended.
+   * \brief Gives the slot back; the destructor does. Does not wait: a request in flight is
+   * cancelled, and its slot freed when it has ended.
    */
   void Close();
 

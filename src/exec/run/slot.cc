@@ -43,8 +43,8 @@ void Slot::AllocateSpace(size_t space, std::vector<char*>* externals) {
     held_bytes_[space] += buffers_[b].held_bytes();
     // Copies between pageable memory and a GPU are not asynchronous.
     if (IsHost(info.device) && image_->HasGpu()) {
-      pinned_.push_back(std::make_unique<PinnedMemory>(
-          &image_->abi(), image_->gpu(), buffers_[b].data(), buffers_[b].bytes()));
+      pinned_.push_back(std::make_unique<PinnedMemory>(&image_->abi(), image_->gpu(),
+                                                       buffers_[b].data(), buffers_[b].bytes()));
     }
   }
   for (size_t t = 0; t < program.tensors.size(); ++t) {

@@ -118,7 +118,7 @@ class Slot {
   /*! \brief Every wait looks at it; on a line of its own, as all workers read it all the time. */
   alignas(kCacheLineBytes) std::atomic<bool> has_failed_{false};
   alignas(kCacheLineBytes) std::mutex mutex_;
-  std::string failure_;  // guarded by mutex_
+  std::string failure_;              // guarded by mutex_
   std::atomic<int64_t> number_{-1};  // written under mutex_
 };
 

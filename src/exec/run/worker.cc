@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -78,14 +79,16 @@ void Worker::Attach() {
     workspace_.Reserve(queue_.workspace_bytes);
   }
   SetWorkspacePool(&abi, &workspace_);
-  if (stream_ != nullptr) stream_->Attach();
+  for (Worker* member : members_) {
+    if (member->stream_ != nullptr) member->stream_->Attach();
+  }
 }
 
 void Worker::Work() {
   CoreShare core(queue_.core);
-  core_ = &core;
+  for (Worker* member : members_) member->core_ = &core;
   while (AwaitRequest()) Do();
-  core_ = nullptr;
+  for (Worker* member : members_) member->core_ = nullptr;
 }
 
 int Worker::Spins() const { return queue_.core >= 0 ? engine_->run_spins() : kSpins; }
@@ -100,31 +103,31 @@ bool Worker::AwaitRequest() {
 }
 
 /*!
- * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events are
- * looked at in every round, and now and then when the thread would sleep.
+ * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events
+ * are looked at in every round, and now and then when the thread would sleep.
  */
 template <typename Ready>
 void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
-  while (!pending_.empty()) {
-    const auto moves = [&] {
-      PollPending();
-      return ready() || pending_.empty();
-    };
+  while (leader_->IsAnyPending()) {
+    const auto moves = [&] { return !leader_->PollAllPending() || ready(); };
     if (bell->WaitUntil(moves, core_, spins, NowNs() + kPollNs) && ready()) return;
     spins = 0;
   }
   bell->WaitUntil(ready, core_, spins);
 }
 
-/*! \brief Does, or issues, this queue's part of one request. */
+/*! \brief Does, or issues, the thread's part of one request. */
 void Worker::Do() {
-  const auto length = static_cast<int64_t>(instructions_.size());
+  for (Worker* member : members_) member->Begin();
+  stream_ == nullptr ? DoHost() : DoStreams();
+}
+
+void Worker::Begin() {
   slot_ = engine_->SlotOf(next_);
-  base_ = next_ * length;
+  base_ = next_ * static_cast<int64_t>(instructions_.size());
   ++next_;
   workspace_.Clear();
   position_.store(0, std::memory_order_relaxed);
-  stream_ == nullptr ? DoHost() : DoStream();
 }
 
 void Worker::DoHost() {
@@ -155,29 +158,78 @@ void Worker::DoHost() {
   FinishPart(slot_);
 }
 
-void Worker::DoStream() {
-  bool is_pending = false;
-  try {
-    switch (slot_->kind) {
-      case RequestKind::kRun:
-        is_pending = true;
-        Issue<false>();
-        break;
-      case RequestKind::kTimed:
-        RunStreamTimed();
-        break;
-      case RequestKind::kSample:
-        SampleStream(&slot_->measurement->sample);
-        break;
-      case RequestKind::kTouch:
-      case RequestKind::kCpuTimed:
-      case RequestKind::kPassLine:
-        break;
+/*! \brief Issues the part of all queues of the thread, in the order of the plan. */
+void Worker::DoStreams() {
+  const bool is_issued = IssueAll();
+  const bool is_measured = slot_->kind != RequestKind::kRun;
+  for (Worker* member : members_) {
+    if (is_measured && is_issued) member->EndMeasured();
+  }
+  for (Worker* member : members_) member->EndIssue();
+}
+
+/*! \brief Issues all instructions of all queues; false if the request has failed. */
+bool Worker::IssueAll() {
+  const RequestKind kind = slot_->kind;
+  if (kind == RequestKind::kTimed) {
+    for (Worker* member : members_) {
+      try {
+        member->MakeTimers();
+      } catch (const Error& error) {
+        member->Fail(error.what());
+        return false;
+      }
     }
+  }
+  if (kind != RequestKind::kRun && kind != RequestKind::kTimed && kind != RequestKind::kSample) {
+    return true;  // nothing for streams
+  }
+  for (const IssueStep& step : order_) {
+    try {
+      if (!step.worker->Issue(step.index)) return false;
+    } catch (const Error& error) {
+      step.worker->Fail(error.what());
+      return false;
+    }
+  }
+  return true;
+}
+
+/*! \brief Issues one instruction after its waits; false if the request has failed. */
+bool Worker::Issue(size_t index) {
+  const BoundInstruction& instruction = instructions_[index];
+  const bool is_timed = slot_->kind == RequestKind::kTimed;
+  position_.store(index, std::memory_order_relaxed);
+  if (!Await(instruction) || slot_->HasFailed()) return false;
+  if (is_timed) stream_->Record(timers_[2 * index].get());
+  if (slot_->kind == RequestKind::kSample && instruction.opcode == Opcode::kCall) {
+    if (!SampleStream(instruction, &slot_->measurement->sample)) return false;
+  } else {
+    IssueOne(instruction);
+  }
+  if (is_timed) stream_->Record(timers_[2 * index + 1].get());
+  if (!instruction.is_awaited) return true;
+  stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
+  progress_.Publish(base_ + static_cast<int64_t>(index) + 1);
+  return true;
+}
+
+/*! \brief Waits for the end of a request that is measured, and takes its times. */
+void Worker::EndMeasured() {
+  position_.store(instructions_.size(), std::memory_order_relaxed);
+  try {
+    stream_->Synchronise();
+    if (slot_->kind == RequestKind::kTimed && !slot_->HasFailed()) ReadTimers();
   } catch (const Error& error) {
     Fail(error.what());
-    if (!is_pending) Drain();
   }
+}
+
+/*! \brief Ends this queue's part, at once or when its stream has come to the end of it. */
+void Worker::EndIssue() {
+  bool is_pending = slot_->kind == RequestKind::kRun;
+  // What it is asked for now is told already.
+  if (!is_pending && slot_->HasFailed()) static_cast<void>(Drain());
   // Nobody waits for what this queue has not issued.
   if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
   position_.store(instructions_.size(), std::memory_order_relaxed);
@@ -187,19 +239,35 @@ void Worker::DoStream() {
   } catch (const Error& error) {
     is_pending = false;
     Fail(error.what());
-    Drain();
+    static_cast<void>(Drain());
   }
   if (!is_pending) return FinishPart(slot_);
   pending_.push_back(slot_);
+  slot_ = nullptr;
   PollPending();
 }
 
-/*! \brief Waits until the stream is empty: what was issued is at work in the slot until then. */
-void Worker::Drain() {
+bool Worker::IsAnyPending() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Worker* member) { return !member->pending_.empty(); });
+}
+
+bool Worker::PollAllPending() {
+  for (Worker* member : members_) member->PollPending();
+  return IsAnyPending();
+}
+
+/*!
+ * \brief Waits until the stream is empty, as what was issued is at work in the slot until then;
+ * returns a fault that it had.
+ */
+std::string Worker::Drain() {
   try {
     stream_->Synchronise();
-  } catch (const Error&) {  // its fault is the one just told
+  } catch (const Error& error) {
+    return error.what();
   }
+  return "";
 }
 
 void Worker::PollPending() {
@@ -210,6 +278,9 @@ void Worker::PollPending() {
     } catch (const Error& error) {
       // A stream tells of a fault only when it is asked, so its step is not known.
       engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
+      const std::string fault = Drain();
+      // A fault since the last recorded end is of the request that is being issued.
+      if (!fault.empty() && slot_ != nullptr) Fail(fault);
     }
     pending_.pop_front();
     FinishPart(slot);
@@ -247,22 +318,6 @@ void Worker::RunHost() {
   }
 }
 
-template <bool kTimed>
-void Worker::Issue() {
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    const BoundInstruction& instruction = instructions_[i];
-    position_.store(i, std::memory_order_relaxed);
-    if (!Await(instruction) || slot_->HasFailed()) return;
-    if (kTimed) stream_->Record(timers_[2 * i].get());
-    IssueOne(instruction);
-    if (kTimed) stream_->Record(timers_[2 * i + 1].get());
-    if (instruction.is_awaited) {
-      stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
-      progress_.Publish(base_ + static_cast<int64_t>(i) + 1);
-    }
-  }
-}
-
 void Worker::IssueOne(const BoundInstruction& instruction) {
   if (instruction.opcode == Opcode::kCall) {
     stream_->Launch(CallOf(instruction));
@@ -270,14 +325,6 @@ void Worker::IssueOne(const BoundInstruction& instruction) {
     stream_->Copy(*slot_->tensor(instruction.dst), *slot_->tensor(instruction.src),
                   instruction.bytes);
   }
-}
-
-void Worker::RunStreamTimed() {
-  MakeTimers();
-  Issue<true>();
-  position_.store(instructions_.size(), std::memory_order_relaxed);
-  stream_->Synchronise();
-  if (!slot_->HasFailed()) ReadTimers();
 }
 
 /*!
@@ -292,8 +339,8 @@ bool Worker::Await(const BoundInstruction& instruction) {
     std::atomic<int64_t>& done = wait.progress->done;
     if (done.load(std::memory_order_acquire) < target) {
       WaitFor(
-          &wait.progress->bell,
-          [&] { return done.load() >= target || slot_->HasFailedInOrder(); }, Spins());
+          &wait.progress->bell, [&] { return done.load() >= target || slot_->HasFailedInOrder(); },
+          Spins());
     }
     if (slot_->HasFailed()) return false;
     if (wait.event < 0) continue;
@@ -311,7 +358,7 @@ bool Worker::AwaitEvent(const BoundWait& wait, Event* event) {
   try {
     for (int looks = 0; !event->IsReached(); ++looks) {
       if (slot_->HasFailed()) return false;
-      PollPending();
+      leader_->PollAllPending();
       if (looks < kSpins && core_->MaySpin(/*is_short=*/true)) {
         Pause();
       } else {
@@ -359,6 +406,8 @@ bool Worker::Call(const BoundInstruction& instruction) {
   return false;
 }
 
-void Worker::Fail(const std::string& cause) { engine_->Fail(slot_, Where("failed") + ": " + cause); }
+void Worker::Fail(const std::string& cause) {
+  engine_->Fail(slot_, Where("failed") + ": " + cause);
+}
 
 }  // namespace heteroplace::exec

@@ -67,6 +67,14 @@ struct BoundInstruction {
   int64_t bytes = 0;
 };
 
+class Worker;
+
+/*! \brief An instruction of one of the queues of a thread. */
+struct IssueStep {
+  Worker* worker;
+  size_t index;
+};
+
 /*!
  * \brief The state of one queue. It takes requests in the order in which they were submitted, and
  * begins one when it has done (asynchronous queues: issued) its part of the one before.
@@ -83,6 +91,15 @@ class Worker {
   void MakeEvents(Slot* slot);
   /*! \brief After a fork, whose child has no threads: a new stream where it was one of the host. */
   void Revive();
+
+  /*!
+   * \brief Makes this the first worker of a thread that issues the work of several streams.
+   * \param members of the thread, this one among them.
+   * \param order of their instructions in a request.
+   */
+  void Lead(std::vector<Worker*> members, std::vector<IssueStep> order);
+
+  // Of the worker that leads a thread.
 
   /*! \brief Prepares the calling thread: core, TVM's pools, stream. Throws Error. */
   void Attach();
@@ -107,15 +124,17 @@ class Worker {
   bool AwaitRequest();
   void Do();
   void DoHost();
-  void DoStream();
+  void DoStreams();
+  void Begin();
   template <bool kTimed>
   void RunHost();
-  template <bool kTimed>
-  void Issue();
-  void RunStreamTimed();
+  bool IssueAll();
+  bool Issue(size_t index);
+  void EndMeasured();
+  void EndIssue();
   void RunCpuTimed();
   void SampleHost(SampleOrder* order);
-  void SampleStream(SampleOrder* order);
+  bool SampleStream(const BoundInstruction& instruction, SampleOrder* order);
   bool SampleCall(const BoundInstruction& instruction, SampleOrder* order);
   void PassLine();
   void TouchArena();
@@ -137,8 +156,11 @@ class Worker {
   void IssueOne(const BoundInstruction& instruction);
   /*! \brief Finishes the requests whose work on the stream has come to its end. */
   void PollPending();
+  /*! \brief The same for all queues of the thread; whether requests are left. */
+  bool PollAllPending();
+  bool IsAnyPending() const;
   void FinishPart(Slot* slot);
-  void Drain();
+  std::string Drain();
   void MakeTimers();
   void ReadTimers();
   /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
@@ -157,7 +179,13 @@ class Worker {
   std::unique_ptr<Stream> stream_;
 
   // Of the worker's thread.
-  /*! \brief The request at work, the number of the next one, and what `done` was at its start. */
+  /*! \brief The thread's queues and the order of their work, of the one that leads; and that one.
+   */
+  std::vector<Worker*> members_{this};
+  std::vector<IssueStep> order_;
+  Worker* leader_ = this;
+  /*! \brief The request at work (none: null), the number of the next one, and what `done` was at
+   * its start. */
   Slot* slot_ = nullptr;
   int64_t next_ = 0;
   int64_t base_ = 0;

@@ -50,6 +50,12 @@ void Worker::MakeStream() {
   }
 }
 
+void Worker::Lead(std::vector<Worker*> members, std::vector<IssueStep> order) {
+  members_ = std::move(members);
+  order_ = std::move(order);
+  for (Worker* member : members_) member->leader_ = this;
+}
+
 void Worker::Revive() {
   if (fake_device_ == nullptr) return;
   // The thread of the old stream is not there: to end it would take for ever.

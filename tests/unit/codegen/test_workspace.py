@@ -18,11 +18,13 @@ def module(function: tvm.tir.PrimFunc) -> tvm.IRModule:
     return tvm.IRModule({"kernel": function})
 
 
-def nested(*sizes: int, parallel_from: int | None = None) -> tvm.tir.PrimFunc:
+def nested(
+    *sizes: int, parallel_from: int | None = None, scope: str = "global"
+) -> tvm.tir.PrimFunc:
     """float32 buffers within each other; a parallel loop around those from a position on."""
     body: tvm.tir.Stmt = tvm.tir.Evaluate(0)
     for position in reversed(range(len(sizes))):
-        pointer = tvm.ir.PointerType(tvm.ir.PrimType("float32"), "global")
+        pointer = tvm.ir.PointerType(tvm.ir.PrimType("float32"), scope)
         buffer = tvm.tir.Var(f"buffer{position}", pointer)
         body = tvm.tir.Allocate(buffer, "float32", [sizes[position]], tvm.tir.const(True), body)
         if position == parallel_from:
@@ -38,6 +40,12 @@ def test_nested_buffers_add_up_in_blocks() -> None:
 def test_small_buffers_are_on_the_stack() -> None:
     assert kernel_workspace(module(nested(255))) == Workspace(0, 0)
     assert kernel_workspace(module(nested(256))) == Workspace(1024, 0)
+
+
+def test_a_gpu_needs_small_buffers_too_but_none_that_its_launches_hold() -> None:
+    assert kernel_workspace(module(nested(4)), is_cpu=False) == Workspace(128, 0)
+    assert kernel_workspace(module(nested(1000, scope="shared")), is_cpu=False) == Workspace(0, 0)
+    assert kernel_workspace(module(nested(1000, scope="local")), is_cpu=False) == Workspace(0, 0)
 
 
 def test_helpers_need_what_is_inside_the_parallel_loop() -> None:

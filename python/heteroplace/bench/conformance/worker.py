@@ -123,7 +123,7 @@ def _fault(
 ) -> str:
     """Run once; return how the outputs differ from `expected`, or "" if they do not."""
     accepted = {name for name, _, _ in executor.inputs}
-    outputs = executor.run(**{name: value for name, value in inputs.items() if name in accepted})
+    outputs = executor.run({name: value for name, value in inputs.items() if name in accepted})
     outputs = [
         output.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else output
         for output, (_, _, dtype) in zip(outputs, executor.outputs, strict=True)

@@ -35,11 +35,15 @@ class OnnxExecutor:
 
     def benchmark(self, num_runs: int) -> list[int]:
         """Run `num_runs` times; return the wall time of each in ns."""
+        return self.time_calls(num_runs)
+
+    def time_calls(self, num_runs: int, pause_s: float = 0.0) -> list[int]:
+        """Return the wall time, in ns, of calls from arrays to arrays; see `time_runs`."""
 
         def run() -> None:
             self._session.run(None, self._inputs)
 
-        return self._thread.call(time_runs, run, num_runs)
+        return self._thread.call(time_runs, run, num_runs, pause_s)
 
     def close(self) -> None:
         """End the thread."""

@@ -67,6 +67,7 @@ class StockExecutor:
         self, library: Any, inputs: Mapping[str, np.ndarray], cores: Sequence[int]
     ) -> None:
         self._thread = BoundThread("stock-tvm", cores)
+        self._inputs = dict(inputs)
         self._module = self._thread.call(self._make, library, inputs, cores)
 
     @staticmethod
@@ -93,15 +94,30 @@ class StockExecutor:
         """Run `num_runs` times; return the wall time of each in ns."""
         return self._thread.call(time_runs, self._module.module["run"], num_runs)
 
+    def time_calls(self, num_runs: int, pause_s: float = 0.0) -> list[int]:
+        """Return the wall time, in ns, of calls from arrays to arrays; see `time_runs`."""
+        count = self._module.get_num_outputs()
+
+        def call() -> None:
+            for name, array in self._inputs.items():
+                self._module.set_input(name, array)
+            self._module.run()
+            for index in range(count):
+                self._module.get_output(index).numpy()
+
+        return self._thread.call(time_runs, call, num_runs, pause_s)
+
     def close(self) -> None:
         """End the thread."""
         self._thread.close()
 
 
-def time_runs(run: Callable[[], object], num_runs: int) -> list[int]:
-    """Run `num_runs` times; return the wall time of each in ns."""
+def time_runs(run: Callable[[], object], num_runs: int, pause_s: float = 0.0) -> list[int]:
+    """Run `num_runs` times, with a pause before each; return the wall time of each in ns."""
     times = []
     for _ in range(num_runs):
+        if pause_s > 0:
+            time.sleep(pause_s)
         start = time.perf_counter_ns()
         run()
         times.append(time.perf_counter_ns() - start)

@@ -240,7 +240,7 @@ def prediction(prepared: Prepared, plan: Plan, interference: Interference) -> Ex
 
 def _output_differences(runs: Sequence[PlannedRun], model: Model) -> dict[str, float]:
     """Run each plan once; return the largest difference of its outputs to those of the first."""
-    outputs = {item.name: item.executor.run(**model.inputs) for item in runs}
+    outputs = {item.name: item.executor.run(model.inputs) for item in runs}
     first = outputs[runs[0].name]
     return {
         name: max(float(np.abs(a - b).max()) for a, b in zip(arrays, first, strict=True))

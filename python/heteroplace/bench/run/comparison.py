@@ -181,7 +181,7 @@ def compare_plans(
     say("loading")
     executors = {name: Executor(executable) for name, executable in executables.items()}
     peers = _peers(model, cluster, library, inputs)
-    outputs = {name: executor.run(**model.inputs) for name, executor in executors.items()}
+    outputs = {name: executor.run(model.inputs) for name, executor in executors.items()}
     outputs.update({name: peer.run() for name, peer in peers.items()})
     say(f"measuring {len(executors)} plans and {len(peers)} peers in {options.num_rounds} rounds")
     options.on_round(0)

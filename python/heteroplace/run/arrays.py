@@ -1,0 +1,178 @@
+"""What a caller hands over, in numpy or by DLPack, as arrays that the core can read and write.
+
+Nothing is copied here that lies in host memory in C order: a request copies it once, into memory of
+its own, and an output once, into the caller's array. A request cannot use the caller's memory where
+it lies: the caller may change it while the request is in flight, and a step that does not end may
+read it long after the call has given up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+import tvm
+
+from heteroplace.errors import ExecutionError
+from heteroplace.files.reader import did_you_mean
+
+Ports = tuple[tuple[str, tuple[int, ...], str], ...]
+"""Name, shape and dtype of each."""
+
+_HOST_DEVICES = (1, 3, 11)
+"""Types of DLPack devices whose memory the host reads: CPU, and host memory of CUDA and ROCm."""
+_DEVICE_NAMES = {2: "cuda", 8: "metal", 10: "rocm", 13: "cuda managed", 14: "oneapi"}
+_NOT_BY_DLPACK = ("bool", "bfloat16")
+"""Types that TVM cannot hand over by DLPack."""
+_EXCHANGED_AS = {"bfloat16": "uint16"}
+
+
+class HasDLPack(Protocol):
+    """A tensor of any library that speaks DLPack (torch, jax, TVM, ...)."""
+
+    def __dlpack__(self) -> Any:
+        """Hand over a capsule."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return type and index of its device."""
+
+
+Array: TypeAlias = np.ndarray | tvm.nd.NDArray | HasDLPack
+"""What is taken as an input."""
+
+
+def take_inputs(ports: Ports, given: Mapping[str, Array]) -> dict[str, np.ndarray]:
+    """Return the inputs as the core takes them.
+
+    Raises
+    ------
+    ExecutionError
+        Names that are no inputs, arrays on another device, of another type or shape: all of them.
+    """
+    expected = {name: (shape, dtype) for name, shape, dtype in ports}
+    arrays, faults = {}, []
+    for name, array in given.items():
+        if name not in expected:
+            faults.append(_unknown(name, list(expected)))
+            continue
+        try:
+            found = take_input(name, array)
+        except ExecutionError as fault:
+            faults.append(str(fault))
+            continue
+        faults += _mismatch(f"input {name!r}", *expected[name], found)
+        arrays[name] = found
+    if faults:
+        raise ExecutionError("; ".join(faults))
+    return arrays
+
+
+def take_input(name: str, array: Array) -> np.ndarray:
+    """Return an input as the core takes it: in host memory, in C order, of a type with bits.
+
+    Raises
+    ------
+    ExecutionError
+        It lies on another device, or is no array of such a type.
+    """
+    found = np.asarray(_on_host(name, array), order="C")
+    if found.dtype.name == "bfloat16":
+        return found.view(np.uint16)
+    if found.dtype.kind not in "biufc" or not found.dtype.isnative:
+        raise ExecutionError(f"input {name!r} cannot be an array of type {found.dtype}")
+    return found
+
+
+def take_outs(
+    ports: Ports, out: Sequence[np.ndarray | None] | None
+) -> tuple[np.ndarray | None, ...]:
+    """Return where each output goes; None: into a new array.
+
+    Raises
+    ------
+    ExecutionError
+        Not one array for each output, one of another type or shape, read-only or of another memory
+        order, or two that overlap: all such faults.
+    """
+    if out is None:
+        return (None,) * len(ports)
+    if isinstance(out, np.ndarray) or len(out) != len(ports):
+        given = "an array" if isinstance(out, np.ndarray) else f"{len(out)} elements"
+        names = ", ".join(repr(name) for name, _, _ in ports)
+        raise ExecutionError(
+            f"`out` is {given}; expected a list of {len(ports)} arrays, or None for a new one, "
+            f"for the outputs {names}"
+        )
+    faults: list[str] = []
+    taken = []
+    for (name, shape, dtype), array in zip(ports, out, strict=True):
+        if isinstance(array, np.ndarray) and array.dtype.name == "bfloat16":
+            array = array.view(np.uint16)
+        taken.append(array)
+        if array is not None:
+            faults += _out_faults(name, shape, dtype, array)
+    if not faults:
+        faults = _overlaps(ports, taken)
+    if faults:
+        raise ExecutionError("; ".join(faults))
+    return tuple(taken)
+
+
+def _on_host(name: str, array: Array) -> object:
+    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack_device__"):
+        return array
+    kind, index = array.__dlpack_device__()
+    if int(kind) not in _HOST_DEVICES:
+        device = _DEVICE_NAMES.get(int(kind), f"DLPack device type {int(kind)}")
+        raise ExecutionError(
+            f"input {name!r} is in the memory of {device}:{index}; expected host memory: copy it "
+            "there first"
+        )
+    if isinstance(array, tvm.nd.NDArray) and array.dtype in _NOT_BY_DLPACK:
+        return array.numpy()
+    try:
+        return np.from_dlpack(cast(Any, array))
+    except (BufferError, RuntimeError, TypeError, ValueError) as err:
+        raise ExecutionError(
+            f"input {name!r} cannot be taken from {type(array).__name__} by DLPack: {err}; hand "
+            "over a numpy array"
+        ) from err
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    names = ", ".join(map(repr, known)) or "none"
+    return f"the program has no input {name!r}; it has {names}{did_you_mean(name, known)}"
+
+
+def _mismatch(what: str, shape: tuple[int, ...], dtype: str, found: np.ndarray) -> list[str]:
+    if found.dtype.name == _EXCHANGED_AS.get(dtype, dtype) and found.shape == shape:
+        return []
+    return [f"{what}: expected {dtype} {shape}, got {found.dtype} {found.shape}"]
+
+
+def _out_faults(name: str, shape: tuple[int, ...], dtype: str, array: object) -> list[str]:
+    what = f"output {name!r}: `out`"
+    if not isinstance(array, np.ndarray):
+        return [f"{what} is a {type(array).__name__}; expected a numpy array, or None"]
+    faults = _mismatch(what, shape, dtype, array)
+    if not array.flags.writeable:
+        faults.append(f"{what} is read-only")
+    if not array.flags.c_contiguous:
+        faults.append(f"{what} is not in C order: an output is written as one block")
+    return faults
+
+
+def _overlaps(ports: Ports, outs: Sequence[np.ndarray | None]) -> list[str]:
+    """Faults of arrays, each one block, of which a part is another's too."""
+    blocks = sorted(
+        (array.ctypes.data, array.ctypes.data + array.nbytes, ports[index][0])
+        for index, array in enumerate(outs)
+        if array is not None and array.nbytes
+    )
+    return [
+        f"`out` of the outputs {one!r} and {other!r} overlap"
+        for (_, end, one), (start, _, other) in itertools.pairwise(blocks)
+        if start < end
+    ]

@@ -1,0 +1,220 @@
+"""A loaded program -> outputs: one call, calls with a future, a stream of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+
+import numpy as np
+
+from heteroplace.errors import ExecutionError
+from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.run.arrays import Array, Ports, take_input, take_inputs, take_outs
+from heteroplace.run.calls import Call, Completer, Deadline, PromisedCall
+from heteroplace.run.streams import stream
+
+
+class LoadedProgram:
+    """A program in the core, and its calls. Any thread may call any method."""
+
+    def __init__(self, native: NativeExecutor) -> None:
+        self._native = native
+        self._inputs = tuple((port.name, port.shape, port.dtype) for port in native.inputs)
+        self._outputs = tuple((port.name, port.shape, port.dtype) for port in native.outputs)
+        self._completer = Completer()
+
+    @property
+    def inputs(self) -> Ports:
+        """Name, shape and dtype of every input."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Ports:
+        """Name, shape and dtype of every output."""
+        return self._outputs
+
+    @property
+    def max_in_flight(self) -> int:
+        """Most calls at work at a time."""
+        return self._native.max_in_flight
+
+    def set_input(self, name: str, array: Array) -> None:
+        """Copy `array` into input `name`; it stays there for all later runs.
+
+        Parameters
+        ----------
+        array
+            As for `run`.
+
+        Raises
+        ------
+        ExecutionError
+            Unknown name, or wrong device, shape or dtype.
+        """
+        self._native.set_input(name, take_input(name, array))
+
+    def run(
+        self,
+        inputs: Mapping[str, Array] | None = None,
+        /,
+        *,
+        out: Sequence[np.ndarray | None] | None = None,
+        timeout_s: float | None = None,
+        **named: Array,
+    ) -> list[np.ndarray]:
+        """Run the network once and return its outputs.
+
+        From its inputs to its outputs a call has memory of its own. An input that is not given
+        keeps its value: of `set_input`, or of the last call in the executor's first memory, which
+        is the last call where no two are at work at once.
+
+        Parameters
+        ----------
+        inputs, named
+            Numpy arrays, or tensors of any library that speaks DLPack, in host memory, by name. A
+            name that is also an option (`out`) must be in `inputs`. Each is copied once; one that
+            is not in C order, twice.
+        out
+            One array for each output, written in place and returned, or None for a new array. After
+            an error their contents are undefined. An output is copied once.
+        timeout_s
+            Most seconds from now on, waiting for other calls included; then the call is cancelled.
+
+        Raises
+        ------
+        ExecutionError
+            Wrong inputs or `out` (then nothing is run), a kernel failed (the message names its step
+            and device), or the time is up.
+        """
+        return self._start(self._inputs_of(inputs, named), out, timeout_s).finish()
+
+    def run_async(
+        self,
+        inputs: Mapping[str, Array] | None = None,
+        /,
+        *,
+        out: Sequence[np.ndarray | None] | None = None,
+        timeout_s: float | None = None,
+        **named: Array,
+    ) -> Future[list[np.ndarray]]:
+        """Begin a run, as `run`; return a future of its outputs.
+
+        The inputs are copied before it returns. While `max_in_flight` calls are at work it waits
+        for one to end. Calls begin in the order in which they were submitted. To cancel the future
+        ends the run early. Callbacks of futures are called in one thread, for which all futures
+        wait: there a call that would have to wait is refused.
+
+        Raises
+        ------
+        ExecutionError
+            Wrong inputs or `out`, or the time is up before it could begin. What comes later is
+            raised by the future.
+        """
+        promised = PromisedCall(self._start(self._inputs_of(inputs, named), out, timeout_s))
+        self._completer.add(promised)
+        return promised.future
+
+    def run_many(
+        self,
+        inputs: Iterable[Mapping[str, Array]],
+        *,
+        in_flight: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Iterator[list[np.ndarray]]:
+        """Run for each of `inputs`; yield the outputs, in the order of the inputs.
+
+        An input is asked for when there is room: at most `in_flight` runs are at work or wait to be
+        taken. What a run fails of is raised in its place, which ends the iterator; what `inputs`
+        raises, at once. When the iterator ends, or is closed or dropped, what is in flight is
+        cancelled.
+
+        Parameters
+        ----------
+        inputs
+            Arrays by name, as for `run`.
+        in_flight
+            1 to `max_in_flight`, which is the default.
+        timeout_s
+            For each run, from its submission on.
+
+        Raises
+        ------
+        ExecutionError
+            `in_flight` is out of range. From the iterator: as `run`.
+        """
+        most = self.max_in_flight
+        count = most if in_flight is None else in_flight
+        if not 1 <= count <= most:
+            raise ExecutionError(
+                f"in_flight is {count}; expected 1 to {most}, which max_in_flight of this executor "
+                "is: load it with more"
+            )
+        Deadline(timeout_s)  # refused here, not by the first result
+        if count == 1:  # nothing is gained by another thread
+            return (self.run(item, timeout_s=timeout_s) for item in inputs)
+        return stream(
+            iter(inputs),
+            lambda item: self._start(self._inputs_of(item, {}), None, timeout_s),
+            count,
+            self._completer,
+        )
+
+    def get_output(self, index: int) -> np.ndarray:
+        """Return a copy of output `index` of the last run.
+
+        Raises
+        ------
+        ExecutionError
+            There is no such output.
+        """
+        if not 0 <= index < len(self.outputs):
+            raise ExecutionError(f"output {index} does not exist; there are {len(self.outputs)}")
+        return self._native.get_output(self.outputs[index][0])
+
+    def benchmark(self, num_runs: int) -> list[int]:
+        """Run `num_runs` times in a loop in C++; return the wall time of each run in ns."""
+        return [int(ns) for ns in self._native.benchmark(num_runs)]
+
+    def _inputs_of(
+        self, inputs: Mapping[str, Array] | None, named: Mapping[str, Array]
+    ) -> Mapping[str, Array]:
+        if inputs is None:
+            return named
+        if not isinstance(inputs, Mapping):
+            raise ExecutionError(
+                f"inputs are a {type(inputs).__name__}; expected arrays by name: {{name: array}}"
+            )
+        twice = [name for name in named if name in inputs]
+        if twice:
+            raise ExecutionError(f"inputs {', '.join(map(repr, twice))} are given twice")
+        return {**inputs, **named}
+
+    def _start(
+        self,
+        given: Mapping[str, Array],
+        out: Sequence[np.ndarray | None] | None,
+        timeout_s: float | None,
+    ) -> Call:
+        """Submit a call; all that can be wrong with it is found before."""
+        deadline = Deadline(timeout_s)
+        arrays = take_inputs(self.inputs, given)
+        outs = take_outs(self.outputs, out)
+        may_wait = not self._completer.is_own_thread()
+        request = self._native.begin(deadline.left_s() if may_wait else 0.0)
+        if request is None:
+            why = (
+                f"for {timeout_s} s; allow more time, or load it with a higher max_in_flight"
+                if may_wait
+                else "and a callback of a future cannot wait for them; call it elsewhere"
+            )
+            raise ExecutionError(
+                f"all {self.max_in_flight} requests of the executor were at work {why}"
+            )
+        try:
+            for name, array in arrays.items():
+                request.set_input(name, array)
+            request.submit(deadline.left_s())
+        except BaseException:  # Ctrl-C too: a request that nobody finishes is a slot lost
+            request.close()
+            raise
+        return Call(request, [name for name, _, _ in self._outputs], outs, deadline)

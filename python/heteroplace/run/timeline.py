@@ -1,0 +1,35 @@
+"""From times of instructions to a timeline of the plan's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heteroplace.model.plan import Run
+from heteroplace.model.solution import Solution
+from heteroplace.model.timeline import Span, Timeline
+
+
+def measured_timeline(
+    records: Sequence[tuple[int, bool, int, int]], solution: Solution
+) -> Timeline:
+    """Turn (step, is a kernel, start_ns, finish_ns) of instructions into a timeline of steps."""
+    cluster, plan = solution.cluster, solution.plan
+    times: dict[int, tuple[int, int]] = {}
+    for step, is_kernel, start, finish in records:
+        if isinstance(plan.steps[step], Run) and not is_kernel:
+            # A worker that helps is there before the kernel begins, and a copy of a value that
+            # only the compiled form has belongs to no step of the plan.
+            continue
+        known = times.get(step, (start, finish))
+        times[step] = (min(known[0], start), max(known[1], finish))
+    origin = min((start for start, _ in times.values()), default=0)
+    spans = []
+    for step, (start, finish) in sorted(times.items()):
+        action = plan.steps[step]
+        if isinstance(action, Run):
+            resource = cluster.devices[action.device].name
+        else:
+            resource = cluster.links[action.route[0]].channel
+        spans.append(Span(step, resource, start - origin, finish - origin))
+    makespan = max((span.finish_ns for span in spans), default=0)
+    return Timeline(tuple(spans), "measured", (), makespan)
