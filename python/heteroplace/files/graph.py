@@ -64,7 +64,7 @@ def load_graph(path: str | os.PathLike[str]) -> GraphFile:
     except OSError as fault:
         raise GraphError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
     except ValueError as fault:  # a path that no file has
-        raise GraphError(f"{ascii(os.fspath(path))}: cannot be read: {fault}") from fault
+        raise GraphError(f"{os.fspath(path)!a}: cannot be read: {fault}") from fault
     return plain or graph_from_json(read_json(path, GraphError), source=os.fspath(path))
 
 

@@ -37,7 +37,7 @@ def read_known_file(path: str | os.PathLike[str]) -> tuple[str, object]:
     except OSError as fault:
         raise HeteroPlaceError(f"{source}: cannot be read: {fault.strerror}") from fault
     except ValueError as fault:  # a path that no file has
-        raise HeteroPlaceError(f"{ascii(source)}: cannot be read: {fault}") from fault
+        raise HeteroPlaceError(f"{source!a}: cannot be read: {fault}") from fault
     if start == ELF_MAGIC:
         return "model", None
     if source.endswith(".onnx") or start.startswith(_ONNX_START):

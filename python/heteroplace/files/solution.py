@@ -61,7 +61,7 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
     except OSError as fault:
         raise PlanError(f"{os.fspath(path)}: cannot be read: {fault.strerror}") from fault
     except ValueError as fault:  # also of a path that no file has
-        raise PlanError(f"{ascii(os.fspath(path))}: is no text: {fault}") from fault
+        raise PlanError(f"{os.fspath(path)!a}: is no text: {fault}") from fault
     return solution_from_json(text, os.fspath(path))
 
 

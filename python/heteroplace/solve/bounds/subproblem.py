@@ -3,8 +3,8 @@
 Whatever a plan of the whole does, its runs of these tasks and its copies among them are a plan of
 the subproblem: tensors from outside are there at once everywhere, nothing goes to a host, and the
 memories hold nothing else. What only others read is gone at once, as it may be in the whole before
-the last of these tasks has run; only the model's outputs stay. So a bound of it bounds the time from the first start to the last finish
-of its tasks in every plan of the whole.
+the last of these tasks runs; only the model's outputs stay. So a bound of it bounds the time from
+the first start to the last finish of its tasks in every plan of the whole.
 """
 
 from __future__ import annotations

@@ -1,0 +1,148 @@
+// Issuing the work of streams: one thread for all queues of a GPU, or for a fake device.
+#include <algorithm>
+
+#include "exec/run/engine.h"
+#include "exec/run/worker.h"
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+/*! \brief Issues the part of all queues of the thread, in the order of the plan. */
+void Worker::DoStreams() {
+  const bool is_issued = IssueAll();
+  const bool is_measured = slot_->kind != RequestKind::kRun;
+  for (Worker* member : members_) {
+    if (is_measured && is_issued) member->EndMeasured();
+  }
+  for (Worker* member : members_) member->EndIssue();
+}
+
+/*! \brief Issues all instructions of all queues; false if the request has failed. */
+bool Worker::IssueAll() {
+  const RequestKind kind = slot_->kind;
+  if (kind == RequestKind::kTimed) {
+    for (Worker* member : members_) {
+      try {
+        member->MakeTimers();
+      } catch (const Error& error) {
+        member->Fail(error.what());
+        return false;
+      }
+    }
+  }
+  if (kind != RequestKind::kRun && kind != RequestKind::kTimed && kind != RequestKind::kSample) {
+    return true;  // nothing for streams
+  }
+  for (const IssueStep& step : order_) {
+    try {
+      if (!step.worker->Issue(step.index)) return false;
+    } catch (const Error& error) {
+      step.worker->Fail(error.what());
+      return false;
+    }
+  }
+  return true;
+}
+
+/*! \brief Issues one instruction after its waits; false if the request has failed. */
+bool Worker::Issue(size_t index) {
+  const BoundInstruction& instruction = instructions_[index];
+  const bool is_timed = slot_->kind == RequestKind::kTimed;
+  position_.store(index, std::memory_order_relaxed);
+  if (!Await(instruction) || slot_->HasFailed()) return false;
+  if (is_timed) stream_->Record(timers_[2 * index].get());
+  if (slot_->kind == RequestKind::kSample && instruction.opcode == Opcode::kCall) {
+    if (!SampleStream(instruction, &slot_->measurement->sample)) return false;
+  } else {
+    IssueOne(instruction);
+  }
+  if (is_timed) stream_->Record(timers_[2 * index + 1].get());
+  if (!instruction.is_awaited) return true;
+  stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
+  progress_.Publish(base_ + static_cast<int64_t>(index) + 1);
+  return true;
+}
+
+/*! \brief Waits for the end of a request that is measured, and takes its times. */
+void Worker::EndMeasured() {
+  position_.store(instructions_.size(), std::memory_order_relaxed);
+  try {
+    stream_->Synchronise();
+    if (slot_->kind == RequestKind::kTimed && !slot_->HasFailed()) ReadTimers();
+  } catch (const Error& error) {
+    Fail(error.what());
+  }
+}
+
+/*! \brief Ends this queue's part, at once or when its stream has come to the end of it. */
+void Worker::EndIssue() {
+  bool is_pending = slot_->kind == RequestKind::kRun;
+  // What it is asked for now is told already.
+  if (!is_pending && slot_->HasFailed()) static_cast<void>(Drain());
+  // Nobody waits for what this queue has not issued.
+  if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
+  position_.store(instructions_.size(), std::memory_order_relaxed);
+  try {
+    // Also after a failure: what was issued before is at work in the slot until then.
+    if (is_pending) stream_->RecordEnd(slot_->events(index_).back().get());
+  } catch (const Error& error) {
+    is_pending = false;
+    Fail(error.what());
+    static_cast<void>(Drain());
+  }
+  if (!is_pending) return FinishPart(slot_);
+  pending_.push_back(slot_);
+  slot_ = nullptr;
+  PollPending();
+}
+
+bool Worker::IsAnyPending() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Worker* member) { return !member->pending_.empty(); });
+}
+
+bool Worker::PollAllPending() {
+  for (Worker* member : members_) member->PollPending();
+  return IsAnyPending();
+}
+
+/*!
+ * \brief Waits until the stream is empty, as what was issued is at work in the slot until then;
+ * returns a fault that it had.
+ */
+std::string Worker::Drain() {
+  try {
+    stream_->Synchronise();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void Worker::PollPending() {
+  while (!pending_.empty()) {
+    Slot* slot = pending_.front();
+    try {
+      if (!slot->events(index_).back()->IsReached()) return;
+    } catch (const Error& error) {
+      // A stream tells of a fault only when it is asked, so its step is not known.
+      engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
+      const std::string fault = Drain();
+      // A fault since the last recorded end is of the request that is being issued.
+      if (!fault.empty() && slot_ != nullptr) Fail(fault);
+    }
+    pending_.pop_front();
+    FinishPart(slot);
+  }
+}
+
+void Worker::IssueOne(const BoundInstruction& instruction) {
+  if (instruction.opcode == Opcode::kCall) {
+    stream_->Launch(CallOf(instruction));
+  } else {
+    stream_->Copy(*slot_->tensor(instruction.dst), *slot_->tensor(instruction.src),
+                  instruction.bytes);
+  }
+}
+
+}  // namespace heteroplace::exec
