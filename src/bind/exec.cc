@@ -187,9 +187,9 @@ void Run(exec::Executor& executor, std::optional<double> timeout_s) {
   Unlocked([&] { executor.Run(limit); });
 }
 
-void Submit(exec::Request& request, std::optional<double> timeout_s) {
+void Submit(exec::Request& request, std::optional<double> timeout_s, bool is_waited) {
   const exec::Limit limit = LimitOf(timeout_s);
-  Unlocked([&] { request.Submit(limit); });
+  Unlocked([&] { request.Submit(limit, is_waited); });
 }
 
 bool Wait(exec::Request& request, std::optional<double> timeout_s) {
@@ -285,7 +285,9 @@ void BindRequest(nb::module_& module) {
                                     "One call of a program; see src/exec/run/request.h.");
   BindPorts(request);
   request
-      .def("submit", &Submit, nb::arg("timeout_s").none() = nb::none(), "Hand it to the workers.")
+      .def("submit", &Submit, nb::arg("timeout_s").none() = nb::none(),
+           nb::arg("is_waited") = false,
+           "Hand it to the workers; a caller who waits for it may be one of them.")
       .def("wait", &Wait, nb::arg("timeout_s").none() = nb::none(),
            "Wait for the end; false after so many seconds, and it goes on.")
       .def("finish", &Finish, nb::arg("timeout_s").none() = nb::none(),

@@ -60,7 +60,7 @@ class Request:
         """Copy an array into an input of this request; see `Executor.set_input`."""
         self._core.set_input(name, array)
 
-    def submit(self, timeout_s: float | None = None) -> None:
+    def submit(self, timeout_s: float | None = None, *, is_waited: bool = False) -> None:
         """Hand it to the workers, after all that were submitted before; it may be done again.
 
         While somebody measures it waits, up to `timeout_s`.
@@ -68,12 +68,15 @@ class Request:
         An input that was not set has the value that `Executor.set_input`, or the last request in
         the executor's first slot, gave it.
 
+        `is_waited`: `finish` follows at once. With no `timeout_s` the calling thread then does the
+        request of a program of one queue itself, which may be over when this returns.
+
         Raises
         ------
         ExecutionError
             An input has no value, the executor cannot be used, or the time is up.
         """
-        self._core.submit(timeout_s)
+        self._core.submit(timeout_s, is_waited)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end, in whatever way; return False if it goes on after `timeout_s`."""

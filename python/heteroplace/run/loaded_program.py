@@ -86,7 +86,7 @@ class LoadedProgram:
             Wrong inputs or `out` (then nothing is run), a kernel failed (the message names its step
             and device), or the time is up.
         """
-        return self._start(self._inputs_of(inputs, named), out, timeout_s).finish()
+        return self._start(self._inputs_of(inputs, named), out, timeout_s, is_waited=True).finish()
 
     def run_async(
         self,
@@ -194,8 +194,13 @@ class LoadedProgram:
         given: Mapping[str, Array],
         out: Sequence[np.ndarray | None] | None,
         timeout_s: float | None,
+        *,
+        is_waited: bool = False,
     ) -> Call:
-        """Submit a call; all that can be wrong with it is found before."""
+        """Submit a call; all that can be wrong with it is found before.
+
+        `is_waited`: the caller waits for its end at once, and so may do some of the work.
+        """
         deadline = Deadline(timeout_s)
         arrays = take_inputs(self.inputs, given)
         outs = take_outs(self.outputs, out)
@@ -213,7 +218,7 @@ class LoadedProgram:
         try:
             for name, array in arrays.items():
                 request.set_input(name, array)
-            request.submit(deadline.left_s())
+            request.submit(deadline.left_s(), is_waited=is_waited)
         except BaseException:  # Ctrl-C too: a request that nobody finishes is a slot lost
             request.close()
             raise

@@ -40,6 +40,10 @@ Engine::Engine(const ExecutorSource& source)
   }
   for (std::unique_ptr<Worker>& worker : workers_) worker->Bind(workers_);
   GroupWorkers();
+  // Kernels in memory have the threads of TVM's pool, which only our own threads keep small.
+  if (queues.size() == 1 && queues[0].kind == QueueKind::kCpu && !image_.library().IsInMemory()) {
+    lone_worker_ = workers_[0].get();
+  }
   // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
@@ -198,7 +202,7 @@ void Engine::AfterFork(bool is_child) {
   mutex_.unlock();
 }
 
-int64_t Engine::Submit(Slot* slot, const Limit& limit) {
+int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
   CheckUsable();
   int64_t number = 0;
   for (;;) {
@@ -216,7 +220,8 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit) {
           "the request could not begin within its limit, as the executor is being measured");
     }
   }
-  submitted_bell_.Ring();
+  const bool may_work = is_waited && lone_worker_ != nullptr && limit.deadline_ns == kNever;
+  if (!may_work || !lone_worker_->WorkHere(number)) submitted_bell_.Ring();
   return number;
 }
 

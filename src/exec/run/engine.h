@@ -55,9 +55,13 @@ class Engine : private ForkAware {
    * flight when the process forked.
    */
   void CheckUsable();
-  /*! \brief Lets the workers take the request in a slot; returns its number. \throws Error
-   * kExecution at the limit, if somebody measures until then. */
-  int64_t Submit(Slot* slot, const Limit& limit);
+  /*!
+   * \brief Lets the workers take the request in a slot; returns its number.
+   * \param is_waited whether the caller goes on to wait for its end. With no deadline he then does
+   * the request of a program of one queue himself: nobody is woken for it, nor for its end.
+   * \throws Error kExecution at the limit, if somebody measures until then.
+   */
+  int64_t Submit(Slot* slot, const Limit& limit, bool is_waited);
   /*! \brief Waits for the end of a request; false at the limit. */
   bool Await(Slot* slot, const Limit& limit);
   /*! \brief Ends request `number` early; nothing if the slot is another's by now. Any thread. */
@@ -130,6 +134,8 @@ class Engine : private ForkAware {
   /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
   std::vector<Worker*> leaders_;
   std::vector<std::thread> threads_;  // [num_threads]
+  /*! \brief The only worker, if callers may do its work; else null. */
+  Worker* lone_worker_ = nullptr;
   int run_spins_ = kSpins;
 
   /*! \brief Guards the order of submission, and all below that says so. */

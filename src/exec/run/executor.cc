@@ -146,7 +146,7 @@ void Executor::ReadOutput(Slot* slot, const std::string& name, void* data) {
 
 void Executor::Run(const Limit& limit) {
   Request request(this, TakeFirst(engine_.get(), limit));
-  request.Submit(limit);
+  request.Submit(limit, /*is_waited=*/true);
   request.Finish(limit);
 }
 

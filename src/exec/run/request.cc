@@ -68,13 +68,13 @@ void Request::SetInput(const std::string& name, const DLDataType& dtype,
   executor_->WriteInput(slot_, name, dtype, shape, data);
 }
 
-void Request::Submit(const Limit& limit) {
+void Request::Submit(const Limit& limit, bool is_waited) {
   const Use use(this);
   CheckIdle();
   executor_->FillInputs(slot_);
   slot_->kind = RequestKind::kRun;
   slot_->measurement = nullptr;
-  number_.store(executor_->engine_->Submit(slot_, limit));
+  number_.store(executor_->engine_->Submit(slot_, limit, is_waited));
   is_in_flight_ = true;
 }
 

@@ -40,9 +40,10 @@ class Request {
    *
    * An input that was not set has the value that the executor's own SetInput, or the last request
    * in its first slot, gave it. It may be submitted again once it has ended.
+   * \param is_waited whether Finish follows at once; the request may then end within this call.
    * \throws Error kExecution for an input without a value, or if the executor cannot be used.
    */
-  void Submit(const Limit& limit = {});
+  void Submit(const Limit& limit = {}, bool is_waited = false);
 
   /*! \brief Waits for the end; false at the limit, and it goes on. */
   bool Wait(const Limit& limit = {});

@@ -86,19 +86,32 @@ void Worker::Attach() {
 void Worker::Work() {
   CoreShare core(queue_.core);
   for (Worker* member : members_) member->core_ = &core;
-  while (AwaitRequest()) Do();
+  while (AwaitRequest()) {
+    std::lock_guard turn(turn_);
+    if (engine_->num_submitted() > next_) Do();
+  }
   for (Worker* member : members_) member->core_ = nullptr;
+}
+
+bool Worker::WorkHere(int64_t number) {
+  std::unique_lock turn(turn_, std::try_to_lock);
+  if (!turn.owns_lock()) return false;
+  const CoreShare core(-1);
+  SetWorkspacePool(&image_->abi(), &workspace_);
+  while (next_ <= number) Do();
+  SetWorkspacePool(&image_->abi(), nullptr);
+  return true;
 }
 
 int Worker::Spins() const { return queue_.core >= 0 ? engine_->run_spins() : kSpins; }
 
-/*! \brief Waits for the next request; false if there will be none. */
+/*! \brief Waits for a request that nobody has taken; false if there will be none. */
 bool Worker::AwaitRequest() {
   WaitFor(
       engine_->submitted_bell(),
       [&] { return engine_->num_submitted() > next_ || engine_->is_stopping(); },
       engine_->is_repeating() ? engine_->run_spins() : kSpins);
-  return engine_->num_submitted() > next_;
+  return !engine_->is_stopping() || engine_->num_submitted() > next_;
 }
 
 /*!
@@ -122,7 +135,7 @@ void Worker::Do() {
 }
 
 void Worker::Begin() {
-  slot_ = engine_->SlotOf(next_);
+  slot_ = engine_->SlotOf(next_.load());
   base_ = next_ * static_cast<int64_t>(instructions_.size());
   ++next_;
   workspace_.Clear();

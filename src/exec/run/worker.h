@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,11 @@ class Worker {
   void Attach();
   /*! \brief Does requests until the engine stops. Never throws: a failure goes to the request. */
   void Work();
+  /*!
+   * \brief Does the requests up to `number` in the calling thread, as the only worker of an engine
+   * whose kernels are a library's; false if the worker's own thread is at one.
+   */
+  bool WorkHere(int64_t number);
 
   const Queue& queue() const { return queue_; }
   Progress& progress() { return progress_; }
@@ -178,7 +184,10 @@ class Worker {
   std::unique_ptr<Device> fake_device_;
   std::unique_ptr<Stream> stream_;
 
-  // Of the worker's thread.
+  /*! \brief Held by the thread that does a request, the worker's own or a caller's. */
+  std::mutex turn_;
+
+  // Of that thread.
   /*! \brief The thread's queues and the order of their work, of the one that leads; and that one.
    */
   std::vector<Worker*> members_{this};
@@ -187,7 +196,7 @@ class Worker {
   /*! \brief The request at work (none: null), the number of the next one, and what `done` was at
    * its start. */
   Slot* slot_ = nullptr;
-  int64_t next_ = 0;
+  std::atomic<int64_t> next_{0};  // the thread looks at it while another works here
   int64_t base_ = 0;
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
