@@ -283,7 +283,8 @@ def quantised() -> onnx.ModelProto:
     [
         (tiny_cnn, "MatMul", swapped_product),
         (of_half_precision, "Relu", scaled_relu(1.01)),
-        (quantised, "Relu", scaled_relu(1.1)),
+        # Each of its nodes is compiled by itself: 24 s; the next test does it in every run.
+        pytest.param(quantised, "Relu", scaled_relu(1.1), marks=pytest.mark.slow),
     ],
 )
 def test_a_small_fault_is_named_in_every_precision(

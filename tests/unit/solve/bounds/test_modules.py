@@ -137,18 +137,33 @@ def test_subproblem_takes_no_longer_than_the_whole(case: Instance, data: st.Data
 
 
 def test_equal_modules_are_solved_once() -> None:
-    run_ns: dict[str, tuple[int | None, ...]] = {f"t{index}": (2, 3) for index in range(6)}
-    edges = [(f"t{index}", f"t{index + 1}") for index in range(5)]
+    run_ns: dict[str, tuple[int | None, ...]] = {f"t{index}": (2, 3) for index in range(7)}
+    edges = [(f"t{index}", f"t{index + 1}") for index in range(6)]
     problem = problem_of(instance(edges, run_ns, gpus({(0, 1): 10, (1, 0): 10}, 2)))
     assert subproblem_key(problem, (0, 1)) == subproblem_key(problem, (2, 3))
     # The last tensor has no reader inside in either, but t2's has one in (2, 3, 4).
     assert subproblem_key(problem, (2, 3)) != subproblem_key(problem, (2, 3, 4))
     subsets = SubsetBounds(problem)
+    # The model's output stays, so the module that makes it is another.
+    assert subproblem_key(problem, (3, 4)) != subproblem_key(problem, (5, 6))
     asked = ((0, 1), (2, 3), (4, 5))
     assert [subsets.bound_ns(tasks) for tasks in asked] == [4, 4, 4]
     assert subsets.open_subsets(asked, 40) == [(0, 1)]
     subsets.learn((0, 1), 4, is_final=True)
     assert subsets.open_subsets(asked, 40) == []
+
+
+def test_what_nobody_inside_reads_is_gone_at_once() -> None:
+    builder = TaskGraphBuilder("dead end")
+    builder.add_task(Task("t0", "op"), [])
+    read, _unread = (builder.add_tensor("t0", num_bytes=size) for size in (2, 30))
+    builder.add_task(Task("t1", "op"), [read])
+    graph = builder.finalize([builder.add_tensor("t1", num_bytes=20)])
+    cluster = gpus({}, 1, capacity=35)
+    case = Instance(graph, cluster, given_costs(graph, cluster, {"t0": (2,), "t1": (3,)}))
+    inner = subproblem(problem_of(case), (0, 1))
+    assert optimum_of(case) == 5
+    assert optimum_of(Instance(inner.graph, inner.cluster, inner.costs)) == 5
 
 
 @pytest.mark.parametrize("name", ["rwnn/er10x5", "rwnn/er10x5-sdep3", "rwnn/er10x5-wdep4"])
