@@ -216,7 +216,7 @@ def test_wrong_numbers_of_slots_are_refused(library: str, max_in_flight: int) ->
 
 
 SETUP = """
-import os, sys, threading, time
+import os, signal, sys, threading, time
 import numpy as np
 from heteroplace.errors import ExecutionError
 from heteroplace.native.execute import Executor
@@ -294,6 +294,7 @@ def test_ctrl_c_ends_what_is_at_work(library: str, call: str) -> None:
     queues = ("fake:1000000000",) if call == "run()" else ("cpu",)
     calls = ["call 0 0 1 1 8,1 -"] * (30 if call == "run()" else 1)
     body = f"""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job behind a shell
     print("ready", flush=True)
     try:
         executor.{call}
@@ -303,8 +304,11 @@ def test_ctrl_c_ends_what_is_at_work(library: str, call: str) -> None:
     """
     command = script(library, queues, calls, body)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30)[0] == "interrupted\n"
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=30)[0] == "interrupted\n"
+        finally:
+            process.kill()
