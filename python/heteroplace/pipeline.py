@@ -330,6 +330,8 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     extraction = compiled.network.extraction
     assert extraction is not None  # what is placed was cut here
     mod = annotate_plan(extraction, solution)
+    if solution.plan.items > 1:
+        return mod  # its kernels are compiled when its batches are known to be built
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
     if kernels is None:
@@ -346,8 +348,7 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     LoweringError, InfeasibleError
         See `write_programs`.
     """
-    placement = solution.plan.placement(len(compiled.graph.tasks))
-    kernels = compiled.kernels(solution.cluster, placement)
+    kernels = compiled.kernels_of(solution.cluster, solution.plan)
     return write_programs(kernels, [solution])[0]
 
 
