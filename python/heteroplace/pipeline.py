@@ -45,9 +45,11 @@ from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.tasks.network import Network, cut_network
+from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
+from heteroplace.solve.judge import check_items
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.verify.executable import check_can_verify, verify_executable
 
@@ -198,18 +200,31 @@ def compile(
 
 
 def cost(
-    compiled: CompiledNetwork, cluster: Cluster, model: CostModel, log: StageLog | None = None
+    compiled: CompiledNetwork,
+    cluster: Cluster,
+    model: CostModel,
+    log: StageLog | None = None,
+    items: int = 1,
 ) -> CostedNetwork:
     """Find out what each task costs on each device; parameters as of `compile`.
+
+    Parameters
+    ----------
+    items
+        Of the plan that will be made: batches up to that size that some device runs have costs too.
 
     Raises
     ------
     MissingCostError, CostMismatchError, LoweringError, ExecutionError, CostStoreError
         See `CostModel.costs`.
+    UnsupportedRelayError
+        Batches are measured, and an op could mix their items.
     """
     log = log or StageLog()
+    sizes = {size for device in cluster.devices for size in device.batch_sizes}
+    batches = sorted({1} | {size for size in sizes if size <= items})
     with log.stage("cost") as figures:
-        costs = model.costs(compiled, cluster)
+        costs = model.costs(compiled, cluster, batches)
         figures["devices"] = len(cluster.devices)
 
     def interference() -> Interference:
@@ -302,9 +317,14 @@ def place(
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     early = None if saved is None else saved.plan_for(network.graph, cluster)
+    if early is not None:
+        check_items(early, limits)
     check_demands(network.graph, cluster, early)
+    items = limits.items if early is None else early.items
+    if items > 1:
+        rebatch(network.mod, 2)  # an op that could mix items is told before anything is compiled
     compiled = compile(network, cluster, model, log)
-    costed = cost(compiled, cluster, model, log)
+    costed = cost(compiled, cluster, model, log, items)
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
 

@@ -188,7 +188,7 @@ REFUSED: tuple[Rule, ...] = (
     Rule({"plan_in": "file", "solver": "search|single|cpsat"}, SolverError, "leave out .*solver"),
     Rule({"plan_in": "file", "coarsening": _OTHERS}, SolverError, "leave out coarsening"),
     Rule({"plan_in": "file", "engine": "highs|cpsat"}, SolverError, "leave out engine"),
-    Rule({"items": "two", "plan_in": "file"}, SolverError, "a module runs one item"),
+    Rule({"items": "two", "plan_in": "file"}, SolverError, "is for 1 items, and items is 2"),
     Rule(
         {"costs": "estimate|predict|isolated|measure", "missing": "measure|predict|estimate"},
         SolverError,
@@ -199,12 +199,22 @@ REFUSED: tuple[Rule, ...] = (
         SolverError,
         "does not offer objective 'throughput'",
     ),
-    Rule({"items": "two"}, SolverError, "makes plans for one item, not for 2"),
+    Rule(
+        {"items": "two", "solver": "search|single|cpsat"},
+        SolverError,
+        "makes plans for one item, not for 2",
+    ),
+    Rule(
+        {"items": "two", "objective": "throughput"},
+        SolverError,
+        "does not offer objective 'throughput'",
+    ),
+    Rule({"items": "two", "engine": "cpsat"}, SolverError, "solves no programme by"),
     Rule(
         {"engine": "highs"},
         SolverError,
         "solves no programme by engine 'highs'",
-        {"objective": "throughput"},
+        {"objective": "throughput", "items": "two"},
     ),
     Rule({"engine": "cpsat", "solver": "search|single"}, SolverError, "solves no programme by"),
     Rule({"engine": "cpsat", "objective": "throughput"}, SolverError, "solves no programme by"),

@@ -10,17 +10,18 @@ import pytest
 import tvm
 from item_plans import random_item_solution, with_batch_sizes, with_second_memory
 from relay_models import (
+    TARGET,
     compiled_of,
     conv,
     cpu_cluster,
     extraction_of,
     module,
     random_inputs,
-    stock_outputs,
     var,
     weights,
 )
 from tvm import relay
+from tvm.contrib import graph_executor
 
 import heteroplace as hp
 from heteroplace.codegen.executable import Executable
@@ -85,17 +86,25 @@ def clusters() -> tuple[Cluster, Cluster]:
     return near, with_second_memory(near)
 
 
-def stacked(mod: tvm.IRModule, items: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-    """Inputs of several items, and what stock TVM gives of each alone, joined by its own axis."""
-    each = [random_inputs(mod, seed) for seed in range(items)]
-    inputs = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
-    outputs = [stock_outputs(mod, one) for one in each]
-    axes = [next(a for a, n in enumerate(o.shape) if n == 1) for o in outputs[0]]
-    joined = [
-        np.concatenate(parts, axis)
-        for parts, axis in zip(zip(*outputs, strict=True), axes, strict=True)
-    ]
-    return inputs, joined
+class Reference:
+    """A network by stock TVM, item by item."""
+
+    def __init__(self, mod: tvm.IRModule) -> None:
+        self.mod = mod
+        with tvm.transform.PassContext(opt_level=3):
+            self.library = relay.build(mod, target=TARGET)
+
+    def run(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        executor = graph_executor.GraphModule(self.library["default"](tvm.cpu(0)))
+        executor.run(**inputs)
+        return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]
+
+    def items(self, count: int) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        """Inputs of several items, and the outputs of each alone, joined by its axis of 1."""
+        each = [random_inputs(self.mod, seed) for seed in range(count)]
+        inputs = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+        outputs = zip(*map(self.run, each), strict=True)
+        return inputs, [np.concatenate(parts, parts[0].shape.index(1)) for parts in outputs]
 
 
 def check_same(executable: Executable, inputs: dict[str, np.ndarray], expected: list) -> None:
@@ -110,13 +119,14 @@ def check_same(executable: Executable, inputs: dict[str, np.ndarray], expected: 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_random_plans_equal_the_items_alone(name: str) -> None:
     mod = NETWORKS[name]()
+    reference = Reference(mod)
     extraction = extraction_of(mod)
     compiled = compiled_of(extraction)
     random = Random(name)
     for seed in range(4):
         items = random.randint(2, 4)
         cluster = clusters()[seed % 2]
-        inputs, expected = stacked(mod, items)
+        inputs, expected = reference.items(items)
         solution = random_item_solution(random, extraction.graph, cluster, items)
         with tvm.transform.PassContext(opt_level=3):
             executable = build(compiled, solution)
