@@ -99,11 +99,15 @@ class _Planner:
 
 
 def random_item_solution(
-    random: Random, graph: TaskGraph, cluster: Cluster, items: int
+    random: Random,
+    graph: TaskGraph,
+    cluster: Cluster,
+    items: int,
+    steps: tuple[Step, ...] = (),
 ) -> Solution:
-    """A random plan, checked."""
+    """A plan of these steps, or a random one, checked."""
     costs = batch_costs(graph, cluster)
-    steps = _Planner(random, graph, cluster, items).run()
+    steps = steps or _Planner(random, graph, cluster, items).run()
     plan = Plan(graph.digest(), cluster.digest(), steps, "by chance", items=items)
     check_plan(graph, cluster, costs, plan)
     makespan = simulate(graph, cluster, costs, plan).makespan_ns

@@ -13,7 +13,7 @@ before ==> after, for two tasks and `run a @ d items 0,1`, `run b @ d items 0`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -45,7 +45,7 @@ _Kind = tuple[int, tuple[tuple[str, int], ...]]
 
 
 @dataclass(frozen=True)
-class _ItemTensor:
+class ItemTensor:
     """A tensor of the neutral module: its type for one item, and where more items go."""
 
     shape: tuple[int, ...]
@@ -115,17 +115,38 @@ def lower_items(mod: tvm.IRModule, graph: TaskGraph, cluster: Cluster, plan: Pla
         for items in members
     }
     tensors = _item_tensors(mod["main"], mods[max(mods)]["main"])
-    joiner = _Combiner(part_of, batches, tensors, plan.items)
-    return joiner.run(mod["main"].params, cuts[0][1])
+    names = [ValueName(parameter.name_hint) for parameter in mod["main"].params]
+    return combine_batches(part_of, batches, tensors, names, cuts[0][1])
 
 
-def _item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, _ItemTensor]:
+def combine_batches(
+    part_of: Mapping[Items, NetworkPart],
+    batches: Mapping[Items, Collection[str]],
+    tensors: Mapping[ValueName, ItemTensor],
+    inputs: Sequence[ValueName],
+    outputs: Sequence[ValueName],
+) -> KernelCalls:
+    """Put the calls of all batches together; what a batch imports is found among the others.
+
+    Parameters
+    ----------
+    part_of
+        The lowered part of the network of each batch.
+    batches
+        The tasks that run in each batch; every item is in one batch of each task.
+    tensors
+        All that batches and the model exchange.
+    """
+    return _Combiner(part_of, batches, tensors).run(inputs, outputs)
+
+
+def _item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, ItemTensor]:
     """Every tensor of the network that may be exchanged, from it for one item and for several."""
     found = {}
     for parameter in one.params:
         (type_,) = tensor_types(parameter.checked_type)
         shape = static_shape(type_)
-        found[ValueName(parameter.name_hint)] = _ItemTensor(shape, type_.dtype, 0)
+        found[ValueName(parameter.name_hint)] = ItemTensor(shape, type_.dtype, 0)
     calls = {name: call for call, name in call_names(more).items()}
     for call, name in call_names(one).items():
         pairs = zip(
@@ -135,7 +156,7 @@ def _item_tensors(one: relay.Function, more: relay.Function) -> dict[ValueName, 
             shape, grown = static_shape(type_), static_shape(batched)
             changed = [at for at, extent in enumerate(shape) if extent != grown[at]]
             key = ValueName(name, index, task_of_span(call) or "")
-            found[key] = _ItemTensor(shape, type_.dtype, changed[0] if changed else None)
+            found[key] = ItemTensor(shape, type_.dtype, changed[0] if changed else None)
     return found
 
 
@@ -144,14 +165,13 @@ class _Combiner:
 
     def __init__(
         self,
-        part_of: dict[Items, NetworkPart],
-        batches: dict[Items, dict[str, int]],
-        tensors: dict[ValueName, _ItemTensor],
-        num_items: int,
+        part_of: Mapping[Items, NetworkPart],
+        batches: Mapping[Items, Collection[str]],
+        tensors: Mapping[ValueName, ItemTensor],
     ) -> None:
         self._part_of = part_of
         self._tensors = tensors
-        self._all = tuple(range(num_items))
+        self._all = tuple(sorted({item for items in batches for item in items}))
         self._batch_of: dict[tuple[str, int], Items] = {}
         for items, tasks in batches.items():
             self._batch_of |= dict.fromkeys(product(tasks, items), items)
@@ -169,9 +189,8 @@ class _Combiner:
         self._named: dict[tuple[ValueName, Items], int] = {}
         """Inputs, and joined values."""
 
-    def run(self, inputs: Iterable[relay.Var], outputs: tuple[ValueName, ...]) -> KernelCalls:
-        for parameter in inputs:
-            name = ValueName(parameter.name_hint)
+    def run(self, inputs: Sequence[ValueName], outputs: Sequence[ValueName]) -> KernelCalls:
+        for name in inputs:
             tensor = self._tensors[name]
             shape = tensor.shape_of(len(self._all))
             value = Value(shape, tensor.dtype, name.name, items=self._all)

@@ -4,7 +4,8 @@ A batch may read other items than any one batch has made (DiviML splits and merg
 to op). Its kernel wants them in one block. In the order of preference, and for each memory:
 
 - The items lie side by side already, in what one batch made or what was joined before: a view.
-- What holds them gets its place in the block, and is made there by whoever makes or brings it.
+- What holds them gets its place in the block, and is made there by whoever makes or brings it;
+  where it holds more than is read, in a block of all that (`join_wholes`).
 - Part by part they are copied into the block.
 
 Kernels read and write at multiples of 64 bytes only, so the first two need items of such sizes;
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from heteroplace.codegen.instructions import Instance, Instruction, resolve
-from heteroplace.codegen.kernels import Value
+from heteroplace.codegen.kernels import Joined, Value
 from heteroplace.codegen.program import KERNEL_ALIGNMENT_BYTES
 
 
@@ -73,6 +74,54 @@ class Joins:
     """For each joined value in a memory what its readers have to wait for."""
     _landed: dict[tuple[int, int, int, int], tuple[Instance, int]] = field(default_factory=dict)
     """By value, memory, item and number of its part: where a copied part is."""
+
+    def join_wholes(self, wanted: Collection[Instance]) -> None:
+        """Put what is read in part side by side, as far as nothing is copied for that.
+
+        before ==> after, for makers of items 0, 1 and 2, 3, and a reader of items 1, 2
+
+            y01 and y23, copied to z12    ==>    y0123, in which both are made and z12 is a view
+        """
+        group_of: dict[Instance, set[int]] = {}
+        for value, memory in wanted:
+            parts = {(part, memory) for part in self._found_parts(value)}
+            if not all(self._can_move(value, part) for part in parts):
+                continue
+            group = {part for part, _ in parts}.union(*(group_of.get(part, ()) for part in parts))
+            group_of |= dict.fromkeys(((part, memory) for part in group), group)
+        groups = {id(group): (group, memory) for (_, memory), group in group_of.items()}
+        sizes = {
+            part: self._item_bytes(value)
+            for value, _ in wanted
+            for part in self._found_parts(value)
+        }
+        for group, memory in groups.values():
+            part_of = {item: part for part in group for item in self.values[part].items}
+            items = tuple(sorted(part_of))
+            if all(_is_block(self.values[part].items, items) for part in group):
+                joined = Joined(1, tuple(part_of[item] for item in items))
+                shape = (sizes[min(group)] * len(items),)
+                self.values.append(Value(shape, "uint8", items=items, joined=joined))
+                self.add((len(self.values) - 1, memory), None)
+
+    def _found_parts(self, value: int) -> set[int]:
+        joined = self.values[value].joined
+        assert joined is not None
+        return set(joined.parts)
+
+    def _item_bytes(self, value: int) -> int:
+        return self.values[value].bytes // len(self.values[value].items)
+
+    def _can_move(self, value: int, part: Instance) -> bool:
+        """Whether a kernel that makes a part of `value` may do so in a block of several."""
+        joined = self.values[value].joined
+        assert joined is not None
+        is_made_here = self.home.get(part[0]) == part[1] and part not in self.stored
+        return (
+            is_made_here
+            and joined.outer == 1
+            and self._item_bytes(value) % KERNEL_ALIGNMENT_BYTES == 0
+        )
 
     def add(self, joined: Instance, reader: int | None) -> None:
         """Find or make a place for a joined value in a memory, for the first call that reads it."""
@@ -183,3 +232,9 @@ class Joins:
     def _block(self, num_bytes: int) -> int:
         self.values.append(Value((num_bytes,), "uint8"))
         return len(self.values) - 1
+
+
+def _is_block(items: tuple[int, ...], among: tuple[int, ...]) -> bool:
+    """Whether some items are neighbours among others, in the same order."""
+    first = among.index(items[0])
+    return among[first : first + len(items)] == items

@@ -105,10 +105,12 @@ class _Orderer:
         home = {value: made.memory for value, made in self._made.items()}
         values = list(self._kernel_calls.values)
         joins = Joins(values, home, self._host, self._copies.keys(), self)
-        for instance in sorted(
-            self._wanted,
-            key=lambda each: (self._wanted[each] is not None, -len(values[each[0]].items)),
-        ):
+        outputs = [instance for instance, reader in self._wanted.items() if reader is None]
+        others = [instance for instance, reader in self._wanted.items() if reader is not None]
+        for instance in outputs:
+            joins.add(instance, None)
+        joins.join_wholes(others)
+        for instance in sorted(others, key=lambda each: -len(values[each[0]].items)):
             joins.add(instance, self._wanted[instance])
         return joins
 
