@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 
 import numpy as np
 import pytest
 import tvm
-from item_plans import random_item_solution, with_batch_sizes, with_second_memory
+from item_plans import batch_costs, random_item_solution, with_batch_sizes, with_second_memory
 from relay_models import (
     TARGET,
     compiled_of,
@@ -17,6 +18,7 @@ from relay_models import (
     extraction_of,
     module,
     random_inputs,
+    solution_of,
     var,
     weights,
 )
@@ -24,9 +26,15 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 import heteroplace as hp
+from heteroplace.codegen import compile as compile_module
 from heteroplace.codegen.executable import Executable
+from heteroplace.errors import ExecutionError, LoweringError, UnsupportedRelayError
+from heteroplace.files.plan import save_plan
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.plan import Run
 from heteroplace.pipeline import build
+from heteroplace.relay.annotate.reader import read_solution
+from heteroplace.relay.annotate.writer import PLAN_ATTRIBUTE, annotate
 
 
 def perceptron() -> tvm.IRModule:
@@ -107,27 +115,112 @@ class Reference:
         return inputs, [np.concatenate(parts, parts[0].shape.index(1)) for parts in outputs]
 
 
-def check_same(executable: Executable, inputs: dict[str, np.ndarray], expected: list) -> None:
+def check_same(
+    executable: Executable, inputs: dict[str, np.ndarray], expected: list[np.ndarray]
+) -> None:
+    """Run twice, as inputs stay where they are; compare, and what is held with what was told."""
     executor = hp.Executor(executable)
     for _ in range(2):
         for actual, wanted in zip(executor.run(**inputs), expected, strict=True):
             np.testing.assert_array_equal(actual, wanted)
-    held = {use.total_bytes for use in executable.memory}
-    assert held
+    held = executor.memory()
+    for memory, use in zip(executable.solution.cluster.memories, executable.memory, strict=True):
+        if memory.name in held:
+            assert held[memory.name] == use
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_random_plans_equal_the_items_alone(name: str) -> None:
+def check_random_plans(name: str, seeds: Sequence[int]) -> None:
     mod = NETWORKS[name]()
     reference = Reference(mod)
     extraction = extraction_of(mod)
     compiled = compiled_of(extraction)
-    random = Random(name)
-    for seed in range(4):
+    for seed in seeds:
+        random = Random(f"{name} {seed}")
         items = random.randint(2, 4)
-        cluster = clusters()[seed % 2]
         inputs, expected = reference.items(items)
+        cluster = clusters()[seed % 2]
         solution = random_item_solution(random, extraction.graph, cluster, items)
         with tvm.transform.PassContext(opt_level=3):
             executable = build(compiled, solution)
         check_same(executable, inputs, expected)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_random_plan_equals_the_items_alone(name: str) -> None:
+    check_random_plans(name, [sorted(NETWORKS).index(name)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_random_plans_equal_the_items_alone(name: str) -> None:
+    check_random_plans(name, range(1, 13))
+
+
+def test_the_pass_builds_what_several_items_are_asked_for(tmp_path: Path) -> None:
+    """By a solver, from the saved plan, and from a file."""
+    mod = perceptron()
+    inputs, expected = Reference(mod).items(4)
+    cluster = clusters()[0]
+    options = {"costs": batch_costs, "store": "off"}
+    with tvm.transform.PassContext(opt_level=3):
+        placed = hp.HeteroPlace(cluster, items=4, solver="bheft", **options)(mod)
+        executable = hp.build(placed)
+    solution = executable.solution
+    assert solution.plan.items == 4
+    assert any(isinstance(step, Run) and len(step.items) > 1 for step in solution.plan.steps)
+    check_same(executable, inputs, expected)
+    save_plan(solution.plan, solution.graph, cluster, tmp_path / "plan.json")
+    with tvm.transform.PassContext(opt_level=3):
+        again = hp.HeteroPlace(cluster, plan_in=tmp_path / "plan.json", **options)(mod)
+    assert read_solution(again).plan.steps == solution.plan.steps
+    executable.export_library(tmp_path / "model.so")
+    loaded = hp.load(tmp_path / "model.so")
+    np.testing.assert_array_equal(loaded.run(**inputs)[0], expected[0])
+    one = {name: array[:1] for name, array in inputs.items()}
+    with pytest.raises(ExecutionError, match=r"expected float32 \(4, 7\)"):
+        loaded.run(**one)
+
+
+def mixes(body: Callable[[relay.Var], relay.Expr], shape: Sequence[int] = (1, 8)) -> tvm.IRModule:
+    x = var("x", shape)
+    return module([x], relay.nn.dense(body(x), weights(4, 8)))
+
+
+MIXING: dict[str, tuple[tvm.IRModule, str]] = {
+    "softmax": (mixes(lambda x: relay.nn.softmax(x, axis=0)), "nn.softmax"),
+    "mean": (mixes(lambda x: relay.add(x, relay.mean(x, axis=0, keepdims=True))), "mean"),
+    "reshape": (
+        mixes(lambda x: relay.reshape(relay.transpose(x, (1, 0, 2)), (1, -1)), (1, 2, 4)),
+        "reshape",
+    ),
+    "constant": (mixes(lambda x: relay.multiply(x, weights(3, 8))), "multiply"),
+    "input": (mixes(lambda x: x, (2, 8)), "first dimension is 1"),
+}
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_what_could_mix_items_is_refused_by_name_before_it_is_compiled(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mod, named = MIXING[name]
+
+    def compiled(*_: object) -> None:
+        raise AssertionError("compiled before it was refused")
+
+    monkeypatch.setattr(compile_module, "compile_kernels", compiled)
+    with pytest.raises(UnsupportedRelayError, match=named):
+        hp.HeteroPlace(clusters()[0], items=2, solver="bheft", costs=batch_costs, store="off")(mod)
+
+
+def test_an_op_moved_by_hand_in_a_plan_of_several_items_is_refused() -> None:
+    mod = perceptron()
+    cluster = clusters()[0]
+    placed = hp.HeteroPlace(cluster, items=2, solver="bheft", costs=batch_costs, store="off")(mod)
+    solution = read_solution(placed)
+    extraction = extraction_of(mod)
+    devices = solution.plan.placement(len(solution.graph.tasks))
+    other = [(device + 1) % len(cluster.devices) for device in devices]
+    moved = annotate(extraction, solution_of(extraction, cluster, other))
+    main = moved["main"].with_attr(PLAN_ATTRIBUTE, placed["main"].attrs[PLAN_ATTRIBUTE])
+    with pytest.raises(LoweringError, match="moved by hand, and the plan is for 2 items"):
+        hp.build(tvm.IRModule.from_expr(main))
