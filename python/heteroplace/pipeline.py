@@ -25,11 +25,8 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import ClusterError, LoweringError
-from heteroplace.measure.cost_models import (
-    CostModel,
-    CostOptions,
-    choose_cost_model,
-)
+from heteroplace.measure.batches import batches_of
+from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
@@ -49,7 +46,7 @@ from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
-from heteroplace.solve.judge import check_items
+from heteroplace.solve.judge import num_items
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.verify.executable import check_can_verify, verify_executable
 
@@ -204,25 +201,16 @@ def cost(
     cluster: Cluster,
     model: CostModel,
     log: StageLog | None = None,
-    items: int = 1,
+    batches: Sequence[int] = (1,),
 ) -> CostedNetwork:
-    """Find out what each task costs on each device; parameters as of `compile`.
-
-    Parameters
-    ----------
-    items
-        Of the plan that will be made: batches up to that size that some device runs have costs too.
+    """Find out what each task costs on each device; parameters as of `compile`, `CostModel.costs`.
 
     Raises
     ------
     MissingCostError, CostMismatchError, LoweringError, ExecutionError, CostStoreError
         See `CostModel.costs`.
-    UnsupportedRelayError
-        Batches are measured, and an op could mix their items.
     """
     log = log or StageLog()
-    sizes = {size for device in cluster.devices for size in device.batch_sizes}
-    batches = sorted({1} | {size for size in sizes if size <= items})
     with log.stage("cost") as figures:
         costs = model.costs(compiled, cluster, batches)
         figures["devices"] = len(cluster.devices)
@@ -317,14 +305,12 @@ def place(
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     early = None if saved is None else saved.plan_for(network.graph, cluster)
-    if early is not None:
-        check_items(early, limits)
+    items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)
-    items = limits.items if early is None else early.items
     if items > 1:
-        rebatch(network.mod, 2)  # an op that could mix items is told before anything is compiled
+        rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)
-    costed = cost(compiled, cluster, model, log, items)
+    costed = cost(compiled, cluster, model, log, batches_of(cluster, items))
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
 
@@ -350,11 +336,9 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     extraction = compiled.network.extraction
     assert extraction is not None  # what is placed was cut here
     mod = annotate_plan(extraction, solution)
-    if solution.plan.items > 1:
-        return mod  # its kernels are compiled when its batches are known to be built
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
-    if kernels is None:
+    if kernels is None or solution.plan.items > 1:  # those of batches are compiled to be built
         return mod
     targets = task_targets(compiled.graph, solution.cluster, placement)
     return with_kernels(mod, compiled.network.digest, targets, kernels)

@@ -128,6 +128,12 @@ def compile_batch(
     return BatchProgram(batch, with_kernel_workspaces(graph, calls), cluster, device, compiled)
 
 
+def batches_of(cluster: Cluster, items: int) -> list[int]:
+    """Return the sizes of batches that plans of so many items may have, ascending from 1."""
+    sizes = {size for device in cluster.devices for size in device.batch_sizes}
+    return sorted({1} | {size for size in sizes if size <= items})
+
+
 def of_batch(single: CompiledNetwork, batch: int) -> CompiledNetwork:
     """Return the network for several items at once; its tasks keep their names."""
     mod = rebatch(single.network.mod, batch)
