@@ -195,5 +195,5 @@ def test_a_slice_that_reverses_an_item_is_refused() -> None:
     data = var("data", (1, 6))
     flat = relay.reshape(data, (6,))
     turned = relay.strided_slice(flat, [5], [-7], [-1])
-    with pytest.raises(UnsupportedRelayError, match="strided_slice.* reverses axis 0"):
+    with pytest.raises(UnsupportedRelayError, match=r"strided_slice.* reverses axis 0"):
         rebatch(module([data], relay.reshape(turned, (1, 6))), 2)
