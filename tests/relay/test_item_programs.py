@@ -220,13 +220,13 @@ def lowered_of(
     return lower(calls_of(graph, tensors, solution), graph, cluster, solution.plan, timeline)
 
 
-@num_cases(150)
+@num_cases(100)
 @given(item_cases())
 def test_every_item_gets_what_it_gets_alone(case) -> None:
     check_items(*case, lowered_of(*case, case[2].cluster))
 
 
-@num_cases(60)
+@num_cases(40)
 @given(item_cases())
 def test_so_it_does_in_half_the_memory_or_is_refused(case) -> None:
     solution = case[2]

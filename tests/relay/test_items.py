@@ -129,14 +129,14 @@ def check_same(
             assert held[memory.name] == use
 
 
-def check_random_plans(name: str, seeds: Sequence[int]) -> None:
+def check_random_plans(name: str, seeds: Sequence[int], num_items: int | None = None) -> None:
     mod = NETWORKS[name]()
     reference = Reference(mod)
     extraction = extraction_of(mod)
     compiled = compiled_of(extraction)
     for seed in seeds:
         random = Random(f"{name} {seed}")
-        items = random.randint(2, 4)
+        items = num_items or random.randint(2, 4)
         inputs, expected = reference.items(items)
         cluster = clusters()[seed % 2]
         solution = random_item_solution(random, extraction.graph, cluster, items)
@@ -145,9 +145,9 @@ def check_random_plans(name: str, seeds: Sequence[int]) -> None:
         check_same(executable, inputs, expected)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_random_plan_equals_the_items_alone(name: str) -> None:
-    check_random_plans(name, [sorted(NETWORKS).index(name)])
+@pytest.mark.parametrize(("name", "items"), [("perceptron", 4), ("conv net", 3), ("lstm", 2)])
+def test_a_random_plan_equals_the_items_alone(name: str, items: int) -> None:
+    check_random_plans(name, [sorted(NETWORKS).index(name)], items)
 
 
 @pytest.mark.slow
@@ -169,6 +169,9 @@ def test_the_pass_builds_what_several_items_are_asked_for(tmp_path: Path) -> Non
     assert solution.plan.items == 4
     assert any(isinstance(step, Run) and len(step.items) > 1 for step in solution.plan.steps)
     check_same(executable, inputs, expected)
+    executor = hp.Executor(executable)
+    executor.run(**inputs)
+    assert executor.timeline(3).items == 4
     save_plan(solution.plan, solution.graph, cluster, tmp_path / "plan.json")
     with tvm.transform.PassContext(opt_level=3):
         again = hp.HeteroPlace(cluster, plan_in=tmp_path / "plan.json", **options)(mod)
