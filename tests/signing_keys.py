@@ -31,7 +31,7 @@ def pem(kind: str, data: str) -> str:
 
 
 def write_keys(folder: Path) -> Path:
-    """Write NAME.pem and NAME.pub.pem for each key, and one for another purpose; return `folder`."""
+    """Write NAME.pem and NAME.pub.pem for each key, and one of another kind; return `folder`."""
     for name, (private, public) in KEYS.items():
         (folder / f"{name}.pem").write_text(pem("PRIVATE", _PRIVATE + private))
         (folder / f"{name}.pub.pem").write_text(pem("PUBLIC", _PUBLIC + public))

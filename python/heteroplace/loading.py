@@ -12,6 +12,7 @@ import numpy.typing as npt
 import tvm
 
 from heteroplace import pipeline
+from heteroplace.codegen.artifact import manifest_of
 from heteroplace.errors import ExecutionError, MissingDeviceError
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
@@ -53,7 +54,7 @@ def load(
     Raises
     ------
     ArtifactError
-        The file is truncated, damaged, foreign, of another version, or nobody trusted has signed it.
+        The file is truncated, damaged, foreign, of another version, or not signed by a trusted key.
     MissingDeviceError
         This machine lacks something, which is not to be mended by a new plan or cannot be, as the
         file has no Relay module.
@@ -113,5 +114,7 @@ def _placed_again(
         f"({', '.join(solution.devices_used)}; predicted {format_ns(solution.predicted_ns)}), as "
         f"{fault}"
     )
+    if manifest_of(file).verification is not None:
+        text += ". What runs now is not compared with the ONNX model, as the file's code was"
     logging.getLogger("heteroplace").warning("%s", text)
     return Executor(executable, max_in_flight=max_in_flight, replanned=text)

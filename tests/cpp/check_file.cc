@@ -2,13 +2,16 @@
 // be loaded. Also: keys, and each allocation of a load failing once. Argument: file_kernels.so.
 #include <dlfcn.h>
 #include <elf.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <new>
 #include <optional>
@@ -18,6 +21,7 @@
 #include "exec/file/compiled_file.h"
 #include "exec/file/processor.h"
 #include "support/error.h"
+#include "support/jobs.h"
 
 using namespace heteroplace;
 using namespace heteroplace::test;
@@ -26,6 +30,7 @@ namespace {
 
 /*! \brief Allocations of this program until one fails; negative: none does. */
 std::atomic<int64_t> allocations_left{-1};
+std::atomic<bool> threads_are_short{false};
 
 }  // namespace
 
@@ -35,6 +40,14 @@ void* operator new(size_t bytes) {
   void* memory = std::malloc(std::max<size_t>(bytes, 1));
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
+}
+/*! \brief Whether the system has no more threads; called by the standard library. */
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*start)(void*), void* argument) {
+  if (threads_are_short) return EAGAIN;
+  static const auto next =
+      reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+  return next(thread, attributes, start, argument);
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
@@ -281,10 +294,31 @@ std::optional<Error> LoadOnce(const std::string& path) {
   }
 }
 
-void TestEachAllocationFails() {
+/*! \brief A file whose weights are checked by two threads, where there are two cores. */
+std::string LargeFile() {
   FileContent content = Good();
-  content.weights.resize(exec::kWeightChunkBytes + 1);  // two chunks: checked by two threads
-  const MemoryFile memory(FileBytes(content));
+  content.weights.resize(exec::kWeightChunkBytes + 1);
+  return FileBytes(content);
+}
+
+void TestThreadsAreShort() {
+  const MemoryFile memory(LargeFile());
+  threads_are_short = true;
+  CHECK(!LoadOnce(memory.path()).has_value());
+  const std::function<void(int)> nothing = [](int) {};
+  RunJobs(3, 2, nothing);
+  try {
+    RunJobs(3, 2, nothing, [] {});  // here only other threads work
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kExecution);
+    CHECK(std::strstr(error.what(), "allow more of them") != nullptr);
+  }
+  threads_are_short = false;
+}
+
+void TestEachAllocationFails() {
+  const MemoryFile memory(LargeFile());
   CHECK(!LoadOnce(memory.path()).has_value());
   const int64_t num_descriptors = NumDescriptors();
   int64_t failing = NumberIn("TURN") % Stride();
@@ -333,6 +367,7 @@ int main(int argc, char** argv) {
   CHECK(IsAccepted(FileBytes(Good())));
   TestDamagedFiles();
   TestSignatures();
+  TestThreadsAreShort();
   TestEachAllocationFails();
   TestDescriptorsAreShort();
 }

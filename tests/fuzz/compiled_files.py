@@ -22,9 +22,9 @@ from tvm import relay
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.hetero_place import build
+from heteroplace.loading import load
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.loading import load
 from tests.compiled_files import PARTS, ROW, TAIL, Parts, read_parts, read_rows, table_and_tail
 from tests.fuzz.json_mutations import mutate_bytes, mutate_json
 

@@ -121,7 +121,8 @@ def check_given(given: frozenset[str], is_placed: bool) -> None:
     written = given & {"placement_with_source", "placement_sign_with"}
     if "placement_dry_run" in given and written:
         raise HeteroPlaceError(
-            f"{flags(written)} is about the file, and --placement-dry-run writes none; leave one out"
+            f"{flags(written)} is about the file, and --placement-dry-run writes none; leave one "
+            f"of them out"
         )
     ours = {name for name in given if name.startswith("placement")}
     if not is_placed and ours:

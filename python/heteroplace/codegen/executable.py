@@ -103,7 +103,8 @@ class Executable:
         ----------
         with_source
             Also the Relay module, so that `heteroplace.load(path, on_missing="replan")` can place
-            it again on another machine. Weights that kernels read in another layout are there twice.
+            it again on another machine. Weights that kernels read in another layout are then there
+            twice.
         sign_with
             A file with a private Ed25519 key, PEM: the signature stands for every byte of the file.
 

@@ -15,7 +15,6 @@ import heteroplace._core as _core
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 
-
 SIGNATURE_BYTES = 96
 """Of a public key and a signature (`kSignatureBytes` in signature.h)."""
 

@@ -1,4 +1,4 @@
-"""A neutral module <-> JSON whose weights lie elsewhere, so that a compiled file can be placed anew.
+"""A neutral module <-> JSON whose weights lie elsewhere: from it a compiled file is placed again.
 
 Each value of `main` is one row, operands first: an input, a constant (where its bytes lie), a call
 of an operator with its attributes, a tuple, or a field of one. TVM's own JSON and text are not
@@ -115,7 +115,8 @@ class _Writer:
                 "args": [self.index(argument) for argument in expr.args],
             }
             if expr.attrs is not None:
-                row["attrs"] = {name: _to_json(expr.attrs[name]) for name in expr.attrs.keys()}
+                names = [info.name for info in expr.attrs.list_field_info()]
+                row["attrs"] = {name: _to_json(expr.attrs[name]) for name in names}
             return row
         raise ArtifactError(
             f"the Relay module cannot be written beside its kernels: it has a "

@@ -19,7 +19,6 @@ from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.tvm_bridge import library_path
 
-
 _Runnable = Executable | CompiledFile | str | os.PathLike[str]
 
 
