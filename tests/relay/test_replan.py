@@ -138,9 +138,7 @@ def test_a_constant_behind_the_weights_is_refused(folder: Path, tmp_path: Path) 
     parts = read_parts(folder / "with.so")
     source = parts.source.replace(b'"weight":', b'"weight":99')
     path.write_bytes(replace(parts, source=source).to_bytes())
-    with pytest.raises(
-        ArtifactError, match=r"the Relay module is damaged \(a constant ends at byte"
-    ):
+    with pytest.raises(ArtifactError, match=r"module is damaged \(a constant ends at byte"):
         hp.load(path, on_missing="replan", place_options=OPTIONS)
 
 
