@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -42,8 +43,8 @@ void* operator new(size_t bytes) {
   return memory;
 }
 /*! \brief Whether the system has no more threads; called by the standard library. */
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) {
+extern "C" __attribute__((visibility("default"))) int pthread_create(
+    pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
   if (threads_are_short) return EAGAIN;
   static const auto next =
       reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
@@ -318,6 +319,9 @@ void TestThreadsAreShort() {
 }
 
 void TestEachAllocationFails() {
+  // Descriptors of three digits, whose paths are long enough to be allocated.
+  std::deque<MemoryFile> others;
+  while (others.size() < 100) others.emplace_back("");
   const MemoryFile memory(LargeFile());
   CHECK(!LoadOnce(memory.path()).has_value());
   const int64_t num_descriptors = NumDescriptors();

@@ -36,7 +36,7 @@ _SHARES = {
     "onnx_files": 10,
     "store_files": 10,
     "compiled_files": 40,
-    "source_files": 10,
+    "source_files": 20,
 }
 """Of the cases, one in so many is in every run."""
 
