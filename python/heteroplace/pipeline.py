@@ -44,6 +44,7 @@ from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
@@ -348,7 +349,8 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     """
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.kernels(solution.cluster, placement)
-    return write_programs(kernels, [solution])[0]
+    source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
+    return replace(write_programs(kernels, [solution])[0], source=source)
 
 
 def build_module(
