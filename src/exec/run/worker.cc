@@ -164,8 +164,8 @@ void Worker::DoHost() {
         PassLine();
         break;
     }
-  } catch (const Error& error) {
-    Fail(error.what());
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
   }
   FinishPart(slot_);
 }
@@ -276,12 +276,16 @@ bool Worker::Call(const BoundInstruction& instruction) {
   if (instruction.role.threads > 1 && has_teams_) team_.Begin(instruction.role);
   if (CallKernel(image_->abi(), CallOf(instruction)) == 0) return true;
   if (instruction.role.threads > 1) team_.End();
-  Fail(image_->abi().LastErrorLine());
+  Fail(image_->abi().LastErrorLine().c_str());
   return false;
 }
 
-void Worker::Fail(const std::string& cause) {
-  engine_->Fail(slot_, Where("failed") + ": " + cause);
+void Worker::Fail(const char* cause) noexcept {
+  try {
+    engine_->Fail(slot_, Where("failed") + ": " + cause);
+  } catch (const std::bad_alloc&) {
+    engine_->Fail(slot_, kMemoryIsShort);
+  }
 }
 
 }  // namespace heteroplace::exec
