@@ -85,12 +85,33 @@ void CallersAreIndependent(Random& random) {
   for (std::thread& caller : callers) caller.join();
 }
 
+/*! \brief Nobody spins where that takes a core from somebody, of whatever executor. */
+void SpinnersGiveWay(Random&) {
+  exec::CoreTable& table = exec::Cores();
+  const int usable = table.usable.exchange(2);
+  exec::CoreShare worker(0);
+  CHECK(worker.MaySpin(false));
+  {
+    exec::CoreShare other(0);
+    CHECK(!worker.MaySpin(true) && !other.MaySpin(true));
+    other.Leave();  // it sleeps
+    CHECK(worker.MaySpin(false));
+    other.Enter();
+  }
+  const exec::CoreShare caller(-1);
+  CHECK(worker.MaySpin(false));
+  table.usable.store(1);  // a share of the processor's time, or a small set of cores
+  CHECK(worker.MaySpin(true) && !worker.MaySpin(false));
+  table.usable.store(usable);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   CHECK(count == 3);
   libtvm_path = arguments[1];
   library_path = arguments[2];
+  ForSeeds("spinners", Stride(), SpinnersGiveWay);
   ForSeeds("programs", 300, EqualsProgramOrder);
   ForSeeds("callers", 300, CallersAreIndependent);
   return 0;

@@ -90,7 +90,7 @@ int64_t Entries(const char* folder) {
 }
 
 /*! \brief Texts of failures that slots and threads keep until the next one. */
-constexpr int64_t kKept = 16;
+constexpr int64_t kKept = 64;
 
 /*! \brief What a process holds. */
 struct Held {
