@@ -1,7 +1,5 @@
 #include "exec/run/engine.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <map>
 #include <system_error>
@@ -142,18 +140,6 @@ bool Engine::Stop() {
 bool Engine::CanEnd() {
   std::lock_guard lock(mutex_);
   return !is_child_;
-}
-
-std::vector<int> Engine::Clocks() {
-  std::vector<int> clocks;
-  for (std::thread& thread : threads_) {
-    clockid_t clock{};
-    if (pthread_getcpuclockid(thread.native_handle(), &clock) != 0) {
-      throw Error(ErrorKind::kExecution, "this system has no clock of a thread's processor time");
-    }
-    clocks.push_back(static_cast<int>(clock));
-  }
-  return clocks;
 }
 
 void Engine::CheckUsable() {
