@@ -185,8 +185,8 @@ def _key(who: str, mode: str, in_flight: int = 1) -> str:
 def rows_of(model: str, plan: str, timed: TimedRuns) -> list[dict[str, object]]:
     """Return a row for each mode, times in ms per item.
 
-    Peers have one request in flight: a stream, and callers, are held against their loop. So is onnxruntime's in
-    the mode `core`, as it has no other.
+    Peers have one request in flight: a stream, and callers, are held against their loop. So is
+    onnxruntime's in the mode `core`, as it has no other.
     """
     modes = [(_CORE, 1), (_LOOP, 1), (_IDLE, 1), *((_STREAM, count) for count in IN_FLIGHT)]
     one_caller = [_key(_OURS, mode, in_flight) for mode, in_flight in modes if mode != _CORE]
