@@ -15,8 +15,8 @@
 namespace heteroplace::test {
 
 inline constexpr int kExtent = 64;  // elements of a vector
-inline constexpr int kSlots = 5;    // few: values overwrite others that another queue may still read
-inline constexpr int kInputs = 3;   // the last one decides whether the run fails
+inline constexpr int kSlots = 5;   // few: values overwrite others that another queue may still read
+inline constexpr int kInputs = 3;  // the last one decides whether the run fails
 inline constexpr int kFlag = kSlots + kInputs - 1;
 enum Kernel { kAdd, kTwice, kKeepPositive };
 
