@@ -146,7 +146,7 @@ void Call(exec::Executor& executor, const Sample& sample) {
 /*! \brief What callers do all at once; `arm` comes before the first of it. Number of failures. */
 int CallAll(exec::Executor& executor, const std::vector<Sample>& samples,
             const std::function<void()>& arm) {
-  std::atomic<int> num_failures{0};
+  std::atomic<int> num_failures{0}, num_ready{0};
   std::atomic<bool> is_begun{false};
   const auto caller = [&](size_t mine) {
     const std::function<void()> works[] = {
@@ -156,11 +156,13 @@ int CallAll(exec::Executor& executor, const std::vector<Sample>& samples,
         [&] { mine == 0 ? static_cast<void>(executor.RunTimed()) : Call(executor, samples[mine]); },
         [&] { mine == 0 ? static_cast<void>(executor.Benchmark(3)) : executor.Run(); },
     };
+    num_ready.fetch_add(1);  // all that the test itself needs is there
     is_begun.wait(false);
     for (const std::function<void()>& work : works) num_failures += Succeeds(work) ? 0 : 1;
   };
   std::vector<std::thread> callers;
   for (size_t mine = 0; mine < 2; ++mine) callers.emplace_back(caller, mine);
+  while (num_ready.load() != 2) std::this_thread::yield();
   arm();
   is_begun.store(true);
   is_begun.notify_all();
