@@ -40,7 +40,7 @@ THREADED = {
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
 
 WITH_TVM = ("check_exec", "check_faults")
-"""Programs that load kernels by a TVM."""
+"""Programs that load a library of kernels by TVM."""
 
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
@@ -123,8 +123,10 @@ def run(sanitizer: str, program: str, arguments: list[str], turn: int) -> None:
 
 def params(programs: list[str]) -> list[object]:
     """Return the parameters of a test for each program; the executor needs a TVM."""
-    marks = {True: pytest.mark.relay, False: ()}
-    return [pytest.param(name, marks=marks[name in WITH_TVM], id=name[6:]) for name in programs]
+    return [
+        pytest.param(name, marks=pytest.mark.relay if name in WITH_TVM else (), id=name[6:])
+        for name in programs
+    ]
 
 
 @pytest.fixture
