@@ -1,5 +1,7 @@
 #pragma once
 
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -23,5 +25,13 @@ class Error : public std::runtime_error {
  private:
   ErrorKind kind_;
 };
+
+/*! \brief What is said of memory that cannot be had. Strings keep it without an allocation. */
+inline constexpr const char* kMemoryIsShort = "memory is short";
+
+/*! \brief What went wrong, as text that lives as long as the exception. */
+inline const char* CauseOf(const std::exception& fault) {
+  return dynamic_cast<const std::bad_alloc*>(&fault) != nullptr ? kMemoryIsShort : fault.what();
+}
 
 }  // namespace heteroplace
