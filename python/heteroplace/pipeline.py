@@ -28,7 +28,7 @@ from heteroplace.errors import ClusterError, LoweringError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.example_inputs import read_examples
-from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.interference import find_interference, measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
@@ -41,6 +41,7 @@ from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
@@ -66,11 +67,8 @@ class StageReport:
     def text(self) -> str:
         """As one line, e.g. "prepare: tasks 82; 0.4 s"."""
         found = ", ".join(f"{name} {value:,}" for name, value in self.figures.items())
-        return (
-            f"{self.name}: {found}; {self.wall_s:.1f} s"
-            if found
-            else f"{self.name}: {self.wall_s:.1f} s"
-        )
+        head = f"{self.name}: {found}; " if found else f"{self.name}: "
+        return f"{head}{self.wall_s:.1f} s"
 
 
 @dataclass
@@ -116,7 +114,7 @@ class CostedNetwork:
     cluster: Cluster
     costs: CostTable
     measure_interference: Callable[[], Interference] | None
-    """None: the costs were not measured here."""
+    """None: the costs were not measured here, and the store does not know it."""
 
     @property
     def graph(self) -> TaskGraph:
@@ -179,10 +177,8 @@ def compile(
 
     Parameters
     ----------
-    cluster
-        Its devices say the targets.
-    model
-        How costs will be had.
+    cluster, model
+        Its devices say the targets; how costs will be had.
 
     Raises
     ------
@@ -222,7 +218,12 @@ def cost(
         ):
             return measure_interference(compiled, cluster, log.say, store)
 
-    return CostedNetwork(compiled, cluster, costs, interference if model.has_interference else None)
+    measure = interference if model.has_interference else None
+    if measure is None and model.finds_interference and costs.is_measured:
+        with model.options.open_store() as store:
+            kept = find_interference(compiled, cluster, store)
+        measure = None if kept is None else lambda: kept
+    return CostedNetwork(compiled, cluster, costs, measure)
 
 
 def solve(
@@ -353,7 +354,8 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
         See `write_programs`.
     """
     kernels = compiled.kernels_of(solution.cluster, solution.plan)
-    return write_programs(kernels, [solution])[0]
+    source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
+    return replace(write_programs(kernels, [solution])[0], source=source)
 
 
 def build_module(

@@ -75,7 +75,7 @@ def estimate_costs(graph: TaskGraph, cluster: Cluster, batches: Sequence[int] = 
         time_ns = roofline_ns(task_work(graph, task, batch), found)
         return Cost.roofline(time_ns, "peak speeds, not calibrated")
 
-    return build_table(graph, cluster, cost, batches)
+    return build_table(graph, cluster, cost, tuple(batches))
 
 
 class Factor(NamedTuple):
