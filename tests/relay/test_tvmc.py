@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.chrome_trace_model import checked, of
 from tvm.driver.tvmc import main as driver
 
 import heteroplace
@@ -105,6 +106,13 @@ def test_print_time_prints_tvms_table(here, capsys):
     mean, median, highest, lowest, _ = map(float, lines[2].split())
     assert 0 < lowest <= median <= highest
     assert lowest <= mean <= highest
+
+
+def test_trace_is_written_and_says_how_busy_the_queues_were(here, capsys):
+    assert main(["run", "net.so", "--trace", "t.json", "--print-time", "--number", "5"]) == 0
+    assert capsys.readouterr().out.startswith("queue ")
+    requests = of(checked((here / "t.json").read_text()), "b")
+    assert len(requests) == 1 + 5
 
 
 def test_profile_prints_when_each_task_ran(here, capsys):

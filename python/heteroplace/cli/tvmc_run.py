@@ -22,7 +22,7 @@ from heteroplace.cli.tvmc_errors import Command
 from heteroplace.cli.tvmc_options import check_outputs, flags, given_options
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
-from heteroplace.report.tables import device_table, placement_table
+from heteroplace.report.tables import busy_table, device_table, placement_table
 from heteroplace.run.executor import Executor
 
 # A placed file runs on the devices of its plan, in this process.
@@ -30,11 +30,21 @@ _NOT_OFFERED = ("end_to_end", "rpc_key", "rpc_tracker", "list_options", "project
 
 
 def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
-    """Add nothing to TVM's parser of `run`; return what runs the command."""
+    """Add the options of placed files to TVM's parser of `run`; return what runs the command."""
+    parser.add_argument(
+        "--trace",
+        metavar="FILE",
+        help="record all runs of a placed file, print how busy each queue was, and write a trace "
+        "for https://ui.perfetto.dev",
+    )
 
     def run(arguments: argparse.Namespace) -> int:
         # TVM's driver writes archives, never a bare library: a library is ours, or an error.
         if not _is_library(Path(arguments.PATH)):
+            if arguments.trace is not None:
+                raise HeteroPlaceError(
+                    f"--trace is for placed files, and {arguments.PATH} is none; leave it out"
+                )
             return int(runner.drive_run(arguments) or 0)
         given = given_options(parser, argv, arguments)
         refused = given.intersection(_NOT_OFFERED)
@@ -65,15 +75,22 @@ def run_placed(arguments: argparse.Namespace) -> None:
     ExecutionError
         The inputs are wrong, or the file does not run on this machine.
     """
-    check_outputs(arguments.outputs)
+    check_outputs(arguments.outputs, arguments.trace)
     executor = heteroplace.load(arguments.PATH)
     inputs = _inputs(executor, arguments)
+    trace = executor.trace()
+    if arguments.trace:
+        trace.start()
     values = executor.run(inputs)
     outputs = {f"output_{index}": value for index, value in enumerate(values)}
     times = None
     if arguments.print_time:
         times = _measure(executor, arguments.repeat, arguments.number)
     result = TVMCResult(outputs, times)
+    if arguments.trace:
+        trace.stop()
+        trace.save(arguments.trace)
+        print(busy_table(trace.busy))
     if arguments.profile:
         print(_profile(executor))
     if times is not None:

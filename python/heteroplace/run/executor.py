@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 from heteroplace.codegen.artifact import manifest_of
@@ -19,6 +20,8 @@ from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.run.trace import Trace
 from heteroplace.tvm_bridge import library_path
+
+_LOG = logging.getLogger("heteroplace")
 
 
 class Executor(LoadedProgram):
@@ -64,6 +67,8 @@ class Executor(LoadedProgram):
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
         self._manifest = manifest
+        where = "memory" if isinstance(source, Executable) else os.fspath(source)
+        _LOG.info("loaded from %s: queues %s", where, ", ".join(native.queues))
 
     @property
     def solution(self) -> Solution:
