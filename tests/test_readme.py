@@ -27,9 +27,9 @@ _TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm
 
 @pytest.mark.relay
 def test_program_of_the_readme_runs(tmp_path: Path) -> None:
-    # The second part goes on where the first one ends.
+    # Each part goes on where the one before it ends.
     parts = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(parts) == 2
+    assert len(parts) == 3
     program = "\n".join(parts)
     assert "time_limit=5)" in program
     (tmp_path / "program.py").write_text(program.replace("time_limit=5)", "time_limit=1)"))
@@ -44,8 +44,10 @@ def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "lower bound" in done.stdout
     assert "ms measured" in done.stdout
-    assert done.stdout.strip().endswith("equal")
-    assert len(done.stdout.splitlines()[-1].split()) == 11
+    (means,) = [line for line in done.stdout.splitlines() if line.endswith("equal")]
+    assert len(means.split()) == 11
+    assert ": busy " in done.stdout.splitlines()[-1]
+    assert (tmp_path / "trace.json").stat().st_size > 0
     assert (tmp_path / "model.so").stat().st_size > 0
 
 
