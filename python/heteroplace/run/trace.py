@@ -44,7 +44,7 @@ class Trace:
         self.stop()
 
     def start(self) -> None:
-        """Record the calls that begin from now on. Waits until no call is at work.
+        """Record the calls that begin from now on; those at work are not in it.
 
         Raises
         ------

@@ -101,7 +101,7 @@ class Engine : private ForkAware {
   void Finish(Slot* slot, const Limit& limit, bool* is_abandoned);
 
   /*! \brief See Executor. */
-  void StartTrace(std::optional<int64_t> max_requests, const Limit& limit);
+  void StartTrace(std::optional<int64_t> max_requests);
   Trace StopTrace(const Limit& limit);
 
   // For the workers.
