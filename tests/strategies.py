@@ -33,15 +33,15 @@ MIXED_DEVICES = (
 
 
 def num_cases(count: int) -> settings:
-    """Settings of a property: so many random cases here, and at least 1,000 where CI is set."""
-    return _at_least(count, 1000 if _is_set("CI") else 0)
+    """Settings of a property: so many random cases here, at least 500 where CI is set, other ones
+    for each commit (see `tests.conftest`), and 1,000 in `make test-all`."""
+    return _at_least(count, 1000 if _is_set("ALL_CASES") else 500 if _is_set("CI") else 0)
 
 
 def exact_cases(count: int) -> settings:
     """The same where a case takes 4 ms or more (it runs an exact solver or several solvers, tries
-    everything, compiles, or checks large files): at least 100 where CI is set, other ones for each
-    commit (see `tests.conftest`); 1,000 in `make test-all`."""
-    return _at_least(count, 1000 if _is_set("ALL_CASES") else 100 if _is_set("CI") else 0)
+    everything, compiles, or checks large files): at least 50 where CI is set."""
+    return _at_least(count, 1000 if _is_set("ALL_CASES") else 50 if _is_set("CI") else 0)
 
 
 def _is_set(variable: str) -> bool:
@@ -278,6 +278,22 @@ def random_instance_with_plan(
             steps.bring(tensor, cluster.host, tuple(range(num_items)))
     plan = Plan(graph.digest(), cluster.digest(), tuple(steps.found), "random", items=num_items)
     return instance, plan
+
+
+def random_plan(random: Random, graph: TaskGraph, cluster: Cluster) -> Plan:
+    """A plan of one item: every task anywhere, in any order that is allowed, with its copies."""
+    steps = _Steps(random, graph, cluster, 1)
+    waiting = [
+        Run(task, random.randrange(len(cluster.devices))) for task in range(len(graph.tasks))
+    ]
+    while waiting:
+        run = random.choice([run for run in waiting if steps.is_ready(run)])
+        waiting.remove(run)
+        steps.add(run)
+    assert cluster.host is not None
+    for tensor in _shuffled(random, sorted(set(graph.outputs))):
+        steps.bring(tensor, cluster.host, (0,))
+    return Plan(graph.digest(), cluster.digest(), tuple(steps.found), "random")
 
 
 def _shuffled(random: Random, values: Sequence[int]) -> list[int]:
