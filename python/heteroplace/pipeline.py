@@ -12,6 +12,7 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,6 +51,8 @@ from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.judge import num_items
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.verify.executable import check_can_verify, verify_executable
+
+_LOG = logging.getLogger("heteroplace")
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ class StageLog:
         self.say(report.text)
 
     def say(self, text: str) -> None:
-        """Tell what begins."""
+        """Tell what begins, or what was done; the logger "heteroplace" is told too."""
+        _LOG.info("%s", text)
         if self.progress is not None:
             self.progress(text)
 

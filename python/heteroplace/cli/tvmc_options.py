@@ -92,6 +92,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="where this machine lacks a device of the plan: end with an error, or place the "
         "model in the file again (it has one if compiled by --placement-with-source)",
     )
+    group.add_argument(
+        "--placement-trace",
+        metavar="FILE",
+        help="record all runs, print how busy each queue was, and write a trace for "
+        "https://ui.perfetto.dev",
+    )
 
 
 def given_options(
