@@ -13,7 +13,7 @@ import tvm
 
 from heteroplace import pipeline
 from heteroplace.codegen.artifact import manifest_of
-from heteroplace.errors import ExecutionError, MissingDeviceError
+from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_ns
@@ -103,20 +103,28 @@ def _placed_again(
         return weights[offset : offset + num_bytes]
 
     source = source_from_json(data, read, file.path)
+    told = manifest_of(file)
     cluster = options.pop("cluster", LOCAL)
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     # What takes arrays of several items goes on to do so.
-    options.setdefault("items", manifest_of(file).solution.plan.items)
+    options.setdefault("items", told.solution.plan.items)
     with tvm.transform.PassContext(opt_level=source.opt_level):
         compiled, solution = pipeline.place(source.mod, cluster, *read_options(options))
         executable = pipeline.build(compiled, solution)
+    made = executable.manifest
+    if (made.inputs, made.outputs) != (told.inputs, told.outputs):
+        raise ArtifactError(
+            f"{file.path}: placed again its Relay module has inputs {made.inputs} and outputs "
+            f"{made.outputs}, the file's program {told.inputs} and {told.outputs}; compile the "
+            f"model again"
+        )
     text = (
         f"{file.path}: placed again on cluster {solution.cluster.name!r} "
         f"({', '.join(solution.devices_used)}; predicted {format_ns(solution.predicted_ns)}), as "
         f"{fault}"
     )
-    if manifest_of(file).verification is not None:
+    if told.verification is not None:
         text += ". What runs now is not compared with the ONNX model, as the file's code was"
     logging.getLogger("heteroplace").warning("%s", text)
     return Executor(executable, max_in_flight=max_in_flight, replanned=text)
