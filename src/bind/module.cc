@@ -22,6 +22,8 @@ const char* PythonName(heteroplace::ErrorKind kind) {
       return "PlanError";
     case ErrorKind::kInfeasible:
       return "InfeasibleError";
+    case ErrorKind::kSolverLimit:
+      return "SolverLimitError";
     case ErrorKind::kMissingCost:
       return "MissingCostError";
     case ErrorKind::kArtifact:
@@ -55,5 +57,6 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindSearch(module);
   heteroplace::bind::BindThroughput(module);
   heteroplace::bind::BindExec(module);
+  heteroplace::bind::BindTrace(module);
   heteroplace::bind::BindFile(module);
 }

@@ -8,7 +8,16 @@
 namespace heteroplace {
 
 /*! \brief What went wrong, as one of the Python package's exception types (see errors.py). */
-enum class ErrorKind { kGraph, kCluster, kPlan, kInfeasible, kMissingCost, kArtifact, kExecution };
+enum class ErrorKind {
+  kGraph,
+  kCluster,
+  kPlan,
+  kInfeasible,
+  kSolverLimit,
+  kMissingCost,
+  kArtifact,
+  kExecution
+};
 
 /*!
  * \brief An error of the core. The bindings rethrow it as the Python exception of the same kind.

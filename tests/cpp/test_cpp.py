@@ -116,6 +116,8 @@ def run(sanitizer: str, program: str, arguments: list[str], turn: int) -> None:
         assert tvm is not None and tvm.submodule_search_locations
         libtvm = Path(tvm.submodule_search_locations[0]) / "libtvm.so"
         arguments = [str(libtvm), str(folder / "kernels.so")]
+    if program == "check_file":
+        arguments = [str(folder / "file_kernels.so")]
     environment = {**OPTIONS, "TURN": str(turn)}
     prefix = fixed_addresses() if sanitizer == THREAD else ()
     checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, environment)
