@@ -1,0 +1,134 @@
+#include "cli/run_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "cli/exit_codes.h"
+
+namespace heteroplace::cli {
+
+const char kHelp[] =
+    R"(heteroplace-run MODEL [options]: run a compiled file on all devices of its plan
+
+  --input NAME=FILE.npy      an input, from numpy's file format; each must be given
+  --output NAME=FILE.npy     write an output of the last run
+  --repeat N                 runs (1); all but the first are timed
+  --requests-in-flight N     runs at work at a time (1), each with memory of its own
+  --timeout S                most seconds of each run
+  --trace FILE.json          write a trace of the timed runs, for https://ui.perfetto.dev
+  --tvm-library PATH         libtvm_runtime.so or libtvm.so; else looked for beside this program, in
+                             ../lib, in the Python environment around it, and where the loader looks
+  --describe                 only say what the model takes and gives
+  --help                     this text
+
+No Python is needed. Without --output the digests (SHA-256) of the outputs are told.
+
+Exit codes: 0 done; 1 a fault of this program; 2 command line; 3 compiled file refused; 4 a file of
+an input or output, or its type or shape; 5 no TVM library; 6 a device is missing or a kernel
+failed; 7 a run took longer than --timeout; 8 out of memory
+)";
+
+namespace {
+
+[[noreturn]] void Fail(const std::string& text) {
+  throw Stop(ExitCode::kUsage, text + "; see heteroplace-run --help");
+}
+
+template <typename Number>
+Number NumberOf(const std::string& option, const std::string& text, const char* expected) {
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end || text.empty()) {
+    Fail(option + " is '" + text + "'; expected " + expected);
+  }
+  return number;
+}
+
+int CountOf(const std::string& option, const std::string& text) {
+  constexpr char kExpected[] = "a whole number from 1 on";
+  const int count = NumberOf<int>(option, text, kExpected);
+  if (count < 1) Fail(option + " is '" + text + "'; expected " + kExpected);
+  return count;
+}
+
+double SecondsOf(const std::string& option, const std::string& text) {
+  constexpr char kExpected[] = "seconds, from 0 on";
+  const double seconds = NumberOf<double>(option, text, kExpected);
+  if (!std::isfinite(seconds) || seconds < 0) {
+    Fail(option + " is '" + text + "'; expected " + kExpected);
+  }
+  return seconds;
+}
+
+std::pair<std::string, std::string> PairOf(const std::string& option, const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
+    Fail(option + " is '" + text + "'; expected NAME=FILE.npy");
+  }
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+void Add(std::vector<std::pair<std::string, std::string>>* pairs, const std::string& option,
+         const std::string& text) {
+  const auto pair = PairOf(option, text);
+  const bool is_twice = std::any_of(pairs->begin(), pairs->end(),
+                                    [&](const auto& other) { return other.first == pair.first; });
+  if (is_twice) Fail(option + " is given twice for '" + pair.first + "'");
+  pairs->push_back(pair);
+}
+
+void Take(const std::string& option, const std::string& value, RunOptions* options) {
+  if (option == "--input") {
+    Add(&options->inputs, option, value);
+  } else if (option == "--output") {
+    Add(&options->outputs, option, value);
+  } else if (option == "--repeat") {
+    options->repeat = CountOf(option, value);
+  } else if (option == "--requests-in-flight") {
+    options->requests_in_flight = CountOf(option, value);
+  } else if (option == "--timeout") {
+    options->timeout_s = SecondsOf(option, value);
+  } else if (option == "--trace") {
+    options->trace = value;
+  } else if (option == "--tvm-library") {
+    options->tvm_library = value;
+  } else {
+    Fail("there is no option " + option);
+  }
+}
+
+}  // namespace
+
+RunOptions ParseRunOptions(const std::vector<std::string>& arguments) {
+  RunOptions options;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--help" || argument == "-h") {
+      options.is_help = true;
+      return options;
+    }
+    if (argument == "--describe") {
+      options.is_description = true;
+    } else if (argument.rfind("-", 0) != 0) {
+      if (!options.model.empty()) {
+        Fail("there are two models, '" + options.model + "' and '" + argument + "'");
+      }
+      options.model = argument;
+    } else if (const size_t equals = argument.find('='); equals != std::string::npos) {
+      Take(argument.substr(0, equals), argument.substr(equals + 1), &options);
+    } else if (i + 1 < arguments.size()) {
+      Take(argument, arguments[i + 1], &options);
+      ++i;
+    } else {
+      Take(argument, "", &options);  // an option that is unknown is told before its lack of a value
+      Fail(argument + " has no value");
+    }
+  }
+  if (options.model.empty()) Fail("no compiled file is given");
+  return options;
+}
+
+}  // namespace heteroplace::cli
