@@ -7,7 +7,7 @@
  *       fprintf(stderr, "%s\n", heteroplace_last_error());
  *       exit(1);
  *     }
- *     heteroplace_tensor x = {sizeof x}, y = {sizeof y};
+ *     heteroplace_tensor x = {.struct_size = sizeof x}, y = {.struct_size = sizeof y};
  *     heteroplace_describe_input(model, 0, &x);
  *     heteroplace_describe_output(model, 0, &y);
  *     x.data = ...;               // x.bytes bytes, row major
