@@ -1,39 +1,49 @@
-// Measured times of instructions, of any number of requests -> a trace in Chrome's trace-event
-// format, which Perfetto (https://ui.perfetto.dev) and chrome://tracing show.
-//
-// One row per queue, one per slot, an arrow for each wait of one queue for another (of a copy for
-// what it reads, of a reader for the copy), and counters of the requests at work and of the memory
-// that their values take.
+// What a recording of many requests holds: when each instruction ran, waited and was given up.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
-
-#include "exec/program/program.h"
 
 namespace heteroplace::exec {
 
-/*! \brief When one instruction of one request was carried out. */
-struct InstructionSpan {
-  /*! \brief Number of the request, in the order of submission. */
+/*! \brief One instruction of one request, in ns from the start of the recording. */
+struct TraceEvent {
+  /*! \brief Position of the request among those recorded, in the order of submission. */
   int64_t request;
   /*! \brief The slot that the request was in. */
   int32_t slot;
   /*! \brief Position in `Program::queues`, and in the queue's instructions. */
   int32_t queue;
   int32_t instruction;
-  /*! \brief Of one clock for all; the trace begins with the first one. */
+  /*! \brief False: the request failed or was cancelled here, while this waited or ran, and the
+   * queue went on with the next request. */
+  bool is_done;
+  /*! \brief How long it waited for other queues: from `start_ns - wait_ns` on. */
+  int64_t wait_ns;
   int64_t start_ns;
   int64_t finish_ns;
 };
 
-/*!
- * \brief The trace as JSON. Linear in the spans, but for sorting them.
- * \param spans in any order; each instruction of a request at most once.
- * \param step_names of the plan's steps, [num_steps]; without one a call has its kernel's name.
- */
-std::string TraceJson(const Program& program, std::vector<InstructionSpan> spans,
-                      const std::vector<std::string>& step_names = {});
+/*! \brief One request, from its submission to the moment at which its last queue was done. */
+struct TraceRequest {
+  int64_t request;
+  int32_t slot;
+  bool has_failed;
+  int64_t start_ns;
+  int64_t finish_ns;
+};
+
+/*! \brief A recording: of each request all of its queues, or nothing. */
+struct Trace {
+  /*! \brief When it began, by the monotonic clock of the system. */
+  int64_t origin_ns = 0;
+  int64_t duration_ns = 0;
+  std::vector<TraceEvent> events;      // by request, queue, instruction
+  std::vector<TraceRequest> requests;  // in order
+  /*! \brief Older requests, overwritten by those that are here. */
+  int64_t num_dropped = 0;
+  /*! \brief Requests with a step that did not end. */
+  int64_t num_unfinished = 0;
+};
 
 }  // namespace heteroplace::exec

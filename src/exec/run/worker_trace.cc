@@ -1,0 +1,60 @@
+// When the instructions of a stream ran, by events of its device.
+#include "exec/run/worker.h"
+
+namespace heteroplace::exec {
+
+namespace {
+
+/*! \brief Between two moments that tie the device's clock to the host's, as both drift. */
+constexpr int64_t kTieNs = 100'000'000;
+
+}  // namespace
+
+void Worker::MakeTimers(Slot* slot) {
+  if (stream_ == nullptr) return;
+  std::vector<std::unique_ptr<Event>>& timers = slot->timers(index_);
+  while (timers.size() < 2 * instructions_.size() + 1) {
+    timers.push_back(stream_->MakeEvent(/*is_timed=*/true));
+  }
+}
+
+/*!
+ * \brief Marks the start of a request on the stream.
+ *
+ * Where the stream has nothing to do, the clocks are tied anew: the error is the time that HostWait
+ * takes to return. A recording begins in that state.
+ */
+void Worker::BeginTrace() {
+  if (base_event_ == nullptr) base_event_ = stream_->MakeEvent(/*is_timed=*/true);
+  if (pending_.empty() && NowNs() - base_ns_ > kTieNs) {
+    stream_->Record(base_event_.get());
+    base_event_->HostWait();
+    base_ns_ = NowNs();
+  }
+  slot_->trace->part(index_, slot_->trace_number)->num_issued = 0;
+  stream_->Record(slot_->timers(index_).back().get());
+}
+
+void Worker::BeginTimer(size_t index) { stream_->Record(slot_->timers(index_)[2 * index].get()); }
+
+void Worker::EndTimer(size_t index) {
+  stream_->Record(slot_->timers(index_)[2 * index + 1].get());
+  slot_->trace->part(index_, slot_->trace_number)->num_issued = static_cast<int64_t>(index) + 1;
+}
+
+void Worker::ReadTimers(Slot* slot) {
+  RecordedPart* part = slot->trace->part(index_, slot->trace_number);
+  RecordedSpan* spans = slot->trace->spans(index_, slot->trace_number);
+  const std::vector<std::unique_ptr<Event>>& timers = slot->timers(index_);
+  const auto moment_ns = [&](size_t timer) {
+    return base_ns_ + timers[timer]->ElapsedNs(*base_event_);
+  };
+  const int64_t num_issued = part->num_issued;
+  *part = {moment_ns(timers.size() - 1), 0, 0, 0};
+  for (size_t i = 0; i < static_cast<size_t>(num_issued); ++i) {
+    spans[i] = {moment_ns(2 * i), moment_ns(2 * i + 1)};
+  }
+  part->num_done = num_issued;
+}
+
+}  // namespace heteroplace::exec
