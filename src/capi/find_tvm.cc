@@ -116,8 +116,10 @@ std::string FindTvm(const std::string& given) {
   std::string places;
   for (const fs::path& folder : folders) places += (places.empty() ? "" : ", ") + folder.string();
   throw Fault(HETEROPLACE_NO_TVM,
-              "TVM's library is neither beside the program (" + places + ": there, in ../lib, in "
-              "the Python environment around it) nor where the loader looks: " + why + kMend);
+              "TVM's library is neither beside the program (" + places +
+                  ": there, in ../lib, in "
+                  "the Python environment around it) nor where the loader looks: " +
+                  why + kMend);
 }
 
 }  // namespace heteroplace::capi

@@ -14,31 +14,25 @@ using namespace heteroplace::capi;
 
 namespace {
 
-constexpr const char* kStatusNames[] = {"ok",
-                                        "bad argument",
-                                        "bad file",
-                                        "no TVM",
-                                        "failed",
-                                        "timed out",
-                                        "cancelled",
-                                        "out of memory",
-                                        "internal error"};
+constexpr const char* kStatusNames[] = {"ok",        "bad argument",  "bad file",
+                                        "no TVM",    "failed",        "timed out",
+                                        "cancelled", "out of memory", "internal error"};
 
 /*! \brief What the caller's options say, where his header has them. */
 heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
   heteroplace_load_options options{};
   if (given == nullptr) return options;
   if (given->struct_size < sizeof(options)) {
-    throw Fault(HETEROPLACE_BAD_ARGUMENT,
-                "struct_size of the options is " + std::to_string(given->struct_size) +
-                    "; set it to the size of the struct, " + std::to_string(sizeof(options)) +
-                    " bytes");
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, "struct_size of the options is " +
+                                              std::to_string(given->struct_size) +
+                                              "; set it to the size of the struct, " +
+                                              std::to_string(sizeof(options)) + " bytes");
   }
   options = *given;
   if (options.max_in_flight < 0) {
-    throw Fault(HETEROPLACE_BAD_ARGUMENT,
-                "max_in_flight is " + std::to_string(options.max_in_flight) +
-                    "; expected at least 1, or 0 for 1");
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, "max_in_flight is " +
+                                              std::to_string(options.max_in_flight) +
+                                              "; expected at least 1, or 0 for 1");
   }
   return options;
 }
@@ -211,5 +205,22 @@ heteroplace_status heteroplace_close(heteroplace_request* request) {
     if (request == nullptr) return;
     request->call.Close();
     delete request;
+  });
+}
+
+heteroplace_status heteroplace_start_trace(heteroplace_model* model, int64_t max_requests,
+                                           double timeout_s) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    model->model->StartTrace(max_requests, LimitOf(timeout_s));
+  });
+}
+
+heteroplace_status heteroplace_stop_trace(heteroplace_model* model, const char* path,
+                                          double timeout_s) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    ExpectNotNull(path, "path");
+    model->model->StopTrace(path, LimitOf(timeout_s));
   });
 }

@@ -107,7 +107,8 @@ HETEROPLACE_API heteroplace_status heteroplace_load(const char* path,
                                                     const heteroplace_load_options* options,
                                                     heteroplace_model** model);
 
-/*! \brief Gives a handle back; NULL: nothing. Requests keep what they need until they are closed. */
+/*! \brief Gives a handle back; NULL: nothing. Requests keep what they need until they are closed.
+ */
 HETEROPLACE_API void heteroplace_unload(heteroplace_model* model);
 
 /*! \brief The number of inputs, and of outputs. */
@@ -176,6 +177,24 @@ HETEROPLACE_API heteroplace_status heteroplace_get_output(heteroplace_request* r
 /*! \brief Gives a request back; NULL: nothing. What is in flight is cancelled, and not waited for.
  * HETEROPLACE_FAILED: another thread is in a call of it, and it stays. */
 HETEROPLACE_API heteroplace_status heteroplace_close(heteroplace_request* request);
+
+/*!
+ * \brief Records when each instruction of each request runs, from now on; cheap enough to leave on.
+ *
+ * Waits until no request is taken (by `heteroplace_begin` or a call at work), and lets none begin
+ * meanwhile.
+ * \param max_requests that are kept, the last ones; 0: as many as 8 MiB hold.
+ */
+HETEROPLACE_API heteroplace_status heteroplace_start_trace(heteroplace_model* model,
+                                                           int64_t max_requests, double timeout_s);
+
+/*!
+ * \brief Ends the recording, and writes it as a trace for https://ui.perfetto.dev.
+ * \param path of the file, which appears as a whole.
+ * \param timeout_s how long to wait for requests in it that are at work; others are not written.
+ */
+HETEROPLACE_API heteroplace_status heteroplace_stop_trace(heteroplace_model* model,
+                                                          const char* path, double timeout_s);
 
 #ifdef __cplusplus
 }

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "capi/find_tvm.h"
 #include "capi/status.h"
 #include "exec/devices/tvm_abi.h"
+#include "exec/run/trace_json.h"
 #include "support/error.h"
+#include "support/files.h"
 
 namespace heteroplace::capi {
 
@@ -73,6 +77,20 @@ Model::Model(const std::string& path, const std::string& tvm_library, int max_in
   const std::shared_ptr<const exec::WeightsMap>& weights = file_->weights();
   source.blob = {weights->data(), weights->bytes(), file_};
   executor_ = std::make_unique<exec::Executor>(source);
+}
+
+void Model::StartTrace(int64_t max_requests, const exec::Limit& limit) {
+  const bool is_default = max_requests == 0;
+  executor_->StartTrace(is_default ? std::nullopt : std::optional(max_requests), limit);
+}
+
+void Model::StopTrace(const std::string& path, const exec::Limit& limit) {
+  const exec::Trace trace = executor_->StopTrace(limit);
+  try {
+    WriteWhole(path, exec::TraceJson(program(), trace));
+  } catch (const Error& error) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, error.what());
+  }
 }
 
 exec::DLDataType TypeForCallers(const exec::DLDataType& dtype) {

@@ -27,6 +27,11 @@ class Model {
     return program().tensors[static_cast<size_t>(port.tensor)];
   }
 
+  /*! \param max_requests 0: the executor's own choice. \throws Fault, Error. */
+  void StartTrace(int64_t max_requests, const exec::Limit& limit);
+  /*! \throws Fault HETEROPLACE_BAD_ARGUMENT if the file cannot be written; Error. */
+  void StopTrace(const std::string& path, const exec::Limit& limit);
+
   /*! \brief Writes what is known of a port but the size of the struct and the data. */
   void Describe(const exec::Port& port, heteroplace_tensor* tensor) const;
 

@@ -144,8 +144,8 @@ std::optional<exec::DLDataType> TypeOf(const std::string& descr) {
   const int bytes = descr[2] - '0';
   if (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8) return {};
   if (bytes > 1 && descr[0] == '>') return {};
-  if (descr[1] == 'b') return bytes == 1 ? std::optional(exec::DLDataType{exec::kDLBool, 8, 1})
-                                         : std::nullopt;
+  if (descr[1] == 'b')
+    return bytes == 1 ? std::optional(exec::DLDataType{exec::kDLBool, 8, 1}) : std::nullopt;
   for (const Kind& kind : kKinds) {
     if (descr[1] != kind.letter || (kind.letter == 'f' && bytes == 1)) continue;
     return exec::DLDataType{kind.code, static_cast<uint8_t>(8 * bytes), 1};
@@ -185,7 +185,8 @@ NpyArray ReadNpy(std::string_view bytes, const std::string& name) {
   const size_t begin = version == 1 ? 10 : 12;
   if (bytes.size() < begin) fail("is truncated: it ends in its header");
   if (version < 1 || version > 3) {
-    fail("is of format " + std::to_string(version) + "; expected 1, 2 or 3: write it by numpy.save");
+    fail("is of format " + std::to_string(version) +
+         "; expected 1, 2 or 3: write it by numpy.save");
   }
   size_t header_bytes = byte(8) | byte(9) << 8;
   if (version > 1) header_bytes |= byte(10) << 16 | byte(11) << 24;
@@ -224,8 +225,8 @@ std::string WriteNpy(const exec::DLDataType& dtype, const std::vector<int64_t>& 
   const size_t end = kPrefixBytes + header.size() + 1;
   header += std::string((kAlignment - end % kAlignment) % kAlignment, ' ') + "\n";
   std::string bytes(kMagic);
-  bytes += {'\1', '\0', static_cast<char>(header.size() & 255),
-            static_cast<char>(header.size() >> 8)};
+  bytes +=
+      {'\1', '\0', static_cast<char>(header.size() & 255), static_cast<char>(header.size() >> 8)};
   bytes += header;
   bytes += data;
   return bytes;

@@ -1,7 +1,7 @@
 // Arrays in numpy's file format (NEP 1: versions 1.0, 2.0, 3.0): bytes <-> type, shape and data.
 //
-// What an executor takes: little-endian numbers and booleans, in C order. bfloat16, which numpy does
-// not have, is exchanged as uint16 bit patterns, as by the Python package.
+// What an executor takes: little-endian numbers and booleans, in C order. bfloat16, which numpy
+// does not have, is exchanged as uint16 bit patterns, as by the Python package.
 #pragma once
 
 #include <cstdint>

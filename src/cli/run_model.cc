@@ -157,9 +157,10 @@ void Tell(const Series& series, int num_requests) {
   std::vector<double> sorted = series.run_ms;
   std::sort(sorted.begin(), sorted.end());
   const size_t count = sorted.size();
-  std::printf("%zu run%s, %d at a time: median %.3f ms, min %.3f ms, p90 %.3f ms, %.1f per second\n",
-              count, count == 1 ? "" : "s", num_requests, Quantile(sorted, 0.5), sorted[0],
-              Quantile(sorted, 0.9), static_cast<double>(count) / series.all_ms * 1000);
+  std::printf(
+      "%zu run%s, %d at a time: median %.3f ms, min %.3f ms, p90 %.3f ms, %.1f per second\n", count,
+      count == 1 ? "" : "s", num_requests, Quantile(sorted, 0.5), sorted[0], Quantile(sorted, 0.9),
+      static_cast<double>(count) / series.all_ms * 1000);
 }
 
 void Describe(const char* kind, const std::vector<Port>& ports) {
@@ -171,8 +172,8 @@ void Describe(const char* kind, const std::vector<Port>& ports) {
 void GiveOutputs(const RunOptions& options, Model* model) {
   for (const Port& port : model->outputs) {
     const exec::Digest digest = exec::Sha256Of(port.data.data(), port.data.size());
-    std::printf("output %s %s sha256 %s\n", ShownText(port.name()).c_str(),
-                port.Describe().c_str(), exec::HexOf(digest).c_str());
+    std::printf("output %s %s sha256 %s\n", ShownText(port.name()).c_str(), port.Describe().c_str(),
+                exec::HexOf(digest).c_str());
   }
   for (const auto& [name, file] : options.outputs) {
     for (const Port& port : model->outputs) {
@@ -197,15 +198,24 @@ void RunModel(const RunOptions& options) {
     port.data.resize(port.tensor.bytes);
     port.tensor.data = port.data.data();
   }
+  const int num_more = options.repeat - 1;
+  const auto record = [&] {
+    if (options.trace.empty()) return;
+    Expect(heteroplace_start_trace(model.handle(), num_more == 0 ? 1 : num_more,
+                                   HETEROPLACE_NO_LIMIT));
+  };
+  if (num_more == 0) record();
   const Series first = RunInTurn(model, 1, options.timeout_s);
   std::printf("first run %.3f ms\n", first.all_ms);
-  const int num_more = options.repeat - 1;
   if (num_more > 0) {
+    record();
     const int num_requests = options.requests_in_flight;
-    Tell(num_requests == 1
-             ? RunInTurn(model, num_more, options.timeout_s)
-             : RunInFlight(model, num_more, num_requests, options.timeout_s),
+    Tell(num_requests == 1 ? RunInTurn(model, num_more, options.timeout_s)
+                           : RunInFlight(model, num_more, num_requests, options.timeout_s),
          num_requests);
+  }
+  if (!options.trace.empty()) {
+    Expect(heteroplace_stop_trace(model.handle(), options.trace.c_str(), HETEROPLACE_NO_LIMIT));
   }
   GiveOutputs(options, &model);
 }

@@ -80,24 +80,30 @@ void Add(std::vector<std::pair<std::string, std::string>>* pairs, const std::str
   pairs->push_back(pair);
 }
 
-void Take(const std::string& option, const std::string& value, RunOptions* options) {
-  if (option == "--input") {
-    Add(&options->inputs, option, value);
-  } else if (option == "--output") {
-    Add(&options->outputs, option, value);
-  } else if (option == "--repeat") {
-    options->repeat = CountOf(option, value);
-  } else if (option == "--requests-in-flight") {
-    options->requests_in_flight = CountOf(option, value);
-  } else if (option == "--timeout") {
-    options->timeout_s = SecondsOf(option, value);
-  } else if (option == "--trace") {
-    options->trace = value;
-  } else if (option == "--tvm-library") {
-    options->tvm_library = value;
-  } else {
-    Fail("there is no option " + option);
+/*! \brief An option with a value. */
+struct Option {
+  std::string_view name;
+  void (*take)(const std::string& option, const std::string& value, RunOptions* options);
+};
+
+constexpr Option kOptions[] = {
+    {"--input", [](const auto& o, const auto& value, auto* to) { Add(&to->inputs, o, value); }},
+    {"--output", [](const auto& o, const auto& value, auto* to) { Add(&to->outputs, o, value); }},
+    {"--repeat",
+     [](const auto& o, const auto& value, auto* to) { to->repeat = CountOf(o, value); }},
+    {"--requests-in-flight", [](const auto& o, const auto& value,
+                                auto* to) { to->requests_in_flight = CountOf(o, value); }},
+    {"--timeout",
+     [](const auto& o, const auto& value, auto* to) { to->timeout_s = SecondsOf(o, value); }},
+    {"--trace", [](const auto&, const auto& value, auto* to) { to->trace = value; }},
+    {"--tvm-library", [](const auto&, const auto& value, auto* to) { to->tvm_library = value; }},
+};
+
+const Option& Find(const std::string& name) {
+  for (const Option& option : kOptions) {
+    if (option.name == name) return option;
   }
+  Fail("there is no option " + name);
 }
 
 }  // namespace
@@ -117,14 +123,17 @@ RunOptions ParseRunOptions(const std::vector<std::string>& arguments) {
         Fail("there are two models, '" + options.model + "' and '" + argument + "'");
       }
       options.model = argument;
-    } else if (const size_t equals = argument.find('='); equals != std::string::npos) {
-      Take(argument.substr(0, equals), argument.substr(equals + 1), &options);
-    } else if (i + 1 < arguments.size()) {
-      Take(argument, arguments[i + 1], &options);
-      ++i;
     } else {
-      Take(argument, "", &options);  // an option that is unknown is told before its lack of a value
-      Fail(argument + " has no value");
+      const size_t equals = argument.find('=');
+      const std::string name = argument.substr(0, equals);
+      const Option& option = Find(name);
+      if (equals != std::string::npos) {
+        option.take(name, argument.substr(equals + 1), &options);
+      } else if (++i < arguments.size()) {
+        option.take(name, arguments[i], &options);
+      } else {
+        Fail(name + " has no value");
+      }
     }
   }
   if (options.model.empty()) Fail("no compiled file is given");

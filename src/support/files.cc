@@ -16,7 +16,8 @@ namespace heteroplace {
 namespace {
 
 [[noreturn]] void Fail(const std::string& path, const char* what, int code) {
-  throw Error(ErrorKind::kExecution, path + ": " + what + ": " + std::generic_category().message(code));
+  throw Error(ErrorKind::kExecution,
+              path + ": " + what + ": " + std::generic_category().message(code));
 }
 
 /*! \brief An open file, closed at the end of its scope. */
@@ -50,7 +51,7 @@ void WriteAll(const std::string& path, int flags, std::string_view bytes) {
 
 std::string ReadWhole(const std::string& path) {
   const Descriptor file(path, O_RDONLY, "cannot be read");
-  struct stat status {};
+  struct stat status{};
   if (fstat(file.number(), &status) != 0) Fail(path, "cannot be read", errno);
   constexpr size_t kLeastBytes = 1 << 16;
   // One byte more than it has tells the end without another turn; a pipe has no size.
@@ -69,7 +70,7 @@ std::string ReadWhole(const std::string& path) {
 }
 
 void WriteWhole(const std::string& path, std::string_view bytes) {
-  struct stat status {};
+  struct stat status{};
   if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     return WriteAll(path, 0, bytes);
   }

@@ -5,7 +5,8 @@
 
 namespace heteroplace {
 
-/*! \brief A text for a terminal: control characters, which could rule it, as "\x1b". */
+/*! \brief A text for a terminal: control characters, which could rule it, and what is no UTF-8 as
+ * "\x1b". */
 std::string ShownText(std::string_view text);
 
 }  // namespace heteroplace

@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import tvm
-from relay_models import cpu_cluster, fire_modules, module, placed_randomly, random_inputs, var
+from relay_models import (
+    cpu_cluster,
+    extraction_of,
+    fire_modules,
+    module,
+    random_devices,
+    random_inputs,
+    solution_of,
+    var,
+)
+from tests.compiled_files import read_parts
 from tvm import relay
 
 from heteroplace.hetero_place import build
+from heteroplace.relay.annotate.writer import annotate
 
 PREFIX = Path(sys.prefix)
 PROGRAM = Path(sysconfig.get_path("scripts")) / "heteroplace-run"
 _TIME_LIMIT_S = 240
 
 
-def export(mod: tvm.IRModule, path: Path) -> Path:
-    """Compile a module, placed by chance on two cores."""
+def export(mod: tvm.IRModule, path: Path, device: int | None = None) -> Path:
+    """Compile a module, placed by chance on two cores, or on one device."""
+    cluster = cpu_cluster()
+    extraction = extraction_of(mod)
+    devices = random_devices(extraction, cluster, 1)
+    if device is not None:
+        devices = [device for _ in devices]
     with tvm.transform.PassContext(opt_level=3):
-        build(placed_randomly(mod, cpu_cluster(), 1)).export_library(path)
+        placed = annotate(extraction, solution_of(extraction, cluster, devices))
+        build(placed).export_library(path)
     return path
 
 
-def convolutions(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+def convolutions(folder: Path, device: int | None = None) -> tuple[Path, dict[str, np.ndarray]]:
     """A network in the manner of SqueezeNet, and inputs for it."""
-    return export(fire_modules(), folder / "convolutions.so"), random_inputs(fire_modules())
+    mod = fire_modules()
+    return export(mod, folder / "convolutions.so", device), random_inputs(mod)
 
 
 def all_types(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
@@ -48,15 +68,15 @@ def all_types(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
     return export(module(inputs, relay.Tuple(results)), folder / "all_types.so"), values
 
 
-def long_chain(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
-    """Sixty steps of some milliseconds each: it does not end in the time that a test gives it."""
-    size = 640
-    x = var("x", (size, size))
-    value: relay.Expr = x
-    weight = relay.const(np.full((size, size), 1 / size, "float32"))
-    for _ in range(60):
-        value = relay.nn.dense(value, weight)
-    return export(module([x], value), folder / "long.so"), {"x": np.ones((size, size), "float32")}
+def slow_steps(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:
+    """The same network on one device, which takes at least 20 ms for each step."""
+    path, inputs = convolutions(folder, device=0)
+    parts = read_parts(path)
+    queue = rb'queue 0 ("[^"]+") cpu 1 0 0 \d+'
+    program, count = re.subn(queue, rb"queue 0 \1 fake 1 0 0 20000000", parts.program)
+    assert count == 1
+    path.write_bytes(replace(parts, program=program).sealed().to_bytes())
+    return path, inputs
 
 
 def save_inputs(folder: Path, inputs: Mapping[str, np.ndarray]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from c_programs import PREFIX, convolutions, long_chain, run_program
+from c_programs import PREFIX, convolutions, run_program, slow_steps
 
 import heteroplace as hp
 
@@ -113,7 +113,7 @@ def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
 
 
 def test_limits_and_cancelling_end_a_request(program: Path, tmp_path: Path) -> None:
-    done = run_program("early", long_chain(tmp_path)[0], "-", "-", program=program)
+    done = run_program("early", slow_steps(tmp_path)[0], "-", "-", program=program)
     assert (done.returncode, done.stderr) == (0, "")
     late = "timed out: the request did not end within its limit: "
     lines = done.stdout.splitlines()
