@@ -15,6 +15,7 @@ from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
+from heteroplace.model.trace import QueueUse
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.stats import counted_median
 from heteroplace.terminal import printable
@@ -342,3 +343,18 @@ def _share(part_ns: int, whole_ns: int) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
+
+
+def busy_table(uses: Sequence[QueueUse]) -> str:
+    """Return for each queue of a recording the time and share that it was busy and waited."""
+    rows = [
+        [
+            use.queue,
+            format_ns(use.busy_ns),
+            _share(use.busy_ns, use.wall_ns),
+            format_ns(use.wait_ns),
+            _share(use.wait_ns, use.wall_ns),
+        ]
+        for use in uses
+    ]
+    return format_table(["queue", "busy", "share", "waits", "share"], rows, "<>>>>")

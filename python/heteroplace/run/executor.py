@@ -17,6 +17,7 @@ from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.run.timeline import measured_timeline
+from heteroplace.run.trace import Trace
 from heteroplace.tvm_bridge import library_path
 
 
@@ -98,6 +99,16 @@ class Executor(LoadedProgram):
             ]
             runs.append(measured_timeline(records, self.solution))
         return sorted(runs, key=lambda timeline: timeline.makespan_ns)[num_runs // 2]
+
+    def trace(self, max_requests: int | None = None) -> Trace:
+        """Return a recording, to be started: `with executor.trace() as trace: ...`.
+
+        Parameters
+        ----------
+        max_requests
+            How many calls are kept, the last ones; None: as many as 8 MiB hold.
+        """
+        return Trace(self._native, self.solution, max_requests)
 
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:

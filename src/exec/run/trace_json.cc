@@ -25,8 +25,11 @@ constexpr int64_t kLeastWaitNs = 100;
 
 /*! \brief Microseconds with three decimals, as the format counts. */
 std::string Microseconds(int64_t ns) {
-  const std::string decimals = std::to_string(1000 + std::abs(ns) % 1000).substr(1);
-  return (ns < 0 ? "-" : "") + std::to_string(std::abs(ns) / 1000) + "." + decimals;
+  std::string text = ns < 0 ? "-" : "";
+  text += std::to_string(std::abs(ns) / 1000);
+  text += '.';
+  text += std::to_string(1000 + std::abs(ns) % 1000).substr(1);
+  return text;
 }
 
 const Instruction& At(const Program& program, int32_t queue, int32_t instruction) {
@@ -162,8 +165,9 @@ class TraceWriter {
   void Slice(const TraceEvent& event) {
     const Instruction& at = At(program_, event.queue, event.instruction);
     const char* kinds[] = {"run", "join", "copy"};
-    Event("X", kQueues, event.queue + 1, (event.is_done ? "" : "given up: ") + NameOf(at),
-          event.start_ns);
+    std::string name = event.is_done ? "" : "given up: ";
+    name += NameOf(at);
+    Event("X", kQueues, event.queue + 1, name, event.start_ns);
     text_ += ", \"cat\": \"" +
              std::string(event.is_done ? kinds[static_cast<size_t>(at.opcode)] : "failed") +
              "\", \"dur\": " + Microseconds(event.finish_ns - event.start_ns) +

@@ -164,6 +164,7 @@ class Worker {
   std::string Drain();
   // Of a stream, where the request is recorded; ReadTimers once all of it was reached.
   void BeginTrace();
+  void TieClocks();
   void BeginTimer(size_t index);
   void EndTimer(size_t index);
   void ReadTimers(Slot* slot);
@@ -200,8 +201,9 @@ class Worker {
   std::deque<Slot*> pending_;
   CoreShare* core_ = nullptr;
   /*! \brief A moment of the stream, and the same by NowNs; 0: never taken. */
-  std::unique_ptr<Event> base_event_;
+  Event* base_event_ = nullptr;  // of `tie_events_`
   int64_t base_ns_ = 0;
+  std::vector<std::unique_ptr<Event>> tie_events_;
   /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */
   WorkspacePool workspace_;
 

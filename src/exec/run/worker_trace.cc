@@ -5,6 +5,9 @@ namespace heteroplace::exec {
 
 namespace {
 
+/*! \brief Events of which the one that was reached fastest ties the clocks. */
+constexpr size_t kTies = 3;
+
 /*! \brief Between two moments that tie the device's clock to the host's, as both drift. */
 constexpr int64_t kTieNs = 100'000'000;
 
@@ -21,18 +24,28 @@ void Worker::MakeTimers(Slot* slot) {
 /*!
  * \brief Marks the start of a request on the stream.
  *
- * Where the stream has nothing to do, the clocks are tied anew: the error is the time that HostWait
- * takes to return. A recording begins in that state.
+ * Where the stream has nothing to do, the clocks are tied anew. A recording begins in that state.
  */
 void Worker::BeginTrace() {
-  if (base_event_ == nullptr) base_event_ = stream_->MakeEvent(/*is_timed=*/true);
-  if (pending_.empty() && NowNs() - base_ns_ > kTieNs) {
-    stream_->Record(base_event_.get());
-    base_event_->HostWait();
-    base_ns_ = NowNs();
-  }
+  if (pending_.empty() && NowNs() - base_ns_ > kTieNs) TieClocks();
   slot_->trace->part(index_, slot_->trace_number)->num_issued = 0;
   stream_->Record(slot_->timers(index_).back().get());
+}
+
+/*! \brief The event is reached between two moments of the host, some us apart: in the middle. */
+void Worker::TieClocks() {
+  int64_t least_ns = kNever;
+  while (tie_events_.size() < kTies) tie_events_.push_back(stream_->MakeEvent(/*is_timed=*/true));
+  for (const std::unique_ptr<Event>& event : tie_events_) {
+    const int64_t before_ns = NowNs();
+    stream_->Record(event.get());
+    event->HostWait();
+    const int64_t after_ns = NowNs();
+    if (after_ns - before_ns >= least_ns) continue;
+    least_ns = after_ns - before_ns;
+    base_ns_ = event->HostNs().value_or(before_ns + least_ns / 2);
+    base_event_ = event.get();
+  }
 }
 
 void Worker::BeginTimer(size_t index) { stream_->Record(slot_->timers(index_)[2 * index].get()); }
