@@ -201,8 +201,7 @@ void RunModel(const RunOptions& options) {
   const int num_more = options.repeat - 1;
   const auto record = [&] {
     if (options.trace.empty()) return;
-    Expect(heteroplace_start_trace(model.handle(), num_more == 0 ? 1 : num_more,
-                                   HETEROPLACE_NO_LIMIT));
+    Expect(heteroplace_start_trace(model.handle(), 0, HETEROPLACE_NO_LIMIT));
   };
   if (num_more == 0) record();
   const Series first = RunInTurn(model, 1, options.timeout_s);

@@ -14,10 +14,11 @@ const char kHelp[] =
 
   --input NAME=FILE.npy      an input, from numpy's file format; each must be given
   --output NAME=FILE.npy     write an output of the last run
-  --repeat N                 runs (1); all but the first are timed
+  --repeat N                 runs (1); the first, which is slower, is told apart from the others
   --requests-in-flight N     runs at work at a time (1), each with memory of its own
   --timeout S                most seconds of each run
-  --trace FILE.json          write a trace of the timed runs, for https://ui.perfetto.dev
+  --trace FILE.json          write a trace of the timed runs, the last ones that 8 MiB hold, for
+                             https://ui.perfetto.dev
   --tvm-library PATH         libtvm_runtime.so or libtvm.so; else looked for beside this program, in
                              ../lib, in the Python environment around it, and where the loader looks
   --describe                 only say what the model takes and gives

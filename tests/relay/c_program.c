@@ -59,9 +59,10 @@ static void call_from_threads(void) {
 }
 
 /* The same with a ring of requests in one thread. */
-static void call_in_flight(void) {
+static void call_in_flight(const char* trace) {
   heteroplace_request* ring[kRequests];
   heteroplace_tensor x = input, y = output;
+  expect(heteroplace_start_trace(model, 0, HETEROPLACE_NO_LIMIT));
   for (size_t i = 0; i < kRequests; ++i) expect(heteroplace_begin(model, 1, &ring[i]));
   for (size_t i = 0; i < kCallers + kRequests; ++i) {
     heteroplace_request* request = ring[i % kRequests];
@@ -76,6 +77,7 @@ static void call_in_flight(void) {
     expect(heteroplace_set_input(request, &x));
     expect(heteroplace_submit(request));
   }
+  expect(heteroplace_stop_trace(model, trace, HETEROPLACE_NO_LIMIT));
   heteroplace_unload(model); /* requests keep what they need */
   for (size_t i = 0; i < kRequests; ++i) expect(heteroplace_close(ring[i]));
 }
@@ -90,7 +92,9 @@ static void answer(const char* task, const char* path) {
     call_from_threads();
     heteroplace_unload(model);
   } else {
-    call_in_flight();
+    char trace[4096];
+    snprintf(trace, sizeof trace, "%s.json", path);
+    call_in_flight(trace);
   }
   file = fopen(path, "wb");
   if (file == NULL || fwrite(answers, output.bytes, kCallers, file) != kCallers) exit(3);
@@ -115,6 +119,10 @@ static void misuse_handles(void) {
   tell("no request", heteroplace_submit(NULL));
   tell("begin of nothing", heteroplace_begin(NULL, 0, &request));
   tell("nothing is closed", heteroplace_close(NULL));
+  tell("trace of nothing", heteroplace_start_trace(NULL, 0, 1));
+  tell("negative requests", heteroplace_start_trace(model, -1, 1));
+  tell("no trace", heteroplace_stop_trace(model, "/dev/null", 1));
+  tell("no file", heteroplace_stop_trace(model, NULL, 1));
   heteroplace_unload(NULL);
   printf("%s, %s\n", heteroplace_status_name(-1), heteroplace_status_name(99));
 }

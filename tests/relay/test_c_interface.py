@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tvm
 from c_programs import PREFIX, convolutions, run_program, slow_steps
+from tests.chrome_trace_model import checked, of
 
 import heteroplace as hp
 
@@ -70,6 +71,9 @@ def test_callers_get_the_bytes_of_python(
     assert (done.returncode, done.stderr) == (0, "")
     assert file.read_bytes() == b"".join(answer.tobytes() for answer in expected)
     assert len(set(map(bytes, expected))) == NUM_CALLERS
+    if task == "requests":
+        events = checked(Path(f"{file}.json").read_text())
+        assert len(of(events, "b")) == NUM_CALLERS
 
 
 def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
@@ -88,6 +92,10 @@ def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
         "no request": "bad argument: request is NULL",
         "begin of nothing": "bad argument: model is NULL",
         "nothing is closed": "ok: ",
+        "trace of nothing": "bad argument: model is NULL",
+        "negative requests": "failed: ",
+        "no trace": "failed: nothing is recorded",
+        "no file": "bad argument: path is NULL",
         "small tensor": "bad argument: struct_size of the tensor is 8; set it to",
         "index below": "bad argument: there is no input -1; there are 1",
         "index above": "bad argument: there is no output 1; there are 1",

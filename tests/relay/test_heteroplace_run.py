@@ -14,6 +14,7 @@ import pytest
 import tvm
 from c_programs import PROGRAM, all_types, convolutions, run_program, slow_steps
 from c_programs import save_inputs as saved
+from tests.chrome_trace_model import checked, of
 
 import heteroplace as hp
 from heteroplace.bench.models.catalogue import load_model
@@ -77,12 +78,23 @@ def test_a_network_of_the_catalogue_gives_the_bytes_of_python(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("in_flight", [1, 3])
-def test_more_runs_are_timed(network, tmp_path: Path, in_flight: int) -> None:
-    options = ("--repeat", "21", f"--requests-in-flight={in_flight}")
+def test_more_runs_are_timed_and_traced(network, tmp_path: Path, in_flight: int) -> None:
+    trace = tmp_path / "trace.json"
+    options = ("--repeat", "21", f"--requests-in-flight={in_flight}", "--trace", str(trace))
     said = check_equal_to_python(*network, tmp_path, *options)
     assert re.search(rf"\n20 runs, {in_flight} at a time: median .* ms, min .*, p90 .*", said)
     times = [float(text) for text in re.findall(r"(\d+\.\d{3}) ms", said)[1:]]
     assert times[1] <= times[0] <= times[2]
+    requests = {event["id"] for event in of(checked(trace.read_text()), "b")}
+    assert len(requests) == 20
+
+
+def test_a_trace_of_one_run_is_of_that_run(network, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    check_equal_to_python(*network, tmp_path, "--trace", str(trace))
+    assert len(of(checked(trace.read_text()), "b")) == 1
+    done = run_program(network[0], *saved(tmp_path, network[1]), "--trace", "/nowhere/trace.json")
+    assert done.returncode == 4 and "/nowhere/trace.json" in done.stderr
 
 
 def test_it_needs_no_python() -> None:
