@@ -22,12 +22,7 @@ constexpr const char* kStatusNames[] = {"ok",        "bad argument",  "bad file"
 heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
   heteroplace_load_options options{};
   if (given == nullptr) return options;
-  if (given->struct_size < sizeof(options)) {
-    throw Fault(HETEROPLACE_BAD_ARGUMENT, "struct_size of the options is " +
-                                              std::to_string(given->struct_size) +
-                                              "; set it to the size of the struct, " +
-                                              std::to_string(sizeof(options)) + " bytes");
-  }
+  ExpectStruct(given, sizeof(options), "the options");
   options = *given;
   if (options.max_in_flight < 0) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, "max_in_flight is " +
@@ -40,12 +35,7 @@ heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
 void Describe(const Model& model, const std::vector<exec::Port>& ports, const char* kind,
               int32_t index, heteroplace_tensor* tensor) {
   ExpectNotNull(tensor, "tensor");
-  if (tensor->struct_size < sizeof(heteroplace_tensor)) {
-    throw Fault(HETEROPLACE_BAD_ARGUMENT,
-                "struct_size of the tensor is " + std::to_string(tensor->struct_size) +
-                    "; set it to the size of the struct, " +
-                    std::to_string(sizeof(heteroplace_tensor)) + " bytes");
-  }
+  ExpectStruct(tensor, sizeof(heteroplace_tensor), "the tensor");
   if (index < 0 || static_cast<size_t>(index) >= ports.size()) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, std::string("there is no ") + kind + " " +
                                               std::to_string(index) + "; there are " +

@@ -20,7 +20,8 @@
  * a function. Unless said otherwise any thread may call any function at any time.
  *
  * A later version of this library runs programs that were compiled with an earlier header: structs
- * begin with their size and grow at their end, handles are opaque, numbers keep their meaning.
+ * begin with their size and grow at their end, handles are opaque, numbers keep their meaning. A
+ * field that an older library does not know is refused by it unless it is zero.
  */
 #ifndef HETEROPLACE_H_
 #define HETEROPLACE_H_

@@ -127,12 +127,7 @@ std::vector<const heteroplace_tensor*> Match(const Model& model,
     // A program of a later header has larger structs, of which the first fields are these.
     const auto* tensor = reinterpret_cast<const heteroplace_tensor*>(
         bytes + static_cast<size_t>(i) * tensors->struct_size);
-    if (tensor->struct_size < sizeof(heteroplace_tensor)) {
-      throw Fault(HETEROPLACE_BAD_ARGUMENT,
-                  std::string("struct_size of ") + kind + " " + std::to_string(i) + " is " +
-                      std::to_string(tensor->struct_size) + "; set it to the size of the struct, " +
-                      std::to_string(sizeof(heteroplace_tensor)) + " bytes");
-    }
+    ExpectStruct(tensor, sizeof(heteroplace_tensor), std::string(kind) + " " + std::to_string(i));
     const std::string name = tensor->name == nullptr ? "" : tensor->name;
     const auto port = std::find_if(ports.begin(), ports.end(),
                                    [&](const exec::Port& other) { return other.name == name; });

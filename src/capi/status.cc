@@ -1,5 +1,7 @@
 #include "capi/status.h"
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -57,6 +59,24 @@ heteroplace_status StatusOfException() noexcept {
 void ExpectNotNull(const void* pointer, const char* what) {
   if (pointer == nullptr) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, std::string(what) + " is NULL; pass one");
+  }
+}
+
+void ExpectStruct(const void* given, size_t known, const std::string& what) {
+  constexpr size_t kMostBytes = 4096;  // more is no size
+  size_t size = 0;
+  std::memcpy(&size, given, sizeof(size));
+  if (size < known || size > kMostBytes) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, "struct_size of " + what + " is " + std::to_string(size) +
+                                              "; set it to the size of the struct, " +
+                                              std::to_string(known) + " bytes");
+  }
+  const auto* bytes = static_cast<const char*>(given);
+  if (std::any_of(bytes + known, bytes + size, [](char byte) { return byte != 0; })) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT,
+                what + ": has fields that this library, of version " +
+                    std::to_string(HETEROPLACE_API_VERSION) +
+                    " of the interface, does not have; use a later one, or leave them zero");
   }
 }
 

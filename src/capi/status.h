@@ -1,6 +1,7 @@
 // What a function of the C interface failed of, and how it gets to its caller.
 #pragma once
 
+#include <cstddef>
 #include <stdexcept>
 #include <string>
 
@@ -39,5 +40,12 @@ heteroplace_status Guarded(const Work& work) noexcept {
 
 /*! \throws Fault if a pointer that a function needs is null. */
 void ExpectNotNull(const void* pointer, const char* what);
+
+/*!
+ * \brief Checks a struct of the interface, which begins with its size.
+ * \param known size of the struct in this version.
+ * \throws Fault if it is smaller, or if fields behind it, of a later header, are not zero.
+ */
+void ExpectStruct(const void* given, size_t known, const std::string& what);
 
 }  // namespace heteroplace::capi

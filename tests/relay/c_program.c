@@ -113,6 +113,15 @@ static void misuse_handles(void) {
   tell("negative in flight", heteroplace_load("model.so", &options, &none));
   options.struct_size = 4;
   tell("small options", heteroplace_load("model.so", &options, &none));
+  struct {
+    heteroplace_load_options known;
+    int64_t later;
+  } more = {{sizeof more, NULL, 0}, 0};
+  tell("later header", heteroplace_load("/nowhere/model.so", &more.known, &none));
+  more.later = 1;
+  tell("later field", heteroplace_load("/nowhere/model.so", &more.known, &none));
+  more.known.struct_size = (size_t)-1;
+  tell("garbage for a size", heteroplace_load("/nowhere/model.so", &more.known, &none));
   tell("missing file", heteroplace_load("/nowhere/model.so", NULL, &none));
   tell("no model", heteroplace_num_inputs(NULL, &count));
   tell("no count", heteroplace_num_outputs(model, NULL));
