@@ -12,6 +12,7 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,10 +32,10 @@ from heteroplace.measure.cost_models import (
     choose_cost_model,
 )
 from heteroplace.measure.example_inputs import read_examples
-from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.interference import find_interference, measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable, table_from_rows
+from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable, table_from_rows
 from heteroplace.model.demands import with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
@@ -44,12 +45,15 @@ from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.verify.executable import check_can_verify, verify_executable
+
+_LOG = logging.getLogger("heteroplace")
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,8 @@ class StageLog:
         self.say(report.text)
 
     def say(self, text: str) -> None:
-        """Tell what begins."""
+        """Tell what begins, or what was done; the logger "heteroplace" is told too."""
+        _LOG.info("%s", text)
         if self.progress is not None:
             self.progress(text)
 
@@ -117,7 +122,7 @@ class CostedNetwork:
     cluster: Cluster
     costs: CostTable
     measure_interference: Callable[[], Interference] | None
-    """None: the costs were not measured here."""
+    """None: the costs were not measured here, and the store does not know it."""
 
     @property
     def graph(self) -> TaskGraph:
@@ -219,7 +224,18 @@ def cost(
         ):
             return measure_interference(compiled, cluster, log.say, store)
 
-    return CostedNetwork(compiled, cluster, costs, interference if model.has_interference else None)
+    measure = interference if model.has_interference else None
+    if measure is None and model.finds_interference and _are_measured(costs):
+        with model.options.open_store() as store:
+            kept = find_interference(compiled, cluster, store)
+        measure = None if kept is None else lambda: kept
+    return CostedNetwork(compiled, cluster, costs, measure)
+
+
+def _are_measured(costs: CostTable) -> bool:
+    """Say whether all times are measured ones, which interference was measured beside."""
+    sources = {detail.source for detail in costs.details}
+    return sources & set(SOURCES_WITH_TIME) == {"measured"}
 
 
 def solve(
@@ -348,7 +364,8 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     """
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.kernels(solution.cluster, placement)
-    return write_programs(kernels, [solution])[0]
+    source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
+    return replace(write_programs(kernels, [solution])[0], source=source)
 
 
 def build_module(

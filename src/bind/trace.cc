@@ -49,8 +49,7 @@ std::string Json(const exec::Trace& trace, const exec::Executor& executor,
 }
 
 void StartTrace(exec::Executor& executor, std::optional<int64_t> max_requests) {
-  const exec::Limit limit = LimitOf({});
-  Unlocked([&] { executor.StartTrace(max_requests, limit); });
+  Unlocked([&] { executor.StartTrace(max_requests); });
 }
 
 exec::Trace StopTrace(exec::Executor& executor, std::optional<double> timeout_s) {

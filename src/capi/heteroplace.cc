@@ -32,6 +32,17 @@ heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
   return options;
 }
 
+exec::FileOptions FileOptionsOf(const heteroplace_load_options& options) {
+  exec::FileOptions how;
+  if (options.trusted_keys == nullptr) return how;
+  how.trusted_keys.emplace();
+  for (int32_t i = 0; i < options.num_trusted_keys; ++i) {
+    ExpectNotNull(options.trusted_keys[i], "a trusted key");
+    how.trusted_keys->push_back(options.trusted_keys[i]);
+  }
+  return how;
+}
+
 void Describe(const Model& model, const std::vector<exec::Port>& ports, const char* kind,
               int32_t index, heteroplace_tensor* tensor) {
   ExpectNotNull(tensor, "tensor");
@@ -72,8 +83,8 @@ heteroplace_status heteroplace_load(const char* path, const heteroplace_load_opt
     ExpectNotNull(path, "path");
     const heteroplace_load_options how = OptionsOf(options);
     const std::string tvm_library = how.tvm_library == nullptr ? "" : how.tvm_library;
-    *model = new heteroplace_model{
-        std::make_shared<Model>(path, tvm_library, std::max(how.max_in_flight, 1))};
+    *model = new heteroplace_model{std::make_shared<Model>(path, FileOptionsOf(how), tvm_library,
+                                                           std::max(how.max_in_flight, 1))};
   });
 }
 
@@ -198,11 +209,10 @@ heteroplace_status heteroplace_close(heteroplace_request* request) {
   });
 }
 
-heteroplace_status heteroplace_start_trace(heteroplace_model* model, int64_t max_requests,
-                                           double timeout_s) {
+heteroplace_status heteroplace_start_trace(heteroplace_model* model, int64_t max_requests) {
   return Guarded([&] {
     ExpectNotNull(model, "model");
-    model->model->StartTrace(max_requests, LimitOf(timeout_s));
+    model->model->StartTrace(max_requests);
   });
 }
 

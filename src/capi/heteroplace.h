@@ -73,6 +73,11 @@ typedef struct heteroplace_load_options {
   const char* tvm_library;
   /*! \brief Most requests at work at a time, each with memory of its own; 0: 1. */
   int32_t max_in_flight;
+  /*! \brief How many trusted keys there are. */
+  int32_t num_trusted_keys;
+  /*! \brief Files of public Ed25519 keys, PEM: only what one of them has signed is loaded. NULL: a
+   * signature is not looked at. */
+  const char* const* trusted_keys; /* [num_trusted_keys] */
 } heteroplace_load_options;
 
 /*! \brief An input or output of a model, and the caller's memory for it. */
@@ -181,13 +186,10 @@ HETEROPLACE_API heteroplace_status heteroplace_close(heteroplace_request* reques
 
 /*!
  * \brief Records when each instruction of each request runs, from now on; cheap enough to leave on.
- *
- * Waits until no request is taken (by `heteroplace_begin` or a call at work), and lets none begin
- * meanwhile.
  * \param max_requests that are kept, the last ones; 0: as many as 8 MiB hold.
  */
 HETEROPLACE_API heteroplace_status heteroplace_start_trace(heteroplace_model* model,
-                                                           int64_t max_requests, double timeout_s);
+                                                           int64_t max_requests);
 
 /*!
  * \brief Ends the recording, and writes it as a trace for https://ui.perfetto.dev.

@@ -64,8 +64,9 @@ class Faults {
 
 }  // namespace
 
-Model::Model(const std::string& path, const std::string& tvm_library, int max_in_flight)
-    : file_(std::make_shared<exec::CompiledFile>(path)) {
+Model::Model(const std::string& path, const exec::FileOptions& options,
+             const std::string& tvm_library, int max_in_flight)
+    : file_(std::make_shared<exec::CompiledFile>(path, options)) {
   file_->Load();  // nothing of it runs; a damaged file is told where no TVM is, too
   const std::string libtvm = FindTvm(tvm_library);
   file_->CheckGpus(exec::LoadTvmAbi(libtvm));
@@ -79,9 +80,9 @@ Model::Model(const std::string& path, const std::string& tvm_library, int max_in
   executor_ = std::make_unique<exec::Executor>(source);
 }
 
-void Model::StartTrace(int64_t max_requests, const exec::Limit& limit) {
+void Model::StartTrace(int64_t max_requests) {
   const bool is_default = max_requests == 0;
-  executor_->StartTrace(is_default ? std::nullopt : std::optional(max_requests), limit);
+  executor_->StartTrace(is_default ? std::nullopt : std::optional(max_requests));
 }
 
 void Model::StopTrace(const std::string& path, const exec::Limit& limit) {

@@ -17,7 +17,8 @@ namespace heteroplace::capi {
 class Model {
  public:
   /*! \throws Fault, Error as `heteroplace_load`. */
-  Model(const std::string& path, const std::string& tvm_library, int max_in_flight);
+  Model(const std::string& path, const exec::FileOptions& options, const std::string& tvm_library,
+        int max_in_flight);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
@@ -28,7 +29,7 @@ class Model {
   }
 
   /*! \param max_requests 0: the executor's own choice. \throws Fault, Error. */
-  void StartTrace(int64_t max_requests, const exec::Limit& limit);
+  void StartTrace(int64_t max_requests);
   /*! \throws Fault HETEROPLACE_BAD_ARGUMENT if the file cannot be written; Error. */
   void StopTrace(const std::string& path, const exec::Limit& limit);
 

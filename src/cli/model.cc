@@ -50,13 +50,17 @@ exec::DLDataType Port::dtype() const {
 
 std::vector<int64_t> Port::shape() const { return {tensor.shape, tensor.shape + tensor.ndim}; }
 
-Model::Model(const std::string& path, const std::string& tvm_library, int max_in_flight) {
-  heteroplace_load_options options{};
-  options.struct_size = sizeof(options);
-  options.tvm_library = tvm_library.empty() ? nullptr : tvm_library.c_str();
-  options.max_in_flight = max_in_flight;
+Model::Model(const RunOptions& options) {
+  std::vector<const char*> keys;
+  for (const std::string& key : options.trusted_keys) keys.push_back(key.c_str());
+  heteroplace_load_options how{};
+  how.struct_size = sizeof(how);
+  how.tvm_library = options.tvm_library.empty() ? nullptr : options.tvm_library.c_str();
+  how.max_in_flight = options.requests_in_flight;
+  how.num_trusted_keys = static_cast<int32_t>(keys.size());
+  how.trusted_keys = keys.empty() ? nullptr : keys.data();
   heteroplace_model* model = nullptr;
-  Expect(heteroplace_load(path.c_str(), &options, &model));
+  Expect(heteroplace_load(options.model.c_str(), &how, &model));
   handle_.reset(model);
   inputs = PortsOf(model, heteroplace_num_inputs, heteroplace_describe_input);
   outputs = PortsOf(model, heteroplace_num_outputs, heteroplace_describe_output);

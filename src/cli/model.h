@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "capi/heteroplace.h"
+#include "cli/run_options.h"
 #include "exec/devices/tvm_abi.h"
 
 namespace heteroplace::cli {
@@ -37,7 +38,7 @@ using Request = std::unique_ptr<heteroplace_request, CloseRequest>;
 /*! \brief A loaded model with its ports. */
 class Model {
  public:
-  Model(const std::string& path, const std::string& tvm_library, int max_in_flight);
+  explicit Model(const RunOptions& options);
 
   heteroplace_model* handle() const { return handle_.get(); }
 

@@ -187,7 +187,7 @@ void GiveOutputs(const RunOptions& options, Model* model) {
 
 void RunModel(const RunOptions& options) {
   std::vector<GivenInput> inputs = ReadInputs(options);
-  Model model(options.model, options.tvm_library, options.requests_in_flight);
+  Model model(options);
   if (options.is_description) {
     Describe("input", model.inputs);
     Describe("output", model.outputs);
@@ -201,7 +201,7 @@ void RunModel(const RunOptions& options) {
   const int num_more = options.repeat - 1;
   const auto record = [&] {
     if (options.trace.empty()) return;
-    Expect(heteroplace_start_trace(model.handle(), 0, HETEROPLACE_NO_LIMIT));
+    Expect(heteroplace_start_trace(model.handle(), 0));
   };
   if (num_more == 0) record();
   const Series first = RunInTurn(model, 1, options.timeout_s);

@@ -21,6 +21,7 @@ const char kHelp[] =
                              https://ui.perfetto.dev
   --tvm-library PATH         libtvm_runtime.so or libtvm.so; else looked for beside this program, in
                              ../lib, in the Python environment around it, and where the loader looks
+  --trusted-key KEY.pem      run only what this public key has signed; may be given again
   --describe                 only say what the model takes and gives
   --help                     this text
 
@@ -97,6 +98,8 @@ constexpr Option kOptions[] = {
     {"--timeout",
      [](const auto& o, const auto& value, auto* to) { to->timeout_s = SecondsOf(o, value); }},
     {"--trace", [](const auto&, const auto& value, auto* to) { to->trace = value; }},
+    {"--trusted-key",
+     [](const auto&, const auto& value, auto* to) { to->trusted_keys.push_back(value); }},
     {"--tvm-library", [](const auto&, const auto& value, auto* to) { to->tvm_library = value; }},
 };
 

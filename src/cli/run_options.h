@@ -20,6 +20,8 @@ struct RunOptions {
   /*! \brief File of the trace; "": none. */
   std::string trace;
   std::string tvm_library;
+  /*! \brief Files of public keys; empty: a signature is not looked at. */
+  std::vector<std::string> trusted_keys;
   /*! \brief Only say what the model takes and gives. */
   bool is_description = false;
   /*! \brief Only say how this program is called. */

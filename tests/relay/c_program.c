@@ -27,7 +27,7 @@ static void tell(const char* what, heteroplace_status status) {
 }
 
 static void load(const char* path, const char* tvm_library) {
-  heteroplace_load_options options = {sizeof options, NULL, kRequests};
+  heteroplace_load_options options = {.struct_size = sizeof options, .max_in_flight = kRequests};
   if (strcmp(tvm_library, "-") != 0) options.tvm_library = tvm_library;
   expect(heteroplace_load(path, &options, &model));
   input.struct_size = output.struct_size = sizeof input;
@@ -62,7 +62,7 @@ static void call_from_threads(void) {
 static void call_in_flight(const char* trace) {
   heteroplace_request* ring[kRequests];
   heteroplace_tensor x = input, y = output;
-  expect(heteroplace_start_trace(model, 0, HETEROPLACE_NO_LIMIT));
+  expect(heteroplace_start_trace(model, 0));
   for (size_t i = 0; i < kRequests; ++i) expect(heteroplace_begin(model, 1, &ring[i]));
   for (size_t i = 0; i < kCallers + kRequests; ++i) {
     heteroplace_request* request = ring[i % kRequests];
@@ -107,7 +107,7 @@ static void misuse_handles(void) {
   heteroplace_model* none = NULL;
   heteroplace_request* request = NULL;
   int32_t count = 0;
-  heteroplace_load_options options = {sizeof options, NULL, -1};
+  heteroplace_load_options options = {.struct_size = sizeof options, .max_in_flight = -1};
   tell("no path", heteroplace_load(NULL, NULL, &none));
   tell("nowhere to put it", heteroplace_load("model.so", NULL, NULL));
   tell("negative in flight", heteroplace_load("model.so", &options, &none));
@@ -116,7 +116,7 @@ static void misuse_handles(void) {
   struct {
     heteroplace_load_options known;
     int64_t later;
-  } more = {{sizeof more, NULL, 0}, 0};
+  } more = {{.struct_size = sizeof more}, 0};
   tell("later header", heteroplace_load("/nowhere/model.so", &more.known, &none));
   more.later = 1;
   tell("later field", heteroplace_load("/nowhere/model.so", &more.known, &none));
@@ -128,8 +128,8 @@ static void misuse_handles(void) {
   tell("no request", heteroplace_submit(NULL));
   tell("begin of nothing", heteroplace_begin(NULL, 0, &request));
   tell("nothing is closed", heteroplace_close(NULL));
-  tell("trace of nothing", heteroplace_start_trace(NULL, 0, 1));
-  tell("negative requests", heteroplace_start_trace(model, -1, 1));
+  tell("trace of nothing", heteroplace_start_trace(NULL, 0));
+  tell("negative requests", heteroplace_start_trace(model, -1));
   tell("no trace", heteroplace_stop_trace(model, "/dev/null", 1));
   tell("no file", heteroplace_stop_trace(model, NULL, 1));
   heteroplace_unload(NULL);

@@ -167,7 +167,9 @@ def test_structs_and_statuses_of_version_1_stay_as_they_are(tmp_path: Path) -> N
             "struct_size 0 name 8 type_code 16 type_bits 17 type_lanes 18 ndim 20 shape 24 "
             "bytes 32 data 40"
         ),
-        "heteroplace_load_options": "struct_size 0 tvm_library 8 max_in_flight 16",
+        "heteroplace_load_options": (
+            "struct_size 0 tvm_library 8 max_in_flight 16 num_trusted_keys 20 trusted_keys 24"
+        ),
     }
     checks = []
     for struct, text in fields.items():

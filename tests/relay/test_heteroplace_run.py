@@ -166,7 +166,7 @@ def test_help_tells_every_option_and_exit_code() -> None:
     assert done.returncode == 0
     source = (Path(__file__).parents[2] / "src" / "cli" / "run_options.cc").read_text()
     options = set(re.findall(r'\{"(--[a-z-]+)",', source))
-    assert len(options) == 7
+    assert len(options) == 8
     assert not [option for option in options if option not in done.stdout]
     assert "Exit codes: 0 done; 1 " in done.stdout
 
@@ -248,6 +248,13 @@ def test_a_model_that_is_damaged_or_missing_is_refused(network, tmp_path: Path) 
         assert (done.returncode, done.stdout) == (3, "")
         assert str(damaged) in done.stderr and says in done.stderr
     assert run_program(MISSING_MODEL, *options).returncode == 3
+
+
+def test_a_model_that_nobody_trusted_has_signed_is_refused(network, tmp_path: Path) -> None:
+    model, inputs = network
+    done = run_program(model, *saved(tmp_path, inputs), "--trusted-key", "/nowhere/key.pem")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert str(model) in done.stderr or "/nowhere/key.pem" in done.stderr
 
 
 def test_files_that_cannot_be_read_or_written_are_told(network, tmp_path: Path) -> None:

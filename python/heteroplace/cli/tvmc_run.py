@@ -19,10 +19,10 @@ from tvm.runtime.module import BenchmarkResult
 
 import heteroplace
 from heteroplace.cli.tvmc_errors import Command
-from heteroplace.cli.tvmc_options import check_outputs, flags, given_options
+from heteroplace.cli.tvmc_options import add_run_options, check_outputs, flags, given_options
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
-from heteroplace.report.tables import device_table, placement_table
+from heteroplace.report.tables import busy_table, device_table, placement_table
 from heteroplace.run.executor import Executor
 
 # A placed file runs on the devices of its plan, in this process.
@@ -30,13 +30,19 @@ _NOT_OFFERED = ("end_to_end", "rpc_key", "rpc_tracker", "list_options", "project
 
 
 def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
-    """Add nothing to TVM's parser of `run`; return what runs the command."""
+    """Add the options of placed files to TVM's parser of `run`; return what runs the command."""
+    add_run_options(parser)
 
     def run(arguments: argparse.Namespace) -> int:
+        given = given_options(parser, argv, arguments)
         # TVM's driver writes archives, never a bare library: a library is ours, or an error.
         if not _is_library(Path(arguments.PATH)):
+            ours = {name for name in given if name.startswith("placement")}
+            if ours:
+                raise HeteroPlaceError(
+                    f"{flags(ours)} needs a placed file; {arguments.PATH} is none"
+                )
             return int(runner.drive_run(arguments) or 0)
-        given = given_options(parser, argv, arguments)
         refused = given.intersection(_NOT_OFFERED)
         if refused:
             raise HeteroPlaceError(
@@ -65,15 +71,26 @@ def run_placed(arguments: argparse.Namespace) -> None:
     ExecutionError
         The inputs are wrong, or the file does not run on this machine.
     """
-    check_outputs(arguments.outputs)
-    executor = heteroplace.load(arguments.PATH)
+    check_outputs(arguments.outputs, arguments.placement_trace)
+    executor = heteroplace.load(
+        arguments.PATH,
+        trusted_keys=arguments.placement_trusted_key,
+        on_missing=arguments.placement_on_missing or "error",
+    )
     inputs = _inputs(executor, arguments)
+    trace = executor.trace()
+    if arguments.placement_trace:
+        trace.start()
     values = executor.run(inputs)
     outputs = {f"output_{index}": value for index, value in enumerate(values)}
     times = None
     if arguments.print_time:
         times = _measure(executor, arguments.repeat, arguments.number)
     result = TVMCResult(outputs, times)
+    if arguments.placement_trace:
+        trace.stop()
+        trace.save(arguments.placement_trace)
+        print(busy_table(trace.busy))
     if arguments.profile:
         print(_profile(executor))
     if times is not None:

@@ -246,7 +246,7 @@ class Executor:
         return self._core.run_timed()
 
     def start_trace(self, max_requests: int | None = None) -> None:
-        """Record all requests that begin from now on, once none is in flight.
+        """Record all requests that begin from now on.
 
         Those of `run_timed`, `profile_cpu`, `profile_runs` and `sample` are not among them.
 

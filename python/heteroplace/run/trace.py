@@ -22,7 +22,7 @@ _LOG = logging.getLogger("heteroplace")
 
 
 class Trace:
-    """A recording of the calls of an executor. Made by `Executor.trace`; `with` starts and stops it.
+    """A recording of the calls of an executor, by `Executor.trace`. `with` starts and stops it.
 
     While it is on, each instruction costs one look at a clock (some 10 ns) and no lock, so it may
     stay on. Each call that begins meanwhile is recorded as a whole or not at all; of more than
@@ -44,7 +44,7 @@ class Trace:
         self.stop()
 
     def start(self) -> None:
-        """Record the calls that begin from now on. Waits until no call is at work.
+        """Record the calls that begin from now on; those at work are not in it.
 
         Raises
         ------
@@ -72,7 +72,9 @@ class Trace:
                 recorded.num_dropped,
             )
         if recorded.num_unfinished:
-            _LOG.warning("%d calls are not in the trace: they have not ended", recorded.num_unfinished)
+            _LOG.warning(
+                "%d calls are not in the trace: they have not ended", recorded.num_unfinished
+            )
 
     def _take(self) -> RecordedTrace:
         if self._recorded is None:
@@ -165,7 +167,5 @@ class Trace:
             The file cannot be written.
         """
         solution = self._solution
-        names = [
-            step_name(step, solution.graph, solution.cluster) for step in solution.plan.steps
-        ]
+        names = [step_name(step, solution.graph, solution.cluster) for step in solution.plan.steps]
         write_text(self._take().chrome_trace(names), path)

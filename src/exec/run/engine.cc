@@ -1,7 +1,5 @@
 #include "exec/run/engine.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <map>
 #include <system_error>
@@ -110,15 +108,15 @@ void Engine::StartThreads() {
   }
   Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
   std::lock_guard lock(mutex_);
-  if (!start_failure_.empty()) throw Error(ErrorKind::kExecution, start_failure_);
+  if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
 }
 
 void Engine::ThreadMain(Worker* leader) {
   try {
     leader->Attach();
-  } catch (const Error& error) {
+  } catch (const std::exception&) {
     std::lock_guard lock(mutex_);
-    if (start_failure_.empty()) start_failure_ = error.what();
+    if (start_failure_ == nullptr) start_failure_ = std::current_exception();
   }
   num_started_.fetch_add(1);
   idle_bell_.Ring();
@@ -142,18 +140,6 @@ bool Engine::Stop() {
 bool Engine::CanEnd() {
   std::lock_guard lock(mutex_);
   return !is_child_;
-}
-
-std::vector<int> Engine::Clocks() {
-  std::vector<int> clocks;
-  for (std::thread& thread : threads_) {
-    clockid_t clock{};
-    if (pthread_getcpuclockid(thread.native_handle(), &clock) != 0) {
-      throw Error(ErrorKind::kExecution, "this system has no clock of a thread's processor time");
-    }
-    clocks.push_back(static_cast<int>(clock));
-  }
-  return clocks;
 }
 
 void Engine::CheckUsable() {
@@ -249,16 +235,16 @@ bool Engine::Await(Slot* slot, const Limit& limit) {
   return limit.Wait(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; });
 }
 
-void Engine::Fail(Slot* slot, const std::string& text) {
+void Engine::Fail(Slot* slot, std::string_view text) noexcept {
   slot->Fail(text);
   WakeAll();
 }
 
-void Engine::Cancel(Slot* slot, int64_t number, const std::string& text) {
+void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept {
   if (slot->FailRequest(number, text)) WakeAll();
 }
 
-void Engine::WakeAll() {
+void Engine::WakeAll() noexcept {
   for (std::unique_ptr<Worker>& worker : workers_) {
     worker->progress().bell.Ring();
     worker->team().Cancel();
@@ -286,7 +272,7 @@ void Engine::Finish(Slot* slot) {
 void Engine::Abandon(Slot* slot, bool is_stuck) {
   if (is_stuck) {
     std::lock_guard lock(mutex_);
-    stuck_ = DescribeStuck(slot);
+    stuck_ = DescribeStuck(slot, "");
     num_stuck_.fetch_add(1);
     idle_bell_.Ring();
   }
@@ -297,15 +283,19 @@ void Engine::Abandon(Slot* slot, bool is_stuck) {
   slots_.Release(slot);
 }
 
-std::string Engine::DescribeStuck(Slot* slot) const {
-  for (const std::unique_ptr<Worker>& worker : workers_) {
-    if (worker->num_finished() <= slot->number()) return worker->Where("does not end");
+std::string Engine::DescribeStuck(Slot* slot, const char* before) const noexcept {
+  try {
+    for (const std::unique_ptr<Worker>& worker : workers_) {
+      if (worker->num_finished() <= slot->number()) return before + worker->Where("does not end");
+    }
+    return std::string(before) + "a step does not end";
+  } catch (const std::bad_alloc&) {
+    return kMemoryIsShort;  // a slot must not be lost for a text
   }
-  return "a step does not end";
 }
 
 void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
-  const auto end = [&](const std::string& why) {
+  const auto end = [&](std::string_view why) {
     if (slot->measurement != nullptr) slot->measurement->is_cancelled.store(true);
     Fail(slot, why);
     // Without the hook: it has just thrown, or has had its turn.
@@ -321,7 +311,7 @@ void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
     throw;
   }
   if (!is_over) {
-    const std::string late = "the request did not end within its limit: " + DescribeStuck(slot);
+    const std::string late = DescribeStuck(slot, "the request did not end within its limit: ");
     end(late);
     throw Error(ErrorKind::kExecution,
                 late + (*is_abandoned ? "; the executor cannot be used until it does" : ""));

@@ -58,9 +58,15 @@ bool Engine::Repeat(Slot* slot) {
   const int64_t finish_ns = NowNs();
   Measurement* found = slot->measurement;
   if (!slot->has_outputs || found->is_cancelled.load()) return false;
-  found->wall_ns.push_back(finish_ns - slot->start_ns);
-  if (found->trace != nullptr) {
-    found->trace->AddDurations(slot->trace_number, &found->durations_ns);
+  try {
+    found->wall_ns.push_back(finish_ns - slot->start_ns);
+    if (found->trace != nullptr) {
+      found->trace->AddDurations(slot->trace_number, &found->durations_ns);
+    }
+  } catch (const std::bad_alloc&) {
+    slot->Fail(kMemoryIsShort);
+    slot->has_outputs = false;
+    return false;
   }
   if (--found->runs_left == 0) return false;
   is_repeating_.store(found->runs_left > 1, std::memory_order_relaxed);

@@ -4,12 +4,10 @@
 
 namespace heteroplace::exec {
 
-void Engine::StartTrace(std::optional<int64_t> max_requests, const Limit& limit) {
+void Engine::StartTrace(std::optional<int64_t> max_requests) {
   CheckUsable();
   auto recorder = std::make_shared<TraceRecorder>(&image_.program(), max_requests,
                                                   slots_.max_slots(), TraceClock::Source::kFastest);
-  // Alone: clocks of devices are tied to the host's while nothing is in flight.
-  const Alone alone(this, limit);
   std::lock_guard lock(mutex_);
   if (trace_ != nullptr) {
     throw Error(ErrorKind::kExecution,

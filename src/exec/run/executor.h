@@ -64,11 +64,11 @@ class Executor {
 
   /*!
    * \brief Records all requests that begin from now on, but those of RunTimed and what measures
-   * instructions. Waits until none is in flight, and lets none begin meanwhile.
+   * instructions.
    * \param max_requests that are kept, the last ones; none: as many as kTraceBytes hold.
    * \throws Error kExecution if it records already, or `max_requests` is out of range.
    */
-  void StartTrace(std::optional<int64_t> max_requests = {}, const Limit& limit = {});
+  void StartTrace(std::optional<int64_t> max_requests = {});
 
   /*!
    * \brief Ends the recording: what was recorded, once the requests in it have ended.

@@ -24,15 +24,18 @@ void Worker::MakeTimers(Slot* slot) {
 /*!
  * \brief Marks the start of a request on the stream.
  *
- * Where the stream has nothing to do, the clocks are tied anew. A recording begins in that state.
+ * The clocks are tied before the first one, and anew where the stream has nothing to do.
  */
 void Worker::BeginTrace() {
-  if (pending_.empty() && NowNs() - base_ns_ > kTieNs) TieClocks();
+  if (base_event_ == nullptr || (pending_.empty() && NowNs() - base_ns_ > kTieNs)) TieClocks();
   slot_->trace->part(index_, slot_->trace_number)->num_issued = 0;
   stream_->Record(slot_->timers(index_).back().get());
 }
 
-/*! \brief The event is reached between two moments of the host, some us apart: in the middle. */
+/*!
+ * \brief An event is reached between two moments of the host, some us apart where the stream has
+ * nothing else to do, as from the second event on: in the middle.
+ */
 void Worker::TieClocks() {
   int64_t least_ns = kNever;
   while (tie_events_.size() < kTies) tie_events_.push_back(stream_->MakeEvent(/*is_timed=*/true));

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 import tvm
 from tvm import te
 
-from heteroplace.bench.models.catalogue import load_model, model_names
+from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.peers.stock import silence_tuning_hint
-from heteroplace.bench.peers.timed_runs import Timer, TimedRuns, time_in_turns
+from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.bench.run.comparison import place_on, prepare_model
 from heteroplace.machine.local import local_cluster
 from heteroplace.native.execute import Executor as NativeExecutor
@@ -46,13 +47,29 @@ def run(only: str, say: Callable[[str], None]) -> list[dict[str, object]]:
         model = load_model(name)
         prepared = prepare_model(model, cluster, tell)
         executor = Executor(place_on(prepared, (cluster.devices[0].name,), _TIME_LIMIT_S))
-        executor.run(model.inputs)
-        rows.append(measure_tracing(name, executor, tell))
+        rows.append(measure_network(model, executor, tell))
     return rows
 
 
+def measure_network(
+    model: Model, executor: Executor, say: Callable[[str], None] = lambda line: None
+) -> dict[str, object]:
+    """Measure a network that is loaded."""
+
+    def recorded(num_runs: int) -> Sequence[int]:
+        with executor.trace():
+            return executor.benchmark(num_runs)
+
+    with executor.trace() as trace:
+        executor.run(model.inputs)
+    return measure_tracing(model.name, len(trace.events), (recorded, executor.benchmark), say)
+
+
 def measure_tiny(
-    say: Callable[[str], None] = lambda line: None, *, num_calls: int = NUM_TINY, num_rounds: int = 15
+    say: Callable[[str], None] = lambda line: None,
+    *,
+    num_calls: int = NUM_TINY,
+    num_rounds: int = 15,
 ) -> dict[str, object]:
     """Measure a chain of kernels that add one to a number, on the first core."""
     number = te.placeholder((1,), name="number")
@@ -76,28 +93,40 @@ def measure_tiny(
         path = Path(folder) / "kernel.so"
         kernel.export_library(str(path))
         executor = NativeExecutor(str(library_path()), str(path), "\n".join(lines) + "\n")
-    executor.set_input("x", tvm.nd.array([0.0]).numpy().astype("float32"))
-    return measure_tracing(TINY, executor, say, num_rounds=num_rounds)
+    executor.set_input("x", np.zeros(1, "float32"))
+
+    def plain(num_runs: int) -> Sequence[int]:
+        return [int(ns) for ns in executor.benchmark(num_runs)]
+
+    def recorded(num_runs: int) -> Sequence[int]:
+        executor.start_trace()
+        times = plain(num_runs)
+        executor.stop_trace()
+        return times
+
+    return measure_tracing(TINY, num_calls, (recorded, plain), say, num_rounds=num_rounds)
 
 
 def measure_tracing(
     name: str,
-    executor: NativeExecutor,
+    num_instructions: int,
+    timers: tuple[Timer, Timer],
     say: Callable[[str], None] = lambda line: None,
     *,
     num_rounds: int = 15,
     turn_ns: int = 40_000_000,
 ) -> dict[str, object]:
-    """Time runs with and without a recording; all inputs have values. Return the row."""
+    """Time the runs of a program with a recording and without one; return the row.
 
-    def recorded(num_runs: int) -> Sequence[int]:
-        with executor.trace():
-            return executor.benchmark(num_runs)
-
-    say(f"measuring {len(executor.instructions)} instructions in {num_rounds} rounds")
-    timers: dict[str, Timer] = {_ON: recorded, _OFF: lambda n: executor.benchmark(n).tolist()}
-    timed = time_in_turns(timers, num_rounds=num_rounds, turn_ns=turn_ns)
-    return row_of(name, len(executor.instructions), timed)
+    Parameters
+    ----------
+    timers
+        With a recording, and without.
+    """
+    say(f"measuring {num_instructions} instructions in {num_rounds} rounds")
+    named = dict(zip((_ON, _OFF), timers, strict=True))
+    timed = time_in_turns(named, num_rounds=num_rounds, turn_ns=turn_ns)
+    return row_of(name, num_instructions, timed)
 
 
 def row_of(name: str, num_instructions: int, timed: TimedRuns) -> dict[str, object]:

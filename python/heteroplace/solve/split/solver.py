@@ -223,11 +223,11 @@ class _Split:
         note = f"{len(chain)} modules, {len(split.classes)} distinct, {solves} exact solves"
         self._notes.append(("chain", split.best_ns(), note))
         if any(lacking) and not self._is_done():
-            self._mend_memory(split, lacking)
+            self._mend_memory(split, lacking, pool)
 
-    def _mend_memory(self, split: ChainSplit, lacking: tuple[int, ...]) -> None:
+    def _mend_memory(self, split: ChainSplit, lacking: tuple[int, ...], pool: Pool) -> None:
         """Each module fits, all together do not: memory-constrained plans, then the whole again."""
-        pool = self._pool(_MEMORY_MODULES_SHARE * self._left_s())
+        pool = pool.rest(_MEMORY_MODULES_SHARE * self._left_s())
         deadline = self._deadline.within(_MEMORY_CHAIN_SHARE * self._left_s())
         steps = split.constrain_memory(lacking, pool, deadline)
         self._was_interrupted |= pool.was_interrupted

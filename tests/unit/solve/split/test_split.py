@@ -188,7 +188,7 @@ def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
 
 def test_memory_that_joins_modules_is_kept_and_proven() -> None:
     problem = rwnn(RwnnStack("er", 6, 4))
-    free = solve(problem, replace(QUICK, iterations=200_000))
+    free = solve(problem, replace(QUICK, iterations=100_000))
     used = simulate_steps(problem.native, free.plan.steps).peak_bytes
     fullest = max(range(len(used)), key=used.__getitem__)
     memories = tuple(
@@ -199,7 +199,7 @@ def test_memory_that_joins_modules_is_kept_and_proven() -> None:
     rows = problem.native.run_ns.tolist()
     names = {task.name: rows[index] for index, task in enumerate(problem.graph.tasks)}
     tight = Problem(problem.graph, cluster, given_costs(problem.graph, cluster, names))
-    result = solve(tight, replace(QUICK, iterations=100_000))
+    result = solve(tight, replace(QUICK, iterations=50_000))
     assert free.status == "optimal"
     assert free.objective_ns <= result.bound_ns <= result.objective_ns
     assert result.objective_ns <= solve(tight, QUICK, "search").objective_ns
