@@ -12,7 +12,6 @@ from heteroplace.errors import (
     ClusterError,
     HeteroPlaceError,
     MissingCostError,
-    SolverError,
 )
 from heteroplace.files.cluster import ready_made_clusters
 from heteroplace.machine.local import LOCAL, open_cluster
@@ -170,12 +169,7 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
             f"table"
         )
     # Wrong values are told before everything is measured.
-    _, limits = read_options(options)
-    if limits.items > 1 and not arguments.placement_dry_run:
-        raise SolverError(
-            f"--placement-items {limits.items}: a compiled model runs one item; plan for several "
-            f"with --placement-dry-run, or give the model a batch dimension of {limits.items}"
-        )
+    read_options(options)
     return options
 
 

@@ -81,20 +81,20 @@ def placement_table(
         for index, step in enumerate(plan.steps)
         if isinstance(step, Run) and index in times
     }
-    placement = plan.placement(len(graph.tasks))
+    placement = plan.devices_of_tasks(len(graph.tasks))
     groups = _groups(placement, shared=len(graph.tasks) > max_rows)
     reason_of = reason or (lambda task: plan.reasons[task] if plan.reasons else "")
     rows = []
     for group in groups[:max_rows]:
         known = [task for task in group if task in span]
         first, last = graph.tasks[group[0]], graph.tasks[group[-1]]
-        device = placement[group[0]]
+        devices = [cluster.devices[device].name for device in placement[group[0]]]
         longest = max(known, key=lambda task: span[task][1] - span[task][0], default=group[0])
         rows.append(
             [
                 first.name if len(group) == 1 else f"{first.name} .. {last.name} ({len(group)})",
                 _commonest([graph.tasks[task].op for task in group]),
-                cluster.devices[device].name if device >= 0 else "-",
+                "+".join(devices) or "-",
                 format_ns(min(span[task][0] for task in known)) if known else "-",
                 format_ns(sum(span[task][1] - span[task][0] for task in known)) if known else "-",
                 reason_of(longest),
@@ -321,10 +321,10 @@ def cost_sources_line(costs: CostTable) -> str:
     return f"costs: {', '.join(parts) or 'none'}"
 
 
-def _groups(placement: Sequence[int], shared: bool) -> list[list[int]]:
+def _groups(placement: Sequence[tuple[int, ...]], shared: bool) -> list[list[int]]:
     groups: list[list[int]] = []
-    for task, device in enumerate(placement):
-        if shared and groups and placement[groups[-1][0]] == device:
+    for task, devices in enumerate(placement):
+        if shared and groups and placement[groups[-1][0]] == devices:
             groups[-1].append(task)
         else:
             groups.append([task])
