@@ -34,8 +34,10 @@ PROGRAM = Path(sysconfig.get_path("scripts")) / "heteroplace-run"
 _TIME_LIMIT_S = 240
 
 
-def export(mod: tvm.IRModule, path: Path, device: int | None = None) -> Path:
-    """Compile a module, placed by chance on two cores, or on one device."""
+def export(
+    mod: tvm.IRModule, path: Path, device: int | None = None, key: Path | None = None
+) -> Path:
+    """Compile a module, placed by chance on two cores, or on one device; sign it by a key."""
     cluster = cpu_cluster()
     extraction = extraction_of(mod)
     devices = random_devices(extraction, cluster, 1)
@@ -43,14 +45,16 @@ def export(mod: tvm.IRModule, path: Path, device: int | None = None) -> Path:
         devices = [device for _ in devices]
     with tvm.transform.PassContext(opt_level=3):
         placed = annotate(extraction, solution_of(extraction, cluster, devices))
-        build(placed).export_library(path)
+        build(placed).export_library(path, sign_with=key)
     return path
 
 
-def convolutions(folder: Path, device: int | None = None) -> tuple[Path, dict[str, np.ndarray]]:
+def convolutions(
+    folder: Path, device: int | None = None, key: Path | None = None
+) -> tuple[Path, dict[str, np.ndarray]]:
     """A network in the manner of SqueezeNet, and inputs for it."""
     mod = fire_modules()
-    return export(mod, folder / "convolutions.so", device), random_inputs(mod)
+    return export(mod, folder / "convolutions.so", device, key), random_inputs(mod)
 
 
 def all_types(folder: Path) -> tuple[Path, dict[str, np.ndarray]]:

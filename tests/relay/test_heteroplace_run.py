@@ -15,6 +15,7 @@ import tvm
 from c_programs import PROGRAM, all_types, convolutions, run_program, slow_steps
 from c_programs import save_inputs as saved
 from tests.chrome_trace_model import checked, of
+from tests.signing_keys import write_keys
 
 import heteroplace as hp
 from heteroplace.bench.models.catalogue import load_model
@@ -26,7 +27,8 @@ ARRAY = np.arange(6, dtype="float32").reshape(2, 3)
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, np.ndarray]]:
-    return convolutions(tmp_path_factory.mktemp("network"))
+    folder = write_keys(tmp_path_factory.mktemp("network"))
+    return convolutions(folder, key=folder / "first.pem")
 
 
 def npy(array: np.ndarray, version: tuple[int, int] = (1, 0)) -> bytes:
@@ -250,11 +252,15 @@ def test_a_model_that_is_damaged_or_missing_is_refused(network, tmp_path: Path) 
     assert run_program(MISSING_MODEL, *options).returncode == 3
 
 
-def test_a_model_that_nobody_trusted_has_signed_is_refused(network, tmp_path: Path) -> None:
-    model, inputs = network
-    done = run_program(model, *saved(tmp_path, inputs), "--trusted-key", "/nowhere/key.pem")
+def test_only_what_a_trusted_key_has_signed_is_run(network, tmp_path: Path) -> None:
+    keys = write_keys(tmp_path)
+    first, second = (("--trusted-key", keys / f"{name}.pub.pem") for name in ("first", "second"))
+    for options in (first, (*second, *first)):
+        done = run_program(network[0], "--describe", *options)
+        assert done.returncode == 0, done.stderr
+    done = run_program(network[0], "--describe", *second)
     assert (done.returncode, done.stdout) == (3, "")
-    assert str(model) in done.stderr or "/nowhere/key.pem" in done.stderr
+    assert "none of the trusted keys" in done.stderr
 
 
 def test_files_that_cannot_be_read_or_written_are_told(network, tmp_path: Path) -> None:
