@@ -85,6 +85,22 @@ def test_memory_given_back_under_pending_work_is_reported(
     CUDA.cudaFreeHost(pinned)
 
 
+def test_memory_goes_back_as_soon_as_the_last_event_is_reached(
+    fake: FakeCuda, stream: ctypes.c_void_p
+) -> None:
+    # Whoever has seen the last event of a stream knows that nothing is pending.
+    fake.set("delay_ns", 0)
+    event = made("cudaEventCreateWithFlags", 2)
+    for _ in range(500):
+        memory = made("cudaMalloc", 8)
+        assert CUDA.cudaEventRecord(event, stream) == 0
+        while CUDA.cudaEventQuery(event) == 600:
+            pass
+        assert CUDA.cudaFree(memory) == 0
+    assert not fake.reports()
+    CUDA.cudaEventDestroy(event)
+
+
 def test_writes_beside_memory_are_reported(fake: FakeCuda) -> None:
     memory = made("cudaMalloc", 8)
     assert memory.value

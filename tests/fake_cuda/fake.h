@@ -76,6 +76,8 @@ struct Event {
 struct Work {
   std::function<void()> body;
   bool is_control = false;
+  /*! \brief Control work that takes no time, and tells how far the stream is. */
+  bool is_mark = false;
 };
 
 struct Graph {

@@ -463,7 +463,7 @@ FAKE_EXPORT int cudaEventRecord(void* handle, void* stream_handle) {
     event->time = std::chrono::steady_clock::now();
     event->reached_changed.notify_all();
   };
-  Issue(stream.get(), {reach, /*is_control=*/true});
+  Issue(stream.get(), {reach, /*is_control=*/true, /*is_mark=*/true});
   return Return(0);
 }
 

@@ -51,6 +51,11 @@ void Stream::Run() {
     if (queue_.empty()) return;
     Work work = std::move(queue_.front());
     queue_.pop_front();
+    if (work.is_mark) {
+      // Under the lock: whoever sees the mark of the last work sees an idle stream as well.
+      work.body();
+      continue;
+    }
     is_busy_ = true;
     lock.unlock();
     if (work.is_control) {
