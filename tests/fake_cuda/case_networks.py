@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import heteroplace as hp
+from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from tests.fake_cuda.control import FakeCuda
 
@@ -80,6 +82,34 @@ def test_a_network_over_a_core_and_two_gpus(fake: FakeCuda, tmp_path: Path) -> N
         np.testing.assert_allclose(output, numbers(mod, x), rtol=1e-4, atol=1e-3)
     assert fake.calls()["cuLaunchKernel"] > 0
     assert fake.has_peer(0, 1)
+
+
+def test_a_network_over_two_parts_of_one_gpu(fake: FakeCuda, tmp_path: Path) -> None:
+    # Two devices of cuda:0: a queue and an arena each, and copies on the card between them.
+    fake.set("num_devices", 1)
+    whole = two_gpus()
+    links = tuple(link for link in whole.links if 2 not in (link.src, link.dst))
+    one_gpu = replace(whole, memories=whole.memories[:2], devices=whole.devices[:2], links=links)
+    cluster = split_gpus(one_gpu, 2)
+    mod = two_layers()
+    pin = {"dense.1": "gpu0.0", "dense.2": "gpu0.1", "dense.3": "gpu0.1"}
+    with tvm.transform.PassContext(opt_level=3):
+        options = {"costs": "estimate", "pin": pin, "solver": "heft"}
+        placed = relay.transform.HeteroPlace(cluster, **options)(mod)
+        hp.build(placed).export_library(tmp_path / "model.so")
+    executor = hp.load(tmp_path / "model.so", max_in_flight=2)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((4, 32)).astype("float32")
+        with fake.running():
+            (output,) = executor.run(x=x)
+        np.testing.assert_allclose(output, numbers(mod, x), rtol=1e-4, atol=1e-3)
+    num_threads, issued = fake.issued(0)
+    assert num_threads == 1
+    assert "cuLaunchKernel" in issued
+    assert "cudaMemcpyPeerAsync" not in issued
+    assert set(executor.memory()) == {"ram", "gpu0.0", "gpu0.1"}
+    resources = {span.resource for span in executor.timeline(3).spans}
+    assert {"gpu0.0", "gpu0.1", "gpu0.0->gpu0.1"} <= resources
 
 
 def test_scratch_memory_of_networks_is_there_before_the_run(fake: FakeCuda, tmp_path: Path) -> None:

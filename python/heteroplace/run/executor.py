@@ -32,6 +32,12 @@ class Executor(LoadedProgram):
     max_in_flight
         Most calls of `run` at work at a time; others wait. Each has memory for all values, made
         when it is first needed.
+    cuda_graphs
+        Issue kernels of a GPU that follow each other with no wait between as one CUDA graph, which
+        is made once for each of the calls at work.
+    cuda_words
+        Let cores and GPUs wait for each other by words in pinned memory, where system and driver
+        allow it; else by events.
 
     Raises
     ------
@@ -42,7 +48,12 @@ class Executor(LoadedProgram):
     """
 
     def __init__(
-        self, source: Executable | str | os.PathLike[str], *, max_in_flight: int = 1
+        self,
+        source: Executable | str | os.PathLike[str],
+        *,
+        max_in_flight: int = 1,
+        cuda_graphs: bool = False,
+        cuda_words: bool = True,
     ) -> None:
         libtvm = str(library_path())
         if isinstance(source, Executable):
@@ -57,7 +68,15 @@ class Executor(LoadedProgram):
             check_devices_exist(manifest.solution)
             file.load(libtvm)
             code, path, text, blob = file, file.code_path, file.program_text, file.weights
-        native = NativeExecutor(libtvm, path, text, blob=blob, max_in_flight=max_in_flight)
+        native = NativeExecutor(
+            libtvm,
+            path,
+            text,
+            blob=blob,
+            max_in_flight=max_in_flight,
+            cuda_graphs=cuda_graphs,
+            cuda_words=cuda_words,
+        )
         _check_agreement(native, manifest, source)
         super().__init__(native)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
@@ -120,7 +139,13 @@ class Executor(LoadedProgram):
         return self._native.core_to_core_ns()
 
 
-def load(path: str | os.PathLike[str], *, max_in_flight: int = 1) -> Executor:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    max_in_flight: int = 1,
+    cuda_graphs: bool = False,
+    cuda_words: bool = True,
+) -> Executor:
     """Load a compiled file; see `Executor`.
 
     Raises
@@ -130,7 +155,9 @@ def load(path: str | os.PathLike[str], *, max_in_flight: int = 1) -> Executor:
     ExecutionError
         A device of the plan does not exist here.
     """
-    return Executor(path, max_in_flight=max_in_flight)
+    return Executor(
+        path, max_in_flight=max_in_flight, cuda_graphs=cuda_graphs, cuda_words=cuda_words
+    )
 
 
 def _check_agreement(native: NativeExecutor, manifest: Manifest, source: object) -> None:
