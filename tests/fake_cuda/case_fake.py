@@ -161,8 +161,8 @@ def test_a_captured_stream_keeps_the_rules(fake: FakeCuda, stream: ctypes.c_void
     assert CUDA.cudaStreamBeginCapture(stream, 0) == 0
     assert copy(memory.value, pinned.value, 8, stream) == 0
     graph = made_by("cudaStreamEndCapture", stream)
-    executable = ctypes.c_void_p()
-    assert CUDA.cudaGraphInstantiate(ctypes.byref(executable), graph, ctypes.c_uint64(0)) == 0
+    executable, no_flags = ctypes.c_void_p(), ctypes.c_uint64(0)
+    assert CUDA.cudaGraphInstantiateWithFlags(ctypes.byref(executable), graph, no_flags) == 0
     for value in (2, 3):  # nothing was done by the capture, everything by each launch
         words[0] = value
         assert CUDA.cudaGraphLaunch(executable, stream) == 0

@@ -9,6 +9,18 @@ import numpy as np
 import pytest
 
 import heteroplace as hp
+from heteroplace.bench.run.gpus import (
+    CORE_AND_GPU,
+    EVENTS,
+    GPU,
+    GRAPHS,
+    PARTS,
+    GpuOptions,
+    chain_model,
+    core_and_gpu,
+    measure_gpu,
+    table,
+)
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from tests.fake_cuda.control import FakeCuda
@@ -128,3 +140,21 @@ def test_scratch_memory_of_networks_is_there_before_the_run(fake: FakeCuda, tmp_
         for output, numbers_of_op in zip(found, expected, strict=True):
             np.testing.assert_allclose(output, numbers_of_op, rtol=1e-6)
     assert fake.calls()["cuLaunchKernel"] > 0
+
+
+@pytest.mark.slow
+def test_the_gpu_benchmark_runs_and_its_numbers_agree(fake: FakeCuda) -> None:
+    fake.set("num_devices", 1)
+    fake.set("delay_ns", 0)
+    options = GpuOptions(num_rounds=2, turn_ns=1_000_000)
+    rows = measure_gpu(chain_model(8), core_and_gpu(two_gpus()), options)
+    assert [row["mode"] for row in rows] == [
+        GPU,
+        GRAPHS,
+        CORE_AND_GPU,
+        CORE_AND_GPU + EVENTS,
+        PARTS,
+    ]
+    assert all(row["max_abs_diff"] < 1e-5 for row in rows)
+    assert "two parts of a gpu" in table(rows)
+    assert fake.calls()["cudaGraphLaunch"] > 0

@@ -79,6 +79,15 @@ int MakeEvent(void** out, bool is_timed) {
   return Return(0);
 }
 
+/*! \brief Whether a stream is captured: nobody may ask about it then, or wait for it. */
+bool IsCaptured(Stream* stream, const char* function) {
+  std::lock_guard lock(Get().mutex);
+  if (stream->capture == nullptr) return false;
+  stream->is_capture_broken = true;
+  Get().reports.push_back(std::string(function) + ": the stream is captured");
+  return true;
+}
+
 /*! \brief The number of an event's last record; 0 and a report if there is none. */
 uint64_t LastRecord(Event* event, const char* function) {
   std::lock_guard lock(event->mutex);
@@ -206,6 +215,9 @@ FAKE_EXPORT int cudaDeviceGetAttribute(int* value, int attribute, int device) {
     case 76:
       *value = 0;
       break;
+    case 122:
+      *value = Get().has_words;
+      break;  // words that streams wait for and write
     default:
       *value = 0;
   }
@@ -335,6 +347,15 @@ FAKE_EXPORT int cudaHostUnregister(void* data) {
   return Return(0);
 }
 
+FAKE_EXPORT int cudaHostGetDevicePointer(void** address, void* data, unsigned) {
+  BEGIN(kPlain, -1);
+  if (PlaceOf(data) != -1) {
+    return Return(Broken("cudaHostGetDevicePointer: memory that is not pinned", kInvalidValue));
+  }
+  *address = data;
+  return Return(0);
+}
+
 FAKE_EXPORT int cudaMemcpy(void* dst, const void* src, size_t bytes, int) {
   BEGIN(kBlocks | kNotInCapture, -1);
   auto stream = FindStream(nullptr, __func__);
@@ -397,6 +418,7 @@ FAKE_EXPORT int cudaStreamSynchronize(void* handle) {
   auto stream = FindStream(handle, __func__);
   BEGIN(kBlocks | kNotInCapture, stream == nullptr ? -1 : stream->device);
   if (stream == nullptr) return Return(kInvalidHandle);
+  if (IsCaptured(stream.get(), __func__)) return Return(kCaptureUnsupported);
   stream->Drain();
   return Return(Begin("", kPlain, stream->device));
 }
@@ -405,6 +427,7 @@ FAKE_EXPORT int cudaStreamQuery(void* handle) {
   auto stream = FindStream(handle, __func__);
   BEGIN(kNotInCapture, stream == nullptr ? -1 : stream->device);
   if (stream == nullptr) return Return(kInvalidHandle);
+  if (IsCaptured(stream.get(), __func__)) return Return(kCaptureUnsupported);
   if (!stream->IsIdle()) return kNotReady;
   return Return(Begin("", kPlain, stream->device));
 }

@@ -72,7 +72,7 @@ class Device:
     model: str = ""
     """What is printed on the box. For people; estimates look up the peak speeds of known models."""
     part: int = 0
-    """Which of several devices on one GPU: those of other parts run beside it; 0 for CPU devices."""
+    """Which of several devices on one GPU: other parts run beside it; 0 for CPU devices."""
 
     @property
     def identity(self) -> DeviceIdentity:

@@ -52,8 +52,9 @@ class CudaDevice : public Device {
   }
 
   void Upload(void* dst, const void* src, int64_t bytes) override {
-    copies_.Upload(dst, src, bytes);
+    copies_.UploadAll({{dst, src, bytes}});
   }
+  void UploadAll(const std::vector<HostBytes>& all) override { copies_.UploadAll(all); }
   void Download(void* dst, const void* src, int64_t bytes) override {
     copies_.Download(dst, src, bytes);
   }

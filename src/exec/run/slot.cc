@@ -14,7 +14,8 @@ Slot::Slot(const Image* image, int index)
       arenas_(image->program().spaces.size()),
       tensors_(image->program().tensors.size()),
       arguments_(image->program().queues.size()),
-      events_(image->program().queues.size()) {
+      events_(image->program().queues.size()),
+      recorded_(image->program().queues.size()) {
   std::vector<char*> externals(tensors_.size());
   for (size_t s = 0; s < arenas_.size(); ++s) AllocateSpace(s, &externals);
   BindTensors(externals);

@@ -7,14 +7,43 @@
 
 namespace heteroplace::exec {
 
+namespace {
+
+/*! \brief Whether a request has work for streams. */
+bool IssuesWork(RequestKind kind) {
+  return kind == RequestKind::kRun || kind == RequestKind::kTimed || kind == RequestKind::kSample;
+}
+
+}  // namespace
+
 /*! \brief Issues the part of all queues of the thread, in the order of the plan. */
 void Worker::DoStreams() {
+  looks_for_faults_ = word_ != 0;
   const bool is_issued = IssueAll();
+  looks_for_faults_ = false;
+  for (Worker* member : members_) member->CatchUp();
   const bool is_measured = slot_->kind != RequestKind::kRun;
   for (Worker* member : members_) {
     if (is_measured && is_issued) member->EndMeasured();
   }
   for (Worker* member : members_) member->EndIssue();
+}
+
+/*!
+ * \brief Records what is issued together, where the slot does not have it yet: the first one when
+ * it is loaded, others in their first request.
+ */
+void Worker::RecordLaunches() {
+  std::vector<std::unique_ptr<RecordedWork>>& recorded = slot_->recorded(index_);
+  while (recorded.size() < recorded_.size()) {
+    const auto [first, last] = recorded_[recorded.size()];
+    recorded.push_back(stream_->Capture([&, first = first, last = last] {
+      for (size_t i = first; i <= last; ++i) {
+        position_.store(i, std::memory_order_relaxed);
+        IssueOne(instructions_[i]);
+      }
+    }));
+  }
 }
 
 /*! \brief Issues all instructions of all queues; false if the request has failed. */
@@ -30,9 +59,17 @@ bool Worker::IssueAll() {
       }
     }
   }
-  if (kind != RequestKind::kRun && kind != RequestKind::kTimed && kind != RequestKind::kSample) {
-    return true;  // nothing for streams
+  if (kind == RequestKind::kTouch || kind == RequestKind::kRun) {
+    for (Worker* member : members_) {
+      try {
+        member->RecordLaunches();
+      } catch (const Error& error) {
+        member->Fail(error.what());
+        return false;
+      }
+    }
   }
+  if (!IssuesWork(kind)) return true;
   for (const IssueStep& step : order_) {
     try {
       if (!step.worker->Issue(step.index)) return false;
@@ -53,14 +90,30 @@ bool Worker::Issue(size_t index) {
   if (is_timed) stream_->Record(timers_[2 * index].get());
   if (slot_->kind == RequestKind::kSample && instruction.opcode == Opcode::kCall) {
     if (!SampleStream(instruction, &slot_->measurement->sample)) return false;
-  } else {
+  } else if (slot_->kind == RequestKind::kRun && instruction.recorded >= 0) {
+    stream_->Replay(*slot_->recorded(index_)[static_cast<size_t>(instruction.recorded)]);
+  } else if (slot_->kind != RequestKind::kRun || !instruction.is_in_recorded) {
     IssueOne(instruction);
   }
   if (is_timed) stream_->Record(timers_[2 * index + 1].get());
   if (!instruction.is_awaited) return true;
-  stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
-  progress_.Publish(base_ + static_cast<int64_t>(index) + 1);
+  const int64_t count = base_ + static_cast<int64_t>(index) + 1;
+  if (instruction.writes_word) stream_->WriteWord(word_, static_cast<uint32_t>(count));
+  if (instruction.event >= 0) {
+    stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
+  }
+  progress_.Publish(count);
   return true;
+}
+
+/*! \brief However many requests are not issued, the word stays near the counter: see HasReached. */
+void Worker::CatchUp() {
+  if (word_ == 0 || (!slot_->HasFailed() && IssuesWork(slot_->kind))) return;
+  try {
+    stream_->WriteWord(word_, static_cast<uint32_t>(base_ + instructions_.size()));
+  } catch (const Error& error) {
+    Fail(error.what());
+  }
 }
 
 /*! \brief Waits for the end of a request that is measured, and takes its times. */
@@ -102,8 +155,32 @@ bool Worker::IsAnyPending() const {
 }
 
 bool Worker::PollAllPending() {
-  for (Worker* member : members_) member->PollPending();
-  return IsAnyPending();
+  for (Worker* member : members_) {
+    member->PollPending();
+    if (looks_for_faults_) member->LookForFault();
+  }
+  return MustPoll();
+}
+
+/*! \brief Fails the request that is being issued if the stream has had a fault. */
+void Worker::LookForFault() {
+  if (slot_ == nullptr || slot_->HasFailed()) return;
+  try {
+    static_cast<void>(stream_->IsIdle());
+  } catch (const Error& error) {
+    FailStream(slot_, DescribeQueue(queue_, "failed") + ": " + error.what());
+  }
+}
+
+/*! \brief Fails a request by what its stream has told; a device that tells it again is lost. */
+void Worker::FailStream(Slot* slot, const std::string& text) {
+  engine_->Fail(slot, text);
+  if (stream_ == nullptr || queue_.device.device_type != kDLCUDA) return;
+  try {
+    static_cast<void>(stream_->IsIdle());
+  } catch (const Error& error) {
+    engine_->Lose(error.what());
+  }
 }
 
 /*!
@@ -126,7 +203,7 @@ void Worker::PollPending() {
       if (!slot->events(index_).back()->IsReached()) return;
     } catch (const Error& error) {
       // A stream tells of a fault only when it is asked, so its step is not known.
-      engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
+      FailStream(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
       const std::string fault = Drain();
       // A fault since the last recorded end is of the request that is being issued.
       if (!fault.empty() && slot_ != nullptr) Fail(fault);

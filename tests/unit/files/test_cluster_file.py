@@ -169,7 +169,9 @@ def test_measured_sizes_of_a_link_must_rise():
 def test_what_a_cluster_leaves_at_its_default_is_not_written():
     text = json.dumps(cluster_to_json(cluster_from_json(small())))
     assert not [
-        key for key in ("congestion", "copy_engines", "batch_sizes", "measured", "part") if key in text
+        key
+        for key in ("congestion", "copy_engines", "batch_sizes", "measured", "part")
+        if key in text
     ]
 
 
