@@ -91,7 +91,7 @@ def test_memory_goes_back_as_soon_as_the_last_event_is_reached(
     # Whoever has seen the last event of a stream knows that nothing is pending.
     fake.set("delay_ns", 0)
     event = made("cudaEventCreateWithFlags", 2)
-    for _ in range(500):
+    for _ in range(200):
         memory = made("cudaMalloc", 8)
         assert CUDA.cudaEventRecord(event, stream) == 0
         while CUDA.cudaEventQuery(event) == 600:
@@ -184,6 +184,44 @@ def test_a_captured_stream_keeps_the_rules(fake: FakeCuda, stream: ctypes.c_void
     assert CUDA.cudaStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p())) == 901
     CUDA.cudaEventDestroy(event)
     CUDA.cudaFree(memory)
+    CUDA.cudaFreeHost(pinned)
+
+
+def test_a_capture_of_one_thread_leaves_others_alone(
+    fake: FakeCuda, stream: ctypes.c_void_p
+) -> None:
+    this_thread = 1
+    assert CUDA.cudaStreamBeginCapture(stream, this_thread) == 0
+    worker = threading.Thread(target=lambda: CUDA.cudaFree(made("cudaMalloc", 8)))
+    worker.start()
+    worker.join()
+    assert not fake.reports()
+    assert CUDA.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(8)) == 900
+    assert "not allowed while a stream is captured" in fake.reports()
+    assert CUDA.cudaStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p())) == 901
+
+
+@pytest.mark.parametrize("has_one_channel", [0, 1])
+def test_a_stream_that_waits_for_a_word_holds_up_what_shares_its_channel(
+    fake: FakeCuda, stream: ctypes.c_void_p, has_one_channel: int
+) -> None:
+    fake.set("delay_ns", 0)
+    fake.set("has_one_channel", has_one_channel)
+    other, pinned = made("cudaStreamCreateWithFlags", 1), made("cudaMallocHost", 8)
+    assert pinned.value
+    word = (ctypes.c_uint32 * 2).from_address(pinned.value)
+    word[0], word[1] = 2**32 - 1, 0  # which is before 1: words wrap around
+    address, beside = ctypes.c_uint64(pinned.value), ctypes.c_uint64(pinned.value + 4)
+    assert CUDA.cuStreamWaitValue32_v2(stream, address, 1, 0) == 0
+    assert CUDA.cuStreamWriteValue32_v2(other, beside, 7, 0) == 0
+    if not has_one_channel:
+        assert CUDA.cudaStreamSynchronize(other) == 0
+    assert CUDA.cudaStreamQuery(stream) == 600
+    assert word[1] == (0 if has_one_channel else 7)
+    word[0] = 1
+    assert CUDA.cudaStreamSynchronize(stream) == CUDA.cudaStreamSynchronize(other) == 0
+    assert word[1] == 7
+    assert CUDA.cudaStreamDestroy(other) == 0
     CUDA.cudaFreeHost(pinned)
 
 

@@ -35,6 +35,7 @@ TEARDOWN = {
 HARMLESS = {
     "cudaHostAlloc": "copies are staged by CUDA",
     "cudaHostRegister": "copies are staged by CUDA",
+    "cuDeviceGetAttribute": "cores and GPUs wait by events",
     "cudaHostGetDevicePointer": "cores and GPUs wait by events",
     "cudaGetDevice": "the caller's device is taken to be ours",
     "cudaSetDevice": "while giving back",

@@ -11,7 +11,6 @@ using namespace fake;
 
 extern "C" {
 const char* cudaGetErrorString(int error);
-int cudaDeviceGetAttribute(int* value, int attribute, int device);
 }
 
 namespace {
@@ -129,7 +128,10 @@ FAKE_EXPORT int cuDriverGetVersion(int* version) {
 }
 
 FAKE_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  return cudaDeviceGetAttribute(value, attribute, device);
+  if (const int error = Begin(__func__, kSurvives); error != 0) return error;
+  if (device < 0 || device >= Get().num_devices) return kInvalidDevice;
+  *value = AttributeOf(attribute);
+  return 0;
 }
 
 FAKE_EXPORT int cuGetErrorName(int error, const char** text) {

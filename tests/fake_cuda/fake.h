@@ -202,6 +202,9 @@ std::shared_ptr<Event> FindEvent(void* handle, const char* function);
 /*! \brief Puts work into a stream, or into the graph that is captured from it. */
 void Issue(Stream* stream, Work work);
 
+/*! \brief An attribute of a device, by the number that driver and runtime have for it. */
+int AttributeOf(int attribute);
+
 /*! \brief Zones of known bytes around memory. */
 inline constexpr size_t kZoneBytes = 512;
 void* TakeMemory(size_t bytes, int device);

@@ -173,54 +173,45 @@ FAKE_EXPORT int cudaPeekAtLastError() { return last_error; }
 
 FAKE_EXPORT const char* cudaGetErrorString(int error) { return Describe(error); }
 
+int fake::AttributeOf(int attribute) {
+  switch (attribute) {
+    case 1:
+      return 1024;  // threads of a block
+    case 2:
+    case 3:
+      return 1024;
+    case 4:
+      return 64;
+    case 5:
+      return 2147483647;  // blocks
+    case 6:
+    case 7:
+      return 65535;
+    case 8:
+      return 48 << 10;  // shared memory of a block
+    case 10:
+      return 32;  // threads of a warp
+    case 12:
+      return 65536;  // registers
+    case 13:
+      return 1'500'000;  // clock, kHz
+    case 16:
+      return 4;  // multiprocessors
+    case 75:
+      return 8;  // compute capability
+    case 76:
+      return 0;
+    case 122:
+      return Get().has_words;  // words that streams wait for and write
+    default:
+      return 0;
+  }
+}
+
 FAKE_EXPORT int cudaDeviceGetAttribute(int* value, int attribute, int device) {
   BEGIN(kSurvives, -1);
   if (device < 0 || device >= Get().num_devices) return Return(kInvalidDevice);
-  switch (attribute) {
-    case 1:
-      *value = 1024;
-      break;  // threads of a block
-    case 2:
-    case 3:
-      *value = 1024;
-      break;
-    case 4:
-      *value = 64;
-      break;
-    case 5:
-      *value = 2147483647;
-      break;  // blocks
-    case 6:
-    case 7:
-      *value = 65535;
-      break;
-    case 8:
-      *value = 48 << 10;
-      break;  // shared memory of a block
-    case 10:
-      *value = 32;
-      break;  // threads of a warp
-    case 12:
-      *value = 65536;
-      break;  // registers
-    case 13:
-      *value = 1'500'000;
-      break;  // clock, kHz
-    case 16:
-      *value = 4;
-      break;  // multiprocessors
-    case 75:
-      *value = 8;
-      break;  // compute capability
-    case 76:
-      *value = 0;
-      break;
-    case 122:
-      *value = Get().has_words;
-      break;  // words that streams wait for and write
-    default:
-      *value = 0;
-  }
+  *value = fake::AttributeOf(attribute);
   return Return(0);
 }
 

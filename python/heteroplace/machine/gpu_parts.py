@@ -22,6 +22,9 @@ ESTIMATED_CARD_LATENCY_NS = 5_000
 def split_gpus(cluster: Cluster, num_parts: int) -> Cluster:
     """Return `cluster` with `num_parts` devices in place of each GPU: "gpu0.0", "gpu0.1", ...
 
+    Costs of a task on a part are those on the whole GPU, which it has alone if the others rest:
+    parts gain where single kernels do not fill the GPU.
+
     Raises
     ------
     ClusterError
