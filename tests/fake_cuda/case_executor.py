@@ -43,10 +43,11 @@ def check(library: str, fake: FakeCuda, writer: MixedWriter, num_steps: int, run
 
 
 @pytest.mark.parametrize("gpus", [(0,), (0, 1), (1, 0), (1,)])
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 8), marks=pytest.mark.slow)])
 def test_random_programs_equal_program_order(
-    cuda_library: str, fake: FakeCuda, gpus: tuple[int, ...]
+    cuda_library: str, fake: FakeCuda, gpus: tuple[int, ...], seeds: range
 ) -> None:
-    for seed in range(4):
+    for seed in seeds:
         fake.set("delay_ns", 15_000 * (seed % 3))
         check(cuda_library, fake, MixedWriter(seed, gpus), num_steps=30, runs=3)
 

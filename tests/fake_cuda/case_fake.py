@@ -91,7 +91,7 @@ def test_memory_goes_back_as_soon_as_the_last_event_is_reached(
     # Whoever has seen the last event of a stream knows that nothing is pending.
     fake.set("delay_ns", 0)
     event = made("cudaEventCreateWithFlags", 2)
-    for _ in range(200):
+    for _ in range(50):
         memory = made("cudaMalloc", 8)
         assert CUDA.cudaEventRecord(event, stream) == 0
         while CUDA.cudaEventQuery(event) == 600:
