@@ -58,7 +58,7 @@ GPU_JSON ?= build/gpu.json
 gpu: setup
 	$(PIP) install "nvidia-ml-py>=12.535"
 	nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv
-	failed=0; \
+	mkdir -p build; failed=0; \
 	$(BIN)/python -m pytest -n0 -m gpu tests/gpu || failed=$$?; \
 	$(BIN)/python -m heteroplace.bench run --gpu --only "$(ONLY)" --json $(GPU_JSON) || failed=$$?; \
 	exit $$failed

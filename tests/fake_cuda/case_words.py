@@ -55,6 +55,23 @@ def test_without_words_events_do(cuda_library: str, fake: FakeCuda, missing: str
     assert not {WAIT, WRITE} & set(fake.calls())
 
 
+@pytest.mark.parametrize("function", [WAIT, WRITE])
+def test_a_word_that_cannot_be_used_fails_its_request(
+    cuda_library: str, fake: FakeCuda, function: str
+) -> None:
+    fake.set("delay_ns", 100_000)
+    writer = MixedWriter(31, (0,))
+    executor = make_executor(cuda_library, writer.text(40))
+    executor.set_input("x0", writer.values[-2])
+    executor.set_input("x1", writer.values[-1])
+    fake.fail(function, code=2)
+    with pytest.raises(
+        ExecutionError, match=rf"step \d+ .*{function[:-3]} on cuda:0.*CUDA error 2"
+    ):
+        executor.run()
+    run_checked(executor, writer, fake)
+
+
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_queue_of_the_hardware_is_enough(cuda_library: str, fake: FakeCuda, seed: int) -> None:
     # All streams in one queue: whatever waits there holds up all that was issued after it.
