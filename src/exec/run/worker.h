@@ -229,6 +229,7 @@ class Worker {
   CoreShare* core_ = nullptr;
   /*! \brief Whether nobody but this thread, which issues, would see a fault of its streams now. */
   bool looks_for_faults_ = false;
+  uint32_t num_polls_ = 0;
   /*! \brief Timed events of a stream: its start of the request, and two per instruction. */
   std::unique_ptr<Event> base_event_;
   int64_t base_ns_ = 0;

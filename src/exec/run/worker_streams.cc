@@ -9,6 +9,9 @@ namespace heteroplace::exec {
 
 namespace {
 
+/*! \brief Rounds of polling between two questions whether a stream has had a fault. */
+constexpr uint32_t kPollsPerFault = 64;
+
 /*! \brief Whether a request has work for streams. */
 bool IssuesWork(RequestKind kind) {
   return kind == RequestKind::kRun || kind == RequestKind::kTimed || kind == RequestKind::kSample;
@@ -157,8 +160,9 @@ bool Worker::IsAnyPending() const {
 bool Worker::PollAllPending() {
   for (Worker* member : members_) {
     member->PollPending();
-    if (looks_for_faults_) member->LookForFault();
+    if (looks_for_faults_ && num_polls_ % kPollsPerFault == 0) member->LookForFault();
   }
+  ++num_polls_;
   return MustPoll();
 }
 

@@ -39,6 +39,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.progress import prefixed
 from heteroplace.report.tables import format_table
 from heteroplace.run.executor import Executor
+from heteroplace.tvm_bridge import register_cuda_compiler
 
 CHAIN = "chain"
 """A network of small ops, each of which needs the one before."""
@@ -151,6 +152,7 @@ def measure_gpu(
 ) -> list[dict[str, object]]:
     """Build one network in all ways for a core and a GPU, and measure them in turns."""
     core, gpu = cluster.devices
+    register_cuda_compiler()
     say("compiling with stock TVM")
     mod, params, inputs = model.stock()
     stock = StockGpu(build_stock(mod, params, gpu.target), inputs)
