@@ -182,21 +182,26 @@ bool Engine::Await(Slot* slot, const Limit& limit) {
   return limit.Wait(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; });
 }
 
-void Engine::Fail(Slot* slot, const std::string& text) {
+void Engine::Fail(Slot* slot, std::string_view text) noexcept {
   slot->Fail(text);
   WakeAll();
 }
 
-void Engine::Lose(const std::string& text) {
+void Engine::Lose(const char* text) noexcept {
   std::lock_guard lock(mutex_);
-  if (lost_.empty()) lost_ = text;
+  if (!lost_.empty()) return;
+  try {
+    lost_ = text;
+  } catch (const std::bad_alloc&) {
+    lost_ = "a fault";  // short enough for a string without memory of its own
+  }
 }
 
-void Engine::Cancel(Slot* slot, int64_t number, const std::string& text) {
+void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept {
   if (slot->FailRequest(number, text)) WakeAll();
 }
 
-void Engine::WakeAll() {
+void Engine::WakeAll() noexcept {
   for (std::unique_ptr<Worker>& worker : workers_) {
     worker->progress().bell.Ring();
     worker->team().Cancel();
@@ -225,14 +230,18 @@ bool Engine::Repeat(Slot* slot) {
   const int64_t finish_ns = NowNs();
   Measurement* found = slot->measurement;
   if (!slot->has_outputs || found->is_cancelled.load()) return false;
-  found->wall_ns.push_back(finish_ns - slot->start_ns);
-  if (!found->durations_ns.empty()) {
+  try {
+    found->wall_ns.push_back(finish_ns - slot->start_ns);
     size_t i = 0;
-    for (const std::unique_ptr<Worker>& worker : workers_) {
-      for (const Span& span : worker->spans()) {
+    for (auto w = workers_.begin(); w != workers_.end() && !found->durations_ns.empty(); ++w) {
+      for (const Span& span : (*w)->spans()) {
         found->durations_ns[i++].push_back(span.finish_ns - span.start_ns);
       }
     }
+  } catch (const std::bad_alloc&) {
+    slot->Fail(kMemoryIsShort);
+    slot->has_outputs = false;
+    return false;
   }
   if (--found->runs_left == 0) return false;
   is_repeating_.store(found->runs_left > 1, std::memory_order_relaxed);
@@ -245,7 +254,7 @@ bool Engine::Repeat(Slot* slot) {
 void Engine::Abandon(Slot* slot, bool is_stuck) {
   if (is_stuck) {
     std::lock_guard lock(mutex_);
-    stuck_ = DescribeStuck(slot);
+    stuck_ = DescribeStuck(slot, "");
     num_stuck_.fetch_add(1);
   }
   slot->is_stuck = is_stuck;
@@ -255,15 +264,19 @@ void Engine::Abandon(Slot* slot, bool is_stuck) {
   slots_.Release(slot);
 }
 
-std::string Engine::DescribeStuck(Slot* slot) const {
-  for (const std::unique_ptr<Worker>& worker : workers_) {
-    if (worker->num_finished() <= slot->number()) return worker->Where("does not end");
+std::string Engine::DescribeStuck(Slot* slot, const char* before) const noexcept {
+  try {
+    for (const std::unique_ptr<Worker>& worker : workers_) {
+      if (worker->num_finished() <= slot->number()) return before + worker->Where("does not end");
+    }
+    return std::string(before) + "a step does not end";
+  } catch (const std::bad_alloc&) {
+    return kMemoryIsShort;  // a slot must not be lost for a text
   }
-  return "a step does not end";
 }
 
 void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
-  const auto end = [&](const std::string& why) {
+  const auto end = [&](std::string_view why) {
     if (slot->measurement != nullptr) slot->measurement->is_cancelled.store(true);
     Fail(slot, why);
     // Without the hook: it has just thrown, or has had its turn.
@@ -279,7 +292,7 @@ void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
     throw;
   }
   if (!is_over) {
-    const std::string late = "the request did not end within its limit: " + DescribeStuck(slot);
+    const std::string late = DescribeStuck(slot, "the request did not end within its limit: ");
     end(late);
     throw Error(ErrorKind::kExecution,
                 late + (*is_abandoned ? "; the executor cannot be used until it does" : ""));

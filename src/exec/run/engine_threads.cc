@@ -1,6 +1,5 @@
-// The threads of an engine: which queues each of them has, how they begin, and their clocks.
-#include <pthread.h>
-
+// The threads of an engine: which queues each of them has, and how they begin.
+#include <exception>
 #include <map>
 #include <system_error>
 
@@ -50,31 +49,19 @@ void Engine::StartThreads() {
   }
   Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
   std::lock_guard lock(mutex_);
-  if (!start_failure_.empty()) throw Error(ErrorKind::kExecution, start_failure_);
+  if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
 }
 
 void Engine::ThreadMain(Worker* leader) {
   try {
     leader->Attach();
-  } catch (const Error& error) {
+  } catch (const std::exception&) {
     std::lock_guard lock(mutex_);
-    if (start_failure_.empty()) start_failure_ = error.what();
+    if (start_failure_ == nullptr) start_failure_ = std::current_exception();
   }
   num_started_.fetch_add(1);
   idle_bell_.Ring();
   leader->Work();
-}
-
-std::vector<int> Engine::Clocks() {
-  std::vector<int> clocks;
-  for (std::thread& thread : threads_) {
-    clockid_t clock{};
-    if (pthread_getcpuclockid(thread.native_handle(), &clock) != 0) {
-      throw Error(ErrorKind::kExecution, "this system has no clock of a thread's processor time");
-    }
-    clocks.push_back(static_cast<int>(clock));
-  }
-  return clocks;
 }
 
 }  // namespace heteroplace::exec

@@ -56,8 +56,8 @@ bool Worker::IssueAll() {
     for (Worker* member : members_) {
       try {
         member->MakeTimers();
-      } catch (const Error& error) {
-        member->Fail(error.what());
+      } catch (const std::exception& fault) {
+        member->Fail(CauseOf(fault));
         return false;
       }
     }
@@ -66,8 +66,8 @@ bool Worker::IssueAll() {
     for (Worker* member : members_) {
       try {
         member->RecordLaunches();
-      } catch (const Error& error) {
-        member->Fail(error.what());
+      } catch (const std::exception& fault) {
+        member->Fail(CauseOf(fault));
         return false;
       }
     }
@@ -76,8 +76,8 @@ bool Worker::IssueAll() {
   for (const IssueStep& step : order_) {
     try {
       if (!step.worker->Issue(step.index)) return false;
-    } catch (const Error& error) {
-      step.worker->Fail(error.what());
+    } catch (const std::exception& fault) {
+      step.worker->Fail(CauseOf(fault));
       return false;
     }
   }
@@ -114,8 +114,8 @@ void Worker::CatchUp() {
   if (word_ == 0 || (!slot_->HasFailed() && IssuesWork(slot_->kind))) return;
   try {
     stream_->WriteWord(word_, static_cast<uint32_t>(base_ + instructions_.size()));
-  } catch (const Error& error) {
-    Fail(error.what());
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
   }
 }
 
@@ -125,29 +125,31 @@ void Worker::EndMeasured() {
   try {
     stream_->Synchronise();
     if (slot_->kind == RequestKind::kTimed && !slot_->HasFailed()) ReadTimers();
-  } catch (const Error& error) {
-    Fail(error.what());
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
   }
 }
 
 /*! \brief Ends this queue's part, at once or when its stream has come to the end of it. */
 void Worker::EndIssue() {
   bool is_pending = slot_->kind == RequestKind::kRun;
-  // What it is asked for now is told already.
-  if (!is_pending && slot_->HasFailed()) static_cast<void>(Drain());
+  if (!is_pending && slot_->HasFailed()) Drain();
   // Nobody waits for what this queue has not issued.
   if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
   position_.store(instructions_.size(), std::memory_order_relaxed);
   try {
     // Also after a failure: what was issued before is at work in the slot until then.
-    if (is_pending) stream_->RecordEnd(slot_->events(index_).back().get());
-  } catch (const Error& error) {
+    if (is_pending) {
+      stream_->RecordEnd(slot_->events(index_).back().get());
+      pending_.push_back(slot_);
+    }
+  } catch (const std::exception& fault) {
     is_pending = false;
-    Fail(error.what());
-    static_cast<void>(Drain());
+    Fail(CauseOf(fault));
+    Drain();
+    PollPending();  // requests end in their order
   }
   if (!is_pending) return FinishPart(slot_);
-  pending_.push_back(slot_);
   slot_ = nullptr;
   PollPending();
 }
@@ -157,7 +159,7 @@ bool Worker::IsAnyPending() const {
                      [](const Worker* member) { return !member->pending_.empty(); });
 }
 
-bool Worker::PollAllPending() {
+bool Worker::PollAllPending() noexcept {
   for (Worker* member : members_) {
     member->PollPending();
     if (looks_for_faults_ && num_polls_ % kPollsPerFault == 0) member->LookForFault();
@@ -167,54 +169,67 @@ bool Worker::PollAllPending() {
 }
 
 /*! \brief Fails the request that is being issued if the stream has had a fault. */
-void Worker::LookForFault() {
+void Worker::LookForFault() noexcept {
   if (slot_ == nullptr || slot_->HasFailed()) return;
   try {
     static_cast<void>(stream_->IsIdle());
-  } catch (const Error& error) {
-    FailStream(slot_, DescribeQueue(queue_, "failed") + ": " + error.what());
+  } catch (const std::exception& fault) {
+    FailQueue(slot_, CauseOf(fault));
   }
 }
 
-/*! \brief Fails a request by what its stream has told; a device that tells it again is lost. */
-void Worker::FailStream(Slot* slot, const std::string& text) {
-  engine_->Fail(slot, text);
+/*! \brief After a failure: a device that answers a question with a fault again is lost. */
+void Worker::CheckLost() noexcept {
   if (stream_ == nullptr || queue_.device.device_type != kDLCUDA) return;
   try {
     static_cast<void>(stream_->IsIdle());
   } catch (const Error& error) {
     engine_->Lose(error.what());
+  } catch (const std::exception&) {  // memory was short for the answer
   }
 }
 
 /*!
- * \brief Waits until the stream is empty, as what was issued is at work in the slot until then;
- * returns a fault that it had.
+ * \brief Waits until the stream is empty, as what was issued is at work in the slot until then. A
+ * fault that it had is of the present request, if there is one.
  */
-std::string Worker::Drain() {
-  try {
-    stream_->Synchronise();
-  } catch (const Error& error) {
-    return error.what();
+void Worker::Drain() noexcept {
+  for (;;) {
+    try {
+      return stream_->Synchronise();
+    } catch (const std::exception& fault) {
+      if (slot_ != nullptr) Fail(CauseOf(fault));
+      if (dynamic_cast<const Error*>(&fault) != nullptr) return;  // else it may not be empty yet
+    }
   }
-  return "";
 }
 
-void Worker::PollPending() {
+void Worker::PollPending() noexcept {
   while (!pending_.empty()) {
     Slot* slot = pending_.front();
     try {
       if (!slot->events(index_).back()->IsReached()) return;
-    } catch (const Error& error) {
-      // A stream tells of a fault only when it is asked, so its step is not known.
-      FailStream(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
-      const std::string fault = Drain();
-      // A fault since the last recorded end is of the request that is being issued.
-      if (!fault.empty() && slot_ != nullptr) Fail(fault);
+    } catch (const std::exception& fault) {
+      FailPending(slot, CauseOf(fault));
     }
     pending_.pop_front();
     FinishPart(slot);
   }
+}
+
+/*! \brief A stream tells of a fault only when it is asked, so its step is not known. */
+void Worker::FailQueue(Slot* slot, const char* cause) noexcept {
+  try {
+    engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + cause);
+  } catch (const std::bad_alloc&) {
+    engine_->Fail(slot, kMemoryIsShort);
+  }
+  CheckLost();
+}
+
+void Worker::FailPending(Slot* slot, const char* cause) noexcept {
+  FailQueue(slot, cause);
+  Drain();
 }
 
 void Worker::IssueOne(const BoundInstruction& instruction) {
