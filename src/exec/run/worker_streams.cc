@@ -14,7 +14,7 @@ constexpr uint32_t kPollsPerFault = 64;
 
 /*! \brief Whether a request has work for streams. */
 bool IssuesWork(RequestKind kind) {
-  return kind == RequestKind::kRun || kind == RequestKind::kTimed || kind == RequestKind::kSample;
+  return kind == RequestKind::kRun || kind == RequestKind::kSample;
 }
 
 }  // namespace
@@ -25,9 +25,8 @@ void Worker::DoStreams() {
   const bool is_issued = IssueAll();
   looks_for_faults_ = false;
   for (Worker* member : members_) member->CatchUp();
-  const bool is_measured = slot_->kind != RequestKind::kRun;
   for (Worker* member : members_) {
-    if (is_measured && is_issued) member->EndMeasured();
+    if (slot_->kind != RequestKind::kRun && is_issued) member->EndSample();
   }
   for (Worker* member : members_) member->EndIssue();
 }
@@ -52,24 +51,13 @@ void Worker::RecordLaunches() {
 /*! \brief Issues all instructions of all queues; false if the request has failed. */
 bool Worker::IssueAll() {
   const RequestKind kind = slot_->kind;
-  if (kind == RequestKind::kTimed) {
-    for (Worker* member : members_) {
-      try {
-        member->MakeTimers();
-      } catch (const std::exception& fault) {
-        member->Fail(CauseOf(fault));
-        return false;
-      }
-    }
-  }
-  if (kind == RequestKind::kTouch || kind == RequestKind::kRun) {
-    for (Worker* member : members_) {
-      try {
-        member->RecordLaunches();
-      } catch (const std::exception& fault) {
-        member->Fail(CauseOf(fault));
-        return false;
-      }
+  for (Worker* member : members_) {
+    try {
+      if (kind == RequestKind::kTouch || kind == RequestKind::kRun) member->RecordLaunches();
+      if (IssuesWork(kind) && slot_->trace != nullptr) member->BeginTrace();
+    } catch (const std::exception& fault) {
+      member->Fail(CauseOf(fault));
+      return false;
     }
   }
   if (!IssuesWork(kind)) return true;
@@ -87,18 +75,20 @@ bool Worker::IssueAll() {
 /*! \brief Issues one instruction after its waits; false if the request has failed. */
 bool Worker::Issue(size_t index) {
   const BoundInstruction& instruction = instructions_[index];
-  const bool is_timed = slot_->kind == RequestKind::kTimed;
+  const bool is_traced = slot_->trace != nullptr;
+  // Times of single kernels need launches of their own.
+  const bool is_together = slot_->kind == RequestKind::kRun && !is_traced;
   position_.store(index, std::memory_order_relaxed);
   if (!Await(instruction) || slot_->HasFailed()) return false;
-  if (is_timed) stream_->Record(timers_[2 * index].get());
+  if (is_traced) BeginTimer(index);
   if (slot_->kind == RequestKind::kSample && instruction.opcode == Opcode::kCall) {
     if (!SampleStream(instruction, &slot_->measurement->sample)) return false;
-  } else if (slot_->kind == RequestKind::kRun && instruction.recorded >= 0) {
+  } else if (is_together && instruction.recorded >= 0) {
     stream_->Replay(*slot_->recorded(index_)[static_cast<size_t>(instruction.recorded)]);
-  } else if (slot_->kind != RequestKind::kRun || !instruction.is_in_recorded) {
+  } else if (!is_together || !instruction.is_in_recorded) {
     IssueOne(instruction);
   }
-  if (is_timed) stream_->Record(timers_[2 * index + 1].get());
+  if (is_traced) EndTimer(index);
   if (!instruction.is_awaited) return true;
   const int64_t count = base_ + static_cast<int64_t>(index) + 1;
   if (instruction.writes_word) stream_->WriteWord(word_, static_cast<uint32_t>(count));
@@ -119,12 +109,11 @@ void Worker::CatchUp() {
   }
 }
 
-/*! \brief Waits for the end of a request that is measured, and takes its times. */
-void Worker::EndMeasured() {
+/*! \brief Waits for the end of a request that is no run. */
+void Worker::EndSample() {
   position_.store(instructions_.size(), std::memory_order_relaxed);
   try {
     stream_->Synchronise();
-    if (slot_->kind == RequestKind::kTimed && !slot_->HasFailed()) ReadTimers();
   } catch (const std::exception& fault) {
     Fail(CauseOf(fault));
   }
@@ -209,6 +198,7 @@ void Worker::PollPending() noexcept {
     Slot* slot = pending_.front();
     try {
       if (!slot->events(index_).back()->IsReached()) return;
+      if (slot->trace != nullptr) ReadTimers(slot);
     } catch (const std::exception& fault) {
       FailPending(slot, CauseOf(fault));
     }
