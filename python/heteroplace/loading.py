@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,8 @@ def load(
     trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
     on_missing: str = "error",
     place_options: Mapping[str, Any] | None = None,
+    cuda_graphs: bool = False,
+    cuda_words: bool = True,
 ) -> Executor:
     """Load a compiled file; see `Executor`.
 
@@ -50,6 +53,8 @@ def load(
         logger "heteroplace".
     place_options
         Options of `HeteroPlace` for that, and `cluster`, if it is not to be this machine.
+    cuda_graphs, cuda_words
+        How the work of GPUs is issued and awaited.
 
     Raises
     ------
@@ -73,18 +78,24 @@ def load(
             "that; leave them out, or give on_missing='replan'"
         )
     file = CompiledFile(path, trusted_keys)
+    make = partial(
+        Executor, max_in_flight=max_in_flight, cuda_graphs=cuda_graphs, cuda_words=cuda_words
+    )
     try:
-        return Executor(file, max_in_flight=max_in_flight)
+        return make(file)
     except MissingDeviceError as fault:
         if on_missing == "error":
             raise MissingDeviceError(
                 f"{file.path}: {fault}, or load it with on_missing='replan'"
             ) from fault
-        return _placed_again(file, fault, max_in_flight, dict(place_options or {}))
+        return _placed_again(file, fault, make, dict(place_options or {}))
 
 
 def _placed_again(
-    file: CompiledFile, fault: MissingDeviceError, max_in_flight: int, options: dict[str, Any]
+    file: CompiledFile,
+    fault: MissingDeviceError,
+    make: Callable[..., Executor],
+    options: dict[str, Any],
 ) -> Executor:
     data = file.source()
     if not data:
@@ -127,4 +138,4 @@ def _placed_again(
     if told.verification is not None:
         text += ". What runs now is not compared with the ONNX model, as the file's code was"
     logging.getLogger("heteroplace").warning("%s", text)
-    return Executor(executable, max_in_flight=max_in_flight, replanned=text)
+    return make(executable, replanned=text)
