@@ -29,12 +29,13 @@ from heteroplace.measure.cost_models import (
     CostModel,
     CostOptions,
     choose_cost_model,
+    known_interference,
 )
 from heteroplace.measure.example_inputs import read_examples
-from heteroplace.measure.interference import find_interference, measure_interference
+from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable, table_from_rows
+from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.demands import with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
@@ -220,18 +221,10 @@ def cost(
         ):
             return measure_interference(compiled, cluster, log.say, store)
 
-    measure = interference if model.has_interference else None
-    if measure is None and model.finds_interference and _are_measured(costs):
-        with model.options.open_store() as store:
-            kept = find_interference(compiled, cluster, store)
-        measure = None if kept is None else lambda: kept
-    return CostedNetwork(compiled, cluster, costs, measure)
-
-
-def _are_measured(costs: CostTable) -> bool:
-    """Say whether all times are measured ones, which interference was measured beside."""
-    sources = {detail.source for detail in costs.details}
-    return sources & set(SOURCES_WITH_TIME) == {"measured"}
+    known: Callable[[], Interference] | None = interference
+    if not model.has_interference:
+        known = known_interference(model, compiled, cluster, costs)
+    return CostedNetwork(compiled, cluster, costs, known)
 
 
 def solve(
