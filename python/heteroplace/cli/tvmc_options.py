@@ -12,7 +12,6 @@ from heteroplace.errors import (
     ClusterError,
     HeteroPlaceError,
     MissingCostError,
-    SolverError,
 )
 from heteroplace.files.cluster import ready_made_clusters
 from heteroplace.machine.local import LOCAL, open_cluster
@@ -93,6 +92,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="where this machine lacks a device of the plan: end with an error, or place the "
         "model in the file again (it has one if compiled by --placement-with-source)",
     )
+    group.add_argument(
+        "--placement-trace",
+        metavar="FILE",
+        help="record all runs, print how busy each queue was, and write a trace for "
+        "https://ui.perfetto.dev",
+    )
 
 
 def given_options(
@@ -164,12 +169,7 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
             f"table"
         )
     # Wrong values are told before everything is measured.
-    _, limits = read_options(options)
-    if limits.items > 1 and not arguments.placement_dry_run:
-        raise SolverError(
-            f"--placement-items {limits.items}: a compiled model runs one item; plan for several "
-            f"with --placement-dry-run, or give the model a batch dimension of {limits.items}"
-        )
+    read_options(options)
     return options
 
 

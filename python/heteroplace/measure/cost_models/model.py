@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ from heteroplace.errors import SolverError
 from heteroplace.measure.interference import find_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable
+from heteroplace.model.cost import CostTable
 from heteroplace.place_options import COST_MODELS, STORE_OFF, STORE_ON, CostSource
 from heteroplace.simulate.interference import Interference
 
@@ -73,13 +73,19 @@ class CostModel(Protocol):
             Kernels are needed, and a device is not here or an op cannot be compiled.
         """
 
-    def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
-        """Return the costs of what `prepare` returned.
+    def costs(
+        self, compiled: CompiledNetwork, cluster: Cluster, batches: Sequence[int] = (1,)
+    ) -> CostTable:
+        """Return the costs of what `prepare` returned, for so many items run together each.
+
+        A given table keeps its own batch sizes.
 
         Raises
         ------
         MissingCostError, CostMismatchError, LoweringError, ExecutionError, CostStoreError
             A cost cannot be had; see each model.
+        UnsupportedRelayError
+            Batches are measured, and an op could mix their items.
         """
 
 
@@ -120,8 +126,7 @@ def known_interference(
     CostStoreError
         The store cannot be used, or what it holds is damaged.
     """
-    sources = {detail.source for detail in costs.details} & set(SOURCES_WITH_TIME)
-    if not model.finds_interference or sources != {"measured"}:
+    if not (model.finds_interference and costs.is_measured):
         return None
     with model.options.open_store() as store:
         found = find_interference(compiled, cluster, store)
