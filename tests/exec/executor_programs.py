@@ -105,7 +105,21 @@ def write_program(
 
 
 def make_executor(
-    library: str, text: str, blob: np.ndarray | None = None, *, max_in_flight: int = 1
+    library: str,
+    text: str,
+    blob: np.ndarray | None = None,
+    *,
+    max_in_flight: int = 1,
+    cuda_graphs: bool = False,
+    cuda_words: bool = True,
 ) -> Executor:
     """Make an executor of a library file."""
-    return Executor(libtvm_path(), library, text, blob=blob, max_in_flight=max_in_flight)
+    return Executor(
+        libtvm_path(),
+        library,
+        text,
+        blob=blob,
+        max_in_flight=max_in_flight,
+        cuda_graphs=cuda_graphs,
+        cuda_words=cuda_words,
+    )

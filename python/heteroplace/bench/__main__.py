@@ -31,6 +31,8 @@ _NEED_TVM = {
 """Modules that import TVM, so they are imported when they are asked for."""
 _CALLS = "heteroplace.bench.run.calls"
 """What `run --calls` is instead."""
+_GPUS = "heteroplace.bench.run.gpus"
+"""What `run --gpu` is instead."""
 _PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
 _CONFORMANCE = "heteroplace.bench.conformance.command"
@@ -55,8 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.benchmark in _NEED_TVM:
             require_tvm()
-            is_of_calls = options.benchmark == "run" and options.calls
-            name = _CALLS if is_of_calls else _NEED_TVM[options.benchmark][0]
+            name = _NEED_TVM[options.benchmark][0]
+            if options.benchmark == "run" and options.calls:
+                name = _CALLS
+            elif options.benchmark == "run" and options.gpu:
+                name = _GPUS
             module = importlib.import_module(name)
             rows, table = module.run(options.only, _say), module.table
         elif options.benchmark == "prediction":
@@ -106,6 +111,11 @@ def make_parser() -> argparse.ArgumentParser:
                 "--calls",
                 action="store_true",
                 help="what a caller sees: calls in a loop, from idle, and many in flight",
+            )
+            command.add_argument(
+                "--gpu",
+                action="store_true",
+                help="plans over a GPU, its parts, and a GPU and a core, with and without graphs",
             )
         if name == "place":
             place.add_arguments(command)

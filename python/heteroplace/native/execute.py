@@ -137,6 +137,12 @@ class Executor:
     max_in_flight
         Most requests at a time. Each has memory for all values, made when it is first needed.
 
+    cuda_graphs
+        Issue kernels of a GPU that follow each other with no wait between as one CUDA graph.
+    cuda_words
+        Let cores and GPUs wait for each other by words in pinned memory, where system and driver
+        allow it; else by events.
+
     Raises
     ------
     ArtifactError
@@ -154,9 +160,18 @@ class Executor:
         module_handle: int = 0,
         blob: npt.NDArray[np.uint8] | None = None,
         max_in_flight: int = 1,
+        cuda_graphs: bool = False,
+        cuda_words: bool = True,
     ) -> None:
         self._core = _core.Executor(
-            libtvm_path, library_path, program_text, module_handle, blob, max_in_flight
+            libtvm_path,
+            library_path,
+            program_text,
+            module_handle,
+            blob,
+            max_in_flight,
+            cuda_graphs,
+            cuda_words,
         )
         self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
         self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())

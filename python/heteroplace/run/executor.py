@@ -37,6 +37,12 @@ class Executor(LoadedProgram):
     max_in_flight
         Most calls of `run` at work at a time; others wait. Each has memory for all values, made
         when it is first needed.
+    cuda_graphs
+        Issue kernels of a GPU that follow each other with no wait between as one CUDA graph, which
+        is made once for each of the calls at work.
+    cuda_words
+        Let cores and GPUs wait for each other by words in pinned memory, where system and driver
+        allow it; else by events.
     replanned
         Why and how the plan of a file was made again here, to be told; "": it was not.
 
@@ -53,6 +59,8 @@ class Executor(LoadedProgram):
         source: _Runnable,
         *,
         max_in_flight: int = 1,
+        cuda_graphs: bool = False,
+        cuda_words: bool = True,
         replanned: str = "",
     ) -> None:
         libtvm = str(library_path())
@@ -68,7 +76,15 @@ class Executor(LoadedProgram):
             check_devices_exist(manifest.solution, file.missing(libtvm))
             file.load(libtvm)
             code, path, text, blob = file, file.code_path, file.program_text, file.weights
-        native = NativeExecutor(libtvm, path, text, blob=blob, max_in_flight=max_in_flight)
+        native = NativeExecutor(
+            libtvm,
+            path,
+            text,
+            blob=blob,
+            max_in_flight=max_in_flight,
+            cuda_graphs=cuda_graphs,
+            cuda_words=cuda_words,
+        )
         _check_agreement(native, manifest, source)
         super().__init__(native)
         # Loaders know the code by its path, which is another's as soon as the code is gone.

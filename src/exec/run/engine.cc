@@ -1,10 +1,7 @@
 #include "exec/run/engine.h"
 
 #include <algorithm>
-#include <map>
-#include <system_error>
 
-#include "exec/program/issue_order.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -25,6 +22,7 @@ int MaxSlots(int max_in_flight) {
 
 Engine::Engine(const ExecutorSource& source)
     : image_(source),
+      progress_(image_),
       slots_(&image_, MaxSlots(source.max_in_flight),
              [this](Slot* slot) {
                for (std::unique_ptr<Worker>& worker : workers_) worker->MakeEvents(slot);
@@ -33,7 +31,7 @@ Engine::Engine(const ExecutorSource& source)
   Cores().Refresh();
   const std::vector<Queue>& queues = image_.program().queues;
   for (size_t q = 0; q < queues.size(); ++q) {
-    workers_.push_back(std::make_unique<Worker>(this, &image_, q));
+    workers_.push_back(std::make_unique<Worker>(this, &image_, &progress_, q));
     workers_.back()->MakeStream();
   }
   for (std::unique_ptr<Worker>& worker : workers_) worker->Bind(workers_);
@@ -68,61 +66,6 @@ Engine::Engine(const ExecutorSource& source)
 
 Engine::~Engine() = default;
 
-/*!
- * \brief One thread for all streams of a GPU, one for each other queue.
- *
- * Several threads would meet in the driver, which lets one in at a time, and would issue in an
- * order that chance decides.
- */
-void Engine::GroupWorkers() {
-  std::map<int32_t, std::vector<Worker*>> members;  // by the thread's first queue
-  std::map<int32_t, int32_t> first_of_gpu;
-  std::vector<int32_t> first_of(workers_.size());
-  for (size_t q = 0; q < workers_.size(); ++q) {
-    const Queue& queue = workers_[q]->queue();
-    const auto id = static_cast<int32_t>(q);
-    const bool is_gpu = queue.device.device_type == kDLCUDA;
-    first_of[q] = is_gpu ? first_of_gpu.emplace(queue.device.device_id, id).first->second : id;
-    members[first_of[q]].push_back(workers_[q].get());
-  }
-  std::map<int32_t, std::vector<IssueStep>> orders;
-  for (const InstructionId& at : IssueOrder(image_.program())) {
-    const auto q = static_cast<size_t>(at.queue);
-    orders[first_of[q]].push_back({workers_[q].get(), static_cast<size_t>(at.index)});
-  }
-  for (auto& [first, workers] : members) {
-    leaders_.push_back(workers.front());
-    leaders_.back()->Lead(std::move(workers), std::move(orders[first]));
-  }
-}
-
-void Engine::StartThreads() {
-  num_started_.store(0);
-  try {
-    for (Worker* leader : leaders_) {
-      threads_.emplace_back([this, leader] { ThreadMain(leader); });
-    }
-  } catch (const std::system_error& error) {
-    throw Error(ErrorKind::kExecution, "cannot start " + std::to_string(leaders_.size()) +
-                                           " worker threads: " + error.what());
-  }
-  Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
-  std::lock_guard lock(mutex_);
-  if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
-}
-
-void Engine::ThreadMain(Worker* leader) {
-  try {
-    leader->Attach();
-  } catch (const std::exception&) {
-    std::lock_guard lock(mutex_);
-    if (start_failure_ == nullptr) start_failure_ = std::current_exception();
-  }
-  num_started_.fetch_add(1);
-  idle_bell_.Ring();
-  leader->Work();
-}
-
 bool Engine::Stop() {
   {
     std::lock_guard lock(mutex_);
@@ -146,6 +89,11 @@ void Engine::CheckUsable() {
   std::unique_lock lock(mutex_);
   if (num_stuck_.load() != 0) {
     throw Error(ErrorKind::kExecution, "the executor cannot be used until this ends: " + stuck_);
+  }
+  if (!lost_.empty()) {
+    throw Error(ErrorKind::kExecution,
+                "the executor cannot be used any more, a device is lost: " + lost_ +
+                    "; CUDA takes it back only for a new process: load the model there");
   }
   if (!is_child_) return;
   const auto is_gpu = [](const Queue& queue) { return queue.device.device_type == kDLCUDA; };
@@ -238,6 +186,16 @@ bool Engine::Await(Slot* slot, const Limit& limit) {
 void Engine::Fail(Slot* slot, std::string_view text) noexcept {
   slot->Fail(text);
   WakeAll();
+}
+
+void Engine::Lose(const char* text) noexcept {
+  std::lock_guard lock(mutex_);
+  if (!lost_.empty()) return;
+  try {
+    lost_ = text;
+  } catch (const std::bad_alloc&) {
+    lost_ = "a fault";  // short enough for a string without memory of its own
+  }
 }
 
 void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept {

@@ -1,0 +1,67 @@
+// The threads of an engine: which queues each of them has, and how they begin.
+#include <exception>
+#include <map>
+#include <system_error>
+
+#include "exec/program/issue_order.h"
+#include "exec/run/engine.h"
+#include "support/error.h"
+
+namespace heteroplace::exec {
+
+/*!
+ * \brief One thread for all streams of a GPU, one for each other queue.
+ *
+ * Several threads would meet in the driver, which lets one in at a time, and would issue in an
+ * order that chance decides.
+ */
+void Engine::GroupWorkers() {
+  std::map<int32_t, std::vector<Worker*>> members;  // by the thread's first queue
+  std::map<int32_t, int32_t> first_of_gpu;
+  std::vector<int32_t> first_of(workers_.size());
+  for (size_t q = 0; q < workers_.size(); ++q) {
+    const Queue& queue = workers_[q]->queue();
+    const auto id = static_cast<int32_t>(q);
+    const bool is_gpu = queue.device.device_type == kDLCUDA;
+    first_of[q] = is_gpu ? first_of_gpu.emplace(queue.device.device_id, id).first->second : id;
+    members[first_of[q]].push_back(workers_[q].get());
+  }
+  std::map<int32_t, std::vector<IssueStep>> orders;
+  for (const InstructionId& at : IssueOrder(image_.program())) {
+    const auto q = static_cast<size_t>(at.queue);
+    orders[first_of[q]].push_back({workers_[q].get(), static_cast<size_t>(at.index)});
+  }
+  for (auto& [first, workers] : members) {
+    leaders_.push_back(workers.front());
+    leaders_.back()->Lead(std::move(workers), std::move(orders[first]));
+  }
+}
+
+void Engine::StartThreads() {
+  num_started_.store(0);
+  try {
+    for (Worker* leader : leaders_) {
+      threads_.emplace_back([this, leader] { ThreadMain(leader); });
+    }
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::kExecution, "cannot start " + std::to_string(leaders_.size()) +
+                                           " worker threads: " + error.what());
+  }
+  Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
+  std::lock_guard lock(mutex_);
+  if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
+}
+
+void Engine::ThreadMain(Worker* leader) {
+  try {
+    leader->Attach();
+  } catch (const std::exception&) {
+    std::lock_guard lock(mutex_);
+    if (start_failure_ == nullptr) start_failure_ = std::current_exception();
+  }
+  num_started_.fetch_add(1);
+  idle_bell_.Ring();
+  leader->Work();
+}
+
+}  // namespace heteroplace::exec
