@@ -20,7 +20,7 @@ from heteroplace.errors import SolverError
 from heteroplace.measure.interference import find_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable
+from heteroplace.model.cost import CostTable
 from heteroplace.place_options import COST_MODELS, STORE_OFF, STORE_ON, CostSource
 from heteroplace.simulate.interference import Interference
 
@@ -126,8 +126,7 @@ def known_interference(
     CostStoreError
         The store cannot be used, or what it holds is damaged.
     """
-    sources = {detail.source for detail in costs.details} & set(SOURCES_WITH_TIME)
-    if not model.finds_interference or sources != {"measured"}:
+    if not (model.finds_interference and costs.is_measured):
         return None
     with model.options.open_store() as store:
         found = find_interference(compiled, cluster, store)
