@@ -72,7 +72,7 @@ void Worker::ReadTimers(Slot* slot) {
     *part = {};
     return;
   }
-  *part = {moment_ns(timers.size() - 1), 0, 0, 0};
+  *part = {moment_ns(timers.size() - 1), 0, 0, -1};
   for (size_t i = 0; i < static_cast<size_t>(num_issued); ++i) {
     spans[i] = {moment_ns(2 * i), moment_ns(2 * i + 1)};
   }
