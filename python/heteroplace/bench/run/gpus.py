@@ -200,7 +200,10 @@ def build_halves(model: Model, cluster: Cluster, devices: tuple[str, ...]) -> Ex
     names = [task.name for task in pipeline.prepare(model.mod, model.params).graph.tasks]
     pin = {name: devices[place * len(devices) // len(names)] for place, name in enumerate(names)}
     with in_pass_context():
-        return build(model.mod, cluster, model.params, pin=pin, costs="estimate", solver="heft")
+        executable: Executable = build(
+            model.mod, cluster, model.params, pin=pin, costs="estimate", solver="heft"
+        )
+    return executable
 
 
 def row_of(
