@@ -197,6 +197,7 @@ void EqualsProgramOrder(Random& random) {
   source.libtvm_path = libtvm_path;
   source.library_path = library_path;
   source.program_text = writer.Finish(10 + random.Below(30));
+  source.helping = random.Below(4) != 0;
   exec::Executor executor(source);
   for (int input = 0; input < kInputs; ++input) SetInput(executor, input, inputs[input]);
   for (int run = 0; run < 8; ++run) {
@@ -276,6 +277,7 @@ void CallersAreIndependent(Random& random) {
     for (int slot = 0; slot < kSlots; ++slot) sample.outputs.push_back(writer.value(slot));
   }
   source.max_in_flight = 1 + random.Below(4);
+  source.helping = random.Below(4) != 0;
   exec::Executor executor(source);
   for (int input = 0; input < kInputs; ++input) SetInput(executor, input, samples[0].inputs[input]);
   std::vector<std::thread> callers;

@@ -32,11 +32,15 @@ PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("check_*.cc")
 
 THREADED = {
     "check_exec": [],
+    "check_helping": [],
     "check_jobs": [],
     "check_search": ["threads"],
     "check_workspace": [],
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
+
+WITH_TVM = ("check_exec", "check_helping")
+"""Programs that load a library of kernels by TVM."""
 
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
@@ -107,7 +111,7 @@ def fixed_addresses() -> tuple[str, ...]:
 def run(sanitizer: str, program: str, arguments: list[str], turn: int) -> None:
     """Run a program; `turn` says which of its cases."""
     folder = built(sanitizer)
-    if program == "check_exec":
+    if program in WITH_TVM:
         tvm = importlib.util.find_spec("tvm")
         assert tvm is not None and tvm.submodule_search_locations
         libtvm = Path(tvm.submodule_search_locations[0]) / "libtvm.so"
@@ -119,8 +123,10 @@ def run(sanitizer: str, program: str, arguments: list[str], turn: int) -> None:
 
 def params(programs: list[str]) -> list[object]:
     """Return the parameters of a test for each program; the executor needs a TVM."""
-    marks = {"check_exec": pytest.mark.relay}
-    return [pytest.param(name, marks=marks.get(name, ()), id=name[6:]) for name in programs]
+    return [
+        pytest.param(name, marks=pytest.mark.relay if name in WITH_TVM else (), id=name[6:])
+        for name in programs
+    ]
 
 
 @pytest.fixture

@@ -25,16 +25,28 @@ from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.report.tables import device_table, placement_table
 from heteroplace.run.executor import Executor
 
+HELPING = {"auto": None, "on": True, "off": False}
+"""Words of `--helping`, as `Executor` takes them."""
 # A placed file runs on the devices of its plan, in this process.
 _NOT_OFFERED = ("end_to_end", "rpc_key", "rpc_tracker", "list_options", "project_option")
 
 
 def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
-    """Add nothing to TVM's parser of `run`; return what runs the command."""
+    """Add the option of a placed file to TVM's parser of `run`; return what runs the command."""
+    parser.add_argument(
+        "--helping",
+        choices=HELPING,
+        help="whether a core that waits does parts of other cores' kernels (placed files only); "
+        "auto: those that share a cache do. Outputs are the same in any case",
+    )
 
     def run(arguments: argparse.Namespace) -> int:
         # TVM's driver writes archives, never a bare library: a library is ours, or an error.
         if not _is_library(Path(arguments.PATH)):
+            if arguments.helping is not None:
+                raise HeteroPlaceError(
+                    f"--helping is for placed files, and {arguments.PATH} is none; leave it out"
+                )
             return int(runner.drive_run(arguments) or 0)
         given = given_options(parser, argv, arguments)
         refused = given.intersection(_NOT_OFFERED)
@@ -66,7 +78,7 @@ def run_placed(arguments: argparse.Namespace) -> None:
         The inputs are wrong, or the file does not run on this machine.
     """
     check_outputs(arguments.outputs)
-    executor = heteroplace.load(arguments.PATH)
+    executor = heteroplace.load(arguments.PATH, helping=HELPING[arguments.helping or "auto"])
     inputs = _inputs(executor, arguments)
     values = executor.run(inputs)
     outputs = {f"output_{index}": value for index, value in enumerate(values)}

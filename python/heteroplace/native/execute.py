@@ -135,6 +135,9 @@ class Executor:
         lies if it starts at a multiple of 64 bytes, else copied once.
     max_in_flight
         Most requests at a time. Each has memory for all values, made when it is first needed.
+    helping
+        Whether cores that wait do parts of others' kernels. None: those that share a cache do, if
+        there are as many cores as queues; True: all do, whatever they share.
 
     Raises
     ------
@@ -153,9 +156,10 @@ class Executor:
         module_handle: int = 0,
         blob: npt.NDArray[np.uint8] | None = None,
         max_in_flight: int = 1,
+        helping: bool | None = None,
     ) -> None:
         self._core = _core.Executor(
-            libtvm_path, library_path, program_text, module_handle, blob, max_in_flight
+            libtvm_path, library_path, program_text, module_handle, blob, max_in_flight, helping
         )
         self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
         self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())
@@ -165,6 +169,7 @@ class Executor:
         )
         self.queues: tuple[str, ...] = tuple(self._core.queues())
         self.max_in_flight: int = self._core.max_in_flight
+        self.is_helping: bool = self._core.is_helping
 
     def begin(self, timeout_s: float | None = None) -> Request | None:
         """Return a request; None if all are in use after `timeout_s`.

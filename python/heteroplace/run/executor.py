@@ -32,6 +32,11 @@ class Executor(LoadedProgram):
     max_in_flight
         Most calls of `run` at work at a time; others wait. Each has memory for all values, made
         when it is first needed.
+    helping
+        Whether a core that waits does parts of other cores' kernels, also of those planned for one
+        core. Outputs are the same to the last bit, and the plan is seldom slower than predicted,
+        often faster. None: cores that share a cache help each other, if every worker has a core;
+        True: all cores do; False: each core does what is planned for it, and nothing else.
 
     Raises
     ------
@@ -42,7 +47,11 @@ class Executor(LoadedProgram):
     """
 
     def __init__(
-        self, source: Executable | str | os.PathLike[str], *, max_in_flight: int = 1
+        self,
+        source: Executable | str | os.PathLike[str],
+        *,
+        max_in_flight: int = 1,
+        helping: bool | None = None,
     ) -> None:
         libtvm = str(library_path())
         if isinstance(source, Executable):
@@ -57,7 +66,9 @@ class Executor(LoadedProgram):
             check_devices_exist(manifest.solution)
             file.load(libtvm)
             code, path, text, blob = file, file.code_path, file.program_text, file.weights
-        native = NativeExecutor(libtvm, path, text, blob=blob, max_in_flight=max_in_flight)
+        native = NativeExecutor(
+            libtvm, path, text, blob=blob, max_in_flight=max_in_flight, helping=helping
+        )
         _check_agreement(native, manifest, source)
         super().__init__(native)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
@@ -68,6 +79,11 @@ class Executor(LoadedProgram):
     def solution(self) -> Solution:
         """The plan that is run, and all it refers to."""
         return self._manifest.solution
+
+    @property
+    def is_helping(self) -> bool:
+        """Whether cores that wait do parts of other cores' kernels."""
+        return self._native.is_helping
 
     @property
     def verification(self) -> Verification | None:
@@ -120,7 +136,9 @@ class Executor(LoadedProgram):
         return self._native.core_to_core_ns()
 
 
-def load(path: str | os.PathLike[str], *, max_in_flight: int = 1) -> Executor:
+def load(
+    path: str | os.PathLike[str], *, max_in_flight: int = 1, helping: bool | None = None
+) -> Executor:
     """Load a compiled file; see `Executor`.
 
     Raises
@@ -130,7 +148,7 @@ def load(path: str | os.PathLike[str], *, max_in_flight: int = 1) -> Executor:
     ExecutionError
         A device of the plan does not exist here.
     """
-    return Executor(path, max_in_flight=max_in_flight)
+    return Executor(path, max_in_flight=max_in_flight, helping=helping)
 
 
 def _check_agreement(native: NativeExecutor, manifest: Manifest, source: object) -> None:

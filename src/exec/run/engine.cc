@@ -3,10 +3,8 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <map>
 #include <system_error>
 
-#include "exec/program/issue_order.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -47,6 +45,7 @@ Engine::Engine(const ExecutorSource& source)
   // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
+  if (source.helping.value_or(all_have_cores)) GroupHelpers(source.helping.has_value());
   // A destructor does not run for a constructor that throws, and threads must be joined.
   try {
     StartThreads();
@@ -69,34 +68,6 @@ Engine::Engine(const ExecutorSource& source)
 }
 
 Engine::~Engine() = default;
-
-/*!
- * \brief One thread for all streams of a GPU, one for each other queue.
- *
- * Several threads would meet in the driver, which lets one in at a time, and would issue in an
- * order that chance decides.
- */
-void Engine::GroupWorkers() {
-  std::map<int32_t, std::vector<Worker*>> members;  // by the thread's first queue
-  std::map<int32_t, int32_t> first_of_gpu;
-  std::vector<int32_t> first_of(workers_.size());
-  for (size_t q = 0; q < workers_.size(); ++q) {
-    const Queue& queue = workers_[q]->queue();
-    const auto id = static_cast<int32_t>(q);
-    const bool is_gpu = queue.device.device_type == kDLCUDA;
-    first_of[q] = is_gpu ? first_of_gpu.emplace(queue.device.device_id, id).first->second : id;
-    members[first_of[q]].push_back(workers_[q].get());
-  }
-  std::map<int32_t, std::vector<IssueStep>> orders;
-  for (const InstructionId& at : IssueOrder(image_.program())) {
-    const auto q = static_cast<size_t>(at.queue);
-    orders[first_of[q]].push_back({workers_[q].get(), static_cast<size_t>(at.index)});
-  }
-  for (auto& [first, workers] : members) {
-    leaders_.push_back(workers.front());
-    leaders_.back()->Lead(std::move(workers), std::move(orders[first]));
-  }
-}
 
 void Engine::StartThreads() {
   num_started_.store(0);
@@ -260,7 +231,7 @@ void Engine::Cancel(Slot* slot, int64_t number, const std::string& text) {
 void Engine::WakeAll() {
   for (std::unique_ptr<Worker>& worker : workers_) {
     worker->progress().bell.Ring();
-    worker->team().Cancel();
+    worker->team().bell()->Ring();
   }
 }
 
@@ -317,10 +288,14 @@ void Engine::Abandon(Slot* slot, bool is_stuck) {
 }
 
 std::string Engine::DescribeStuck(Slot* slot) const {
+  std::string waiting = "a step does not end";
   for (const std::unique_ptr<Worker>& worker : workers_) {
-    if (worker->num_finished() <= slot->number()) return worker->Where("does not end");
+    if (worker->num_finished() > slot->number()) continue;
+    // One that waits, or helps, waits for the step of another.
+    if (!worker->is_waiting()) return worker->Where("does not end");
+    waiting = worker->Where("does not end");
   }
-  return "a step does not end";
+  return waiting;
 }
 
 void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {

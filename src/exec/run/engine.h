@@ -43,6 +43,8 @@ class Engine : private ForkAware {
 
   Image& image() { return image_; }
   SlotPool& slots() { return slots_; }
+  /*! \brief Whether any workers help each other. */
+  bool is_helping() const { return is_helping_; }
   const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
   /*! \brief Clocks of the processor time of all workers' threads. \throws Error kExecution. */
   std::vector<int> Clocks();
@@ -105,6 +107,8 @@ class Engine : private ForkAware {
     return ring_[static_cast<size_t>(number) % ring_.size()].load(std::memory_order_relaxed);
   }
   Bell* submitted_bell() { return &submitted_bell_; }
+  /*! \brief Whether no request is in flight. */
+  bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
   bool is_stopping() const { return is_stopping_.load(); }
   /*! \brief Whether another request follows the present one, for which workers stay awake. */
   bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }
@@ -117,12 +121,12 @@ class Engine : private ForkAware {
 
  private:
   void GroupWorkers();
+  void GroupHelpers(bool is_everywhere);
   void StartThreads();
   void ThreadMain(Worker* leader);
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
   void WakeAll();
-  bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
   std::string DescribeStuck(Slot* slot) const;
 
   void BeforeFork() override;
@@ -137,6 +141,7 @@ class Engine : private ForkAware {
   /*! \brief The only worker, if callers may do its work; else null. */
   Worker* lone_worker_ = nullptr;
   int run_spins_ = kSpins;
+  bool is_helping_ = false;  // constant after load
 
   /*! \brief Guards the order of submission, and all below that says so. */
   std::mutex mutex_;

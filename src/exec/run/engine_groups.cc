@@ -1,0 +1,63 @@
+// Which workers share a thread, and which help each other while they wait.
+#include <map>
+
+#include "exec/program/issue_order.h"
+#include "exec/run/engine.h"
+
+namespace heteroplace::exec {
+
+/*!
+ * \brief One thread for all streams of a GPU, one for each other queue.
+ *
+ * Several threads would meet in the driver, which lets one in at a time, and would issue in an
+ * order that chance decides.
+ */
+void Engine::GroupWorkers() {
+  std::map<int32_t, std::vector<Worker*>> members;  // by the thread's first queue
+  std::map<int32_t, int32_t> first_of_gpu;
+  std::vector<int32_t> first_of(workers_.size());
+  for (size_t q = 0; q < workers_.size(); ++q) {
+    const Queue& queue = workers_[q]->queue();
+    const auto id = static_cast<int32_t>(q);
+    const bool is_gpu = queue.device.device_type == kDLCUDA;
+    first_of[q] = is_gpu ? first_of_gpu.emplace(queue.device.device_id, id).first->second : id;
+    members[first_of[q]].push_back(workers_[q].get());
+  }
+  std::map<int32_t, std::vector<IssueStep>> orders;
+  for (const InstructionId& at : IssueOrder(image_.program())) {
+    const auto q = static_cast<size_t>(at.queue);
+    orders[first_of[q]].push_back({workers_[q].get(), static_cast<size_t>(at.index)});
+  }
+  for (auto& [first, workers] : members) {
+    leaders_.push_back(workers.front());
+    leaders_.back()->Lead(std::move(workers), std::move(orders[first]));
+  }
+}
+
+/*!
+ * \brief Lets workers help each other: those that share a cache, as chunks of one kernel read the
+ * same data, or all.
+ */
+void Engine::GroupHelpers(bool is_everywhere) {
+  if (!image_.library().HasTeams()) return;
+  std::map<int, std::vector<Worker*>> groups;  // by cache
+  for (std::unique_ptr<Worker>& worker : workers_) {
+    const Queue& queue = worker->queue();
+    if (queue.kind != QueueKind::kCpu || queue.core < 0) continue;
+    const int domain = is_everywhere ? 0 : CacheDomain(queue.core);
+    if (domain >= 0) groups[domain].push_back(worker.get());
+  }
+  for (const auto& [domain, group] : groups) {
+    for (Worker* worker : group) {
+      std::vector<Team*> others;
+      for (Worker* other : group) {
+        if (other->queue().core != worker->queue().core) others.push_back(&other->team());
+      }
+      if (others.empty()) continue;
+      worker->HelpEachOther(std::move(others));
+      is_helping_ = true;
+    }
+  }
+}
+
+}  // namespace heteroplace::exec

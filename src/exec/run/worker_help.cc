@@ -1,0 +1,67 @@
+// Kernel calls, and the help that a worker gives with those of others while it waits.
+//
+// A worker that waits spins, and looks at the launches of the workers with which it shares a cache.
+// It takes a chunk at a time, so what it waits for itself is late by one chunk at most. Nobody is
+// woken to help, and nobody helps on a core that another worker needs.
+#include "exec/run/engine.h"
+#include "exec/run/worker.h"
+
+namespace heteroplace::exec {
+
+void Worker::HelpEachOther(std::vector<Team*> others) {
+  others_ = std::move(others);
+  call_times_.resize(instructions_.size());
+  const auto helpers = std::min(kMaxHelpers, static_cast<uint32_t>(others_.size()));
+  for (BoundInstruction& instruction : instructions_) instruction.role.helpers = helpers;
+}
+
+/*! \brief A team with chunks for this worker; null: none, or its core is not its own. */
+Team* Worker::FindOpenTeam() {
+  for (size_t i = 0; i < others_.size(); ++i) {
+    Team* team = others_[(first_other_ + i) % others_.size()];
+    if (!team->IsOpen()) continue;
+    // Without a core of its own it would keep the leader waiting for its chunk.
+    return core_->MaySpin(/*is_short=*/true) ? team : nullptr;
+  }
+  return nullptr;
+}
+
+void Worker::Help(Team* team) {
+  // A chunk that fails leaves its scratch memory behind; between two calls this worker has none.
+  if (team->HelpOnce() != 0) workspace_.Clear();
+}
+
+bool Worker::Call(const BoundInstruction& instruction) {
+  if (!has_teams_) return CallIn({}, instruction);
+  if (is_open_ && instruction.role.helpers > 0) return CallOpen(instruction);
+  return CallIn({instruction.role.threads, instruction.role.rank, 0}, instruction);
+}
+
+/*! \brief Makes a call with which others may help, if it is long enough for them to come. */
+bool Worker::CallOpen(const BoundInstruction& instruction) {
+  CallTime& time = call_times_[static_cast<size_t>(&instruction - instructions_.data())];
+  if (time.num_timed == kTimedCalls) {
+    TeamRole role = instruction.role;
+    if (time.least_ns < kLeastOpenNs) role.helpers = 0;
+    return CallIn(role, instruction);
+  }
+  const int64_t start_ns = NowNs();
+  if (!CallIn(instruction.role, instruction)) return false;
+  time.least_ns = std::min(time.least_ns, NowNs() - start_ns);
+  ++time.num_timed;
+  return true;
+}
+
+/*! \brief Calls the kernel; its parallel loops are shared as the role says. */
+bool Worker::CallIn(TeamRole role, const BoundInstruction& instruction) {
+  const bool is_shared = role.threads > 1 || role.helpers > 0;
+  if (is_shared) team_.Begin(role);
+  const int code = CallKernel(image_->abi(), CallOf(instruction));
+  // Joiners stay until the call is published: `Tell` ends those.
+  if (is_shared && (role.threads == 1 || code != 0)) team_.End();
+  if (code == 0) return true;
+  Fail(image_->abi().LastErrorLine());
+  return false;
+}
+
+}  // namespace heteroplace::exec
