@@ -66,18 +66,23 @@ int Team::Launch(FTVMParallelLambda lambda, void* cdata, int num_task) {
     bell_.Ring();
   }
   Work(role_);
-  int spins = 0;
-  while (finished_.load(std::memory_order_acquire) != chunks) {
-    // A joiner or a helper holds a chunk. After a while it must have lost its core: let others run.
-    if (++spins < kSpins) {
-      Pause();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  AwaitChunks(chunks);
   const int code = code_.load(std::memory_order_relaxed);
   if (code != 0) abi_->SetLastError(message_.c_str());
   return code;
+}
+
+/*! \brief Waits for the joiners and helpers that hold a chunk. */
+void Team::AwaitChunks(uint32_t chunks) {
+  const auto is_over = [&] { return finished_.load(std::memory_order_acquire) == chunks; };
+  for (int spins = 0; spins < kSpins; ++spins) {
+    if (is_over()) return;
+    Pause();
+  }
+  // The chunk is long, or its core is lost to another program: let others run.
+  const int64_t start_ns = NowNs();
+  while (!is_over()) std::this_thread::yield();
+  wait_ns_ = std::max(wait_ns_, NowNs() - start_ns);
 }
 
 void Team::Work(TeamRole role) {

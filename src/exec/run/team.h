@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "exec/devices/tvm_abi.h"
 #include "exec/run/sync.h"
@@ -78,6 +79,10 @@ class Team {
   /*! \brief Helper: does one chunk, if there is one left. Returns its code. */
   int HelpOnce();
 
+  /*! \brief Leader: the longest wait for a chunk of another core in the calls since it was asked,
+   * in ns; 0 if all were short. */
+  int64_t TakeWaitNs() { return std::exchange(wait_ns_, 0); }
+
   /*! \brief Leader: runs one parallel loop. Returns 0, or the first non-zero code of a chunk. */
   int Launch(FTVMParallelLambda lambda, void* cdata, int num_task);
 
@@ -98,6 +103,7 @@ class Team {
     const uint64_t ticket = share.ticket.load();
     return Next(ticket) < End(ticket);
   }
+  void AwaitChunks(uint32_t chunks);
   /*! \brief Takes and does one chunk of a share; false if none was left. */
   bool DoChunk(Share* share, int* code);
 
@@ -114,9 +120,10 @@ class Team {
   std::atomic<int> code_{0};
   /*! \brief Message of that code; written by the one who set it, before it counts as finished. */
   std::string message_;
-  /*! \brief Leader only: launches so far, and its role in the present call. */
+  /*! \brief Leader only: launches so far, its role in the present call, its longest wait. */
   alignas(kCacheLineBytes) uint32_t generation_ = 0;
   TeamRole role_;
+  int64_t wait_ns_ = 0;
 };
 
 /*!

@@ -74,6 +74,13 @@ inline constexpr int kTimedCalls = 4;
 /*! \brief Calls that take less are over before a helper has found them: they are not open. */
 inline constexpr int64_t kLeastOpenNs = 3'000;
 
+/*! \brief A chunk that is waited for as long, and longer than the whole call takes, is of a core
+ * that another program uses. */
+inline constexpr int64_t kLostCoreNs = 100'000;
+
+/*! \brief Most calls without help after a core was lost. */
+inline constexpr int64_t kMostClosedCalls = 4096;
+
 /*! \brief How long a call takes, from its first `kTimedCalls` times. */
 struct CallTime {
   int32_t num_timed = 0;
@@ -224,6 +231,9 @@ class Worker {
   std::vector<Team*> others_;
   size_t first_other_ = 0;
   bool is_open_ = false;
+  /*! \brief Calls to be done without help, as helpers lost their cores: now, and the last time. */
+  int64_t closed_calls_ = 0;
+  int64_t last_closed_calls_ = 0;
   std::vector<CallTime> call_times_;  // [num_instructions]; empty: nobody helps
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
