@@ -33,15 +33,15 @@ MIXED_DEVICES = (
 
 
 def num_cases(count: int) -> settings:
-    """Settings of a property: so many random cases here, and at least 1,000 where CI is set."""
-    return _at_least(count, 1000 if _is_set("CI") else 0)
+    """Settings of a property: so many random cases here, at least 500 where CI is set, other ones
+    for each commit (see `tests.conftest`), and 1,000 in `make test-all`."""
+    return _at_least(count, 1000 if _is_set("ALL_CASES") else 500 if _is_set("CI") else 0)
 
 
 def exact_cases(count: int) -> settings:
     """The same where a case takes 4 ms or more (it runs an exact solver or several solvers, tries
-    everything, compiles, or checks large files): at least 100 where CI is set, other ones for each
-    commit (see `tests.conftest`); 1,000 in `make test-all`."""
-    return _at_least(count, 1000 if _is_set("ALL_CASES") else 100 if _is_set("CI") else 0)
+    everything, compiles, or checks large files): at least 50 where CI is set."""
+    return _at_least(count, 1000 if _is_set("ALL_CASES") else 50 if _is_set("CI") else 0)
 
 
 def _is_set(variable: str) -> bool:

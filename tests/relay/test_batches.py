@@ -121,6 +121,7 @@ def test_batch_that_does_not_fit_is_refused() -> None:
         measure_batches(network.mod, network.params, cpu_cluster(100_000), 0, (1, 2), 4)
 
 
+@pytest.mark.slow
 def test_bench_has_time_and_memory_of_the_large_batch() -> None:
     network = small_cnn()
     shape = network.input_shapes["image"]

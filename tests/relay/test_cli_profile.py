@@ -64,6 +64,7 @@ def test_the_second_time_everything_is_known(
     assert not (files / "default.sqlite").exists()
 
 
+@pytest.mark.slow
 def test_a_large_batch_is_estimated_from_small_ones(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def test_tiny_model_equals_onnxruntime(simplify: bool) -> None:
     assert imported.outputs == ("y",)
 
 
+@pytest.mark.slow
 def test_squeezenet_equals_onnxruntime() -> None:
     _assert_equals_onnxruntime(light_model("squeezenet"))
 
@@ -104,6 +105,7 @@ def test_graph_without_weights_imports() -> None:
     assert imported.inputs["h.0.mlp.c_fc.weight"] == ((64, 256), "float32")
 
 
+@pytest.mark.slow
 def test_gpt_graph_equals_onnxruntime() -> None:
     model = gpt_onnx(layers=1, hidden=16, heads=2, tokens=6, vocabulary=30)
     rng = np.random.default_rng(0)

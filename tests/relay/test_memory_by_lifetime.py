@@ -22,8 +22,8 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.memory import plan_memory_use
 from heteroplace.run.executor import Executor
 
-NUM_LAYERS = 24
-LIMIT_BYTES = 450_000
+NUM_LAYERS = 12
+LIMIT_BYTES = 250_000
 
 needs_two_cores = pytest.mark.skipif(len(cores()) < 2, reason="two devices need two cores")
 

@@ -31,6 +31,7 @@ def check_little_was_lost(found: dict[str, Any]) -> None:
     assert found["kept"] == sorted(found["kept"])
 
 
+@pytest.mark.slow
 def test_kernels_alone_are_resumed(tmp_path: Path) -> None:
     found = killed_profiling(tmp_path, 3, 1, "alone")
     check_little_was_lost(found)

@@ -97,6 +97,7 @@ def test_batch_equals_its_items(network: Callable[[], tvm.IRModule]) -> None:
     assert int(batched["main"].ret_type.shape[0]) == 3
 
 
+@pytest.mark.slow
 def test_gpt_from_onnx_equals_its_items() -> None:
     model = gpt_onnx(layers=1, hidden=16, heads=2, tokens=6, vocabulary=11, seed=0)
     check_items(from_onnx(model).bind_params())

@@ -262,6 +262,16 @@ def of_half_precision() -> onnx.ModelProto:
     return model
 
 
+def rounded() -> onnx.ModelProto:
+    """A Relu of what was rounded to 8 bits."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "xq"),
+        node("DequantizeLinear", "xq s z", "xd"),
+        node("Relu", "xd", "y"),
+    ]
+    return make_model(nodes, {"x": [8, 16]}, ["y"], {"s": np.float32(0.03), "z": np.int8(0)})
+
+
 def quantised() -> onnx.ModelProto:
     """A product whose operands and result are rounded to 8 bits, and a Relu between."""
     weights = np.random.default_rng(0).integers(-127, 127, (16, 16)).astype(np.int8)
@@ -305,9 +315,9 @@ def test_a_small_fault_is_named_in_every_precision(
 
 
 def test_a_step_too_many_in_a_quantised_op_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounded = quantized.round_half_even
+    correct = quantized.round_half_even
     monkeypatch.setattr(
-        quantized, "round_half_even", lambda data: relay.add(rounded(data), relay.const(1.0))
+        quantized, "round_half_even", lambda data: relay.add(correct(data), relay.const(1.0))
     )
     with pytest.raises(VerificationError, match="whose output differs is QuantizeLinear 'n_xq'"):
-        built(quantised())
+        built(rounded())

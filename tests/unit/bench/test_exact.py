@@ -34,7 +34,7 @@ def silent(_line: str) -> None:
 
 
 def small(
-    monkeypatch: pytest.MonkeyPatch, *cases: Case, budget_s: float = 1.0
+    monkeypatch: pytest.MonkeyPatch, *cases: Case, budget_s: float = 0.3
 ) -> tuple[list[place.Row], list[str]]:
     """Rows and messages of cases of their own."""
     said: list[str] = []

@@ -92,7 +92,7 @@ def test_cut_equals_exhaustive_search(case: WeightedDag, max_nodes: int, max_byt
 
 @pytest.mark.parametrize("num_nodes", [9, 10])
 @given(st.data())
-@exact_cases(100)
+@exact_cases(50)
 def test_cut_equals_exhaustive_search_on_larger_graphs(num_nodes: int, data: st.DataObject) -> None:
     case = data.draw(weighted_dags(max_nodes=num_nodes))
     max_nodes, max_bytes = data.draw(st.integers(1, num_nodes)), data.draw(st.integers(0, 40))

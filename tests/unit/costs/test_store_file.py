@@ -28,7 +28,7 @@ def small(**changes):
     return {**json.loads(json.dumps(rows_to_json([row(1), row(2, site=3)], [note()]))), **changes}
 
 
-@exact_cases(100)
+@exact_cases(50)
 @given(unique_rows, st.lists(notes, max_size=3))
 def test_every_row_and_note_comes_back(some, some_notes) -> None:
     text = json.dumps(rows_to_json(some, some_notes), allow_nan=False)

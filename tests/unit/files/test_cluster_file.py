@@ -357,7 +357,7 @@ def clusters(draw):
     return Cluster(draw(NAMES), memories, devices, links, draw(st.none() | ids), congestion)
 
 
-@exact_cases(100)
+@exact_cases(50)
 @given(clusters())
 def test_saved_cluster_is_read_back_equal(cluster):
     value = json.loads(json.dumps(cluster_to_json(cluster)))

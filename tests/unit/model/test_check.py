@@ -252,7 +252,7 @@ def test_costs_of_another_cluster_are_an_error(diamond: Instance) -> None:
 
 
 @given(instances_with_plan(max_items=3, has_modes=True), st.data())
-@exact_cases(100)
+@exact_cases(50)
 def test_every_dropped_step_is_caught(case: tuple[Instance, Plan], data: st.DataObject) -> None:
     found, plan = case
     dropped = data.draw(st.integers(0, len(plan.steps) - 1))

@@ -37,7 +37,7 @@ AWKWARD = st.text(max_size=6)
 
 
 @given(graphs(max_tasks=8))
-@exact_cases(60)
+@exact_cases(50)
 def test_graph_survives_print_and_parse(graph) -> None:  # type: ignore[no-untyped-def]
     assert parse_graph(print_graph(graph)) == graph
 
@@ -116,7 +116,7 @@ def test_ready_made_cluster_survives_print_and_parse(name: str) -> None:
 
 
 @given(described_clusters())
-@exact_cases(200)
+@exact_cases(50)
 def test_cluster_survives_print_and_parse(cluster: Cluster) -> None:
     assert parse_cluster(print_cluster(cluster)) == cluster
 

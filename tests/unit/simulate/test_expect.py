@@ -70,7 +70,7 @@ def test_without_interference_it_is_the_simulated_time(case: tuple[Instance, Pla
 
 
 @given(instances_with_plan(max_items=2, has_modes=True))
-@exact_cases(100)
+@exact_cases(50)
 def test_more_interference_never_shortens_a_plan(case: tuple[Instance, Plan]) -> None:
     instance, plan = case
     graph, cluster, costs = instance.graph, instance.cluster, instance.costs

@@ -31,8 +31,8 @@ from heteroplace.solve.split.module_problem import (
 )
 from heteroplace.solve.split.pool import Pool
 
-_FIRST_SHARE = 0.2
-"""Part of the time left that the first plans, or the first bound, of a module may take."""
+_FIRST_SHARE = 0.4
+"""Part of the time for first plans and first bounds of all modules."""
 _MEMORY_SHARES = (0.75, 0.5, 0.25)
 """Of the bytes of the fastest plan of a module: what memory-constrained ones may use."""
 _WORTH = 0.2
@@ -54,13 +54,12 @@ class ChainSplit:
     def start(self, plan: Sequence[Step]) -> None:
         """Find first bounds and plans for all pairs, beginning from a plan of the whole."""
         self._offer_shares(plan)
-        for plans in self.classes:
-            self._bound(plans)
+        deadline = self._pool.budget.deadline.within(self._pool.left_s() * _FIRST_SHARE)
+        for index, plans in enumerate(self.classes):
+            of_class = deadline.within(deadline.left_s() / (len(self.classes) - index))
+            self._bound(plans, of_class.left_s() / 2)
             if not self._pool.is_over():
-                plans.try_all_pairs(self._pool.budget.seed, self._first_deadline())
-
-    def _first_deadline(self) -> Deadline:
-        return self._pool.budget.deadline.within(self._pool.left_s() * _FIRST_SHARE)
+                plans.try_all_pairs(self._pool.budget.seed, of_class)
 
     def bound_ns(self) -> int:
         """Return what is proven about the whole."""
@@ -92,7 +91,9 @@ class ChainSplit:
             job.learn(proof)
         return True
 
-    def constrain_memory(self, lacking: Sequence[int]) -> tuple[Step, ...] | None:
+    def constrain_memory(
+        self, lacking: Sequence[int], pool: Pool, deadline: Deadline
+    ) -> tuple[Step, ...] | None:
         """Look for plans of modules that use less of the memories that the best plan overflows;
         return the best chain that fits, None if none was found.
 
@@ -100,12 +101,16 @@ class ChainSplit:
         ----------
         lacking
             For each memory the bytes that the best plan lacks there.
+        pool, deadline
+            Of the plans of modules, and of the chain.
         """
         jobs = []
         native = self._problem.native
         for plans in self.classes:
             pairs = sorted(plans.upper, key=lambda pair: (plans.upper[pair][0], pair))
             for pair in pairs:
+                if pool.is_over():
+                    break
                 pinned = plans.module.pinned(pair)
                 steps = pinned.with_ends(pair, plans.upper[pair][1])
                 used = simulate_steps(pinned.problem.native, steps).used_bytes
@@ -117,10 +122,10 @@ class ChainSplit:
                         )
                     ]
                     jobs.append(ConstrainedSolve(plans, pair, tuple(limits)))
-        if not self._pool.is_over():
-            for job, proof in zip(jobs, self._pool.run([job.run for job in jobs]), strict=True):
+        if not pool.is_over():
+            for job, proof in zip(jobs, pool.run([job.run for job in jobs]), strict=True):
                 job.learn(proof)
-        return fitting_chain(self._problem, self.modules, self.plans)
+        return fitting_chain(self._problem, self.modules, self.plans, deadline)
 
     def _open_modules(self, prices: Sequence[dict[int, int]]) -> list[int]:
         """Modules with a pair not proven at these prices, one of equal ones; worst first."""
@@ -167,14 +172,12 @@ class ChainSplit:
             times = simulate_steps(pinned[key].problem.native, pinned[key].with_ends(pair, local))
             plans.offer(pair, local, times.makespan_ns)
 
-    def _bound(self, plans: ModulePlans) -> None:
+    def _bound(self, plans: ModulePlans, time_limit_s: float) -> None:
         """First bounds: one for all pairs."""
         module, bound = plans.module, 0
         plans.is_too_large = len(module.extent.tasks) + 2 > MAX_CPSAT_TASKS
         if not self._pool.is_over():
-            bound = quick_bound(
-                module.free().problem, time_limit_s=self._pool.left_s() * _FIRST_SHARE
-            ).ns
+            bound = quick_bound(module.free().problem, time_limit_s=time_limit_s).ns
         plans.lower_ns = {(a, b): 0 for a in module.entries for b in module.exits}
         for pair in plans.lower_ns:
             plans.prove(pair, bound)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.exact.one_thread import Effort, Stopper
@@ -48,6 +48,14 @@ class Pool:
     def left_s(self) -> float:
         """Return the seconds until the deadline."""
         return self.budget.deadline.left_s()
+
+    def rest(self, time_limit_s: float) -> Pool:
+        """Return a pool of what is left of the budget, for so many seconds."""
+        left = self.budget.deterministic_s
+        if left is not None:
+            left = max(0.0, left - self._used_s)
+        deadline = self.budget.deadline.within(time_limit_s)
+        return Pool(replace(self.budget, deadline=deadline, deterministic_s=left))
 
     def run(self, jobs: Sequence[Job]) -> list[Proof]:
         """Run the jobs; Ctrl-C ends them early and is noted.

@@ -45,6 +45,11 @@ _CHAIN_SEARCH_SHARE = 0.05
 """Share of the time for the search of the whole before a chain is solved module by module."""
 _CHANNEL_SEARCH_SHARE = 0.25
 """The same before modules with several channels are solved; and again behind them."""
+_MEMORY_TIME_SHARE = 0.5
+"""Share of a chain's time that is kept for its memory, if the best plans overflow together."""
+_MEMORY_MODULES_SHARE, _MEMORY_CHAIN_SHARE = 0.5, 0.8
+"""Shares of that until plans of modules in less memory must be there, and a chain of them; then
+comes the whole again."""
 
 
 class SplitSolver:
@@ -200,7 +205,7 @@ class _Split:
         )
 
     def _solve_chain(self) -> None:
-        pool = self._pool(self._left_s())
+        pool, left_s = self._pool(self._left_s()), self._left_s()
         chain = self._problem.modules.chain
         split = ChainSplit(self._problem, chain, pool)
         split.start(self._steps)
@@ -210,18 +215,22 @@ class _Split:
             if not any(lacking):
                 self._offer("joined modules", split.steps())
             self._report()
-            if self._is_done() or not split.improve():
+            is_late = any(lacking) and self._left_s() < _MEMORY_TIME_SHARE * left_s
+            if self._is_done() or is_late or not split.improve():
                 break
         self._was_interrupted |= pool.was_interrupted
         solves = sum(plans.num_solves for plans in split.classes)
         note = f"{len(chain)} modules, {len(split.classes)} distinct, {solves} exact solves"
         self._notes.append(("chain", split.best_ns(), note))
         if any(lacking) and not self._is_done():
-            self._mend_memory(split, lacking)
+            self._mend_memory(split, lacking, pool)
 
-    def _mend_memory(self, split: ChainSplit, lacking: tuple[int, ...]) -> None:
+    def _mend_memory(self, split: ChainSplit, lacking: tuple[int, ...], pool: Pool) -> None:
         """Each module fits, all together do not: memory-constrained plans, then the whole again."""
-        steps = split.constrain_memory(lacking)
+        pool = pool.rest(_MEMORY_MODULES_SHARE * self._left_s())
+        deadline = self._deadline.within(_MEMORY_CHAIN_SHARE * self._left_s())
+        steps = split.constrain_memory(lacking, pool, deadline)
+        self._was_interrupted |= pool.was_interrupted
         names = [memory.name for memory in self._problem.cluster.memories]
         short = ", ".join(f"{n} {b} bytes" for n, b in zip(names, lacking, strict=True) if b)
         note = f"the best chain lacks {short}"

@@ -108,7 +108,7 @@ def mean_graphs(random: Random) -> MeanGraph:
 
 
 @given(mean_graphs())
-@exact_cases(100)
+@exact_cases(50)
 def test_favourites_are_one_child_and_one_parent_each(graph: MeanGraph) -> None:
     solution = solve_favourites(graph)
     for ends in (graph.src, graph.dst):
@@ -120,7 +120,7 @@ def test_favourites_are_one_child_and_one_parent_each(graph: MeanGraph) -> None:
 
 
 @given(mean_graphs(), st.integers(1, 4))
-@exact_cases(100)
+@exact_cases(50)
 def test_modules_lose_nothing_where_paths_meet(graph: MeanGraph, min_module: int) -> None:
     last = len(graph.run_ns) - 1
     inner = np.arange(1, last)
@@ -135,7 +135,7 @@ def test_modules_lose_nothing_where_paths_meet(graph: MeanGraph, min_module: int
 
 
 @given(mean_graphs(), st.integers(2, 6))
-@exact_cases(100)
+@exact_cases(50)
 def test_slices_of_a_large_module_are_feasible(graph: MeanGraph, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(m_sct_lp, "_MAX_MODULE", size)

@@ -179,7 +179,7 @@ def test_empty_graph_takes_no_time() -> None:
 
 
 @given(instances(max_tasks=3, max_batch=3, is_memory_tight=True), st.integers(1, 2))
-@exact_cases(60)
+@exact_cases(50)
 def test_programme_equals_exhaustive_search(case: Instance, items: int) -> None:
     problem = free(case)
     optimum = brute_force(problem, items)
@@ -192,7 +192,7 @@ def test_programme_equals_exhaustive_search(case: Instance, items: int) -> None:
 
 
 @given(instances(max_tasks=3, max_batch=2), st.integers(1, 2))
-@exact_cases(60)
+@exact_cases(50)
 def test_published_form_equals_exhaustive_search_with_barriers(case: Instance, items: int) -> None:
     problem = free(case)
     optimum = brute_force(problem, items, is_barrier=True)

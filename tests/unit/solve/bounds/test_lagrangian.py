@@ -24,7 +24,7 @@ def bound_of(case: Instance, rounds: int = 12, target_ns: int = 0) -> Lagrangian
 
 
 @given(chains())
-@exact_cases(300)
+@exact_cases(50)
 def test_bound_is_at_most_the_optimum_of_chains(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -32,7 +32,7 @@ def test_bound_is_at_most_the_optimum_of_chains(case: Instance) -> None:
 
 
 @given(instances(max_tasks=5, has_modes=True))
-@exact_cases(150)
+@exact_cases(50)
 def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -40,7 +40,7 @@ def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance) -> None:
 
 
 @given(instances(max_tasks=4, is_memory_tight=True, has_modes=True))
-@exact_cases(100)
+@exact_cases(50)
 def test_bound_is_at_most_the_optimum_with_tight_memory(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:

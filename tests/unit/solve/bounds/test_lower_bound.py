@@ -38,7 +38,7 @@ def simple_bounds(native: NativeProblem) -> dict[str, int]:
 
 
 @given(chains())
-@exact_cases(200)
+@exact_cases(50)
 def test_simple_bounds_are_at_most_the_optimum_of_chains(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -47,7 +47,7 @@ def test_simple_bounds_are_at_most_the_optimum_of_chains(case: Instance) -> None
 
 
 @given(instances(max_tasks=5, is_memory_tight=True, has_modes=True))
-@exact_cases(100)
+@exact_cases(50)
 def test_simple_bounds_are_at_most_the_optimum_with_tight_memory(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -56,7 +56,7 @@ def test_simple_bounds_are_at_most_the_optimum_with_tight_memory(case: Instance)
 
 
 @given(chains(max_tasks=5, scale=10**6))
-@exact_cases(100)
+@exact_cases(50)
 def test_quick_bound_is_at_most_the_optimum(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:
@@ -176,7 +176,7 @@ def relabelled(case: Instance) -> Instance:
 
 
 @given(chains(max_tasks=4))
-@exact_cases(100)
+@exact_cases(50)
 def test_relabelling_changes_neither_the_optimum_nor_the_validity(case: Instance) -> None:
     other = relabelled(case)
     optimum = optimum_of(case)
@@ -188,7 +188,7 @@ def test_relabelling_changes_neither_the_optimum_nor_the_validity(case: Instance
 
 
 @given(instances(max_tasks=5, is_everywhere_allowed=True), st.sampled_from([2, 64, 2**20]))
-@exact_cases(60)
+@exact_cases(50)
 def test_run_times_of_a_power_of_two_scale_path_and_load(case: Instance, factor: int) -> None:
     def cost(task: int, device: int) -> Cost:
         return Cost.given((case.costs.run_ns(task, device) or 0) * factor)

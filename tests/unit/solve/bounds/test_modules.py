@@ -103,7 +103,7 @@ WAYS: dict[str, Callable[[TaskGraph, int], ModulePath]] = {
 
 
 @given(chains(max_tasks=6), st.sampled_from(sorted(WAYS)), st.integers(1, 3))
-@exact_cases(60)
+@exact_cases(50)
 def test_bound_is_at_most_the_optimum(case: Instance, way: str, num_channels: int) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -114,7 +114,7 @@ def test_bound_is_at_most_the_optimum(case: Instance, way: str, num_channels: in
 
 
 @given(instances(max_tasks=5, has_modes=True), st.integers(1, 4))
-@exact_cases(60)
+@exact_cases(50)
 def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels: int) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -124,7 +124,7 @@ def test_bound_is_at_most_the_optimum_of_any_graph(case: Instance, num_channels:
 
 
 @given(chains(max_tasks=5), st.data())
-@exact_cases(100)
+@exact_cases(50)
 def test_subproblem_takes_no_longer_than_the_whole(case: Instance, data: st.DataObject) -> None:
     optimum = optimum_of(case)
     if optimum is None:
@@ -224,7 +224,7 @@ def test_a_known_makespan_ends_the_work() -> None:
 
 
 @given(chains(max_tasks=6))
-@exact_cases(60)
+@exact_cases(50)
 def test_bound_over_a_chain_is_at_most_the_optimum(case: Instance) -> None:
     optimum = optimum_of(case)
     if optimum is not None:

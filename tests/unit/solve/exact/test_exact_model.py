@@ -35,7 +35,7 @@ from tests.strategies import Instance, exact_cases, instances
 
 
 @given(instances(max_tasks=7, has_modes=True))
-@exact_cases(60)
+@exact_cases(50)
 def test_a_plan_is_a_schedule_of_its_simulated_times_that_satisfies_all_rows(
     case: Instance,
 ) -> None:

@@ -79,7 +79,7 @@ def problems(is_memory_tight: bool | None = None) -> st.SearchStrategy[Problem]:
 
 
 @given(problems())
-@exact_cases(200)
+@exact_cases(50)
 def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> None:
     bound = lower_bound(problem).ns
     for name, plan_of in PLANS.items():
@@ -95,7 +95,7 @@ def test_plans_are_valid_fit_and_are_not_below_the_bound(problem: Problem) -> No
 
 
 @given(problems(is_memory_tight=False))
-@exact_cases(200)
+@exact_cases(50)
 def test_ample_memory_always_gives_a_plan(problem: Problem) -> None:
     for name, plan_of in PLANS.items():
         assert plan_of(problem).violation == 0, name

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -19,11 +20,14 @@ from heteroplace.model.cluster import Memory
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
-from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.deadline import NEVER, Deadline
+from heteroplace.solve.feasibility import overflow
 from heteroplace.solve.problem import ProgressReport
 from heteroplace.solve.split.chain_program import end_prices, shortest_path, value
 from heteroplace.solve.split.chain_split import ChainSplit
 from heteroplace.solve.split.channel_split import ChannelSplit
+from heteroplace.solve.split.memory import _choices, _held, _room, fitting_chain
+from heteroplace.solve.split.module_plans import ModulePlans
 from heteroplace.solve.split.module_problem import NO_END, LocalModule, ModuleProblem, split_steps
 from heteroplace.solve.split.pool import Budget, Pool
 from tests.instances import given_costs, gpus, instance, problem_of
@@ -184,7 +188,7 @@ def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
 
 def test_memory_that_joins_modules_is_kept_and_proven() -> None:
     problem = rwnn(RwnnStack("er", 6, 4))
-    free = solve(problem, replace(QUICK, iterations=200_000))
+    free = solve(problem, replace(QUICK, iterations=100_000))
     used = simulate_steps(problem.native, free.plan.steps).peak_bytes
     fullest = max(range(len(used)), key=used.__getitem__)
     memories = tuple(
@@ -195,11 +199,48 @@ def test_memory_that_joins_modules_is_kept_and_proven() -> None:
     rows = problem.native.run_ns.tolist()
     names = {task.name: rows[index] for index, task in enumerate(problem.graph.tasks)}
     tight = Problem(problem.graph, cluster, given_costs(problem.graph, cluster, names))
-    result = solve(tight, replace(QUICK, iterations=100_000))
+    result = solve(tight, replace(QUICK, iterations=50_000))
     assert free.status == "optimal"
     assert free.objective_ns <= result.bound_ns <= result.objective_ns
     assert result.objective_ns <= solve(tight, QUICK, "search").objective_ns
     assert any(name == "memory-constrained modules" for name, _, _ in result.candidates)
+
+
+@given(chains(max_tasks=6))
+@exact_cases(40)
+def test_the_chain_that_fits_is_the_shortest_of_all_combinations(case: Instance) -> None:
+    problem = problem_of(case)
+    if len(chain_of(problem, 1)) < 2:
+        return
+    try:
+        split = split_chain(problem)
+    except InfeasibleError:
+        return  # There is nothing to begin with.
+    arguments = (problem, split.modules, split.plans)
+    found = fitting_chain(*arguments, NEVER)
+    shortest = shortest_by_all_combinations(*arguments)
+    assert (found is None) == (shortest is None)
+    if found is not None:
+        simulated = simulate_steps(problem.native, found)
+        assert not any(overflow(problem, found))
+        assert shortest is not None and simulated.makespan_ns <= shortest
+    assert fitting_chain(*arguments, Deadline.after(-1)) is None
+
+
+def shortest_by_all_combinations(
+    problem: Problem, modules: Sequence[LocalModule], plans: Sequence[ModulePlans]
+) -> int | None:
+    """Sum of the times of known plans whose ends meet and whose bytes fit; None: there are none.
+    Bytes are set aside as in `memory`: those of each plan without workspaces, and the largest."""
+    room, held = _room(problem), _held(problem)
+    choices = [_choices(problem, one, held) for one in plans]
+    times_ns = []
+    for chosen in product(*choices):
+        meets = all(a.pair[1] == b.pair[0] for a, b in pairwise(chosen))
+        used = [sum(column) for column in zip(*(one.used for one in chosen), strict=True)]
+        if meets and all(a <= b for a, b in zip(used, room, strict=True)):
+            times_ns.append(sum(one.time_ns for one in chosen))
+    return min(times_ns, default=None)
 
 
 def test_equal_modules_are_solved_once() -> None:

@@ -93,7 +93,7 @@ def test_convex_parts_that_wait_for_each_other_are_no_stages() -> None:
 
 
 @given(instances(max_tasks=5, is_memory_tight=True, has_modes=True))
-@exact_cases(60)
+@exact_cases(50)
 def test_stages_equal_exhaustive_search(case: Instance) -> None:
     optimum = least_staged_ns(case)
     try:
@@ -174,7 +174,7 @@ def test_long_chain_is_split_near_its_bound() -> None:
 
 
 @given(instances(max_tasks=7))
-@exact_cases(60)
+@exact_cases(50)
 def test_splits_are_stages_that_keep_labels_together(case: Instance) -> None:
     problem = problem_of(case)
     for placement in stage_splits(problem):

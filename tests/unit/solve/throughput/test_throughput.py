@@ -81,7 +81,7 @@ def test_loads_equal_the_reference(case: Instance, data: st.DataObject) -> None:
         assert loads.busy_ns == tuple(busy.get(r, 0) for r in range(len(loads.busy_ns)))
 
 
-@exact_cases(200)
+@exact_cases(50)
 @given(case=cases(max_tasks=5), data=st.data())
 def test_relaxation_is_the_least_priced_cost(case: Instance, data: st.DataObject) -> None:
     """On graphs so small nothing is split: the value is exact for whatever prices."""
@@ -121,7 +121,7 @@ def native_base_bytes(case: Instance) -> np.ndarray:
     return base
 
 
-@exact_cases(200)
+@exact_cases(50)
 @given(case=cases(max_tasks=4, is_memory_tight=True), data=st.data())
 def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
     case: Instance, data: st.DataObject
@@ -153,7 +153,7 @@ def test_priced_bound_is_at_most_the_optimum_and_the_search_at_least(
         assert max(busy.values(), default=0) == end.item_ns
 
 
-@exact_cases(100)
+@exact_cases(50)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_price_bound_is_at_most_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
@@ -166,7 +166,7 @@ def test_price_bound_is_at_most_the_optimum(case: Instance) -> None:
         assert found.bound_ns <= best
 
 
-@exact_cases(100)
+@exact_cases(50)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_assignment_programme_finds_the_optimum(case: Instance) -> None:
     problem = problem_of(case)
@@ -180,7 +180,7 @@ def test_assignment_programme_finds_the_optimum(case: Instance) -> None:
         assert found.bound_ns <= best
 
 
-@exact_cases(100)
+@exact_cases(50)
 @given(case=cases(max_tasks=4, is_memory_tight=True))
 def test_solver_finds_a_valid_plan_with_the_optimum(case: Instance) -> None:
     best = least_item_ns(case.graph, case.cluster, case.costs)
