@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 MAGIC = b"HETEROPLACE\0"
-FORMAT = 4
+FORMAT = 5
 ROW = struct.Struct("<QQQ32s")
 TAIL = struct.Struct("<12sIQQ32s")
 CHUNK_BYTES = 4 << 20
-PARTS = ("code", "weights", "chunks", "needs", "program", "manifest")
+PARTS = ("code", "weights", "chunks", "needs", "program", "manifest", "source")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Parts:
     needs: bytes
     program: bytes
     manifest: bytes
+    source: bytes = b""
 
     def sealed(self) -> Parts:
         """Return the same with needs that name the code, program and weights beside them."""
@@ -48,13 +49,14 @@ class Parts:
         return replace(self, manifest=json.dumps(value).encode())
 
     def to_bytes(self, version: int = FORMAT) -> bytes:
-        """Return the file, of which table and tail are right."""
+        """Return the file, of which table and tail are right; it is not signed."""
         return sealed_file(self.contents(), version)
 
     def contents(self) -> list[bytes]:
-        """Return the content of the six parts in order."""
+        """Return the content of the seven parts in order."""
         chunks = chunk_digests(self.weights)
-        return [self.code, self.weights, chunks, self.needs, self.program, self.manifest]
+        texts = [self.needs, self.program, self.manifest, self.source]
+        return [self.code, self.weights, chunks, *texts]
 
 
 def chunk_digests(weights: bytes) -> bytes:
@@ -64,7 +66,7 @@ def chunk_digests(weights: bytes) -> bytes:
 
 
 def sealed_file(contents: list[bytes], version: int = FORMAT) -> bytes:
-    """Return a file of these six parts."""
+    """Return a file of these seven parts."""
     body, rows = bytearray(), []
     for kind, content in enumerate(contents, 1):
         if kind == 2:
@@ -84,8 +86,8 @@ def table_and_tail(rows: list[bytes], body_bytes: int, version: int = FORMAT) ->
 
 def read_rows(data: bytes) -> list[tuple[int, int, int, bytes]]:
     """Return the rows of the table of a file: kind, offset, bytes, digest."""
-    table = data[-TAIL.size - len(PARTS) * ROW.size : -TAIL.size]
-    return list(ROW.iter_unpack(table))
+    begin = len(data) - TAIL.size - TAIL.unpack(data[-TAIL.size :])[2]
+    return list(ROW.iter_unpack(data[begin : begin + len(PARTS) * ROW.size]))
 
 
 def read_parts(path: Path) -> Parts:

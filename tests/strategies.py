@@ -280,6 +280,22 @@ def random_instance_with_plan(
     return instance, plan
 
 
+def random_plan(random: Random, graph: TaskGraph, cluster: Cluster) -> Plan:
+    """A plan of one item: every task anywhere, in any order that is allowed, with its copies."""
+    steps = _Steps(random, graph, cluster, 1)
+    waiting = [
+        Run(task, random.randrange(len(cluster.devices))) for task in range(len(graph.tasks))
+    ]
+    while waiting:
+        run = random.choice([run for run in waiting if steps.is_ready(run)])
+        waiting.remove(run)
+        steps.add(run)
+    assert cluster.host is not None
+    for tensor in _shuffled(random, sorted(set(graph.outputs))):
+        steps.bring(tensor, cluster.host, (0,))
+    return Plan(graph.digest(), cluster.digest(), tuple(steps.found), "random")
+
+
 def _shuffled(random: Random, values: Sequence[int]) -> list[int]:
     return random.sample(values, len(values))
 

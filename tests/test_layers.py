@@ -45,6 +45,7 @@ LAYERS = {
     "verify": (7, 2),
     "pipeline": (8, 0),
     "hetero_place": (8, 1),
+    "loading": (8, 2),
     "progress": (8, 1),
     "cli": (9, 0),
     "bench": (9, 0),
@@ -57,7 +58,7 @@ IN_LAYER_0 = {"msgspec"}
 LATE_IN_LAYER_0 = {"networkx"}
 # Programs and the pass on top: they may use the public names of `heteroplace`, as users do.
 TOP_LAYER = 9
-NOT_IMPORTED = {"cli", "demo", "hetero_place"}
+NOT_IMPORTED = {"cli", "demo", "hetero_place", "loading"}
 # Registries that name entries of a higher layer, with the parts they name: who asks imports them.
 REGISTRIES = {"place_options.py": {"measure"}}
 _MODULE = re.compile(r"heteroplace(\.[a-z_0-9]+)+(:[A-Za-z_]\w*)?")

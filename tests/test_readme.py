@@ -27,9 +27,9 @@ _TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm
 
 @pytest.mark.relay
 def test_program_of_the_readme_runs(tmp_path: Path) -> None:
-    # The second part goes on where the first one ends.
+    # The other parts go on where the first one ends.
     parts = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(parts) == 2
+    assert len(parts) == 3
     program = "\n".join(parts)
     for text, shorter in (("time_limit=5)", "time_limit=1)"), ("_wired()", "_wired(nodes=8)")):
         assert text in program
@@ -46,8 +46,9 @@ def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "lower bound" in done.stdout
     assert "ms measured" in done.stdout
-    assert done.stdout.strip().endswith("equal")
-    assert len(done.stdout.splitlines()[-1].split()) == 11
+    *_, many, again = done.stdout.splitlines()
+    assert many.endswith("equal") and len(many.split()) == 11
+    assert again == "as planned"
     assert (tmp_path / "model.so").stat().st_size > 0
 
 

@@ -39,7 +39,7 @@ _NEEDS_TVM = {
     "HeteroPlace": "heteroplace.hetero_place",
     "build": "heteroplace.hetero_place",
     "frontend": "heteroplace.relay.frontend.importer",
-    "load": "heteroplace.run.executor",
+    "load": "heteroplace.loading",
 }
 """Public names that live in layers on top of TVM, and the module of each."""
 

@@ -87,5 +87,9 @@ class ExecutionError(HeteroPlaceError):
     """A run failed, or was asked for with wrong inputs."""
 
 
+class MissingDeviceError(ExecutionError):
+    """A device of a plan, or what its code needs of one, is not in this machine."""
+
+
 class VerificationError(HeteroPlaceError):
     """A compiled network's numbers are not those of its model, or could not be compared."""

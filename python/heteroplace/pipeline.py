@@ -31,10 +31,10 @@ from heteroplace.measure.cost_models import (
     choose_cost_model,
 )
 from heteroplace.measure.example_inputs import read_examples
-from heteroplace.measure.interference import measure_interference
+from heteroplace.measure.interference import find_interference, measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable, table_from_rows
+from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable, table_from_rows
 from heteroplace.model.demands import with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
@@ -44,6 +44,7 @@ from heteroplace.relay.annotate.moved import solution_of_module
 from heteroplace.relay.annotate.reader import strip_annotations
 from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
+from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
@@ -117,7 +118,7 @@ class CostedNetwork:
     cluster: Cluster
     costs: CostTable
     measure_interference: Callable[[], Interference] | None
-    """None: the costs were not measured here."""
+    """None: the costs were not measured here, and the store does not know it."""
 
     @property
     def graph(self) -> TaskGraph:
@@ -219,7 +220,18 @@ def cost(
         ):
             return measure_interference(compiled, cluster, log.say, store)
 
-    return CostedNetwork(compiled, cluster, costs, interference if model.has_interference else None)
+    measure = interference if model.has_interference else None
+    if measure is None and model.finds_interference and _are_measured(costs):
+        with model.options.open_store() as store:
+            kept = find_interference(compiled, cluster, store)
+        measure = None if kept is None else lambda: kept
+    return CostedNetwork(compiled, cluster, costs, measure)
+
+
+def _are_measured(costs: CostTable) -> bool:
+    """Say whether all times are measured ones, which interference was measured beside."""
+    sources = {detail.source for detail in costs.details}
+    return sources & set(SOURCES_WITH_TIME) == {"measured"}
 
 
 def solve(
@@ -348,7 +360,8 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     """
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.kernels(solution.cluster, placement)
-    return write_programs(kernels, [solution])[0]
+    source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
+    return replace(write_programs(kernels, [solution])[0], source=source)
 
 
 def build_module(

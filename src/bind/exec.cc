@@ -294,7 +294,9 @@ void BindRequest(nb::module_& module) {
            "Wait for the end; false after so many seconds, and it goes on.")
       .def("finish", &Finish, nb::arg("timeout_s").none() = nb::none(),
            "Wait for the end; after so many seconds it is cancelled. Raises what it failed of.")
-      .def("cancel", &exec::Request::Cancel, nb::arg("why"), "End it early; of any thread.")
+      .def(
+          "cancel", [](exec::Request& self, const std::string& why) { self.Cancel(why); },
+          nb::arg("why"), "End it early; of any thread.")
       .def("close", &exec::Request::Close, "Give its slot back; cancel it if it is in flight.");
 }
 

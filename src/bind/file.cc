@@ -1,6 +1,7 @@
 // `_core.CompiledFile`, `_core.SealedCode`: files, and libraries of kernels, on their way to an
 // executor.
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -25,10 +26,16 @@ std::string ToString(const nb::bytes& bytes) { return {bytes.c_str(), bytes.size
 
 nb::bytes ToBytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
 
-void MakeFile(exec::CompiledFile* place, const nb::bytes& path) {
+void MakeFile(exec::CompiledFile* place, const nb::bytes& path,
+              const std::optional<std::vector<nb::bytes>>& trusted_keys) {
   const std::string name = ToString(path);
+  exec::FileOptions options;
+  if (trusted_keys.has_value()) {
+    options.trusted_keys.emplace();
+    for (const nb::bytes& key : *trusted_keys) options.trusted_keys->push_back(ToString(key));
+  }
   nb::gil_scoped_release release;
-  new (place) exec::CompiledFile(name);
+  new (place) exec::CompiledFile(name, options);
 }
 
 void MakeSealedCode(exec::SealedCode* place, const std::string& name, const nb::bytes& image) {
@@ -38,12 +45,14 @@ void MakeSealedCode(exec::SealedCode* place, const std::string& name, const nb::
   new (place) exec::SealedCode(std::move(elf));
 }
 
-/*! \brief The mapped weights, which the array keeps. */
-WeightsArray Weights(const exec::CompiledFile& file) {
+/*! \brief Mapped weights as an array, which keeps them. */
+WeightsArray Weights(std::shared_ptr<const exec::WeightsMap> weights) {
   using Shared = std::shared_ptr<const exec::WeightsMap>;
-  auto* shared = new Shared(file.weights());
-  nb::capsule owner(shared, [](void* p) noexcept { delete static_cast<Shared*>(p); });
-  return WeightsArray((*shared)->data(), {static_cast<size_t>((*shared)->bytes())}, owner);
+  auto shared = std::make_unique<Shared>(std::move(weights));
+  const exec::WeightsMap& map = **shared;
+  nb::capsule owner(shared.get(), [](void* p) noexcept { delete static_cast<Shared*>(p); });
+  shared.release();
+  return WeightsArray(map.data(), {static_cast<size_t>(map.bytes())}, owner);
 }
 
 }  // namespace
@@ -51,12 +60,36 @@ WeightsArray Weights(const exec::CompiledFile& file) {
 void BindFile(nb::module_& module) {
   nb::class_<exec::CompiledFile>(module, "CompiledFile",
                                  "A compiled file; see src/exec/file/compiled_file.h.")
-      .def("__init__", &MakeFile, nb::arg("path"),
+      .def("__init__", &MakeFile, nb::arg("path"), nb::arg("trusted_keys").none(),
            "Open a file and read its texts; nothing is mapped.")
       .def("check", &exec::CompiledFile::Check, nb::call_guard<nb::gil_scoped_release>(),
            "Check code and weights too.")
       .def("load", &exec::CompiledFile::Load, nb::call_guard<nb::gil_scoped_release>(),
            "Check all, copy the code and map the weights.")
+      .def(
+          "missing",
+          [](const exec::CompiledFile& self, const std::string& libtvm_path) {
+            return self.Missing(exec::LoadTvmAbi(libtvm_path));
+          },
+          nb::arg("libtvm_path"), "What it needs of processor and GPUs that is not here.")
+      .def("check_signature", &exec::CompiledFile::CheckSignature,
+           "Check that a signature is of this content.")
+      .def("signer", &exec::CompiledFile::signer, "Public key, hexadecimal; '': not signed.")
+      .def(
+          "source", [](const exec::CompiledFile& self) { return ToBytes(self.Source()); },
+          "The Relay module that it was made from, bytes; empty: it has none.")
+      .def(
+          "checked_weights",
+          [](exec::CompiledFile& self) {
+            std::shared_ptr<const exec::WeightsMap> weights;
+            {
+              nb::gil_scoped_release release;
+              self.Check();
+              weights = self.MapWeights();
+            }
+            return Weights(std::move(weights));
+          },
+          nb::rv_policy::automatic, "Check all and map the weights; the code is not loaded.")
       .def(
           "check_gpus",
           [](const exec::CompiledFile& self, const std::string& libtvm_path) {
@@ -72,13 +105,20 @@ void BindFile(nb::module_& module) {
           "JSON, bytes.")
       .def_prop_ro("code_path", &exec::CompiledFile::code_path,
                    "What loaders take, as long as the object lives. After `load`.")
-      .def_prop_ro("weights", &Weights, nb::rv_policy::automatic,
-                   "The mapped weights, uint8. After `load`.");
+      .def_prop_ro(
+          "weights", [](const exec::CompiledFile& self) { return Weights(self.weights()); },
+          nb::rv_policy::automatic, "The mapped weights, uint8. After `load`.");
   nb::class_<exec::SealedCode>(module, "SealedCode",
                                "A library of kernels in memory; see src/exec/file/sealed_code.h.")
       .def("__init__", &MakeSealedCode, nb::arg("name"), nb::arg("image"),
            "Check a library and copy it.")
       .def_prop_ro("path", &exec::SealedCode::path, "What loaders take.");
+  module.def(
+      "sign_tail",
+      [](const nb::bytes& key_path, const nb::bytes& tail) {
+        return ToBytes(exec::SignTail(ToString(key_path), ToString(tail)));
+      },
+      nb::arg("key_path"), nb::arg("tail"), "Public key and signature of the end of a file.");
   module.def("known_features", &exec::KnownFeatures,
              "Names of the features of processors that code may need.");
   module.def("present_features", &exec::PresentFeatures, "Those that this processor has.");

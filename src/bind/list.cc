@@ -4,9 +4,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <iterator>
+#include <limits>
 
 #include "bind/bind.h"
 #include "bind/plans.h"
+#include "bind/poll_python.h"
 #include "list/adjusting_placement.h"
 #include "list/batch_compositions.h"
 #include "list/batch_schedule.h"
@@ -38,27 +40,35 @@ void CheckAllowed(const model::Problem& problem) {
   }
 }
 
-/*! \brief Makes a plan within the memories, without the interpreter's lock. */
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+
+/*! \brief Makes a plan within the memories, without the interpreter's lock, in some seconds. */
 template <typename MakePlan>
-PlanTuple PlanBy(const model::Problem& problem, const MakePlan& make_plan) {
+PlanTuple PlanBy(const model::Problem& problem, double limit_s, const MakePlan& make_plan) {
   CheckAllowed(problem);
-  return ToTuple(problem, Unlocked([&] { return list::PlanWithinMemory(problem, make_plan); }));
+  const list::Watch watch = WatchFor(limit_s);
+  return ToTuple(problem, Unlocked([&] {
+                   return list::PlanWithinMemory(
+                       problem, [&](const auto& rule) { return make_plan(rule, watch); });
+                 }));
 }
 
-PlanTuple PlanByName(const model::Problem& problem, const std::string& scheduler) {
+PlanTuple PlanByName(const model::Problem& problem, const std::string& scheduler, double limit_s) {
   const list::Scheduler& found = list::Scheduler::Find(scheduler);
-  return PlanBy(problem, found);
+  return PlanBy(problem, limit_s, found);
 }
 
-PlanTuple PlanByHeft(const model::Problem& problem, const Ints& preferred) {
+PlanTuple PlanByHeft(const model::Problem& problem, const Ints& preferred, double limit_s) {
   const std::vector<uint8_t> mask = ToNarrow<uint8_t>(preferred);
   if (mask.size() != static_cast<size_t>(problem.num_devices)) {
     throw Error(ErrorKind::kGraph, "preferred devices do not match the devices");
   }
-  return PlanBy(problem, [&](const auto& rule) { return list::Heft(rule, mask); });
+  return PlanBy(problem, limit_s,
+                [&](const auto& rule, const auto& watch) { return list::Heft(rule, mask, watch); });
 }
 
-PlanTuple PlanByEtf(const model::Problem& problem, const Ints& offsets, const Ints& values) {
+PlanTuple PlanByEtf(const model::Problem& problem, const Ints& offsets, const Ints& values,
+                    double limit_s) {
   const model::Csr devices = ToCsr(offsets, values);
   bool is_right = devices.num_rows() == problem.num_tasks;
   for (int task = 0; is_right && task < problem.num_tasks; ++task) {
@@ -69,27 +79,38 @@ PlanTuple PlanByEtf(const model::Problem& problem, const Ints& offsets, const In
     }
   }
   if (!is_right) throw Error(ErrorKind::kGraph, "a task has no device, or one it may not be on");
-  return PlanBy(problem, [&](const auto& rule) { return list::Etf(rule, devices); });
+  return PlanBy(problem, limit_s, [&](const auto& rule, const auto& watch) {
+    return list::Etf(rule, devices, watch);
+  });
 }
 
-PlanTuple PlanByMSct(const model::Problem& problem, const Ints& favourite) {
+PlanTuple PlanByMSct(const model::Problem& problem, const Ints& favourite, double limit_s) {
   const std::vector<int> children = ToNarrow(favourite);
   bool is_right = children.size() == static_cast<size_t>(problem.num_tasks);
   for (int child : children) is_right = is_right && child >= -1 && child < problem.num_tasks;
   if (!is_right) throw Error(ErrorKind::kGraph, "favourite children do not match the tasks");
-  return PlanBy(problem, [&](const auto& rule) { return list::MSct(rule, children); });
+  return PlanBy(problem, limit_s, [&](const auto& rule, const auto& watch) {
+    return list::MSct(rule, children, watch);
+  });
 }
 
 PlanTuple PlanByMTopo(const model::Problem& problem, bool is_uniform) {
   const list::TopoCap cap = is_uniform ? list::TopoCap::kUniform : list::TopoCap::kMemory;
-  return PlanBy(problem, [&](const auto& rule) { return list::MTopo(rule, cap); });
+  return PlanBy(problem, kNoLimit,
+                [&](const auto& rule, const auto&) { return list::MTopo(rule, cap); });
 }
 
-/*! \brief Of a scheduler that takes a topological order. */
-template <model::NativePlan (*kMakePlan)(const model::Problem&, std::span<const int>)>
-PlanTuple PlanInOrder(const model::Problem& problem, const Ints& order) {
+PlanTuple PlanByOrderPlace(const model::Problem& problem, const Ints& order) {
   const std::vector<int> tasks = ToOrder(problem, order);
-  return PlanBy(problem, [&](const auto& rule) { return kMakePlan(rule, tasks); });
+  return PlanBy(problem, kNoLimit,
+                [&](const auto& rule, const auto&) { return list::OrderPlace(rule, tasks); });
+}
+
+PlanTuple PlanByAdjusting(const model::Problem& problem, const Ints& order, double limit_s) {
+  const std::vector<int> tasks = ToOrder(problem, order);
+  return PlanBy(problem, limit_s, [&](const auto& rule, const auto& watch) {
+    return list::AdjustingPlacement(rule, tasks, watch);
+  });
 }
 
 PlanTuple PlanByPriority(const model::Problem& problem, const Ints& device,
@@ -143,22 +164,25 @@ std::tuple<NumpyInts, NumpyInts, NumpyInts, NumpyInts> MeanTimes(const model::Pr
 
 void BindSchedulers(nb::module_& module) {
   module.def("plan_by", &PlanByName, nb::arg("problem"), nb::arg("scheduler"),
+             nb::arg("time_limit_s"),
              "Plan by a list scheduler that needs nothing but the problem: (steps, makespan in ns, "
-             "violation).");
+             "violation). Past `time_limit_s` SolverLimitError is raised.");
   module.def(
-      "heft", &PlanByHeft, nb::arg("problem"), nb::arg("preferred"),
+      "heft", &PlanByHeft, nb::arg("problem"), nb::arg("preferred"), nb::arg("time_limit_s"),
       "HEFT; see src/list/heft.h. `preferred` [num_devices]: 0 keeps a device for tasks that "
       "no preferred one can run.");
   module.def("etf", &PlanByEtf, nb::arg("problem"), nb::arg("offsets"), nb::arg("values"),
+             nb::arg("time_limit_s"),
              "ETF; see src/list/etf.h. Offsets and values: devices of each task to choose from.");
   module.def("m_sct", &PlanByMSct, nb::arg("problem"), nb::arg("favourite"),
+             nb::arg("time_limit_s"),
              "m-SCT; see src/list/m_sct.h. `favourite` [num_tasks]: a child, or -1.");
   module.def("m_topo", &PlanByMTopo, nb::arg("problem"), nb::arg("is_uniform"),
              "m-TOPO; see src/list/m_topo.h.");
-  module.def("order_place", &PlanInOrder<&list::OrderPlace>, nb::arg("problem"), nb::arg("order"),
+  module.def("order_place", &PlanByOrderPlace, nb::arg("problem"), nb::arg("order"),
              "Order-Place; see src/list/order_place.h. `order` [num_tasks], topological.");
-  module.def("adjusting_placement", &PlanInOrder<&list::AdjustingPlacement>, nb::arg("problem"),
-             nb::arg("order"),
+  module.def("adjusting_placement", &PlanByAdjusting, nb::arg("problem"), nb::arg("order"),
+             nb::arg("time_limit_s"),
              "Adjusting Placement; see src/list/adjusting_placement.h. `order` [num_tasks], "
              "topological.");
   module.def("list_schedule", &PlanByPriority, nb::arg("problem"), nb::arg("device"),

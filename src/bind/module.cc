@@ -22,6 +22,8 @@ const char* PythonName(heteroplace::ErrorKind kind) {
       return "PlanError";
     case ErrorKind::kInfeasible:
       return "InfeasibleError";
+    case ErrorKind::kSolverLimit:
+      return "SolverLimitError";
     case ErrorKind::kMissingCost:
       return "MissingCostError";
     case ErrorKind::kArtifact:

@@ -2,9 +2,16 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
+
+#include "support/error.h"
+#include "support/jobs.h"
 
 namespace heteroplace::bind {
 
@@ -36,6 +43,29 @@ bool PollPython(const Progress<Numbers...>& progress, Numbers... numbers) {
     if (!error.matches(PyExc_KeyboardInterrupt)) throw;
     return true;
   }
+}
+
+/*!
+ * \brief What ends a long call of the core: the error kSolverLimit after some seconds, or Ctrl-C,
+ * of which the main thread alone hears. Called without the interpreter's lock.
+ */
+inline std::function<void()> WatchFor(double seconds) {
+  using Clock = std::chrono::steady_clock;
+  const auto begin = Clock::now();
+  const bool hears_signals = syscall(SYS_gettid) == getpid();
+  return [=, asked = begin]() mutable {
+    const auto now = Clock::now();
+    const auto since = [now](Clock::time_point then) {
+      return std::chrono::duration<double>(now - then).count();
+    };
+    if (since(begin) >= seconds) {
+      throw Error(ErrorKind::kSolverLimit, "the time was up before all tasks were placed");
+    }
+    if (!hears_signals || since(asked) < kHookSeconds) return;
+    asked = now;
+    nanobind::gil_scoped_acquire acquire;
+    if (PyErr_CheckSignals() != 0) nanobind::raise_python_error();
+  };
 }
 
 }  // namespace heteroplace::bind

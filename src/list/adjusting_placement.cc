@@ -59,8 +59,9 @@ double Fullness(const model::Problem& problem, const ListScheduler& scheduler, i
 
 }  // namespace
 
-model::NativePlan AdjustingPlacement(const model::Problem& problem, std::span<const int> order) {
-  ListScheduler scheduler(problem);
+model::NativePlan AdjustingPlacement(const model::Problem& problem, std::span<const int> order,
+                                     const Watch& watch) {
+  ListScheduler scheduler(problem, watch);
   std::vector<Candidate> trials(static_cast<size_t>(problem.num_devices));
   const WayBack way_back(problem);
   int prev = StartDevice(problem);

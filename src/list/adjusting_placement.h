@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "list/watch.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
 
@@ -24,6 +25,7 @@ namespace heteroplace::list {
  *
  * \param order [num_tasks], a topological order
  */
-model::NativePlan AdjustingPlacement(const model::Problem& problem, std::span<const int> order);
+model::NativePlan AdjustingPlacement(const model::Problem& problem, std::span<const int> order,
+                                     const Watch& watch);
 
 }  // namespace heteroplace::list

@@ -71,7 +71,7 @@ int BestDevice(const model::Problem& problem, const std::vector<int>& tasks) {
  * of outputs and ties are as in heft.h.
  * Complexity: O((num_tasks * num_devices + reads * num_devices) * log).
  */
-model::NativePlan Cpop(const model::Problem& problem) {
+model::NativePlan Cpop(const model::Problem& problem, const Watch& watch) {
   std::vector<double> priority = UpwardRanks(problem);
   const std::vector<double> downward = DownwardRanks(problem);
   for (size_t task = 0; task < priority.size(); ++task) priority[task] += downward[task];
@@ -79,7 +79,7 @@ model::NativePlan Cpop(const model::Problem& problem) {
   const int path_device = BestDevice(problem, path);
   std::vector<uint8_t> is_critical(priority.size(), 0);
   for (int task : path) is_critical[task] = 1;
-  ListScheduler scheduler(problem);
+  ListScheduler scheduler(problem, watch);
   ForEachReady(problem, priority, [&](int task) {
     scheduler.PlaceBest(task, problem.allowed[task], [&](const Candidate& trial) {
       const bool is_away = is_critical[task] != 0 && trial.device != path_device;

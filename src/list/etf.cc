@@ -5,8 +5,9 @@
 
 namespace heteroplace::list {
 
-model::NativePlan Etf(const model::Problem& problem, const model::Csr& devices) {
-  return PlaceEarliest(problem, devices, UpwardRanks(problem), Earliest::kFinish);
+model::NativePlan Etf(const model::Problem& problem, const model::Csr& devices,
+                      const Watch& watch) {
+  return PlaceEarliest(problem, devices, UpwardRanks(problem), Earliest::kFinish, watch);
 }
 
 }  // namespace heteroplace::list

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "list/watch.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
 
@@ -17,6 +18,6 @@ namespace heteroplace::list {
  * \param devices [num_tasks], where each task may go.
  * Complexity: O(reads * num_devices * log) unless many pairs wait for one link.
  */
-model::NativePlan Etf(const model::Problem& problem, const model::Csr& devices);
+model::NativePlan Etf(const model::Problem& problem, const model::Csr& devices, const Watch& watch);
 
 }  // namespace heteroplace::list

@@ -190,7 +190,7 @@ std::vector<int64_t> UniformCapacity(const model::Problem& problem) {
 
 model::NativePlan ScheduleInOrder(const model::Problem& problem, std::span<const int> device,
                                   std::span<const int> order) {
-  ListScheduler scheduler(problem);
+  ListScheduler scheduler(problem, nullptr);
   Candidate only;
   for (int task : order) {
     scheduler.Try(task, device[task], only);

@@ -15,8 +15,8 @@ namespace {
  * Ties, frequent since most tasks do not move the end: earlier finish, then fewer units, then the
  * lower device id.
  */
-model::NativePlan Greedy(const model::Problem& problem) {
-  ListScheduler scheduler(problem);
+model::NativePlan Greedy(const model::Problem& problem, const Watch& watch) {
+  ListScheduler scheduler(problem, watch);
   for (int task = 0; task < problem.num_tasks; ++task) {
     scheduler.PlaceBest(task, problem.allowed[task], [&](const Candidate& trial) {
       const int64_t finish = trial.finish_ns + scheduler.OutputTransfer(task, trial.device);

@@ -7,10 +7,11 @@
 
 namespace heteroplace::list {
 
-model::NativePlan Heft(const model::Problem& problem, std::span<const uint8_t> preferred) {
+model::NativePlan Heft(const model::Problem& problem, std::span<const uint8_t> preferred,
+                       const Watch& watch) {
   const std::vector<int> order = OrderByRank(UpwardRanks(problem, preferred));
   const model::Csr devices = PreferredDevices(problem, preferred);
-  ListScheduler scheduler(problem);
+  ListScheduler scheduler(problem, watch);
   for (int task : order) {
     // Less violation, then less finish with the way to the host, fewer units, lower id.
     scheduler.PlaceBest(task, devices[task], [&](const Candidate& trial) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "list/watch.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
 
@@ -22,6 +23,7 @@ namespace heteroplace::list {
  * \return A plan; violation > 0 where no device had room or could be reached.
  * Complexity: O((num_tasks * num_devices + reads * num_devices) * log).
  */
-model::NativePlan Heft(const model::Problem& problem, std::span<const uint8_t> preferred);
+model::NativePlan Heft(const model::Problem& problem, std::span<const uint8_t> preferred,
+                       const Watch& watch);
 
 }  // namespace heteroplace::list

@@ -7,7 +7,7 @@ namespace heteroplace::list {
 
 model::NativePlan ListSchedule(const model::Problem& problem, std::span<const int> device,
                                std::span<const double> priority) {
-  ListScheduler scheduler(problem);
+  ListScheduler scheduler(problem, nullptr);
   Candidate only;
   ForEachReady(problem, priority, [&](int task) {
     scheduler.Try(task, device[task], only);

@@ -7,8 +7,9 @@
 
 namespace heteroplace::list {
 
-ListScheduler::ListScheduler(const model::Problem& problem, Freeing freeing)
+ListScheduler::ListScheduler(const model::Problem& problem, Watch watch, Freeing freeing)
     : problem_(problem),
+      watch_(std::move(watch)),
       use_(problem),
       busy_(static_cast<size_t>(problem.num_resources)),
       there_ns_(
@@ -33,7 +34,14 @@ ListScheduler::ListScheduler(const model::Problem& problem, Freeing freeing)
   }
 }
 
+void ListScheduler::Ask() const {
+  if (++tries_ < kTriesPerAsk) return;
+  tries_ = 0;
+  if (watch_) watch_();
+}
+
 void ListScheduler::Try(int task, int device, Candidate& trial) const {
+  Ask();
   const int memory = problem_.device_memory[device];
   trial.device = device;
   trial.copies.clear();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "list/reservation_table.h"
+#include "list/watch.h"
 #include "model/memory_use.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
@@ -46,7 +47,8 @@ enum class Freeing {
  */
 class ListScheduler {
  public:
-  explicit ListScheduler(const model::Problem& problem, Freeing freeing = Freeing::kByReaders);
+  /*! \param watch Asked every kTriesPerAsk tries. */
+  ListScheduler(const model::Problem& problem, Watch watch, Freeing freeing = Freeing::kByReaders);
 
   /*! \brief Finds the earliest run of the task on a device; its producers must be placed. */
   void Try(int task, int device, Candidate& trial) const;
@@ -102,6 +104,7 @@ class ListScheduler {
   int64_t UsedBytes(int memory) const { return use_.used()[memory] - released_[memory]; }
 
   static constexpr int64_t kNotThere = -1;
+  static constexpr int kTriesPerAsk = 1024;  // 0.2 ms
 
  private:
   size_t At(int tensor, int memory) const {
@@ -123,7 +126,12 @@ class ListScheduler {
   void Release(int task);
   void ReleaseTensor(int tensor);
 
+  /*! \brief Counts a try; every so often the watch is asked. */
+  void Ask() const;
+
   const model::Problem& problem_;
+  Watch watch_;
+  mutable int tries_ = 0;  // since it was asked
   model::MemoryUse use_;
   std::vector<ReservationTable> busy_;  // [num_resources]
   std::vector<int64_t> there_ns_;       // [num_tensors][num_memories]

@@ -13,8 +13,8 @@ namespace {
  *
  * The memory of a co-location group is charged with its first task. Complexity as Etf.
  */
-model::NativePlan MEtf(const model::Problem& problem) {
-  return PlaceEarliest(problem, problem.allowed, UpwardRanks(problem), Earliest::kStart);
+model::NativePlan MEtf(const model::Problem& problem, const Watch& watch) {
+  return PlaceEarliest(problem, problem.allowed, UpwardRanks(problem), Earliest::kStart, watch);
 }
 
 const Scheduler kMEtf{"m_etf", MEtf};

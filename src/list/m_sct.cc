@@ -103,11 +103,11 @@ class UrgentQueue {
 
 class SctPlacer {
  public:
-  SctPlacer(const model::Problem& problem, std::span<const int> favourite)
+  SctPlacer(const model::Problem& problem, std::span<const int> favourite, const Watch& watch)
       : problem_(problem),
         favourite_(favourite),
         level_(UpwardRanks(problem)),
-        scheduler_(problem, Freeing::kNever),
+        scheduler_(problem, watch, Freeing::kNever),
         queue_(problem, scheduler_, problem.allowed, level_, Earliest::kStart),
         urgent_(problem, scheduler_, queue_, level_),
         latest_(static_cast<size_t>(problem.num_devices), -1),
@@ -199,8 +199,9 @@ class SctPlacer {
 
 }  // namespace
 
-model::NativePlan MSct(const model::Problem& problem, std::span<const int> favourite) {
-  return SctPlacer(problem, favourite).Run();
+model::NativePlan MSct(const model::Problem& problem, std::span<const int> favourite,
+                       const Watch& watch) {
+  return SctPlacer(problem, favourite, watch).Run();
 }
 
 }  // namespace heteroplace::list

@@ -2,6 +2,7 @@
 
 #include <span>
 
+#include "list/watch.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
 
@@ -22,6 +23,7 @@ namespace heteroplace::list {
  * each. From a linear programme, see solve/m_sct_lp.py.
  * Complexity: as MEtf, plus a trial on each device for every task met while a device is awake.
  */
-model::NativePlan MSct(const model::Problem& problem, std::span<const int> favourite);
+model::NativePlan MSct(const model::Problem& problem, std::span<const int> favourite,
+                       const Watch& watch);
 
 }  // namespace heteroplace::list

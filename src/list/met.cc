@@ -25,8 +25,8 @@ int64_t RunOfGroup(const model::Problem& problem, int task, int device) {
  * Unlike the paper: a device without room is passed over for the next fastest; a group counts as
  * one task. Ties: earlier finish, then the lower device id.
  */
-model::NativePlan Met(const model::Problem& problem) {
-  ListScheduler scheduler(problem);
+model::NativePlan Met(const model::Problem& problem, const Watch& watch) {
+  ListScheduler scheduler(problem, watch);
   for (int task : OrderByRank(UpwardRanks(problem))) {
     scheduler.PlaceBest(task, problem.allowed[task], [&](const Candidate& trial) {
       return std::tuple(trial.violation, RunOfGroup(problem, task, trial.device), trial.finish_ns,

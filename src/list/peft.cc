@@ -51,7 +51,7 @@ std::vector<double> OptimisticCosts(const model::Problem& problem) {
  * heft.h.
  * Complexity: O((num_tasks * num_devices + reads * (num_devices + num_memories)) * log).
  */
-model::NativePlan Peft(const model::Problem& problem) {
+model::NativePlan Peft(const model::Problem& problem, const Watch& watch) {
   const auto memories = static_cast<size_t>(problem.num_memories);
   const std::vector<double> cost = OptimisticCosts(problem);
   const auto cost_on = [&](int task, int device) {
@@ -63,7 +63,7 @@ model::NativePlan Peft(const model::Problem& problem) {
     for (int device : problem.allowed[task]) priority[task] += cost_on(task, device);
     priority[task] /= static_cast<double>(problem.allowed[task].size());
   }
-  ListScheduler scheduler(problem);
+  ListScheduler scheduler(problem, watch);
   ForEachReady(problem, priority, [&](int task) {
     scheduler.PlaceBest(task, problem.allowed[task], [&](const Candidate& trial) {
       const int64_t finish = trial.finish_ns + scheduler.OutputTransfer(task, trial.device);

@@ -151,8 +151,8 @@ void ReadyQueue::Placed(int task, const Candidate& chosen) {
 }
 
 model::NativePlan PlaceEarliest(const model::Problem& problem, const model::Csr& devices,
-                                std::span<const double> level, Earliest rule) {
-  ListScheduler scheduler(problem, Freeing::kNever);
+                                std::span<const double> level, Earliest rule, const Watch& watch) {
+  ListScheduler scheduler(problem, watch, Freeing::kNever);
   ReadyQueue queue(problem, scheduler, devices, level, rule);
   ReadyPair pair;
   Candidate candidate;

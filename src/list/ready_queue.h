@@ -89,6 +89,6 @@ class ReadyQueue {
 
 /*! \brief Places the earliest pair again and again: ETF, with the given rule. */
 model::NativePlan PlaceEarliest(const model::Problem& problem, const model::Csr& devices,
-                                std::span<const double> level, Earliest rule);
+                                std::span<const double> level, Earliest rule, const Watch& watch);
 
 }  // namespace heteroplace::list

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "list/watch.h"
 #include "model/native_plan.h"
 #include "model/problem.h"
 
@@ -16,7 +17,7 @@ namespace heteroplace::list {
  */
 class Scheduler {
  public:
-  using MakePlan = model::NativePlan (*)(const model::Problem&);
+  using MakePlan = model::NativePlan (*)(const model::Problem&, const Watch&);
 
   Scheduler(const char* name, MakePlan make_plan)
       : name_(name), make_plan_(make_plan), next_(first_) {
@@ -26,7 +27,9 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   /*! \brief The plan, which may overflow memories (`violation`). */
-  model::NativePlan operator()(const model::Problem& problem) const { return make_plan_(problem); }
+  model::NativePlan operator()(const model::Problem& problem, const Watch& watch) const {
+    return make_plan_(problem, watch);
+  }
 
   /*! \brief Throws kPlan if no scheduler is called so. */
   static const Scheduler& Find(std::string_view name);

@@ -1,12 +1,23 @@
 #pragma once
 
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
 
 namespace heteroplace {
 
 /*! \brief What went wrong, as one of the Python package's exception types (see errors.py). */
-enum class ErrorKind { kGraph, kCluster, kPlan, kInfeasible, kMissingCost, kArtifact, kExecution };
+enum class ErrorKind {
+  kGraph,
+  kCluster,
+  kPlan,
+  kInfeasible,
+  kSolverLimit,
+  kMissingCost,
+  kArtifact,
+  kExecution
+};
 
 /*!
  * \brief An error of the core. The bindings rethrow it as the Python exception of the same kind.
@@ -23,5 +34,13 @@ class Error : public std::runtime_error {
  private:
   ErrorKind kind_;
 };
+
+/*! \brief What is said of memory that cannot be had. Strings keep it without an allocation. */
+inline constexpr const char* kMemoryIsShort = "memory is short";
+
+/*! \brief What went wrong, as text that lives as long as the exception. */
+inline const char* CauseOf(const std::exception& fault) {
+  return dynamic_cast<const std::bad_alloc*>(&fault) != nullptr ? kMemoryIsShort : fault.what();
+}
 
 }  // namespace heteroplace

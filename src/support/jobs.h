@@ -7,8 +7,12 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "support/error.h"
 
 namespace heteroplace {
 
@@ -46,7 +50,15 @@ inline void RunJobs(int count, int threads, const std::function<void(int)>& job,
   {
     std::vector<std::jthread> workers;
     const int num_threads = std::min(std::max(threads, 1), count);
-    for (int thread = watch ? 0 : 1; thread < num_threads; ++thread) workers.emplace_back(work);
+    try {
+      for (int thread = watch ? 0 : 1; thread < num_threads; ++thread) workers.emplace_back(work);
+    } catch (const std::system_error& error) {
+      // The system has no more threads: those that are there do all jobs.
+      if (watch && workers.empty()) {
+        throw Error(ErrorKind::kExecution, std::string("cannot start a thread (") + error.what() +
+                                               "); allow more of them (ulimit -u)");
+      }
+    }
     if (!watch) work();
     std::unique_lock<std::mutex> lock(mutex);
     while (watch && num_done < count) {

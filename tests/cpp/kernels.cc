@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 
 #include "exec/devices/tvm_abi.h"
@@ -19,7 +20,13 @@ void* __TVMBackendAllocWorkspace = nullptr;
 EXPORT void* __TVMBackendFreeWorkspace;
 void* __TVMBackendFreeWorkspace = nullptr;
 
+/*! \brief Kernels, and parts of their loops, until one fails; negative: none does. */
+EXPORT std::atomic<int64_t> until_failure;
+std::atomic<int64_t> until_failure{-1};
+
 namespace {
+
+bool Fails() { return until_failure.load() >= 0 && until_failure.fetch_sub(1) == 0; }
 
 using Launch = int (*)(exec::FTVMParallelLambda lambda, void* cdata, int num_task);
 
@@ -42,6 +49,7 @@ struct Twice {
 };
 
 int TwicePart(int part, exec::TVMParallelGroupEnv* env, void* closure) {
+  if (Fails()) return -1;
   const auto* data = static_cast<Twice*>(closure);
   const int64_t begin = data->count * part / env->num_task;
   const int64_t count = data->count * (part + 1) / env->num_task - begin;
@@ -85,6 +93,7 @@ float* Data(exec::TVMValue* arguments, int index) {
 
 /*! \brief to = left + right. */
 EXPORT int add(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  if (Fails()) return -1;
   const float* left = Data(arguments, 0);
   const float* right = Data(arguments, 1);
   float* to = Data(arguments, 2);
@@ -94,6 +103,7 @@ EXPORT int add(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void
 
 /*! \brief to = 2 from + 1, as a parallel loop over a copy of what is read. */
 EXPORT int twice(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  if (Fails()) return -1;
   const int64_t count = Argument(arguments, 1)->shape[0];
   float* from = Alloc(count);
   if (from == nullptr) return -1;
@@ -109,8 +119,9 @@ EXPORT int whose_core(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int
   return reinterpret_cast<Launch>(__TVMBackendParallelLaunch)(WhoseCorePart, &data, 0);
 }
 
-/*! rief to = from; fails if the first number is negative, and then leaves its scratch behind. */
+/*! \brief to = from; fails if the first number is negative, and then leaves its scratch behind. */
 EXPORT int keep_positive(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  if (Fails()) return -1;
   const float* from = Data(arguments, 0);
   float* to = Data(arguments, 1);
   const int64_t count = Argument(arguments, 1)->shape[0];

@@ -32,6 +32,7 @@ PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("check_*.cc")
 
 THREADED = {
     "check_exec": [],
+    "check_faults": [],
     "check_helping": [],
     "check_jobs": [],
     "check_search": ["threads"],
@@ -39,7 +40,7 @@ THREADED = {
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
 
-WITH_TVM = ("check_exec", "check_helping")
+WITH_TVM = ("check_exec", "check_faults", "check_helping")
 """Programs that load a library of kernels by TVM."""
 
 TURNS = 8
@@ -116,6 +117,8 @@ def run(sanitizer: str, program: str, arguments: list[str], turn: int) -> None:
         assert tvm is not None and tvm.submodule_search_locations
         libtvm = Path(tvm.submodule_search_locations[0]) / "libtvm.so"
         arguments = [str(libtvm), str(folder / "kernels.so")]
+    if program == "check_file":
+        arguments = [str(folder / "file_kernels.so")]
     environment = {**OPTIONS, "TURN": str(turn)}
     prefix = fixed_addresses() if sanitizer == THREAD else ()
     checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, environment)

@@ -275,6 +275,24 @@ def test_a_child_that_was_forked_in_mid_request_is_told(library: str) -> None:
 
 
 @pytest.mark.parametrize("queues", [("cpu",), ("fake:1000",)])
+def test_a_pool_of_processes_runs_what_its_parent_has_loaded(
+    library: str, queues: tuple[str, ...]
+) -> None:
+    body = """
+    import multiprocessing
+    from heteroplace.run.loaded_program import LoadedProgram
+    program = LoadedProgram(executor)
+    def work(number):
+        results = program.run(x0=number * x), program.run_async(x0=number * x).result()
+        return [float(outputs[0][0]) for outputs in results]
+    program.run_async(x0=x).result()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        print(pool.map(work, range(3)))
+    """
+    assert run_script(library, queues, SLOW, body) == "[[1.0, 1.0], [3.0, 3.0], [5.0, 5.0]]\n"
+
+
+@pytest.mark.parametrize("queues", [("cpu",), ("fake:1000",)])
 def test_a_daemon_thread_that_runs_does_not_abort_the_exit(
     library: str, queues: tuple[str, ...]
 ) -> None:

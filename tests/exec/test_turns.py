@@ -1,4 +1,4 @@
-"""Turns that workers ask the system for: short ones where they sleep between their steps."""
+"""Where workers may go, and the turns that they ask for: short ones where they sleep meanwhile."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import ctypes
 import os
 import platform
 import struct
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from executor_programs import needs_two_cores
@@ -20,6 +23,8 @@ SCHED_GETATTR = {"x86_64": 315, "aarch64": 275}.get(platform.machine())
 ATTRIBUTES = "IIQiIQQQ"
 """Size, policy, flags, nice, priority, and in ns runtime (the turn), deadline, period."""
 SHORT_NS = 100_000
+
+Seen = TypeVar("Seen")
 
 
 def attributes(thread: int) -> tuple[int, ...]:
@@ -45,6 +50,11 @@ needs_turns = pytest.mark.skipif(not tells_turns(), reason="this system has no t
 
 def workers(*cores: int | None) -> list[tuple[int, ...]]:
     """Attributes of workers, each of a queue on a core or of one for copies."""
+    return seen(attributes, *cores)
+
+
+def seen(look: Callable[[int], Seen], *cores: int | None) -> list[Seen]:
+    """What is seen of the thread of each worker."""
     queues = tuple(
         Queue("copy", "copy", (1, 0), -1, None)
         if core is None
@@ -53,7 +63,7 @@ def workers(*cores: int | None) -> list[tuple[int, ...]]:
     )
     before = threads()
     executor = load_program(Program((Space("ram", (1, 0), 1),), queues, (), (), (), (), ()))
-    found = [attributes(thread) for thread in sorted(threads() - before)]
+    found = [look(thread) for thread in sorted(threads() - before)]
     assert len(found) == len(executor.queues) == len(cores)
     return found
 
@@ -76,3 +86,17 @@ def test_all_sleep_and_have_short_turns_where_there_are_more_workers_than_cores(
     num_copies = os.cpu_count() or 1
     found = workers(min(os.sched_getaffinity(0)), *[None] * num_copies)
     assert [turn_ns for *_, turn_ns in found] == [SHORT_NS] * (1 + num_copies)
+
+
+@needs_two_cores
+def test_a_worker_without_a_core_goes_where_the_process_may_whoever_loads_it() -> None:
+    found: list[set[int]] = []
+
+    def load() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # of this thread alone
+        found.extend(seen(os.sched_getaffinity, None))
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    thread.join()
+    assert found == [os.sched_getaffinity(os.getpid())]

@@ -22,10 +22,10 @@ from tvm import relay
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import HeteroPlaceError
 from heteroplace.hetero_place import build
+from heteroplace.loading import load
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
-from heteroplace.run.executor import load
-from tests.compiled_files import ROW, TAIL, Parts, read_parts, read_rows, table_and_tail
+from tests.compiled_files import PARTS, ROW, TAIL, Parts, read_parts, read_rows, table_and_tail
 from tests.fuzz.json_mutations import mutate_bytes, mutate_json
 
 _NUMBERS = (0, 1, 2, 3, 7, 8, 24, 63, 64, 4095, 4096, 2**16, 2**31 - 1, 2**31, 2**32 - 1)
@@ -154,7 +154,7 @@ def library_fields(code: bytes) -> dict[str, list[tuple[int, str]]]:
 def _table(parts: Parts, random: Random) -> bytes:
     """A number of the file's own table, or of its tail."""
     data = parts.to_bytes()
-    body = data[: -TAIL.size - 6 * ROW.size]
+    body = data[: -TAIL.size - len(PARTS) * ROW.size]
     rows = [list(row) for row in read_rows(data)]
     row = random.choice(rows)
     column = random.randrange(3)

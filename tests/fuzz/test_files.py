@@ -14,16 +14,30 @@ NUM_CASES = {
     "onnx_files": 2000,
     "store_files": 300,
     "compiled_files": 10_000,
+    "source_files": 2000,
 }
-LEAST = {"json_files": 0.05, "onnx_files": 0.08, "store_files": 0.1, "compiled_files": 0.05}
+LEAST = {
+    "json_files": 0.05,
+    "onnx_files": 0.08,
+    "store_files": 0.1,
+    "compiled_files": 0.05,
+    "source_files": 0.02,
+}
 """The share of the cases that must at least be read, and that must at least be refused."""
 KINDS = [
     "json_files",
     pytest.param("onnx_files", marks=pytest.mark.relay),
     "store_files",
     pytest.param("compiled_files", marks=pytest.mark.relay),
+    pytest.param("source_files", marks=pytest.mark.relay),
 ]
-_SHARES = {"json_files": 10, "onnx_files": 10, "store_files": 10, "compiled_files": 40}
+_SHARES = {
+    "json_files": 10,
+    "onnx_files": 10,
+    "store_files": 10,
+    "compiled_files": 40,
+    "source_files": 20,
+}
 """Of the cases, one in so many is in every run."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -179,10 +179,21 @@ def stock_outputs(
     mod: tvm.IRModule, inputs: dict[str, np.ndarray], target: str = TARGET, **context: Any
 ) -> list[np.ndarray]:
     """What TVM's own build and graph executor make of it."""
+    return stock_executor(mod, target, **context)(inputs)
+
+
+def stock_executor(
+    mod: tvm.IRModule, target: str = TARGET, **context: Any
+) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
+    """The same, compiled, for any inputs."""
     with tvm.transform.PassContext(opt_level=3, **context):
         library = relay.build(mod, target=target)
     executor = graph_executor.GraphModule(library["default"](tvm.cpu(0)))
-    for name, array in inputs.items():
-        executor.set_input(name, array)
-    executor.run()
-    return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]
+
+    def run(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        for name, array in inputs.items():
+            executor.set_input(name, array)
+        executor.run()
+        return [executor.get_output(index).numpy() for index in range(executor.get_num_outputs())]
+
+    return run

@@ -132,11 +132,14 @@ def test_another_format_is_refused_with_both_numbers(good: Path, tmp_path: Path)
         hp.load(changed(good, tmp_path, data))
 
 
-def test_an_older_file_says_how_to_mend_it(good: Path, tmp_path: Path) -> None:
-    """The last 64 bytes of format 3 began with the same magic and its version."""
+@pytest.mark.parametrize("version", range(1, FORMAT))
+def test_an_older_file_says_how_to_mend_it(good: Path, tmp_path: Path, version: int) -> None:
+    """The last 64 bytes of all formats begin with the same magic and their version."""
     body = read_parts(good).code + b"{}"
-    footer = struct.pack("<12sIQQ32s", b"HETEROPLACE\0", 3, 2, len(body) - 2, bytes(32))
-    with pytest.raises(ArtifactError, match=r"format 3, .*; compile the model again with this"):
+    footer = struct.pack("<12sIQQ32s", b"HETEROPLACE\0", version, 2, len(body) - 2, bytes(32))
+    with pytest.raises(
+        ArtifactError, match=rf"format {version}, .* reads {FORMAT}; compile the model again with"
+    ):
         hp.load(changed(good, tmp_path, body + footer))
 
 

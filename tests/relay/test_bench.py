@@ -91,15 +91,18 @@ def test_rows_of_calls_have_every_mode_of_every_plan() -> None:
     options = calls_bench.CallOptions(num_rounds=1, turn_ns=1_000_000, time_limit_s=0.5)
     rows = calls_bench.measure_calls(calls_bench.tiny_model(), local_cluster(), options)
     expected = [("core", 1), ("loop", 1), ("idle", 1), *(("stream", n) for n in (1, 2, 4))]
+    expected.append(("callers", 8))
     plans = list(dict.fromkeys(row["plan"] for row in rows))
     assert len(plans) == min(2, len(os.sched_getaffinity(0)))
     found = [(row["plan"], row["mode"], row["in_flight"]) for row in rows]
     assert found == [(plan, *mode) for plan in plans for mode in expected]
     for row in rows:
         assert list(row)[4:] == [
-            *("ours_ms", "stock_ms", "onnxruntime_ms", "ratio_to_stock", "items_per_s")
+            *("ours_ms", "stock_ms", "onnxruntime_ms", "ratio_to_stock", "items_per_s"),
+            "ratio_to_one_caller",
         ]
-        assert all(float(str(row[key])) >= 0 for key in list(row)[4:])
+        assert (row["ratio_to_one_caller"] is None) == (row["mode"] != "callers")
+        assert all(float(str(value)) >= 0 for value in list(row.values())[4:] if value is not None)
     assert len(calls_bench.table(rows).splitlines()) == 1 + len(rows)
 
 

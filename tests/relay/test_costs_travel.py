@@ -157,6 +157,27 @@ def test_interference_is_measured_once(measured: Measured) -> None:
     assert first.core_to_core_ns == second.core_to_core_ns
 
 
+@pytest.mark.parametrize("store", ["kept", "empty"])
+def test_a_file_of_measured_costs_brings_the_interference_that_the_store_holds(
+    measured: Measured, store: str, tmp_path: Path
+) -> None:
+    found, path = measured.solution, tmp_path / "c.json"
+    save_costs(found.costs, found.graph, found.cluster, path)
+    model = choose_cost_model(
+        path, CostOptions(measured.store if store == "kept" else tmp_path / "costs.sqlite")
+    )
+    lines: list[str] = []
+    with tvm.transform.PassContext(opt_level=3), few_rounds(interference, "_ROUND_NS"):
+        compiled = pipeline.compile(pipeline.prepare(two_branches()), cpu_cluster(), model)
+        if store == "kept":
+            measuring_model = choose_cost_model("measure", CostOptions(measured.store))
+            assert pipeline.cost(compiled, cpu_cluster(), measuring_model).interference is not None
+        log = pipeline.StageLog(lines.append)
+        kept = pipeline.cost(compiled, cpu_cluster(), model, log).interference
+    assert (kept is not None) == (store == "kept")
+    assert not measuring(lines)
+
+
 def test_the_store_is_the_users_another_one_or_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import cluster_targets
 from heteroplace.errors import InfeasibleError
 from heteroplace.hetero_place import build
+from heteroplace.loading import load
 from heteroplace.measure.profile import with_workspaces
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.memory import MemoryUse
@@ -40,7 +41,7 @@ from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.relay.annotate.writer import annotate
 from heteroplace.relay.tasks.extract import Extraction, neutral_module
 from heteroplace.report.tables import memory_text
-from heteroplace.run.executor import Executor, load
+from heteroplace.run.executor import Executor
 from heteroplace.simulate.simulator import simulate
 from heteroplace.tvm_bridge import library_path
 

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.signing_keys import write_keys
 from tvm.driver.tvmc import main as driver
 
 import heteroplace
@@ -99,7 +100,16 @@ def test_fill_mode_fills_the_inputs_that_are_not_given(here, mode, value):
 
 @pytest.mark.parametrize("helping", ["auto", "on", "off"])
 def test_helping_changes_no_output(here, helping):
-    command = ["run", "net.so", "--fill-mode", "ones", "--helping", helping, "-o", "out.npz"]
+    command = [
+        "run",
+        "net.so",
+        "--fill-mode",
+        "ones",
+        "--placement-helping",
+        helping,
+        "-o",
+        "out.npz",
+    ]
     assert main(command) == 0
     expected = heteroplace.load("net.so").run(x=np.ones(SHAPE, np.float32))
     with np.load("out.npz") as out:
@@ -142,6 +152,20 @@ def test_compile_prints_the_import_the_tables_and_the_headline(here, capsys):
     assert f"\n{verified.text}\n" in text
     assert show(["show", "again.so"]) == 0
     assert capsys.readouterr().out.endswith(f"\n{verified.text}\n")
+
+
+def test_a_signed_file_with_its_module_is_compiled_and_run(here, tmp_path, capsys):
+    keys, path = write_keys(tmp_path), str(tmp_path / "signed.so")
+    written = ["--placement-with-source", "--placement-sign-with", str(keys / "first.pem")]
+    written += ["--placement-verify", "off"]
+    assert main(["compile", "net.onnx", *SHAPES, *PLACE, *written, "-o", path]) == 0
+    trusting = ["run", path, "--placement-on-missing", "replan", "--placement-trusted-key"]
+    assert main([*trusting, str(keys / "first.pub.pem")]) == 0
+    assert main([*trusting, str(keys / "second.pub.pem")]) == 4
+    assert "which is none of the trusted keys" in capsys.readouterr().err
+    assert show(["show", path]) == 0
+    text = capsys.readouterr().out
+    assert "with its Relay module" in text and "signature: by Ed25519 key" in text
 
 
 def test_dry_run_writes_a_plan_that_keeps_pins_and_nothing_else(here, capsys):
@@ -233,6 +257,13 @@ NET = ["compile", "net.onnx", *SHAPES]
         ([*NET, *PLACE, "-o", "net.tar"], "ends in .so"),
         ([*NET, *PLACE, "-o", "no/net.so"], "folder no does not exist"),
         ([*NET, *PLACE, "--placement-plan-out", "no/plan.json"], "folder no does not exist"),
+        ([*NET, *PLACE, "--placement-sign-with", "none.pem"], "none.pem: cannot be read"),
+        (
+            [*NET, *PLACE, "--placement-dry-run", "--placement-with-source"],
+            "--placement-with-source is about the file, and --placement-dry-run writes none",
+        ),
+        (["run", "net.so", "--placement-trusted-key", "none.pem"], "none.pem: cannot be read"),
+        (["run", "damaged.relay", "--placement-on-missing", "replan"], "needs a placed file"),
         (["run", "foreign.so"], "no heteroplace footer"),
         (["run", "nothing.so"], "does not exist"),
         (["run", "net.so", "-i", "z.npz"], "'z' is not in the graph"),

@@ -89,6 +89,7 @@ def _check_solution(kind: str, path: str) -> str:
     else:
         file = CompiledFile(path)
         file.check()
+        file.check_signature()
         solution = file.manifest().solution
     check_plan(solution.graph, solution.cluster, solution.costs, solution.plan)
     return f"{kind} of {_describe_graph(solution.graph)} on {_describe_cluster(solution.cluster)}"

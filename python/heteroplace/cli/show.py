@@ -6,12 +6,11 @@ import argparse
 from collections import Counter
 from collections.abc import Iterable
 
-from heteroplace.errors import HeteroPlaceError
+from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.cluster import cluster_from_json
 from heteroplace.files.costs import NamedCost, named_costs_from_json
 from heteroplace.files.graph import graph_from_json, load_graph
 from heteroplace.files.kinds import read_known_file
-from heteroplace.files.manifest import Manifest
 from heteroplace.files.plan import plan_from_json
 from heteroplace.files.reader import did_you_mean
 from heteroplace.files.solution import load_solution
@@ -19,7 +18,7 @@ from heteroplace.machine.local import open_cluster
 from heteroplace.model.solution import Solution
 from heteroplace.model.text import print_cluster, print_graph, print_plan
 from heteroplace.model.units import format_ns
-from heteroplace.native.compiled_file import read_manifest
+from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.report.tables import format_table, memory_text, solution_headline
 
 
@@ -40,6 +39,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--device", metavar="NAME", help="only the costs on this device")
     parser.add_argument(
         "--program", action="store_true", help="print the program of a compiled model too"
+    )
+    parser.add_argument(
+        "--trusted-key",
+        metavar="FILE",
+        action="append",
+        help="refuse a compiled model that this key (public, Ed25519, PEM) has not signed; may be "
+        "repeated",
     )
     parser.set_defaults(run=run)
 
@@ -76,7 +82,7 @@ def text_of_file(path: str, arguments: argparse.Namespace) -> str:
         return print_plan(graph, cluster, plan_from_json(value, graph, cluster, path))
     if kind == "solution":
         return _solution_text(load_solution(path))
-    return _model_text(read_manifest(path), arguments.program)
+    return _model_text(CompiledFile(path, arguments.trusted_key), arguments)
 
 
 def _check_options(path: str, kind: str, arguments: argparse.Namespace) -> None:
@@ -86,8 +92,9 @@ def _check_options(path: str, kind: str, arguments: argparse.Namespace) -> None:
         )
     if kind != "costs" and (arguments.task is not None or arguments.device is not None):
         raise HeteroPlaceError(f"{path}: --task and --device choose costs; this is a {kind} file")
-    if kind != "model" and arguments.program:
-        raise HeteroPlaceError(f"{path}: --program needs a compiled model; this is a {kind} file")
+    for flag, value in (("--program", arguments.program), ("--trusted-key", arguments.trusted_key)):
+        if kind != "model" and value:
+            raise HeteroPlaceError(f"{path}: {flag} needs a compiled model; this is a {kind} file")
 
 
 def _chosen(
@@ -138,7 +145,8 @@ def _solution_text(solution: Solution) -> str:
     return "\n".join(parts)
 
 
-def _model_text(manifest: Manifest, has_program: bool) -> str:
+def _model_text(file: CompiledFile, arguments: argparse.Namespace) -> str:
+    manifest = file.manifest()
     ports = [
         f"{kind} {name} {dtype} [{','.join(map(str, shape))}]"
         for kind, values in (("input", manifest.inputs), ("output", manifest.outputs))
@@ -148,10 +156,25 @@ def _model_text(manifest: Manifest, has_program: bool) -> str:
         _solution_text(manifest.solution),
         memory_text(manifest.solution.cluster, manifest.memory),
         *ports,
-        f"compiled by TVM {manifest.tvm_version}",
+        f"compiled by TVM {manifest.tvm_version}, "
+        + ("with" if file.source() else "without")
+        + " its Relay module",
+        _signature_text(file, arguments.trusted_key is not None),
     ]
     if manifest.verification is not None:
         parts.append(manifest.verification.text)
-    if has_program:
+    if arguments.program:
         parts += ["", manifest.program_text]
     return "\n".join(parts)
+
+
+def _signature_text(file: CompiledFile, is_trusted: bool) -> str:
+    """Say who has signed a file; one with a wrong signature is refused."""
+    if not file.signer:
+        return "signature: none"
+    try:
+        file.check_signature()
+    except ExecutionError as fault:
+        return f"signature: by Ed25519 key {file.signer}, not checked: {fault}"
+    told = "trusted" if is_trusted else "is it one you trust? say --trusted-key FILE"
+    return f"signature: by Ed25519 key {file.signer}, right ({told})"

@@ -24,6 +24,7 @@ from heteroplace.errors import ArtifactError, FrontendError, PlanError
 from heteroplace.files.plan import save_plan
 from heteroplace.model.solution import Solution
 from heteroplace.model.units import format_bytes
+from heteroplace.native.compiled_file import sign_tail
 from heteroplace.place_options import CONFIG_PREFIX, read_options
 from heteroplace.relay.annotate.reader import read_solution
 from heteroplace.relay.frontend.importer import from_onnx
@@ -69,6 +70,8 @@ def compile_placed(arguments: argparse.Namespace) -> None:
             f"that ends in .so"
         )
     tvmc_options.check_outputs(arguments.output, arguments.placement_plan_out)
+    if arguments.placement_sign_with is not None:
+        sign_tail(arguments.placement_sign_with, b"")  # a wrong key is told before anything slow
     options = tvmc_options.placement_options(arguments)
     cluster = tvmc_options.read_cluster(arguments)
     mod, params = load_model(arguments.FILE, arguments.model_format, arguments.input_shapes)
@@ -100,7 +103,11 @@ def compile_placed(arguments: argparse.Namespace) -> None:
         executable = heteroplace.build(mod)
         if executable.verification is not None:
             print(executable.verification.text, flush=True)
-        executable.export_library(arguments.output)
+        executable.export_library(
+            arguments.output,
+            with_source=bool(arguments.placement_with_source),
+            sign_with=arguments.placement_sign_with,
+        )
     size = format_bytes(Path(arguments.output).stat().st_size)
     print(f"compiled: {arguments.output} ({size}); next: tvmc run {arguments.output}")
 

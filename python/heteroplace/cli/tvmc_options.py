@@ -22,6 +22,8 @@ from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
 from heteroplace.run.devices import missing_devices
 
 _FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
+HELPING = {"auto": None, "on": True, "off": False}
+"""Words of `--placement-helping`, as `Executor` takes them."""
 # Options of TVM's compile that mean the same with a placement; all others are refused.
 _HONOURED = frozenset(
     {
@@ -63,6 +65,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="place and print, but compile nothing",
     )
+    group.add_argument(
+        "--placement-with-source",
+        action="store_true",
+        default=None,
+        help="write the Relay module too, so that the file can be placed again on another machine "
+        "(tvmc run --placement-on-missing replan)",
+    )
+    group.add_argument(
+        "--placement-sign-with",
+        metavar="FILE",
+        help="sign the file with this private key (Ed25519, PEM); make one by `openssl genpkey "
+        "-algorithm ed25519 -out FILE`",
+    )
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of placed files to TVM's parser of `run`."""
+    group = parser.add_argument_group("placement", "for files that --placement has compiled")
+    group.add_argument(
+        "--placement-trusted-key",
+        metavar="FILE",
+        action="append",
+        help="run nothing but what this key (public, Ed25519, PEM) has signed; may be repeated",
+    )
+    group.add_argument(
+        "--placement-on-missing",
+        choices=("error", "replan"),
+        help="where this machine lacks a device of the plan: end with an error, or place the "
+        "model in the file again (it has one if compiled by --placement-with-source)",
+    )
+    group.add_argument(
+        "--placement-helping",
+        choices=HELPING,
+        help="whether a core that waits does parts of other cores' kernels; auto: those that share "
+        "a cache do. Outputs are the same to the last bit",
+    )
 
 
 def given_options(
@@ -88,6 +126,12 @@ def given_options(
 
 def check_given(given: frozenset[str], is_placed: bool) -> None:
     """Raise HeteroPlaceError if the given options of `compile` do not go together."""
+    written = given & {"placement_with_source", "placement_sign_with"}
+    if "placement_dry_run" in given and written:
+        raise HeteroPlaceError(
+            f"{flags(written)} is about the file, and --placement-dry-run writes none; leave one "
+            f"of them out"
+        )
     ours = {name for name in given if name.startswith("placement")}
     if not is_placed and ours:
         raise HeteroPlaceError(

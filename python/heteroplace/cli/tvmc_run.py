@@ -19,36 +19,36 @@ from tvm.runtime.module import BenchmarkResult
 
 import heteroplace
 from heteroplace.cli.tvmc_errors import Command
-from heteroplace.cli.tvmc_options import check_outputs, flags, given_options
+from heteroplace.cli.tvmc_options import (
+    HELPING,
+    add_run_options,
+    check_outputs,
+    flags,
+    given_options,
+)
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.report.tables import device_table, placement_table
 from heteroplace.run.executor import Executor
 
-HELPING = {"auto": None, "on": True, "off": False}
-"""Words of `--helping`, as `Executor` takes them."""
 # A placed file runs on the devices of its plan, in this process.
 _NOT_OFFERED = ("end_to_end", "rpc_key", "rpc_tracker", "list_options", "project_option")
 
 
 def extend(parser: argparse.ArgumentParser, argv: Sequence[str]) -> Command:
-    """Add the option of a placed file to TVM's parser of `run`; return what runs the command."""
-    parser.add_argument(
-        "--helping",
-        choices=HELPING,
-        help="whether a core that waits does parts of other cores' kernels (placed files only); "
-        "auto: those that share a cache do. Outputs are the same in any case",
-    )
+    """Add the options of placed files to TVM's parser of `run`; return what runs the command."""
+    add_run_options(parser)
 
     def run(arguments: argparse.Namespace) -> int:
+        given = given_options(parser, argv, arguments)
         # TVM's driver writes archives, never a bare library: a library is ours, or an error.
         if not _is_library(Path(arguments.PATH)):
-            if arguments.helping is not None:
+            ours = {name for name in given if name.startswith("placement")}
+            if ours:
                 raise HeteroPlaceError(
-                    f"--helping is for placed files, and {arguments.PATH} is none; leave it out"
+                    f"{flags(ours)} needs a placed file; {arguments.PATH} is none"
                 )
             return int(runner.drive_run(arguments) or 0)
-        given = given_options(parser, argv, arguments)
         refused = given.intersection(_NOT_OFFERED)
         if refused:
             raise HeteroPlaceError(
@@ -78,7 +78,12 @@ def run_placed(arguments: argparse.Namespace) -> None:
         The inputs are wrong, or the file does not run on this machine.
     """
     check_outputs(arguments.outputs)
-    executor = heteroplace.load(arguments.PATH, helping=HELPING[arguments.helping or "auto"])
+    executor = heteroplace.load(
+        arguments.PATH,
+        helping=HELPING[arguments.placement_helping or "auto"],
+        trusted_keys=arguments.placement_trusted_key,
+        on_missing=arguments.placement_on_missing or "error",
+    )
     inputs = _inputs(executor, arguments)
     values = executor.run(inputs)
     outputs = {f"output_{index}": value for index, value in enumerate(values)}

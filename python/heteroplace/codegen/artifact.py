@@ -1,4 +1,4 @@
-"""Write the compiled file: kernels, weights, needs, program and manifest, one after the other.
+"""Write the compiled file: kernels, weights, needs, program, manifest and source, in this order.
 
 The layout is that of `src/exec/file/parts.h`. The library of kernels comes first, so that the file
 is a shared library to whoever looks at it; the weights come behind it and not inside, so that they
@@ -24,7 +24,7 @@ from heteroplace.codegen.program import ALIGNMENT_BYTES, PAGE_BYTES, in_pages
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import FORMAT_VERSION, Manifest
 from heteroplace.files.output import final_path, is_replaceable, put_in_place
-from heteroplace.native.compiled_file import CompiledFile
+from heteroplace.native.compiled_file import SIGNATURE_BYTES, CompiledFile, sign_tail
 
 CHUNK_BYTES = 4 << 20
 """Bytes of weights under one digest."""
@@ -78,7 +78,12 @@ def weight_chunks(lowered: Lowered) -> Iterator[np.ndarray]:
 
 
 def write_artifact(
-    path: str | os.PathLike[str], image: bytes, lowered: Lowered, manifest: Manifest
+    path: str | os.PathLike[str],
+    image: bytes,
+    lowered: Lowered,
+    manifest: Manifest,
+    source: bytes = b"",
+    sign_with: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write one file with everything; it replaces `path` only when it is complete.
 
@@ -88,11 +93,17 @@ def write_artifact(
     ----------
     image
         The library of kernels.
+    source
+        The Relay module (`heteroplace.relay.source`); empty: the file has none.
+    sign_with
+        A file with a private key; None: the file is not signed.
 
     Raises
     ------
     ArtifactError
-        The folder cannot be written.
+        The folder cannot be written, or there is no such key.
+    ExecutionError
+        There is no library for signatures.
     """
     try:
         target = Path(path).absolute()
@@ -104,14 +115,18 @@ def write_artifact(
         with temporary_folder(beside) as folder:
             part = folder / "model.so"
             with part.open("wb") as file:
-                _write_parts(file, image, lowered, manifest)
+                end = _write_parts(file, image, lowered, manifest, source)
+                _write_end(file, end, sign_with)
             put_in_place(part, target)
     except (OSError, ValueError) as err:
         shown = ascii(os.fspath(path))
         raise ArtifactError(f"{shown}: cannot write the compiled file: {err}") from err
 
 
-def _write_parts(file: BinaryIO, image: bytes, lowered: Lowered, manifest: Manifest) -> None:
+def _write_parts(
+    file: BinaryIO, image: bytes, lowered: Lowered, manifest: Manifest, source: bytes
+) -> bytes:
+    """Write all parts and return the table that stands behind them."""
     rows: list[bytes] = []
 
     def add(size: int, digest: bytes) -> None:
@@ -135,10 +150,17 @@ def _write_parts(file: BinaryIO, image: bytes, lowered: Lowered, manifest: Manif
     write(needs_text(manifest.solution, digests).encode())
     write(program)
     write(manifest.to_json())
-    table = b"".join(rows)
-    size = file.tell() + len(table) + _TAIL.size
+    write(source)
+    return b"".join(rows)
+
+
+def _write_end(file: BinaryIO, table: bytes, sign_with: str | os.PathLike[str] | None) -> None:
+    end_bytes = len(table) + (0 if sign_with is None else SIGNATURE_BYTES)
+    size = file.tell() + end_bytes + _TAIL.size
     sealed = hashlib.sha256(table).digest()
-    file.write(table + _TAIL.pack(_MAGIC, FORMAT_VERSION, len(table), size, sealed))
+    tail = _TAIL.pack(_MAGIC, FORMAT_VERSION, end_bytes, size, sealed)
+    signature = b"" if sign_with is None else sign_tail(sign_with, tail)
+    file.write(table + signature + tail)
 
 
 def _write_weights(file: BinaryIO, lowered: Lowered) -> bytes:
@@ -182,7 +204,7 @@ def manifest_of(file: CompiledFile) -> Manifest:
     manifest = file.manifest()
     if manifest.tvm_version != tvm.__version__:
         raise ArtifactError(
-            f"{file.source}: compiled by TVM {manifest.tvm_version}, this is TVM "
+            f"{file.path}: compiled by TVM {manifest.tvm_version}, this is TVM "
             f"{tvm.__version__}; compile the model again"
         )
     return manifest

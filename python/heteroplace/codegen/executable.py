@@ -13,14 +13,18 @@ import tvm
 
 from heteroplace.codegen.artifact import weights_blob, write_artifact
 from heteroplace.codegen.compile import CompiledKernels
+from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.shared_weights import share_weights
+from heteroplace.codegen.weights import WeightLayout
+from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
+from heteroplace.relay.source import Source, source_to_json
 from heteroplace.report.tables import (
     cost_sources_line,
     device_table,
@@ -43,6 +47,8 @@ class Executable:
     manifest: Manifest
     _make_blob: Callable[[], np.ndarray]
     """Puts the weights into one array when it is first called; executables may share them."""
+    source: Source | None = None
+    """The Relay module of the kernels; None: it is not known."""
 
     @property
     def blob(self) -> np.ndarray:
@@ -84,15 +90,52 @@ class Executable:
             tables.append(self.verification.text)
         return "\n\n".join(tables)
 
-    def export_library(self, path: str | os.PathLike[str]) -> None:
+    def export_library(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        with_source: bool = False,
+        sign_with: str | os.PathLike[str] | None = None,
+    ) -> None:
         """Write kernels, weights, program, plan and cluster to ONE file.
+
+        Parameters
+        ----------
+        with_source
+            Also the Relay module, so that `heteroplace.load(path, on_missing="replan")` can place
+            it again on another machine. Weights that kernels read in another layout are then there
+            twice.
+        sign_with
+            A file with a private Ed25519 key, PEM: the signature stands for every byte of the file.
 
         Raises
         ------
         ArtifactError
-            The file cannot be written; an older file of that name is left as it was.
+            The file cannot be written, or there is no such key; an older file of that name is left
+            as it was. The Relay module cannot be written.
+        ExecutionError
+            There is no library for signatures (OpenSSL's libcrypto).
         """
-        write_artifact(path, self.library.image, self.lowered, self.manifest)
+        lowered, source = self.lowered, b""
+        if with_source:
+            lowered, source = self._with_source()
+        write_artifact(path, self.library.image, lowered, self.manifest, source, sign_with)
+
+    def _with_source(self) -> tuple[Lowered, bytes]:
+        """The program with the weights of the Relay module behind its own, and that module."""
+        if self.source is None:
+            raise ArtifactError(
+                "the executable was made of kernels alone, without their Relay module; build it by "
+                "heteroplace.build, or export it without with_source"
+            )
+        layout = WeightLayout(self.lowered.weights, self.lowered.blob_bytes)
+
+        def place(array: np.ndarray) -> int:
+            return layout.offset(Value(array.shape, array.dtype.name, constant=array))
+
+        source = source_to_json(self.source, place)
+        lowered = replace(self.lowered, weights=layout.weights, blob_bytes=layout.blob_bytes)
+        return lowered, source
 
 
 def write_programs(

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.program import Constant, aligned
 
 
 class WeightLayout:
-    """Where each distinct weight lies in a blob: in the order of their first use, without gaps."""
+    """Where each distinct weight lies in a blob: in the order of their first use, without gaps.
 
-    def __init__(self) -> None:
-        self.weights: dict[int, Value] = {}
+    Parameters
+    ----------
+    weights, blob_bytes
+        Of a blob that is there already, and is made longer.
+    """
+
+    def __init__(self, weights: Mapping[int, Value] | None = None, blob_bytes: int = 0) -> None:
+        self.weights: dict[int, Value] = dict(weights or {})
         """Distinct ones, by offset."""
-        self.blob_bytes = 0
-        self._offsets: dict[bytes, int] = {}
+        self.blob_bytes = blob_bytes
+        self._offsets = {value.digest: offset for offset, value in self.weights.items()}
 
     def offset(self, value: Value) -> int:
         """Return the offset of the content of `value`, which is added if it is new."""

@@ -20,7 +20,7 @@ from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
 from heteroplace.model.verification import Verification
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """Version of the manifest, and of the file that holds it (`kFileFormat` in parts.h)."""
 
 ELF_MAGIC = b"\x7fELF"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -36,7 +36,9 @@ from heteroplace.measure.kernel_identity import describe_kernels, network_digest
 from heteroplace.measure.link_programs import contention, load_program
 from heteroplace.measure.plan_program import load_programs, serial_plan
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.graph import TaskGraph
 from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.run.devices import missing_devices
 from heteroplace.simulate.expect import fetched_bytes
 from heteroplace.simulate.interference import FloatArray, Interference, no_interference
 from heteroplace.stats import line_fit
@@ -79,10 +81,8 @@ def measure_interference(
     InfeasibleError
         The network does not fit on a device that is measured.
     """
-    graph = compiled.graph
-    quiet = no_interference(graph, cluster)
     found: dict[DeviceClass, _Found] = {}
-    for under_test in find_devices_under_test(graph, cluster):
+    for under_test in find_devices_under_test(compiled.graph, cluster):
         kept = None if store is None else _Kept(compiled, cluster, under_test, store)
         one = None if kept is None else kept.find()
         if one is None:
@@ -93,6 +93,36 @@ def measure_interference(
             if kept is not None:
                 kept.add(one)
         found[device_class(cluster, under_test.device)] = one
+    return _joined(compiled.graph, cluster, found)
+
+
+def find_interference(
+    compiled: CompiledNetwork, cluster: Cluster, store: CostStore | None
+) -> Interference | None:
+    """Return what the store holds of what `measure_interference` measures; None: not all of it.
+
+    Raises
+    ------
+    CostStoreError
+        What the store holds is damaged.
+    """
+    names = [device.name for device in cluster.devices]
+    if store is None or missing_devices(cluster, names):
+        return None
+    found: dict[DeviceClass, _Found] = {}
+    for under_test in find_devices_under_test(compiled.graph, cluster):
+        one = _Kept(compiled, cluster, under_test, store).find()
+        if one is None:
+            return None
+        found[device_class(cluster, under_test.device)] = one
+    return _joined(compiled.graph, cluster, found)
+
+
+def _joined(
+    graph: TaskGraph, cluster: Cluster, found: Mapping[DeviceClass, _Found]
+) -> Interference:
+    """What was found on one device of each class, for all devices."""
+    quiet = no_interference(graph, cluster)
     # A device that no task may run on is not measured, and disturbs nobody.
     of_device = [found.get(device_class(cluster, index)) for index in range(len(cluster.devices))]
     alone_ns = quiet.alone_ns.copy()

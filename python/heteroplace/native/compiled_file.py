@@ -6,6 +6,7 @@ There is one reader of these files (`src/exec/file`); a program without Python r
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ import heteroplace._core as _core
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 
+SIGNATURE_BYTES = 96
+"""Of a public key and a signature (`kSignatureBytes` in signature.h)."""
+
 
 class CompiledFile:
     """An open compiled file; its texts are read, and agree with their digests.
@@ -21,20 +25,34 @@ class CompiledFile:
     All is read through one descriptor: a file that is replaced meanwhile is the old one or the new
     one as a whole.
 
+    Parameters
+    ----------
+    trusted_keys
+        Files of public Ed25519 keys, PEM: a file that none of them has signed is refused before
+        anything of it is read but its end. None: a signature is not looked at.
+
     Raises
     ------
     ArtifactError
-        The file is missing, truncated, damaged, foreign or of another format.
+        The file is missing, truncated, damaged, foreign, of another format, or not signed by a
+        trusted key; a key cannot be read.
+    ExecutionError
+        There are trusted keys, and no library for signatures (OpenSSL's libcrypto).
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.source = os.fspath(path)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
         """Its path as it was given, for messages."""
+        keys = None if trusted_keys is None else _key_paths(trusted_keys)
         try:
-            self._core = _core.CompiledFile(os.fsencode(path))
+            self._core = _core.CompiledFile(os.fsencode(path), keys)
             self.program_text = self._core.program_text.decode()
         except UnicodeError as err:
-            shown = ascii(self.source)
+            shown = ascii(self.path)
             raise ArtifactError(f"{shown}: a path or a program that is no text ({err})") from err
 
     def manifest(self) -> Manifest:
@@ -45,7 +63,7 @@ class CompiledFile:
         ArtifactError
             The manifest is damaged.
         """
-        return Manifest.from_json(self._core.manifest, self.program_text, self.source)
+        return Manifest.from_json(self._core.manifest, self.program_text, self.path)
 
     def check(self) -> None:
         """Check code and weights too, of which nothing is loaded.
@@ -69,6 +87,49 @@ class CompiledFile:
         """
         self._core.load()
         self._core.check_gpus(libtvm_path)
+
+    def missing(self, libtvm_path: str) -> list[str]:
+        """Say what it needs of the processor and of GPUs that is not here; empty: nothing."""
+        return list(self._core.missing(libtvm_path))
+
+    @property
+    def signer(self) -> str:
+        """The public key that its signature is by, in hex; "": it is not signed."""
+        return self._core.signer()
+
+    def check_signature(self) -> None:
+        """Check that a signature is of this content and by `signer`, whoever that is.
+
+        Raises
+        ------
+        ArtifactError
+            It is not.
+        ExecutionError
+            There is no library for signatures.
+        """
+        self._core.check_signature()
+
+    def source(self) -> bytes:
+        """Return the Relay module that it was made from (`relay/source.py`); empty: none.
+
+        Raises
+        ------
+        ArtifactError
+            It is damaged.
+        """
+        return self._core.source()
+
+    def checked_weights(self) -> npt.NDArray[np.uint8]:
+        """Check all, and return the weights where they are mapped; the code is not loaded.
+
+        Raises
+        ------
+        ArtifactError
+            As `check`.
+        ExecutionError
+            The system cannot map them.
+        """
+        return self._core.checked_weights()
 
     @property
     def code_path(self) -> str:
@@ -117,6 +178,34 @@ def read_manifest(path: str | os.PathLike[str]) -> Manifest:
         The file is missing, truncated, damaged, or not one of ours.
     """
     return CompiledFile(path).manifest()
+
+
+def sign_tail(key: str | os.PathLike[str], tail: bytes) -> bytes:
+    """Return what stands between table and tail of a signed file: public key and signature.
+
+    Parameters
+    ----------
+    key
+        A file with a private Ed25519 key, PEM, without a password.
+    tail
+        The last bytes of the file.
+
+    Raises
+    ------
+    ArtifactError
+        There is no such key.
+    ExecutionError
+        There is no library for signatures.
+    """
+    return _core.sign_tail(os.fsencode(key), tail)
+
+
+def _key_paths(keys: Sequence[str | os.PathLike[str]]) -> list[bytes]:
+    if isinstance(keys, (str, bytes, os.PathLike)):
+        raise ArtifactError(
+            f"trusted_keys is {os.fspath(keys)!r}; expected a list of files of public keys"
+        )
+    return [os.fsencode(key) for key in keys]
 
 
 def machine_name() -> str:

@@ -5,11 +5,13 @@ The paper, section and DOI of each stand in its header in `src/list`. All share 
 once for each (tensor, memory), tasks take gaps of their units, memory that lacks is freed by
 readers (but in ETF and m-SCT), the tasks of a colocation group are charged and placed with the
 first of them. They always return a plan; one that overflows a memory by lifetime has `violation`
-> 0.
+> 0. Those that look at all devices for each task take a `time_limit_s`: past it they raise
+SolverLimitError.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -58,7 +60,7 @@ class BatchPlan:
     """As in `NativePlan`: 0: it can be run."""
 
 
-def plan_by(native: NativeProblem, scheduler: str) -> NativePlan:
+def plan_by(native: NativeProblem, scheduler: str, time_limit_s: float = math.inf) -> NativePlan:
     """Plan by a list scheduler that needs nothing but the problem.
 
     Parameters
@@ -74,17 +76,23 @@ def plan_by(native: NativeProblem, scheduler: str) -> NativePlan:
     PlanError
         There is no such scheduler; the message lists them.
     """
-    return native.native_plan(_core.plan_by(native.core, scheduler))
+    return native.native_plan(_core.plan_by(native.core, scheduler, time_limit_s))
 
 
-def heft(native: NativeProblem, devices: Iterable[int]) -> NativePlan:
+def heft(
+    native: NativeProblem, devices: Iterable[int], time_limit_s: float = math.inf
+) -> NativePlan:
     """HEFT that prefers the given devices; a task that none of them can run goes elsewhere."""
     preferred = np.zeros(len(native.cluster.devices), dtype=np.int64)
     preferred[list(devices)] = 1
-    return native.native_plan(_core.heft(native.core, preferred))
+    return native.native_plan(_core.heft(native.core, preferred, time_limit_s))
 
 
-def etf(native: NativeProblem, devices: Sequence[Sequence[int]] | None = None) -> NativePlan:
+def etf(
+    native: NativeProblem,
+    devices: Sequence[Sequence[int]] | None = None,
+    time_limit_s: float = math.inf,
+) -> NativePlan:
     """Place the pair that finishes first, again and again; see `src/list/etf.h`.
 
     Parameters
@@ -105,10 +113,10 @@ def etf(native: NativeProblem, devices: Sequence[Sequence[int]] | None = None) -
         sizes = [len(row) for row in devices]
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
         values = np.fromiter((device for row in devices for device in row), dtype=np.int64)
-    return native.native_plan(_core.etf(native.core, offsets, values))
+    return native.native_plan(_core.etf(native.core, offsets, values, time_limit_s))
 
 
-def m_sct(native: NativeProblem, favourite: IntArray) -> NativePlan:
+def m_sct(native: NativeProblem, favourite: IntArray, time_limit_s: float = math.inf) -> NativePlan:
     """As m-ETF, with devices that wait for favourite children; see `src/list/m_sct.h`.
 
     Parameters
@@ -116,7 +124,7 @@ def m_sct(native: NativeProblem, favourite: IntArray) -> NativePlan:
     favourite
         [num_tasks], the favourite child of each task; -1: none.
     """
-    return native.native_plan(_core.m_sct(native.core, favourite))
+    return native.native_plan(_core.m_sct(native.core, favourite, time_limit_s))
 
 
 def m_topo(native: NativeProblem, *, is_uniform: bool) -> NativePlan:
@@ -141,7 +149,9 @@ def order_place(native: NativeProblem, order: IntArray) -> NativePlan:
     return native.native_plan(_core.order_place(native.core, order))
 
 
-def adjusting_placement(native: NativeProblem, order: IntArray) -> NativePlan:
+def adjusting_placement(
+    native: NativeProblem, order: IntArray, time_limit_s: float = math.inf
+) -> NativePlan:
     """Stay on one device unless leaving pays; see `src/list/adjusting_placement.h`.
 
     Raises
@@ -149,7 +159,7 @@ def adjusting_placement(native: NativeProblem, order: IntArray) -> NativePlan:
     GraphError
         `order` is not a topological order of all tasks.
     """
-    return native.native_plan(_core.adjusting_placement(native.core, order))
+    return native.native_plan(_core.adjusting_placement(native.core, order, time_limit_s))
 
 
 def list_schedule(

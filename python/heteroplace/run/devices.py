@@ -8,19 +8,19 @@ from collections.abc import Sequence
 import tvm
 
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
-from heteroplace.errors import ExecutionError
+from heteroplace.errors import MissingDeviceError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
 
 
-def check_devices_exist(solution: Solution) -> None:
-    """Raise ExecutionError, naming all that is missing, unless every device in use is here."""
+def check_devices_exist(solution: Solution, others: Sequence[str] = ()) -> None:
+    """Raise MissingDeviceError unless every device in use is here; `others` is missing too."""
     missing = missing_devices(solution.cluster, solution.devices_used)
-    if missing:
-        raise ExecutionError(
-            "the plan needs devices that this machine does not have: "
-            + "; ".join(missing)
-            + ". Place the model again for a cluster that describes this machine"
+    told = "the plan needs devices that this machine does not have: "
+    faults = [*([told + "; ".join(missing)] if missing else []), *others]
+    if faults:
+        raise MissingDeviceError(
+            "; ".join(faults) + ". Place the model again for a cluster that describes this machine"
         )
 
 

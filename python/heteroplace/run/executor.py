@@ -19,6 +19,8 @@ from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.run.timeline import measured_timeline
 from heteroplace.tvm_bridge import library_path
 
+_Runnable = Executable | CompiledFile | str | os.PathLike[str]
+
 
 class Executor(LoadedProgram):
     """Runs one compiled network; holds its memory and its worker threads.
@@ -28,7 +30,7 @@ class Executor(LoadedProgram):
     Parameters
     ----------
     source
-        What `heteroplace.build` returned, or the path of an exported file.
+        What `heteroplace.build` returned, or an exported file: its path, or opened.
     max_in_flight
         Most calls of `run` at work at a time; others wait. Each has memory for all values, made
         when it is first needed.
@@ -37,21 +39,24 @@ class Executor(LoadedProgram):
         core. Outputs are the same to the last bit, and the plan is seldom slower than predicted,
         often faster. None: cores that share a cache help each other, if every worker has a core;
         True: all cores do; False: each core does what is planned for it, and nothing else.
+    replanned
+        Why and how the plan of a file was made again here, to be told; "": it was not.
 
     Raises
     ------
     ArtifactError
         The file is truncated, damaged, foreign, or of another version.
-    ExecutionError
-        A device of the plan does not exist here.
+    MissingDeviceError
+        A device of the plan does not exist here, or lacks what the code needs.
     """
 
     def __init__(
         self,
-        source: Executable | str | os.PathLike[str],
+        source: _Runnable,
         *,
         max_in_flight: int = 1,
         helping: bool | None = None,
+        replanned: str = "",
     ) -> None:
         libtvm = str(library_path())
         if isinstance(source, Executable):
@@ -61,9 +66,9 @@ class Executor(LoadedProgram):
             code: CompiledFile | SealedCode = sealed
             path = sealed.path
         else:
-            file = CompiledFile(source)
+            file = source if isinstance(source, CompiledFile) else CompiledFile(source)
             manifest = manifest_of(file)
-            check_devices_exist(manifest.solution)
+            check_devices_exist(manifest.solution, file.missing(libtvm))
             file.load(libtvm)
             code, path, text, blob = file, file.code_path, file.program_text, file.weights
         native = NativeExecutor(
@@ -74,6 +79,12 @@ class Executor(LoadedProgram):
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
         self._manifest = manifest
+        self._replanned = replanned
+
+    @property
+    def replanned(self) -> str:
+        """Why and how the plan of its file was made again for this machine; "": it was not."""
+        return self._replanned
 
     @property
     def solution(self) -> Solution:
@@ -136,22 +147,7 @@ class Executor(LoadedProgram):
         return self._native.core_to_core_ns()
 
 
-def load(
-    path: str | os.PathLike[str], *, max_in_flight: int = 1, helping: bool | None = None
-) -> Executor:
-    """Load a compiled file; see `Executor`.
-
-    Raises
-    ------
-    ArtifactError
-        The file is truncated, damaged, foreign, or of another version.
-    ExecutionError
-        A device of the plan does not exist here.
-    """
-    return Executor(path, max_in_flight=max_in_flight, helping=helping)
-
-
-def _check_agreement(native: NativeExecutor, manifest: Manifest, source: object) -> None:
+def _check_agreement(native: NativeExecutor, manifest: Manifest, source: _Runnable) -> None:
     """Check that a manifest tells of the program beside it."""
     steps = len(manifest.solution.plan.steps)
     told = [
@@ -165,7 +161,9 @@ def _check_agreement(native: NativeExecutor, manifest: Manifest, source: object)
     last = max((instruction.step for instruction in native.instructions), default=0)
     if told == found and last < max(steps, 1):
         return
-    where = "the executable" if isinstance(source, Executable) else os.fspath(str(source))
+    where = "the executable"
+    if not isinstance(source, Executable):
+        where = source.path if isinstance(source, CompiledFile) else os.fspath(source)
     raise ArtifactError(
         f"{where}: its manifest is of another program: it tells of inputs {told[0]}, outputs "
         f"{told[1]} and {steps} steps, the program has {found[0]}, {found[1]} and {last + 1}; "

@@ -36,7 +36,7 @@ std::atomic<decltype(TvmAbi::GetFuncFromEnv)> foreign_get{nullptr};
 std::atomic<decltype(TvmAbi::SetLastError)> foreign_set_error{nullptr};
 
 int Fail(const std::string& text) {
-  current_target->abi->SetLastError(text.c_str());
+  current_target->abi->LeaveError(text.c_str());
   return -1;
 }
 

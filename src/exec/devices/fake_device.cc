@@ -53,7 +53,11 @@ class FakeEvent : public Event {
   void Reach(uint64_t number, const std::string& error) {
     std::lock_guard lock(mutex_);
     reached_ = number;
-    error_ = error;
+    try {
+      error_ = error;
+    } catch (const std::bad_alloc&) {
+      error_ = kMemoryIsShort;
+    }
     time_ = Clock::now();
     reached_changed_.notify_all();
   }
@@ -79,7 +83,11 @@ class FakeStream : public Stream {
       : abi_(abi), delay_(delay_ns), workspace_(host), thread_([this] { Work(); }) {}
 
   ~FakeStream() override {
-    Issue(nullptr);
+    {
+      std::lock_guard lock(mutex_);
+      is_ending_ = true;
+      work_changed_.notify_one();
+    }
     thread_.join();
   }
 
@@ -89,7 +97,7 @@ class FakeStream : public Stream {
     Issue([this, call] {
       if (!error_.empty()) return;  // as a CUDA stream: nothing runs after a fault
       if (CallKernel(*abi_, call) != 0) {
-        error_ = abi_->LastErrorLine();
+        TakeError();
         workspace_.Clear();
       }
       std::this_thread::sleep_for(delay_);
@@ -145,25 +153,33 @@ class FakeStream : public Stream {
     throw Error(ErrorKind::kExecution, error);
   }
 
+  void TakeError() {
+    try {
+      error_ = abi_->LastErrorLine();
+    } catch (const std::bad_alloc&) {
+      error_ = kMemoryIsShort;
+    }
+  }
+
   void Issue(std::function<void()> work) {
     std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
     work_changed_.notify_one();
   }
 
-  /*! \brief Body of the thread: does the work in order; an empty function ends it. */
+  /*! \brief Body of the thread: does the work in order, all of it before it ends. */
   void Work() {
     SetWorkspacePool(abi_, &workspace_);
     for (;;) {
       std::unique_lock lock(mutex_);
       is_busy_ = false;
       if (work_.empty()) is_idle_changed_.notify_all();
-      work_changed_.wait(lock, [&] { return !work_.empty(); });
+      work_changed_.wait(lock, [&] { return !work_.empty() || is_ending_; });
+      if (work_.empty()) return;
       std::function<void()> work = std::move(work_.front());
       work_.pop_front();
       is_busy_ = true;
       lock.unlock();
-      if (!work) return;
       work();
     }
   }
@@ -175,6 +191,7 @@ class FakeStream : public Stream {
   std::condition_variable is_idle_changed_;
   std::deque<std::function<void()>> work_;  // guarded by mutex_
   bool is_busy_ = false;                    // guarded by mutex_
+  bool is_ending_ = false;                  // guarded by mutex_
   /*! \brief First fault; of the thread while it is busy, else guarded by mutex_. */
   std::string error_;
   /*! \brief Scratch memory of the kernels; of the thread. */

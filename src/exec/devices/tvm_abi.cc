@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <new>
 
 #include "support/error.h"
 
@@ -67,6 +68,13 @@ std::string TvmAbi::LastErrorLine() const {
   begin = begin == std::string::npos ? 0 : begin + 1;
   begin = text.find_first_not_of(" \t", begin);
   return text.substr(begin, end - begin + 1);
+}
+
+void TvmAbi::LeaveError(const char* message) const noexcept {
+  try {
+    SetLastError(message);
+  } catch (const std::bad_alloc&) {
+  }
 }
 
 TvmAbi LoadTvmAbi(const std::string& path) {

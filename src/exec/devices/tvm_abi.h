@@ -129,6 +129,9 @@ struct TvmAbi {
 
   /*! \brief Last line of the calling thread's last TVM error, without the stack trace. */
   std::string LastErrorLine() const;
+  /*! \brief Sets the last error; leaves the one before where TVM has no memory for the text. For
+   * functions that compiled code calls, through which no exception may pass. */
+  void LeaveError(const char* message) const noexcept;
 };
 
 /*!

@@ -34,6 +34,11 @@ WorkspacePool::~WorkspacePool() { DropBuffers(0); }
 void WorkspacePool::Reserve(int64_t bytes) {
   Clear();
   DropBuffers(0);
+  AddBuffer(bytes);
+}
+
+void WorkspacePool::AddBuffer(int64_t bytes) {
+  buffers_.reserve(buffers_.size() + 1);  // first: what the host gives must not be lost
   buffers_.push_back({static_cast<char*>(host_->Allocate(bytes)), bytes});
 }
 
@@ -90,7 +95,7 @@ void WorkspacePool::MakeRoom(int64_t bytes) {
     // What lies above the top holds nothing.
     DropBuffers(current_ + 1);
   }
-  buffers_.push_back({static_cast<char*>(host_->Allocate(bytes)), bytes});
+  AddBuffer(bytes);
   current_ = buffers_.size() - 1;
   top_ = 0;
 }
@@ -122,9 +127,9 @@ void* AllocWorkspace(int device_type, int device_id, uint64_t bytes, int type_co
   }
   try {
     return pool->Allocate(bytes);
-  } catch (const Error& error) {
+  } catch (const std::exception& fault) {
     // No exception may pass through compiled code.
-    current_abi->SetLastError(error.what());
+    current_abi->LeaveError(CauseOf(fault));
     return nullptr;
   }
 }

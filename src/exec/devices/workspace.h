@@ -67,6 +67,7 @@ class WorkspacePool {
   };
 
   void MakeRoom(int64_t bytes);
+  void AddBuffer(int64_t bytes);
   void DropBuffers(size_t first);
 
   Device* host_;

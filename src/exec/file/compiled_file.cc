@@ -1,26 +1,58 @@
 #include "exec/file/compiled_file.h"
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "exec/program/program.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
 
-CompiledFile::CompiledFile(const std::string& path)
-    : file_(path),
-      parts_(ReadParts(file_)),
-      needs_(ParseNeeds(file_, ReadPart(file_, parts_, kNeeds))) {
-  CheckTogether(file_, needs_, parts_);
-  program_ = ReadPart(file_, parts_, kProgram);
-  manifest_ = ReadPart(file_, parts_, kManifest);
+namespace {
+
+[[noreturn]] void FailMemory(const std::string& path) {
+  throw Error(ErrorKind::kExecution,
+              path + ": memory is short while it is read; free some, then load it again");
+}
+
+}  // namespace
+
+CompiledFile::CompiledFile(const std::string& path, const FileOptions& options) try
+    : file_(path), end_(ReadEnd(file_)) {
+  if (options.trusted_keys.has_value()) {
+    CheckTrust(file_, end_.signature, end_.tail, *options.trusted_keys);
+  }
+  needs_ = ParseNeeds(file_, ReadPart(file_, end_.parts, kNeeds));
+  CheckTogether(file_, needs_, end_.parts);
+  program_ = ReadPart(file_, end_.parts, kProgram);
+  manifest_ = ReadPart(file_, end_.parts, kManifest);
+} catch (const std::bad_alloc&) {
+  FailMemory(path);
+}
+
+std::string CompiledFile::Source() const try {
+  return ReadPart(file_, end_.parts, kSource);
+} catch (const std::bad_alloc&) {
+  FailMemory(file_.path());
+}
+
+void CompiledFile::CheckSignature() const {
+  if (!end_.signature.empty()) exec::CheckSignature(file_, end_.signature, end_.tail);
+}
+
+std::vector<std::string> CompiledFile::Missing(const TvmAbi& abi) const {
+  std::vector<std::string> missing = MissingOfProcessor(needs_);
+  for (std::string& what : MissingOfGpus(needs_, abi)) missing.push_back(std::move(what));
+  return missing;
 }
 
 ElfImage CompiledFile::CheckedCode() const {
-  ElfImage elf(file_.path(), ReadPart(file_, parts_, kCode));
+  ElfImage elf(file_.path(), ReadPart(file_, end_.parts, kCode));
   elf.Check();
   CheckProgram(elf.functions());
-  CheckWeights(file_, parts_);
+  CheckWeights(file_, end_.parts);
+  ReadPart(file_, end_.parts, kSource);
   file_.ExpectUnchanged();
   return elf;
 }
@@ -41,22 +73,30 @@ void CompiledFile::CheckProgram(const std::vector<std::string>& functions) const
   for (size_t c = 0; c < program.constants.size(); ++c) {
     const Constant& constant = program.constants[c];
     const uint64_t end = static_cast<uint64_t>(constant.blob_offset + constant.bytes);
-    if (end > parts_[kWeights].bytes) {
+    if (end > end_.parts[kWeights].bytes) {
       file_.Fail("constant " + std::to_string(c) + " ends at byte " + std::to_string(end) +
-                 " of the weights, which have " + std::to_string(parts_[kWeights].bytes));
+                 " of the weights, which have " + std::to_string(end_.parts[kWeights].bytes));
     }
   }
 }
 
-void CompiledFile::Check() { CheckedCode(); }
+void CompiledFile::Check() try { CheckedCode(); } catch (const std::bad_alloc&) {
+  FailMemory(file_.path());
+}
 
-void CompiledFile::Load() {
+void CompiledFile::Load() try {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (code_ != nullptr) return;
-  CheckProcessor(file_, needs_);
+  ExpectNothingMissing(file_, MissingOfProcessor(needs_));
   ElfImage image = CheckedCode();
-  weights_ = std::make_shared<const WeightsMap>(file_, parts_[kWeights]);
+  weights_ = MapWeights();
   code_ = std::make_unique<SealedCode>(std::move(image));
+} catch (const std::bad_alloc&) {
+  FailMemory(file_.path());
+}
+
+std::shared_ptr<const WeightsMap> CompiledFile::MapWeights() const {
+  return std::make_shared<const WeightsMap>(file_, end_.parts[kWeights]);
 }
 
 const std::string& CompiledFile::code_path() const {

@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "exec/file/elf_image.h"
 #include "exec/file/needs.h"
@@ -13,6 +15,15 @@
 
 namespace heteroplace::exec {
 
+/*! \brief What a caller says of the files that he takes. */
+struct FileOptions {
+  /*!
+   * \brief Files of public Ed25519 keys, PEM: only what one of them has signed is read. None: also
+   * what is not signed, and a signature is not looked at.
+   */
+  std::optional<std::vector<std::string>> trusted_keys;
+};
+
 /*!
  * \brief An open compiled file. Any thread may call any function.
  *
@@ -21,14 +32,31 @@ namespace heteroplace::exec {
  */
 class CompiledFile {
  public:
-  /*! \throws Error kArtifact: the file is missing, truncated, damaged, foreign or older. */
-  explicit CompiledFile(const std::string& path);
+  /*!
+   * \throws Error kArtifact: the file is missing, truncated, damaged, foreign, older, or nobody
+   * whom the caller trusts has signed it.
+   * \throws Error kExecution: no memory, or no library for signatures.
+   */
+  explicit CompiledFile(const std::string& path, const FileOptions& options = {});
 
   /*! \brief The program's text; see src/exec/README.md. */
   const std::string& program_text() const { return program_; }
   /*! \brief The JSON of the manifest; `heteroplace/files/manifest.py` reads it. */
   const std::string& manifest() const { return manifest_; }
+  /*! \brief The Relay module that it was made from, as `heteroplace/relay/source.py` writes it; "":
+   * it has none. \throws Error kArtifact: it is damaged. */
+  std::string Source() const;
   const Needs& needs() const { return needs_; }
+
+  /*! \brief Public key of who signed it, hexadecimal; "": nobody. See `CheckSignature`. */
+  std::string signer() const { return SignerOf(end_.signature); }
+
+  /*! \brief Checks that the signature, if there is one, is of this content by `signer`.
+   * \throws Error kArtifact: it is not; kExecution: no library for signatures. */
+  void CheckSignature() const;
+
+  /*! \brief What the file needs of processor and GPUs that is not here; empty: nothing. */
+  std::vector<std::string> Missing(const TvmAbi& abi) const;
 
   /*!
    * \brief Checks the code and all weights against their digests and against the program.
@@ -45,7 +73,13 @@ class CompiledFile {
   void Load();
 
   /*! \brief Checks that the GPUs can run their code. \throws Error kExecution. */
-  void CheckGpus(const TvmAbi& abi) const { exec::CheckGpus(file_, needs_, abi); }
+  void CheckGpus(const TvmAbi& abi) const {
+    ExpectNothingMissing(file_, MissingOfGpus(needs_, abi));
+  }
+
+  /*! \brief Maps the weights, after `Check`, where the code is not to be run.
+   * \throws Error kExecution: the system cannot map them. */
+  std::shared_ptr<const WeightsMap> MapWeights() const;
 
   /*! \brief What loaders take, and the weights, which may outlive the file. \throws Error
    * kExecution before `Load`. */
@@ -58,7 +92,7 @@ class CompiledFile {
   void CheckProgram(const std::vector<std::string>& functions) const;
 
   OpenFile file_;
-  FileParts parts_;
+  FileEnd end_;
   Needs needs_;
   std::string program_;
   std::string manifest_;

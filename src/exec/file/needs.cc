@@ -128,36 +128,41 @@ void CheckTogether(const OpenFile& file, const Needs& needs, const FileParts& pa
   }
 }
 
-void CheckProcessor(const OpenFile& file, const Needs& needs) {
+std::vector<std::string> MissingOfProcessor(const Needs& needs) {
   if (needs.machine != MachineName()) {
-    throw Error(ErrorKind::kExecution, file.path() + ": has code for " + needs.machine +
-                                           ", this machine is " + MachineName() +
-                                           "; compile the model for it");
+    return {"has code for " + needs.machine + ", this machine is " + MachineName()};
   }
   const std::vector<std::string> present = PresentFeatures();
-  std::string missing;
+  std::string absent;
   for (const std::string& feature : needs.features) {
     if (std::find(present.begin(), present.end(), feature) != present.end()) continue;
-    missing += (missing.empty() ? "" : ", ") + feature;
+    absent += (absent.empty() ? "" : ", ") + feature;
   }
-  if (missing.empty()) return;
-  throw Error(ErrorKind::kExecution,
-              file.path() + ": its code uses " + missing +
-                  ", which this processor does not have; compile the model for this machine (the "
-                  "target's -mcpu and -mattr)");
+  if (absent.empty()) return {};
+  return {"its code uses " + absent + ", which this processor does not have"};
 }
 
-void CheckGpus(const OpenFile& file, const Needs& needs, const TvmAbi& abi) {
+std::vector<std::string> MissingOfGpus(const Needs& needs, const TvmAbi& abi) {
+  std::vector<std::string> missing;
   for (const CudaNeed& need : needs.cuda) {
     const std::optional<int32_t> found = CapabilityOf(abi, need.device_id);
     if (!found.has_value() || *found >= need.capability) continue;
-    throw Error(ErrorKind::kExecution,
-                file.path() + ": its code for cuda:" + std::to_string(need.device_id) +
-                    " needs compute capability " + CapabilityText(need.capability) +
-                    ", this GPU has " + CapabilityText(*found) +
-                    "; compile the model with the target of this GPU (-arch=sm_" +
-                    std::to_string(*found) + ")");
+    missing.push_back("its code for cuda:" + std::to_string(need.device_id) +
+                      " needs compute capability " + CapabilityText(need.capability) +
+                      ", this GPU has " + CapabilityText(*found) + " (-arch=sm_" +
+                      std::to_string(*found) + ")");
   }
+  return missing;
+}
+
+void ExpectNothingMissing(const OpenFile& file, const std::vector<std::string>& missing) {
+  if (missing.empty()) return;
+  std::string text;
+  for (const std::string& what : missing) text += (text.empty() ? "" : "; ") + what;
+  throw Error(ErrorKind::kExecution,
+              file.path() + ": " + text +
+                  "; compile the model for this machine (the targets' -mcpu, -mattr and -arch), or "
+                  "load it from Python with on_missing=\"replan\"");
 }
 
 }  // namespace heteroplace::exec

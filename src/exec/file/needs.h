@@ -42,15 +42,17 @@ Needs ParseNeeds(const OpenFile& file, std::string_view text);
 /*! \brief Checks that the parts are those that were written together. \throws Error kArtifact. */
 void CheckTogether(const OpenFile& file, const Needs& needs, const FileParts& parts);
 
-/*! \brief Checks machine and processor, naming all that is missing. \throws Error kExecution. */
-void CheckProcessor(const OpenFile& file, const Needs& needs);
+/*! \brief What of machine and processor a file needs and this computer lacks; empty: nothing. */
+std::vector<std::string> MissingOfProcessor(const Needs& needs);
 
 /*!
- * \brief Checks that each GPU which is here can run the code for it.
+ * \brief What of compute capability a file needs and the GPUs here lack; empty: nothing.
  *
  * Whether a GPU is here at all is told by who takes it.
- * \throws Error kExecution.
  */
-void CheckGpus(const OpenFile& file, const Needs& needs, const TvmAbi& abi);
+std::vector<std::string> MissingOfGpus(const Needs& needs, const TvmAbi& abi);
+
+/*! \brief Throws unless nothing is missing. \throws Error kExecution: all that is. */
+void ExpectNothingMissing(const OpenFile& file, const std::vector<std::string>& missing);
 
 }  // namespace heteroplace::exec

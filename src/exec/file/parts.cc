@@ -13,8 +13,8 @@ constexpr uint64_t kRowBytes = 56;
 constexpr uint64_t kTableBytes = kNumParts * kRowBytes;
 /*! \brief Of a part that is read into memory: a sparse file may say anything. */
 constexpr uint64_t kMaxPartBytes = uint64_t{1} << 30;
-constexpr const char* kPartNames[kNumParts] = {"code",  "weights", "digests of the weights",
-                                               "needs", "program", "manifest"};
+constexpr const char* kPartNames[kNumParts] = {
+    "code", "weights", "digests of the weights", "needs", "program", "manifest", "source"};
 
 template <typename Integer>
 Integer Number(const char* at) {
@@ -31,8 +31,8 @@ Digest DigestAt(const char* at) {
   return digest;
 }
 
-/*! \brief The table, after the checks of the tail. */
-std::string ReadTable(const OpenFile& file) {
+/*! \brief The last bytes, after the checks of all but the table's digest. */
+std::string ReadTail(const OpenFile& file) {
   char magic[4] = {};
   file.Read(0, magic, std::min<uint64_t>(sizeof(magic), file.bytes()));
   if (std::memcmp(magic,
@@ -41,43 +41,39 @@ std::string ReadTable(const OpenFile& file) {
                   sizeof(magic)) != 0) {
     file.Fail("not a shared library (it does not start with ELF's magic)");
   }
-  char tail[kTailBytes];
-  if (file.bytes() >= kTailBytes) file.Read(file.bytes() - kTailBytes, tail, kTailBytes);
-  if (file.bytes() < kTailBytes || std::memcmp(tail, kMagic, sizeof(kMagic)) != 0) {
+  std::string tail;
+  if (file.bytes() >= kTailBytes) tail = file.ReadText(file.bytes() - kTailBytes, kTailBytes);
+  if (tail.compare(0, sizeof(kMagic), kMagic, sizeof(kMagic)) != 0) {
     file.Fail(
         "no heteroplace footer at its end: the file is truncated, or it is a library of another "
         "program; compile or copy it again");
   }
-  const uint32_t format = Number<uint32_t>(tail + 12);
+  const uint32_t format = Number<uint32_t>(tail.data() + 12);
   if (format != kFileFormat) {
     file.Fail("format " + std::to_string(format) + ", this heteroplace reads " +
               std::to_string(kFileFormat) + "; compile the model again with this version");
   }
-  const uint64_t expected = Number<uint64_t>(tail + 24);
+  const uint64_t expected = Number<uint64_t>(tail.data() + 24);
   if (file.bytes() != expected) {
     file.Fail(std::to_string(file.bytes()) + " bytes, its footer says " + std::to_string(expected) +
               "; copy it again");
   }
-  if (Number<uint64_t>(tail + 16) != kTableBytes || file.bytes() < kTableBytes + kTailBytes) {
-    file.Fail("its table of parts has " + std::to_string(Number<uint64_t>(tail + 16)) +
-              " bytes, expected " + std::to_string(kTableBytes) + "; copy or compile it again");
+  const uint64_t end_bytes = Number<uint64_t>(tail.data() + 16);
+  if ((end_bytes != kTableBytes && end_bytes != kTableBytes + kSignatureBytes) ||
+      file.bytes() < end_bytes + kTailBytes) {
+    file.Fail("its table of parts has " + std::to_string(end_bytes) + " bytes, expected " +
+              std::to_string(kTableBytes) + ", or " + std::to_string(kSignatureBytes) +
+              " more with a signature; copy or compile it again");
   }
-  std::string table = file.ReadText(file.bytes() - kTailBytes - kTableBytes, kTableBytes);
-  if (Sha256Of(table.data(), table.size()) != DigestAt(tail + 32)) {
-    file.Fail(
-        "the SHA-256 of its table of parts differs from the footer's; the file was changed or "
-        "damaged, copy or compile it again");
-  }
-  return table;
+  return tail;
 }
 
 [[noreturn]] void FailPlace(const OpenFile& file, size_t part, const std::string& what) {
   file.Fail(std::string("its table of parts is wrong: the ") + kPartNames[part] + " " + what);
 }
 
-void CheckPlaces(const OpenFile& file, const FileParts& parts) {
+void CheckPlaces(const OpenFile& file, const FileParts& parts, uint64_t last_end) {
   uint64_t end = 0;
-  const uint64_t last_end = file.bytes() - kTailBytes - kTableBytes;
   for (size_t i = 0; i < kNumParts; ++i) {
     const uint64_t page_end = (end + kFilePageBytes - 1) / kFilePageBytes * kFilePageBytes;
     const uint64_t begin = i == kWeights ? page_end : end;
@@ -99,8 +95,8 @@ void CheckPlaces(const OpenFile& file, const FileParts& parts) {
     end = begin + parts[i].bytes;
   }
   if (end != last_end) {
-    FailPlace(file, kManifest,
-              "end at byte " + std::to_string(end) + ", expected " + std::to_string(last_end));
+    FailPlace(file, kSource,
+              "ends at byte " + std::to_string(end) + ", expected " + std::to_string(last_end));
   }
   const uint64_t num_chunks = (parts[kWeights].bytes + kWeightChunkBytes - 1) / kWeightChunkBytes;
   if (parts[kChunkDigests].bytes != num_chunks * sizeof(Digest)) {
@@ -120,9 +116,18 @@ void CheckPlaces(const OpenFile& file, const FileParts& parts) {
 
 }  // namespace
 
-FileParts ReadParts(const OpenFile& file) {
-  const std::string table = ReadTable(file);
-  FileParts parts;
+FileEnd ReadEnd(const OpenFile& file) {
+  FileEnd end;
+  end.tail = ReadTail(file);
+  const uint64_t end_bytes = Number<uint64_t>(end.tail.data() + 16);
+  const uint64_t table_begin = file.bytes() - kTailBytes - end_bytes;
+  const std::string table = file.ReadText(table_begin, kTableBytes);
+  if (Sha256Of(table.data(), table.size()) != DigestAt(end.tail.data() + 32)) {
+    file.Fail(
+        "the SHA-256 of its table of parts differs from the footer's; the file was changed or "
+        "damaged, copy or compile it again");
+  }
+  end.signature = file.ReadText(table_begin + kTableBytes, end_bytes - kTableBytes);
   for (size_t i = 0; i < kNumParts; ++i) {
     const char* row = table.data() + i * kRowBytes;
     if (Number<uint64_t>(row) != i + 1) {
@@ -130,10 +135,10 @@ FileParts ReadParts(const OpenFile& file) {
                 "are expected as kind " + std::to_string(i + 1) + ", got kind " +
                     std::to_string(Number<uint64_t>(row)));
     }
-    parts[i] = {Number<uint64_t>(row + 8), Number<uint64_t>(row + 16), DigestAt(row + 24)};
+    end.parts[i] = {Number<uint64_t>(row + 8), Number<uint64_t>(row + 16), DigestAt(row + 24)};
   }
-  CheckPlaces(file, parts);
-  return parts;
+  CheckPlaces(file, end.parts, table_begin);
+  return end;
 }
 
 std::string ReadPart(const OpenFile& file, const FileParts& parts, Part part) {

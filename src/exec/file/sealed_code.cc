@@ -25,6 +25,8 @@ namespace {
 SealedCode::SealedCode(ElfImage image) {
   const std::string name = image.name();
   const std::string bytes = image.TakeLoadable();
+  path_ = "/proc/self/fd/";
+  path_.reserve(path_.size() + 10);  // nothing may throw between here and the end but by FailBy
   descriptor_ = memfd_create("heteroplace-kernels", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor_ < 0) FailBy(name, "memfd_create", errno);
   const char* failed = nullptr;
@@ -43,7 +45,7 @@ SealedCode::SealedCode(ElfImage image) {
     close(descriptor_);
     FailBy(name, failed, code);
   }
-  path_ = "/proc/self/fd/" + std::to_string(descriptor_);
+  path_ += std::to_string(descriptor_);
 }
 
 SealedCode::~SealedCode() {

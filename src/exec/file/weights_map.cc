@@ -55,11 +55,7 @@ void CheckWeights(const OpenFile& file, const FileParts& parts) {
   const auto check = [&](int chunk) {
     CheckChunk(file, parts[kWeights], static_cast<uint64_t>(chunk), digests);
   };
-  if (num_threads > 1) {
-    RunJobs(num_chunks, num_threads, check, [] {});
-  } else {
-    for (int chunk = 0; chunk < num_chunks; ++chunk) check(chunk);
-  }
+  RunJobs(num_chunks, num_threads, check);
 }
 
 WeightsMap::WeightsMap(const OpenFile& file, const FilePart& weights)

@@ -1,11 +1,14 @@
 // The workers' part of measuring.
 #include "exec/measure/sampling.h"
 
+#include <pthread.h>
 #include <time.h>
 
 #include <algorithm>
 
+#include "exec/run/engine.h"
 #include "exec/run/worker.h"
+#include "support/error.h"
 
 namespace heteroplace::exec {
 
@@ -179,6 +182,18 @@ void Worker::PassLine() {
       slot_->measurement->line_rounds_ns.push_back((NowNs() - start_ns) / kTransfersPerRound);
     }
   }
+}
+
+std::vector<int> Engine::Clocks() {
+  std::vector<int> clocks;
+  for (std::thread& thread : threads_) {
+    clockid_t clock{};
+    if (pthread_getcpuclockid(thread.native_handle(), &clock) != 0) {
+      throw Error(ErrorKind::kExecution, "this system has no clock of a thread's processor time");
+    }
+    clocks.push_back(static_cast<int>(clock));
+  }
+  return clocks;
 }
 
 }  // namespace heteroplace::exec

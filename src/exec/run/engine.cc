@@ -1,7 +1,5 @@
 #include "exec/run/engine.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <system_error>
 
@@ -81,15 +79,15 @@ void Engine::StartThreads() {
   }
   Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
   std::lock_guard lock(mutex_);
-  if (!start_failure_.empty()) throw Error(ErrorKind::kExecution, start_failure_);
+  if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
 }
 
 void Engine::ThreadMain(Worker* leader) {
   try {
     leader->Attach();
-  } catch (const Error& error) {
+  } catch (const std::exception&) {
     std::lock_guard lock(mutex_);
-    if (start_failure_.empty()) start_failure_ = error.what();
+    if (start_failure_ == nullptr) start_failure_ = std::current_exception();
   }
   num_started_.fetch_add(1);
   idle_bell_.Ring();
@@ -113,18 +111,6 @@ bool Engine::Stop() {
 bool Engine::CanEnd() {
   std::lock_guard lock(mutex_);
   return !is_child_;
-}
-
-std::vector<int> Engine::Clocks() {
-  std::vector<int> clocks;
-  for (std::thread& thread : threads_) {
-    clockid_t clock{};
-    if (pthread_getcpuclockid(thread.native_handle(), &clock) != 0) {
-      throw Error(ErrorKind::kExecution, "this system has no clock of a thread's processor time");
-    }
-    clocks.push_back(static_cast<int>(clock));
-  }
-  return clocks;
 }
 
 void Engine::CheckUsable() {
@@ -219,16 +205,16 @@ bool Engine::Await(Slot* slot, const Limit& limit) {
   return limit.Wait(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; });
 }
 
-void Engine::Fail(Slot* slot, const std::string& text) {
+void Engine::Fail(Slot* slot, std::string_view text) noexcept {
   slot->Fail(text);
   WakeAll();
 }
 
-void Engine::Cancel(Slot* slot, int64_t number, const std::string& text) {
+void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept {
   if (slot->FailRequest(number, text)) WakeAll();
 }
 
-void Engine::WakeAll() {
+void Engine::WakeAll() noexcept {
   for (std::unique_ptr<Worker>& worker : workers_) {
     worker->progress().bell.Ring();
     worker->team().bell()->Ring();
@@ -257,14 +243,18 @@ bool Engine::Repeat(Slot* slot) {
   const int64_t finish_ns = NowNs();
   Measurement* found = slot->measurement;
   if (!slot->has_outputs || found->is_cancelled.load()) return false;
-  found->wall_ns.push_back(finish_ns - slot->start_ns);
-  if (!found->durations_ns.empty()) {
+  try {
+    found->wall_ns.push_back(finish_ns - slot->start_ns);
     size_t i = 0;
-    for (const std::unique_ptr<Worker>& worker : workers_) {
-      for (const Span& span : worker->spans()) {
+    for (auto w = workers_.begin(); w != workers_.end() && !found->durations_ns.empty(); ++w) {
+      for (const Span& span : (*w)->spans()) {
         found->durations_ns[i++].push_back(span.finish_ns - span.start_ns);
       }
     }
+  } catch (const std::bad_alloc&) {
+    slot->Fail(kMemoryIsShort);
+    slot->has_outputs = false;
+    return false;
   }
   if (--found->runs_left == 0) return false;
   is_repeating_.store(found->runs_left > 1, std::memory_order_relaxed);
@@ -277,7 +267,7 @@ bool Engine::Repeat(Slot* slot) {
 void Engine::Abandon(Slot* slot, bool is_stuck) {
   if (is_stuck) {
     std::lock_guard lock(mutex_);
-    stuck_ = DescribeStuck(slot);
+    stuck_ = DescribeStuck(slot, "");
     num_stuck_.fetch_add(1);
   }
   slot->is_stuck = is_stuck;
@@ -287,19 +277,23 @@ void Engine::Abandon(Slot* slot, bool is_stuck) {
   slots_.Release(slot);
 }
 
-std::string Engine::DescribeStuck(Slot* slot) const {
-  std::string waiting = "a step does not end";
-  for (const std::unique_ptr<Worker>& worker : workers_) {
-    if (worker->num_finished() > slot->number()) continue;
-    // One that waits, or helps, waits for the step of another.
-    if (!worker->is_waiting()) return worker->Where("does not end");
-    waiting = worker->Where("does not end");
+std::string Engine::DescribeStuck(Slot* slot, const char* before) const noexcept {
+  try {
+    const Worker* stuck = nullptr;
+    for (const std::unique_ptr<Worker>& worker : workers_) {
+      if (worker->num_finished() > slot->number()) continue;
+      // One that waits, or helps, waits for the step of another.
+      if (stuck == nullptr || stuck->is_waiting()) stuck = worker.get();
+    }
+    if (stuck != nullptr) return before + stuck->Where("does not end");
+    return std::string(before) + "a step does not end";
+  } catch (const std::bad_alloc&) {
+    return kMemoryIsShort;  // a slot must not be lost for a text
   }
-  return waiting;
 }
 
 void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
-  const auto end = [&](const std::string& why) {
+  const auto end = [&](std::string_view why) {
     if (slot->measurement != nullptr) slot->measurement->is_cancelled.store(true);
     Fail(slot, why);
     // Without the hook: it has just thrown, or has had its turn.
@@ -315,7 +309,7 @@ void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
     throw;
   }
   if (!is_over) {
-    const std::string late = "the request did not end within its limit: " + DescribeStuck(slot);
+    const std::string late = DescribeStuck(slot, "the request did not end within its limit: ");
     end(late);
     throw Error(ErrorKind::kExecution,
                 late + (*is_abandoned ? "; the executor cannot be used until it does" : ""));

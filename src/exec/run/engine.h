@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -67,7 +69,7 @@ class Engine : private ForkAware {
   /*! \brief Waits for the end of a request; false at the limit. */
   bool Await(Slot* slot, const Limit& limit);
   /*! \brief Ends request `number` early; nothing if the slot is another's by now. Any thread. */
-  void Cancel(Slot* slot, int64_t number, const std::string& text);
+  void Cancel(Slot* slot, int64_t number, std::string_view text) noexcept;
   /*!
    * \brief Leaves a slot to its request, whose last worker frees it; now if it is over already.
    * \param is_stuck whether a step does not end, and the engine is of no use until it does.
@@ -115,7 +117,7 @@ class Engine : private ForkAware {
   /*! \brief Spins of a worker with a core of its own before it sleeps. Constant after load. */
   int run_spins() const { return run_spins_; }
   /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. */
-  void Fail(Slot* slot, const std::string& text);
+  void Fail(Slot* slot, std::string_view text) noexcept;
   /*! \brief A worker has finished its part; the last one ends the request, or repeats it. */
   void Finish(Slot* slot);
 
@@ -126,8 +128,8 @@ class Engine : private ForkAware {
   void ThreadMain(Worker* leader);
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
-  void WakeAll();
-  std::string DescribeStuck(Slot* slot) const;
+  void WakeAll() noexcept;
+  std::string DescribeStuck(Slot* slot, const char* before) const noexcept;
 
   void BeforeFork() override;
   void AfterFork(bool is_child) override;
@@ -148,7 +150,7 @@ class Engine : private ForkAware {
   std::vector<std::atomic<Slot*>> ring_;
   bool is_measuring_ = false;              // guarded by mutex_
   std::string stuck_;                      // guarded by mutex_; the last step that did not end
-  std::string start_failure_;              // guarded by mutex_
+  std::exception_ptr start_failure_;       // guarded by mutex_
   bool is_child_ = false;                  // guarded by mutex_; the threads are in the parent
   bool was_in_flight_ = false;             // guarded by mutex_; when the process forked
   std::atomic<int> num_stuck_{0};          // abandoned requests with a step that does not end

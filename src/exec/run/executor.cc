@@ -1,6 +1,7 @@
 // Inputs and outputs by name, and the executor's own slot.
 #include "exec/run/executor.h"
 
+#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -64,13 +65,20 @@ Executor::~Executor() {
       delete engine;
     }).detach();
   } catch (const std::system_error&) {  // it stays for ever
+  } catch (const std::bad_alloc&) {     // the same
   }
 }
 
 std::unique_ptr<Request> Executor::Begin(const Limit& limit) {
   engine_->CheckUsable();
   Slot* slot = engine_->slots().Acquire(limit);
-  return slot == nullptr ? nullptr : std::make_unique<Request>(this, slot);
+  if (slot == nullptr) return nullptr;
+  try {
+    return std::make_unique<Request>(this, slot);
+  } catch (const std::bad_alloc&) {
+    engine_->slots().Release(slot);
+    throw;
+  }
 }
 
 void Executor::SetInput(const std::string& name, const DLDataType& dtype,

@@ -74,7 +74,9 @@ KernelLibrary::KernelLibrary(const TvmAbi* abi, const std::string& path, TVMModu
 }
 
 KernelLibrary::~KernelLibrary() {
-  for (TVMFunctionHandle function : functions_) abi_->FuncFree(function);
+  for (TVMFunctionHandle function : functions_) {
+    if (function != nullptr) abi_->FuncFree(function);
+  }
   if (library_ != nullptr) {
     UnloadFile();
   } else if (module_ != nullptr) {
@@ -107,15 +109,15 @@ void KernelLibrary::LoadFile() {
     if (modules != nullptr) {
       device_functions_ = std::make_shared<const DeviceFunctionTable>(*abi_, modules);
     }
-  } catch (const Error&) {
+    if (device_functions_ != nullptr && device_functions_->code().functions().empty()) {
+      device_functions_.reset();
+    }
+    Loaded().files.emplace(library_, LoadedFile{module_, 1, device_functions_});
+  } catch (...) {
     abi_->ModFree(module_);
     dlclose(library_);
     throw;
   }
-  if (device_functions_ != nullptr && device_functions_->code().functions().empty()) {
-    device_functions_.reset();
-  }
-  Loaded().files.emplace(library_, LoadedFile{module_, 1, device_functions_});
 }
 
 void KernelLibrary::UnloadFile() {
@@ -129,7 +131,7 @@ void KernelLibrary::UnloadFile() {
 }
 
 KernelFunction KernelLibrary::Function(const std::string& symbol) {
-  TVMFunctionHandle function = nullptr;
+  TVMFunctionHandle& function = functions_.emplace_back(nullptr);
   if (module_ != nullptr &&
       abi_->ModGetFunction(module_, symbol.c_str(), /*query_imports=*/1, &function) != 0) {
     throw Error(ErrorKind::kArtifact, "kernel '" + symbol + "': " + abi_->LastErrorLine());
@@ -141,7 +143,6 @@ KernelFunction KernelLibrary::Function(const std::string& symbol) {
     throw Error(ErrorKind::kArtifact,
                 where + " kernel '" + symbol + "'; build the program and its kernels together");
   }
-  functions_.push_back(function);
   return {reinterpret_cast<PackedCFunction>(Symbol(symbol.c_str())), function};
 }
 

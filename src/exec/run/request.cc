@@ -96,7 +96,7 @@ void Request::Finish(const Limit& limit) {
   executor_->engine_->Finish(slot_, limit, &is_closed_);
 }
 
-void Request::Cancel(const std::string& why) {
+void Request::Cancel(std::string_view why) noexcept {
   const int64_t number = number_.load();
   if (number >= 0) executor_->engine_->Cancel(slot_, number, why);
 }

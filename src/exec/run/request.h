@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "exec/run/engine.h"
@@ -57,7 +58,7 @@ class Request {
   void Finish(const Limit& limit = {});
 
   /*! \brief Ends it early if it is in flight: Finish then throws with this text. Any thread. */
-  void Cancel(const std::string& why);
+  void Cancel(std::string_view why) noexcept;
 
   /*! \brief Copies an output of the request. \throws Error kExecution before it has succeeded. */
   void GetOutput(const std::string& name, void* data);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "support/error.h"
+
 namespace heteroplace::exec {
 
 Slot::Slot(const Image* image, int index)
@@ -105,9 +107,18 @@ void Slot::TouchArena(int32_t space) {
   std::memset(arenas_[place], 0, static_cast<size_t>(image_->program().spaces[place].arena_bytes));
 }
 
-void Slot::Fail(const std::string& text) {
+void Slot::Fail(std::string_view text) noexcept {
   std::lock_guard lock(mutex_);
-  if (failure_.empty()) failure_ = text;
+  KeepFailure(text);
+}
+
+/*! \brief With the lock. Raises the flag whatever becomes of the text: others wait for it. */
+void Slot::KeepFailure(std::string_view text) {
+  try {
+    if (failure_.empty()) failure_ = text;
+  } catch (const std::bad_alloc&) {
+    failure_ = kMemoryIsShort;
+  }
   has_failed_.store(true);
 }
 
@@ -116,11 +127,10 @@ std::string Slot::failure() {
   return failure_;
 }
 
-bool Slot::FailRequest(int64_t number, const std::string& text) {
+bool Slot::FailRequest(int64_t number, std::string_view text) noexcept {
   std::lock_guard lock(mutex_);
   if (number != this->number()) return false;
-  if (failure_.empty()) failure_ = text;
-  has_failed_.store(true);
+  KeepFailure(text);
   return true;
 }
 

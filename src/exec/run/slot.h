@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "exec/devices/device.h"
@@ -63,10 +64,11 @@ class Slot {
   /*! \brief What arenas and external tensors take. [num_spaces] */
   const std::vector<int64_t>& held_bytes() const { return held_bytes_; }
 
-  /*! \brief Ends the request early; the first text is kept. A worker that is in it. */
-  void Fail(const std::string& text);
+  /*! \brief Ends the request early; the first text is kept, or "memory is short" where it cannot
+   * be. A worker that is in it. */
+  void Fail(std::string_view text) noexcept;
   /*! \brief The same of any thread; false if the slot is another request's by now. */
-  bool FailRequest(int64_t number, const std::string& text);
+  bool FailRequest(int64_t number, std::string_view text) noexcept;
   bool HasFailed() const { return has_failed_.load(std::memory_order_relaxed); }
   /*! \brief The same for conditions of a Bell. */
   bool HasFailedInOrder() const { return has_failed_.load(); }
@@ -105,6 +107,7 @@ class Slot {
   void AllocateSpace(size_t space, std::vector<char*>* externals);
   void BindTensors(const std::vector<char*>& externals);
   void BindArguments();
+  void KeepFailure(std::string_view text);
 
   const Image* image_;
   int index_;

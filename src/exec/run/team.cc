@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "support/error.h"
+
 namespace heteroplace::exec {
 
 namespace {
@@ -68,7 +70,7 @@ int Team::Launch(FTVMParallelLambda lambda, void* cdata, int num_task) {
   Work(role_);
   AwaitChunks(chunks);
   const int code = code_.load(std::memory_order_relaxed);
-  if (code != 0) abi_->SetLastError(message_.c_str());
+  if (code != 0) abi_->LeaveError(message_.c_str());
   return code;
 }
 
@@ -117,7 +119,11 @@ bool Team::DoChunk(Share* share, int* code) {
     int none = 0;
     // The message is of this thread, and lost unless it is kept before the leader goes on.
     if (code_.compare_exchange_strong(none, *code, std::memory_order_relaxed)) {
-      message_ = abi_->LastErrorLine();
+      try {
+        message_ = abi_->LastErrorLine();
+      } catch (const std::bad_alloc&) {  // the leader waits for this chunk
+        message_ = kMemoryIsShort;
+      }
     }
   }
   return true;

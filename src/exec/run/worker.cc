@@ -30,6 +30,15 @@ void PinToCore(const Queue& queue) {
   }
 }
 
+/*! \brief Lets the thread go wherever the process may: whoever loads may be pinned to one core. */
+void GoAnywhere() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  // Those of the process's first thread. Where the system refuses, the thread stays as it was made.
+  if (sched_getaffinity(getpid(), sizeof(cores), &cores) != 0) return;
+  static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores));
+}
+
 /*! \brief Turn that a worker asks for: the shortest that Linux grants. */
 constexpr uint64_t kTurnNs = 100'000;
 
@@ -68,7 +77,7 @@ void AskForShortTurns() {
 }  // namespace
 
 void Worker::Attach() {
-  if (queue_.core >= 0) PinToCore(queue_);
+  queue_.core >= 0 ? PinToCore(queue_) : GoAnywhere();
   // Workers that spin through their waits are not woken, and do better with long turns.
   if (Spins() <= kSpins) AskForShortTurns();
   // Kernels that do not come through our launch must not make a pool of threads on this core.
@@ -178,8 +187,8 @@ void Worker::DoHost() {
         PassLine();
         break;
     }
-  } catch (const Error& error) {
-    Fail(error.what());
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
   }
   FinishPart(slot_);
 }
@@ -292,8 +301,12 @@ bool Worker::Execute(const BoundInstruction& instruction) {
   return true;
 }
 
-void Worker::Fail(const std::string& cause) {
-  engine_->Fail(slot_, Where("failed") + ": " + cause);
+void Worker::Fail(const char* cause) noexcept {
+  try {
+    engine_->Fail(slot_, Where("failed") + ": " + cause);
+  } catch (const std::bad_alloc&) {
+    engine_->Fail(slot_, kMemoryIsShort);
+  }
 }
 
 }  // namespace heteroplace::exec

@@ -189,18 +189,19 @@ class Worker {
   }
   void IssueOne(const BoundInstruction& instruction);
   /*! \brief Finishes the requests whose work on the stream has come to its end. */
-  void PollPending();
+  void PollPending() noexcept;
   /*! \brief The same for all queues of the thread; whether requests are left. */
-  bool PollAllPending();
+  bool PollAllPending() noexcept;
   bool IsAnyPending() const;
+  void FailPending(Slot* slot, const char* cause) noexcept;
   void FinishPart(Slot* slot);
-  std::string Drain();
+  void Drain() noexcept;
   void MakeTimers();
   void ReadTimers();
   /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
   int Spins() const;
   /*! \brief Fails the present request at the present instruction. */
-  void Fail(const std::string& cause);
+  void Fail(const char* cause) noexcept;
 
   Engine* engine_;
   const Image* image_;

@@ -132,11 +132,9 @@ std::string Worker::Where(const std::string& what) const {
 }
 
 void Worker::MakeTimers() {
-  if (base_event_ == nullptr) {
-    base_event_ = stream_->MakeEvent(/*is_timed=*/true);
-    for (size_t i = 0; i < 2 * instructions_.size(); ++i) {
-      timers_.push_back(stream_->MakeEvent(/*is_timed=*/true));
-    }
+  if (base_event_ == nullptr) base_event_ = stream_->MakeEvent(/*is_timed=*/true);
+  while (timers_.size() < 2 * instructions_.size()) {
+    timers_.push_back(stream_->MakeEvent(/*is_timed=*/true));
   }
   // Ties the device's clock to the host's: the error is the time that HostWait takes to return.
   stream_->Record(base_event_.get());

@@ -68,7 +68,7 @@ bool Worker::CallIn(TeamRole role, const BoundInstruction& instruction) {
   // Joiners stay until the call is published: `Tell` ends those.
   if (is_shared && (role.threads == 1 || code != 0)) team_.End();
   if (code == 0) return true;
-  Fail(image_->abi().LastErrorLine());
+  Fail(image_->abi().LastErrorLine().c_str());
   return false;
 }
 

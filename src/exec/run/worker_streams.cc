@@ -24,8 +24,8 @@ bool Worker::IssueAll() {
     for (Worker* member : members_) {
       try {
         member->MakeTimers();
-      } catch (const Error& error) {
-        member->Fail(error.what());
+      } catch (const std::exception& fault) {
+        member->Fail(CauseOf(fault));
         return false;
       }
     }
@@ -36,8 +36,8 @@ bool Worker::IssueAll() {
   for (const IssueStep& step : order_) {
     try {
       if (!step.worker->Issue(step.index)) return false;
-    } catch (const Error& error) {
-      step.worker->Fail(error.what());
+    } catch (const std::exception& fault) {
+      step.worker->Fail(CauseOf(fault));
       return false;
     }
   }
@@ -69,29 +69,31 @@ void Worker::EndMeasured() {
   try {
     stream_->Synchronise();
     if (slot_->kind == RequestKind::kTimed && !slot_->HasFailed()) ReadTimers();
-  } catch (const Error& error) {
-    Fail(error.what());
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
   }
 }
 
 /*! \brief Ends this queue's part, at once or when its stream has come to the end of it. */
 void Worker::EndIssue() {
   bool is_pending = slot_->kind == RequestKind::kRun;
-  // What it is asked for now is told already.
-  if (!is_pending && slot_->HasFailed()) static_cast<void>(Drain());
+  if (!is_pending && slot_->HasFailed()) Drain();
   // Nobody waits for what this queue has not issued.
   if (slot_->HasFailed()) progress_.Publish(next_ * static_cast<int64_t>(instructions_.size()));
   position_.store(instructions_.size(), std::memory_order_relaxed);
   try {
     // Also after a failure: what was issued before is at work in the slot until then.
-    if (is_pending) stream_->RecordEnd(slot_->events(index_).back().get());
-  } catch (const Error& error) {
+    if (is_pending) {
+      stream_->RecordEnd(slot_->events(index_).back().get());
+      pending_.push_back(slot_);
+    }
+  } catch (const std::exception& fault) {
     is_pending = false;
-    Fail(error.what());
-    static_cast<void>(Drain());
+    Fail(CauseOf(fault));
+    Drain();
+    PollPending();  // requests end in their order
   }
   if (!is_pending) return FinishPart(slot_);
-  pending_.push_back(slot_);
   slot_ = nullptr;
   PollPending();
 }
@@ -101,39 +103,47 @@ bool Worker::IsAnyPending() const {
                      [](const Worker* member) { return !member->pending_.empty(); });
 }
 
-bool Worker::PollAllPending() {
+bool Worker::PollAllPending() noexcept {
   for (Worker* member : members_) member->PollPending();
   return IsAnyPending();
 }
 
 /*!
- * \brief Waits until the stream is empty, as what was issued is at work in the slot until then;
- * returns a fault that it had.
+ * \brief Waits until the stream is empty, as what was issued is at work in the slot until then. A
+ * fault that it had is of the present request, if there is one.
  */
-std::string Worker::Drain() {
-  try {
-    stream_->Synchronise();
-  } catch (const Error& error) {
-    return error.what();
+void Worker::Drain() noexcept {
+  for (;;) {
+    try {
+      return stream_->Synchronise();
+    } catch (const std::exception& fault) {
+      if (slot_ != nullptr) Fail(CauseOf(fault));
+      if (dynamic_cast<const Error*>(&fault) != nullptr) return;  // else it may not be empty yet
+    }
   }
-  return "";
 }
 
-void Worker::PollPending() {
+void Worker::PollPending() noexcept {
   while (!pending_.empty()) {
     Slot* slot = pending_.front();
     try {
       if (!slot->events(index_).back()->IsReached()) return;
-    } catch (const Error& error) {
-      // A stream tells of a fault only when it is asked, so its step is not known.
-      engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + error.what());
-      const std::string fault = Drain();
-      // A fault since the last recorded end is of the request that is being issued.
-      if (!fault.empty() && slot_ != nullptr) Fail(fault);
+    } catch (const std::exception& fault) {
+      FailPending(slot, CauseOf(fault));
     }
     pending_.pop_front();
     FinishPart(slot);
   }
+}
+
+/*! \brief A stream tells of a fault only when it is asked, so its step is not known. */
+void Worker::FailPending(Slot* slot, const char* cause) noexcept {
+  try {
+    engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + cause);
+  } catch (const std::bad_alloc&) {
+    engine_->Fail(slot, kMemoryIsShort);
+  }
+  Drain();
 }
 
 void Worker::IssueOne(const BoundInstruction& instruction) {

@@ -3,15 +3,18 @@
 All are timed from arrays to arrays by the caller's clock, and take turns: our `run` in a loop and
 from idle, `run_many` with so many requests in flight; stock TVM's graph executor (set_input, run,
 get_output) and onnxruntime in a loop and from idle. In the mode `core` no caller takes part:
-`Executor.benchmark` against stock's compiled function alone.
+`Executor.benchmark` against stock's compiled function alone. In the mode `callers` eight threads
+call two executors of the same plan, on the same cores, each in a loop: by how much less they get
+than the best that one caller gets is `ratio_to_one_caller`.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,8 +42,9 @@ IN_FLIGHT = (1, 2, 4)
 IDLE_S = 0.02
 """How long nobody calls before a call from idle."""
 _MOST_IDLE_RUNS = 10
+NUM_CALLERS = 8
 _OURS, _STOCK, _ONNX = "ours", "stock", "onnxruntime"
-_CORE, _LOOP, _IDLE, _STREAM = "core", "loop", "idle", "stream"
+_CORE, _LOOP, _IDLE, _STREAM, _CALLERS = "core", "loop", "idle", "stream", "callers"
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def measure_calls(
     for plan, devices in plans.items():
         say(f"placing on {plan}")
         executable = place_on(prepared, devices, options.time_limit_s)
-        executor = Executor(executable, max_in_flight=max(IN_FLIGHT))
+        executors = [Executor(executable, max_in_flight=max(IN_FLIGHT)) for _ in range(2)]
         cores = sorted({core for d in cluster.devices if d.name in devices for core in d.cores})
         stock = StockExecutor(library, inputs, cores)
         peer = None
@@ -108,7 +112,7 @@ def measure_calls(
             peer = OnnxExecutor(model.onnx_model, model.inputs, cores[0])
         say(f"measuring calls in {options.num_rounds} rounds")
         timed = time_in_turns(
-            _timers(executor, model, stock, peer),
+            _timers(executors, model, stock, peer),
             num_rounds=options.num_rounds,
             turn_ns=options.turn_ns,
         )
@@ -120,8 +124,10 @@ def measure_calls(
 
 
 def _timers(
-    executor: Executor, model: Model, stock: StockExecutor, peer: OnnxExecutor | None
+    executors: Sequence[Executor], model: Model, stock: StockExecutor, peer: OnnxExecutor | None
 ) -> dict[str, Timer]:
+    executor = executors[0]
+
     def call() -> list[np.ndarray]:
         return executor.run(model.inputs)
 
@@ -135,6 +141,18 @@ def _timers(
 
         return timer
 
+    def callers(num_runs: int) -> list[int]:
+        start_ns = time.perf_counter_ns()
+        threads = [
+            threading.Thread(target=_call_often, args=(executors[n % 2], model.inputs, num_runs))
+            for n in range(NUM_CALLERS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [(time.perf_counter_ns() - start_ns) // (NUM_CALLERS * num_runs)] * num_runs
+
     def rarely(time_calls: Callable[[int, float], list[int]]) -> Timer:
         return lambda num_runs: time_calls(min(num_runs, _MOST_IDLE_RUNS), IDLE_S)
 
@@ -142,6 +160,7 @@ def _timers(
         _key(_OURS, _CORE): executor.benchmark,
         _key(_OURS, _LOOP): lambda num_runs: time_runs(call, num_runs),
         _key(_OURS, _IDLE): rarely(lambda num_runs, pause_s: time_runs(call, num_runs, pause_s)),
+        _key(_OURS, _CALLERS, NUM_CALLERS): callers,
         _key(_STOCK, _CORE): stock.benchmark,
         _key(_STOCK, _LOOP): stock.time_calls,
         _key(_STOCK, _IDLE): rarely(stock.time_calls),
@@ -154,6 +173,11 @@ def _timers(
     return timers
 
 
+def _call_often(executor: Executor, inputs: Mapping[str, np.ndarray], num_runs: int) -> None:
+    for _ in range(num_runs):
+        executor.run(inputs)
+
+
 def _key(who: str, mode: str, in_flight: int = 1) -> str:
     return f"{who} {mode} {in_flight}"
 
@@ -161,14 +185,17 @@ def _key(who: str, mode: str, in_flight: int = 1) -> str:
 def rows_of(model: str, plan: str, timed: TimedRuns) -> list[dict[str, object]]:
     """Return a row for each mode, times in ms per item.
 
-    Peers have one request in flight: a stream is held against their loop. So is onnxruntime's in
-    the mode `core`, as it has no other.
+    Peers have one request in flight: a stream, and callers, are held against their loop. So is
+    onnxruntime's in the mode `core`, as it has no other.
     """
     modes = [(_CORE, 1), (_LOOP, 1), (_IDLE, 1), *((_STREAM, count) for count in IN_FLIGHT)]
+    one_caller = [_key(_OURS, mode, in_flight) for mode, in_flight in modes if mode != _CORE]
+    best = min(one_caller, key=timed.median_ns)
+    modes.append((_CALLERS, NUM_CALLERS))
     rows: list[dict[str, object]] = []
     for mode, in_flight in modes:
         ours = _key(_OURS, mode, in_flight)
-        stock = _key(_STOCK, _LOOP if mode == _STREAM else mode)
+        stock = _key(_STOCK, _LOOP if mode in (_STREAM, _CALLERS) else mode)
         onnx_key = _key(_ONNX, _IDLE if mode == _IDLE else _LOOP)
         ns = timed.median_ns(ours)
         rows.append(
@@ -184,6 +211,9 @@ def rows_of(model: str, plan: str, timed: TimedRuns) -> list[dict[str, object]]:
                 else None,
                 "ratio_to_stock": round(timed.ratio(ours, stock), 3),
                 "items_per_s": round(1e9 / ns, 2),
+                "ratio_to_one_caller": round(timed.ratio(best, ours), 3)
+                if mode == _CALLERS
+                else None,
             }
         )
     return rows

@@ -9,4 +9,5 @@ class IsolatedCosts(MeasuredCosts):
     """As `MeasuredCosts`, each distinct kernel by itself."""
 
     has_interference = False
+    finds_interference = False
     is_in_place = False

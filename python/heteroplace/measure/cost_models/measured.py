@@ -14,6 +14,7 @@ class MeasuredCosts:
     """The most exact model; every device must be in this machine."""
 
     has_interference = True
+    finds_interference = True
     is_in_place = True
     skips_absent = False
 

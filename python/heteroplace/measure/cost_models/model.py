@@ -55,6 +55,11 @@ class CostModel(Protocol):
     has_interference: bool
     """Its costs are measured in place on this machine, so interference can be measured too."""
 
+    @property
+    def finds_interference(self) -> bool:
+        """Whether the store may know it otherwise: `prepare` compiles the kernels, by which it is
+        found, and times that were measured were measured in place."""
+
     def prepare(self, compiled: CompiledNetwork, cluster: Cluster) -> CompiledNetwork:
         """Return the network with what must be known of its tasks before they are costed.
 

@@ -51,10 +51,13 @@ class GivenCosts:
 
         For a table and a function no kernel is looked at, unless some may be measured.
         """
+        return self._present.prepare(compiled, cluster) if self.finds_interference else compiled
+
+    @property
+    def finds_interference(self) -> bool:
+        """See `CostModel.finds_interference`."""
         is_file = isinstance(self._source, (str, os.PathLike))
-        if is_file or self.options.missing == "measure":
-            return self._present.prepare(compiled, cluster)
-        return compiled
+        return is_file or self.options.missing == "measure"
 
     def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
         """Return what the table knows of the network, and what it lacks as `options.missing` says.

@@ -11,8 +11,9 @@ optimiser reads at a false address or asks for all of the memory.
     evaluate        the one output of a model without inputs, by ONNX's reference: RESULT is a
                     model with it as its initialiser. What is meant are conditions and counts.
     run             MODEL is a list of runs as JSON, {"model", "inputs", "names", "outputs"}: paths
-                    of a model, of its inputs and of its outputs (.npz), and which outputs (null:
-                    all that are tensors of numbers). One thread, nothing optimised. RESULT is a
+                    of a model and of its inputs by name (.npy), how those of its outputs begin
+                    (".0.npy" follows, and so on), and which outputs (null: all that are tensors of
+                    numbers). One thread, nothing optimised. RESULT is a
                     list: the names of the outputs, or why there are none.
 
 Exit codes: 0 RESULT is written; 3 the library refuses the model: standard output says why.
@@ -21,6 +22,7 @@ Exit codes: 0 RESULT is written; 3 the library refuses the model: standard outpu
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 from typing import Any
@@ -108,16 +110,18 @@ def _runs() -> tuple[Any, tuple[type[Exception], ...]]:
     return run, errors
 
 
-def _run_once(model: str, inputs: str, names: list[str] | None, outputs: str) -> list[str]:
-
+def _run_once(
+    model: str, inputs: dict[str, str], names: list[str] | None, outputs: str
+) -> list[str]:
     session = _session(model, "ORT_DISABLE_ALL")
-    with np.load(inputs) as arrays:
-        given = {name: arrays[f"arr_{i}"] for i, name in enumerate(arrays["names"].tolist())}
+    given = {name: np.load(path) for name, path in inputs.items()}
     if {value.name for value in session.get_inputs()} != set(given):
         raise ValueError("its inputs are no longer those of the module")
     if names is None:
         names = [value.name for value in session.get_outputs() if _is_numbers(value.type)]
-    np.savez(outputs, *session.run(names, given))
+    # One file each: an archive takes longer to write than a small model to run.
+    for index, value in enumerate(session.run(names, given)):
+        np.save(f"{outputs}.{index}.npy", value)
     return names
 
 
@@ -185,4 +189,7 @@ def _address_space_bytes() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    # All is written: taking the libraries down takes as long as loading them.
+    os._exit(code)

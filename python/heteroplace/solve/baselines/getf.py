@@ -14,6 +14,7 @@ from __future__ import annotations
 from heteroplace.native.list import etf
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.getf_lp import assign_groups, speed_groups
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -26,12 +27,12 @@ class GetfSolver(ListSolver):
 
     name = "getf"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`; of plans that all overflow, the one that does least."""
         groups = speed_groups(problem)
         plans: list[NativePlan] = []
         for share in _MEMORY_SHARES:
-            chosen = assign_groups(problem, groups, share)
+            chosen = assign_groups(problem, groups, share, deadline)
             if chosen is None:
                 break
             is_allowed = problem.native.run_ns >= 0
@@ -39,9 +40,9 @@ class GetfSolver(ListSolver):
                 [device for device in groups[group] if is_allowed[task, device]]
                 for task, group in enumerate(chosen)
             ]
-            plans.append(etf(problem.native, devices))
+            plans.append(etf(problem.native, devices, deadline.left_s()))
             if plans[-1].violation == 0:
                 return plans[-1]
         if not plans:
-            return etf(problem.native)
+            return etf(problem.native, None, deadline.left_s())
         return min(plans, key=lambda plan: plan.violation)

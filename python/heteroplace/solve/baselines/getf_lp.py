@@ -17,6 +17,7 @@ import numpy as np
 
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import mean_graph
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lp.linear import optimal_values
 from heteroplace.solve.lp.program import FloatArray, MixedProgram
 from heteroplace.solve.problem import Problem
@@ -36,7 +37,7 @@ def speed_groups(problem: Problem) -> list[list[int]]:
 
 
 def assign_groups(
-    problem: Problem, groups: list[list[int]], memory_share: float
+    problem: Problem, groups: list[list[int]], memory_share: float, deadline: Deadline = NEVER
 ) -> list[int] | None:
     """Return the group of each task; None: not all tasks fit into that part of the memories.
 
@@ -56,7 +57,7 @@ def assign_groups(
             for group in groups
         ]
     )
-    parts = _solve(problem, units, kinds, kind_of, groups, capacity)
+    parts = _solve(problem, units, kinds, kind_of, groups, capacity, deadline)
     if parts is None:
         return None
     chosen = [0] * len(problem.graph.tasks)
@@ -122,6 +123,7 @@ def _solve(
     kind_of: IntArray,
     groups: list[list[int]],
     capacity: FloatArray,
+    deadline: Deadline,
 ) -> FloatArray | None:
     """Return the part of each kind on each group, [num_kinds, num_groups]; None: no room."""
     num_kinds, num_groups = len(kinds), len(groups)
@@ -157,7 +159,7 @@ def _solve(
     )
     if has_paths:
         _add_paths(program, problem, units, groups, unit)
-    values = optimal_values(program, "getf")
+    values = optimal_values(program, "getf", deadline)
     return None if values is None else values[:num_parts].reshape(num_kinds, num_groups)
 
 

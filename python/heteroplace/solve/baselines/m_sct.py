@@ -17,6 +17,7 @@ from __future__ import annotations
 from heteroplace.native.list import m_sct, mean_graph
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.baselines.m_sct_lp import favourite_children
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.list.m_etf import MEtfSolver
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
@@ -30,9 +31,10 @@ class MSctSolver(ListSolver):
 
     name = "m-sct"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`."""
         graph = mean_graph(problem.native)
-        awake = m_sct(problem.native, favourite_children(graph, THRESHOLD))
-        eager = MEtfSolver().native_plan(problem)
+        favourite = favourite_children(graph, THRESHOLD, deadline)
+        awake = m_sct(problem.native, favourite, deadline.left_s())
+        eager = MEtfSolver().native_plan(problem, deadline)
         return min(awake, eager, key=lambda plan: (plan.violation, plan.makespan_ns))

@@ -24,6 +24,7 @@ from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IntArray
 from heteroplace.native.graph import Dag
 from heteroplace.native.list import MeanGraph
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lp.linear import optimal_values
 from heteroplace.solve.lp.program import FloatArray, MixedProgram
 
@@ -68,7 +69,7 @@ class _Module:
         return b"|".join(array.tobytes() for array in arrays)
 
 
-def favourite_children(graph: MeanGraph, threshold: float) -> IntArray:
+def favourite_children(graph: MeanGraph, threshold: float, deadline: Deadline = NEVER) -> IntArray:
     """Return the favourite child of each task, [num_tasks]; -1: it has none.
 
     Parameters
@@ -80,8 +81,10 @@ def favourite_children(graph: MeanGraph, threshold: float) -> IntArray:
     ------
     SolverError
         HiGHS failed.
+    SolverLimitError
+        The deadline passed.
     """
-    solution = solve_favourites(graph)
+    solution = solve_favourites(graph, deadline)
     child = np.full(len(graph.run_ns), -1, dtype=np.int64)
     parent = np.full(len(graph.run_ns), -1, dtype=np.int64)
     for edge in np.flatnonzero(solution.is_paid <= threshold).tolist():
@@ -94,7 +97,7 @@ def favourite_children(graph: MeanGraph, threshold: float) -> IntArray:
     return child
 
 
-def solve_favourites(graph: MeanGraph) -> FavouriteEdges:
+def solve_favourites(graph: MeanGraph, deadline: Deadline = NEVER) -> FavouriteEdges:
     """Return f of each edge.
 
     Complexity: that of HiGHS on the distinct modules; the rest is linear.
@@ -113,11 +116,11 @@ def solve_favourites(graph: MeanGraph) -> FavouriteEdges:
     size = 0
     for same in distinct.values():
         if batch and size + len(same[0].run_ns) > _BATCH:
-            _solve_batch(batch, is_paid)
+            _solve_batch(batch, is_paid, deadline)
             batch, size = [], 0
         batch.append(same)
         size += len(same[0].run_ns)
-    _solve_batch(batch, is_paid)
+    _solve_batch(batch, is_paid, deadline)
     return FavouriteEdges(is_paid, is_least)
 
 
@@ -193,11 +196,11 @@ def _slices(
     return [module for module in modules if len(module.edges)]
 
 
-def _solve_batch(batch: list[list[_Module]], is_paid: FloatArray) -> None:
+def _solve_batch(batch: list[list[_Module]], is_paid: FloatArray, deadline: Deadline) -> None:
     """Solve the first of each list of equal modules, and write f for all of them."""
     if not batch:
         return
-    values = _solve([same[0] for same in batch])
+    values = _solve([same[0] for same in batch], deadline)
     begin = 0
     for same in batch:
         end = begin + len(same[0].edges)
@@ -206,7 +209,7 @@ def _solve_batch(batch: list[list[_Module]], is_paid: FloatArray) -> None:
         begin = end
 
 
-def _solve(modules: list[_Module]) -> FloatArray:
+def _solve(modules: list[_Module], deadline: Deadline) -> FloatArray:
     """Return f of the edges of all modules, one after the other: one program, sum of the T."""
     sizes = np.array([len(module.run_ns) for module in modules])
     shift = np.concatenate([[0], np.cumsum(sizes)])
@@ -252,7 +255,7 @@ def _solve(modules: list[_Module]) -> FloatArray:
         (row, last, np.ones(len(last))),
         (row, ends[last], -np.ones(len(last))),
     )
-    values = optimal_values(program, "m-sct")
+    values = optimal_values(program, "m-sct", deadline)
     if values is None:
         raise SolverError("the linear program of 'm-sct' has no solution: a bug of m_sct_lp.py")
     return values[num_nodes : num_nodes + num_edges]

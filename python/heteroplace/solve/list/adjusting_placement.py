@@ -9,6 +9,7 @@ holds step by step only, so a user of both takes the better plan.
 
 from heteroplace.native.list import adjusting_placement, critical_path_order
 from heteroplace.native.problem import NativePlan
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -18,6 +19,7 @@ class AdjustingPlacementSolver(ListSolver):
 
     name = "adjusting-placement"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`."""
-        return adjusting_placement(problem.native, critical_path_order(problem.native))
+        order = critical_path_order(problem.native)
+        return adjusting_placement(problem.native, order, deadline.left_s())

@@ -16,6 +16,7 @@ from heteroplace.coarsen.coarse import Coarsening, coarsen
 from heteroplace.native.list import adjusting_placement, critical_path_order, order_place
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.simulate import native_plan_of
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.feasibility import overflow
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
@@ -26,18 +27,22 @@ class CeleritasSolver(ListSolver):
 
     name = "celeritas"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`. O(n log n + m) beside the schedulers."""
         graph, cluster = problem.graph, problem.cluster
         fused = coarsen(graph, fuse_segments(graph, cluster, problem.costs).groups)
         groups = Problem(fused.graph, cluster, fused.project_costs(problem.costs, cluster))
         order = critical_path_order(groups.native)
-        plans = [schedule(groups.native, order) for schedule in (order_place, adjusting_placement)]
+        plans = [
+            order_place(groups.native, order),
+            adjusting_placement(groups.native, order, deadline.left_s()),
+        ]
         expanded = [self._expanded(problem, fused, groups, plan) for plan in plans]
         best = min(expanded, key=lambda plan: (plan.violation, plan.makespan_ns))
         if not best.violation:
             return best
-        alone = adjusting_placement(problem.native, critical_path_order(problem.native))
+        order = critical_path_order(problem.native)
+        alone = adjusting_placement(problem.native, order, deadline.left_s())
         return min(best, alone, key=lambda plan: (plan.violation, plan.makespan_ns))
 
     def _expanded(

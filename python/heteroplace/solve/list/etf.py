@@ -6,6 +6,7 @@ with Interprocessor Communication Times", 1989 (10.1137/0218016), on unrelated d
 
 from heteroplace.native.list import etf
 from heteroplace.native.problem import NativePlan
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -15,6 +16,6 @@ class EtfSolver(ListSolver):
 
     name = "etf"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`."""
-        return etf(problem.native)
+        return etf(problem.native, None, deadline.left_s())

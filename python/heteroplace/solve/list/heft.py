@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from heteroplace.native.list import heft
 from heteroplace.native.problem import NativePlan
 from heteroplace.native.search import search_plans
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.feasibility import no_placement_error
 from heteroplace.solve.list.order_place import OrderPlaceSolver
 from heteroplace.solve.list.solver import ListSolver
@@ -30,9 +31,9 @@ class HeftSolver(ListSolver):
 
     name = "heft"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`."""
-        return heft(problem.native, range(len(problem.cluster.devices)))
+        return heft(problem.native, range(len(problem.cluster.devices)), deadline.left_s())
 
     def mended(self, problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
         """See `repair`."""

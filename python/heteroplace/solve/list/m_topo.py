@@ -7,6 +7,7 @@ plus the largest task; the comparison of Celeritas fills devices to their limit.
 
 from heteroplace.native.list import m_topo
 from heteroplace.native.problem import NativePlan
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -16,7 +17,7 @@ class MTopoSolver(ListSolver):
 
     name = "m-topo"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`."""
         return m_topo(problem.native, is_uniform=False)
 
@@ -26,6 +27,6 @@ class UniformMTopoSolver(ListSolver):
 
     name = "m-topo-uniform"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`."""
         return m_topo(problem.native, is_uniform=True)

@@ -8,6 +8,7 @@ Celeritas proper the problem is that of a graph coarsened by its fusion.
 
 from heteroplace.native.list import critical_path_order, order_place
 from heteroplace.native.problem import NativePlan
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.list.solver import ListSolver
 from heteroplace.solve.problem import Problem
 
@@ -17,6 +18,6 @@ class OrderPlaceSolver(ListSolver):
 
     name = "order-place"
 
-    def native_plan(self, problem: Problem) -> NativePlan:
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
         """See `ListSolver.native_plan`."""
         return order_place(problem.native, critical_path_order(problem.native))

@@ -9,23 +9,30 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
+from heteroplace.errors import SolverLimitError
 from heteroplace.model.plan import Plan
 from heteroplace.native.list import plan_by
 from heteroplace.native.problem import NativePlan
 from heteroplace.solve.bounds import lower_bound
-from heteroplace.solve.deadline import Deadline
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.feasibility import check_possible, overcommitted_error
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
 
 class ListSolver:
-    """A scheduler of the core, by its name: one plan, deterministic, and without a budget."""
+    """A scheduler of the core, by its name: one plan, deterministic; a budget only ends it."""
 
     name: ClassVar[str]
 
-    def native_plan(self, problem: Problem) -> NativePlan:
-        """Return the plan; it may overflow memories (`violation` > 0)."""
-        return plan_by(problem.native, self.name.replace("-", "_"))
+    def native_plan(self, problem: Problem, deadline: Deadline = NEVER) -> NativePlan:
+        """Return the plan; it may overflow memories (`violation` > 0).
+
+        Raises
+        ------
+        SolverLimitError
+            The deadline passed before all tasks were placed.
+        """
+        return plan_by(problem.native, self.name.replace("-", "_"), deadline.left_s())
 
     def mended(self, problem: Problem, plan: NativePlan, time_limit_s: float) -> NativePlan:
         """Return a plan that fits; InfeasibleError names the bytes that each memory lacks."""
@@ -36,7 +43,14 @@ class ListSolver:
         begin = time.perf_counter()
         deadline = Deadline.after(options.time_limit_s, begin)
         check_possible(problem)
-        found = self.native_plan(problem)
+        try:
+            found = self.native_plan(problem, deadline)
+        except SolverLimitError as err:
+            raise SolverLimitError(
+                f"{self.name} had not placed all {len(problem.graph.tasks)} tasks on "
+                f"{len(problem.cluster.devices)} devices after {options.time_limit_s} s; give it "
+                f"more time, or take solver 'auto', which has a plan sooner"
+            ) from err
         if found.violation:
             found = self.mended(problem, found, deadline.left_s())
 

@@ -7,10 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from heteroplace.errors import SolverError
+from heteroplace.errors import SolverError, SolverLimitError
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lp.program import FloatArray, MixedProgram
 
-_INFEASIBLE = 2
+_LIMIT, _INFEASIBLE = 1, 2
 """Of `scipy.optimize.linprog`."""
 
 
@@ -29,7 +30,9 @@ class LinearFailure:
     """Why there is no optimum."""
 
     is_infeasible: bool
-    """Nothing meets the rows; else the time was up, or HiGHS gave up."""
+    """Nothing meets the rows."""
+    is_late: bool
+    """The time was up. Neither: HiGHS gave up."""
     message: str
     """What HiGHS says."""
 
@@ -67,22 +70,31 @@ def linear_optimum(
         options={} if time_limit_s is None else {"time_limit": time_limit_s},
     )
     if found.status != 0:
-        return LinearFailure(found.status == _INFEASIBLE, str(found.message))
+        return LinearFailure(
+            found.status == _INFEASIBLE, found.status == _LIMIT, str(found.message)
+        )
     return LinearOptimum(found.x, -np.asarray(found.ineqlin.marginals))
 
 
-def optimal_values(program: MixedProgram, name: str) -> FloatArray | None:
+def optimal_values(
+    program: MixedProgram, name: str, deadline: Deadline = NEVER
+) -> FloatArray | None:
     """Return a corner of the optimum by the dual simplex method; None: nothing meets the rows.
 
     Raises
     ------
     SolverError
         HiGHS gave up; the message has `name`.
+    SolverLimitError
+        The deadline passed.
     """
-    found = linear_optimum(program, method="highs-ds")
+    limit_s = None if deadline == NEVER else deadline.left_s()
+    found = linear_optimum(program, time_limit_s=limit_s, method="highs-ds")
     if isinstance(found, LinearFailure):
         if found.is_infeasible:
             return None
+        if found.is_late:
+            raise SolverLimitError(f"the linear program of {name!r} was not solved in time")
         raise SolverError(
             f"HiGHS could not solve the linear program of {name!r} ({program.num_columns} "
             f"columns): {found.message}; use a solver that needs none, such as 'etf'"

@@ -7,11 +7,13 @@ ETF and Adjusting Placement lie between, single devices are the yardstick.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cached_property, partial
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cached_property
 
 import numpy as np
 
+from heteroplace.errors import SolverLimitError
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import (
     adjusting_placement,
@@ -35,6 +37,8 @@ _PAIRS_PER_S = 1_000_000
 it."""
 _LEAST_PAIRS = 100_000
 """Whatever the time limit: it takes 30 ms."""
+_SLOW = frozenset({"etf", "m-etf"})
+"""Made last: where many pairs wait for one link, they take a hundred times as long."""
 _MAX_NAMES = 32
 """Of devices in the name of a plan."""
 
@@ -89,7 +93,7 @@ class InitialSolutions:
         """
         deadline = Deadline.after(time_limit_s)
         problem = self._problem
-        cluster, native = problem.cluster, problem.native
+        cluster = problem.cluster
         plans = self._singles(deadline.earlier(time_limit_s / 2))
         if len(cluster.devices) == 1 or not problem.graph.tasks:
             return plans
@@ -97,21 +101,33 @@ class InitialSolutions:
         looked_at = tuple(self._heft_devices())
         plans.append((_heft_name(problem, looked_at), self.heft))
         plans.append(("order-place", self._order_place))
-        others: list[tuple[str, Callable[[], NativePlan]]] = [
-            ("etf", lambda: etf(native)),
-            ("adjusting-placement", lambda: adjusting_placement(native, self._order)),
-            ("greedy", lambda: plan_by(native, "greedy")),
-            ("met", lambda: plan_by(native, "met")),
-            ("m-etf", lambda: plan_by(native, "m_etf")),
-            ("m-topo-uniform", lambda: m_topo(native, is_uniform=True)),
-        ]
-        for devices in sets:
-            others.append((_heft_name(problem, devices), partial(heft, native, devices)))
-        for name, make in others:
+        others = self._others(sets, deadline)
+        made: dict[str, NativePlan] = {}
+        for name, make in sorted(others, key=lambda one: one[0] in _SLOW):
             if deadline.is_over():
                 break
-            plans.append((name, make()))
-        return plans
+            with suppress(SolverLimitError):  # It is left out.
+                made[name] = make()
+        return plans + [(name, made[name]) for name, _ in others if name in made]
+
+    def _others(
+        self, sets: Sequence[tuple[int, ...]], deadline: Deadline
+    ) -> list[tuple[str, Callable[[], NativePlan]]]:
+        """What else there is, each within the deadline."""
+        native, order, left_s = self._problem.native, self._order, deadline.left_s
+
+        def heft_on(devices: tuple[int, ...]) -> Callable[[], NativePlan]:
+            return lambda: heft(native, devices, left_s())
+
+        return [
+            ("etf", lambda: etf(native, None, left_s())),
+            ("adjusting-placement", lambda: adjusting_placement(native, order, left_s())),
+            ("greedy", lambda: plan_by(native, "greedy", left_s())),
+            ("met", lambda: plan_by(native, "met", left_s())),
+            ("m-etf", lambda: plan_by(native, "m_etf", left_s())),
+            ("m-topo-uniform", lambda: m_topo(native, is_uniform=True)),
+            *((_heft_name(self._problem, devices), heft_on(devices)) for devices in sets),
+        ]
 
     def _singles(self, deadline: Deadline) -> list[tuple[str, NativePlan]]:
         """Everything on one device, where it fits, in the order of the devices."""
