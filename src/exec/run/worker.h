@@ -68,11 +68,12 @@ struct BoundInstruction {
   int64_t bytes = 0;
 };
 
-/*! \brief Calls of an instruction that are timed, to know whether help comes in time. */
-inline constexpr int kTimedCalls = 4;
+/*! \brief Calls of an instruction that are timed, without help, to know whether that pays. */
+inline constexpr int kTimedCalls = 3;
 
-/*! \brief Calls that take less are over before a helper has found them: they are not open. */
-inline constexpr int64_t kLeastOpenNs = 3'000;
+/*! \brief Calls that take less are not open: tickets and results that go from core to core take
+ * some 4 us. */
+inline constexpr int64_t kLeastOpenNs = 12'000;
 
 /*! \brief A chunk that is waited for as long, and longer than the whole call takes, is of a core
  * that another program uses. */
