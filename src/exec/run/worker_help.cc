@@ -11,8 +11,12 @@ namespace heteroplace::exec {
 void Worker::HelpEachOther(std::vector<Team*> others) {
   others_ = std::move(others);
   call_times_.resize(instructions_.size());
-  const auto helpers = std::min(kMaxHelpers, static_cast<uint32_t>(others_.size()));
-  for (BoundInstruction& instruction : instructions_) instruction.role.helpers = helpers;
+  const auto num_others = static_cast<uint32_t>(others_.size());
+  for (BoundInstruction& instruction : instructions_) {
+    // The team's own cores are no help.
+    const uint32_t joiners = std::min(num_others, instruction.role.threads - 1);
+    instruction.role.helpers = std::min(kMaxHelpers, num_others - joiners);
+  }
 }
 
 /*! \brief A team with chunks for this worker; null: none, or its core is not its own. */
