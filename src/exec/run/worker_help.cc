@@ -3,6 +3,8 @@
 // A worker that waits spins, and looks at the launches of the workers with which it shares a cache.
 // It takes a chunk at a time, so what it waits for itself is late by one chunk at most. Nobody is
 // woken to help, and nobody helps on a core that another worker needs.
+#include <algorithm>
+
 #include "exec/run/engine.h"
 #include "exec/run/worker.h"
 
