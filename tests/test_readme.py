@@ -29,7 +29,7 @@ _TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm
 def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     # The other parts go on where the first one ends.
     parts = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(parts) == 3
+    assert len(parts) == 4
     program = "\n".join(parts)
     for text, shorter in (("time_limit=5)", "time_limit=1)"), ("_wired()", "_wired(nodes=8)")):
         assert text in program
@@ -46,8 +46,11 @@ def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "lower bound" in done.stdout
     assert "ms measured" in done.stdout
-    *_, many, again = done.stdout.splitlines()
-    assert many.endswith("equal") and len(many.split()) == 11
+    *_, busy, again = done.stdout.splitlines()
+    (many,) = [line for line in done.stdout.splitlines() if line.endswith("equal")]
+    assert len(many.split()) == 11
+    assert ": busy " in busy
+    assert (tmp_path / "trace.json").stat().st_size > 0
     assert again == "as planned"
     assert (tmp_path / "model.so").stat().st_size > 0
 

@@ -15,7 +15,7 @@ import tvm
 
 from heteroplace import pipeline
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import LoweringError, PlanError, SolverError
+from heteroplace.errors import LoweringError, PlanError
 from heteroplace.machine.local import open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.demands import with_max_memory
@@ -40,11 +40,6 @@ class _HeteroPlacePass:
         given = pass_config(context, CONFIG_PREFIX) | dict(self._keywords)
         options, limits = read_options(given)
         if placed is None:
-            if limits.items > 1:
-                raise SolverError(
-                    f"items is {limits.items}, and a module runs one item: plan for several with "
-                    f"`heteroplace place`, or give the model a batch dimension of {limits.items}"
-                )
             found = pipeline.annotate(*pipeline.place(mod, self._cluster, options, limits))
             return with_source(found, with_option(read_source(mod), options.verify))
         if placed.cluster.digest() != with_max_memory(self._cluster, options.max_memory).digest():
@@ -74,6 +69,9 @@ def HeteroPlace(  # noqa: N802  (TVM's passes are factories named like classes)
         A Relay module pass. Its result is an ordinary Relay module with `on_device` and
         `device_copy`; the plan, and the kernels that were compiled to measure it, travel along as
         attributes of `main`. Running the pass on its own output changes nothing.
+
+        Of a plan for several items (`items`) they name for each op one of its devices: batches are
+        in the plan alone, and what is built takes all items at once, along their batch axis.
 
     Raises
     ------

@@ -112,6 +112,8 @@ def _placed_again(
     cluster = options.pop("cluster", LOCAL)
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
+    # What takes arrays of several items goes on to do so.
+    options.setdefault("items", manifest_of(file).solution.plan.items)
     with tvm.transform.PassContext(opt_level=source.opt_level):
         compiled, solution = pipeline.place(source.mod, cluster, *read_options(options))
         executable = pipeline.build(compiled, solution)

@@ -12,6 +12,7 @@ The pass, the command line, the benchmarks and the demo call these and repeat no
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,16 +26,13 @@ from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import ClusterError, LoweringError
-from heteroplace.measure.cost_models import (
-    CostModel,
-    CostOptions,
-    choose_cost_model,
-)
+from heteroplace.measure.batches import batches_of
+from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import find_interference, measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable, table_from_rows
+from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.demands import with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
@@ -46,11 +44,15 @@ from heteroplace.relay.annotate.writer import annotate as annotate_plan
 from heteroplace.relay.frontend.onnx_source import read_source
 from heteroplace.relay.source import Source
 from heteroplace.relay.tasks.network import Network, cut_network
+from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve import Problem, SolveOptions, solve_network
 from heteroplace.solve.feasibility import check_demands
+from heteroplace.solve.judge import num_items
 from heteroplace.solve.plan_in import read_plan_in
 from heteroplace.verify.executable import check_can_verify, verify_executable
+
+_LOG = logging.getLogger("heteroplace")
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,8 @@ class StageReport:
     def text(self) -> str:
         """As one line, e.g. "prepare: tasks 82; 0.4 s"."""
         found = ", ".join(f"{name} {value:,}" for name, value in self.figures.items())
-        return (
-            f"{self.name}: {found}; {self.wall_s:.1f} s"
-            if found
-            else f"{self.name}: {self.wall_s:.1f} s"
-        )
+        head = f"{self.name}: {found}; " if found else f"{self.name}: "
+        return f"{head}{self.wall_s:.1f} s"
 
 
 @dataclass
@@ -95,7 +94,8 @@ class StageLog:
         self.say(report.text)
 
     def say(self, text: str) -> None:
-        """Tell what begins."""
+        """Tell what begins, or what was done; the logger "heteroplace" is told too."""
+        _LOG.info("%s", text)
         if self.progress is not None:
             self.progress(text)
 
@@ -181,10 +181,8 @@ def compile(
 
     Parameters
     ----------
-    cluster
-        Its devices say the targets.
-    model
-        How costs will be had.
+    cluster, model
+        Its devices say the targets; how costs will be had.
 
     Raises
     ------
@@ -199,9 +197,13 @@ def compile(
 
 
 def cost(
-    compiled: CompiledNetwork, cluster: Cluster, model: CostModel, log: StageLog | None = None
+    compiled: CompiledNetwork,
+    cluster: Cluster,
+    model: CostModel,
+    log: StageLog | None = None,
+    batches: Sequence[int] = (1,),
 ) -> CostedNetwork:
-    """Find out what each task costs on each device; parameters as of `compile`.
+    """Find out what each task costs on each device; parameters as of `compile`, `CostModel.costs`.
 
     Raises
     ------
@@ -210,7 +212,7 @@ def cost(
     """
     log = log or StageLog()
     with log.stage("cost") as figures:
-        costs = model.costs(compiled, cluster)
+        costs = model.costs(compiled, cluster, batches)
         figures["devices"] = len(cluster.devices)
 
     def interference() -> Interference:
@@ -221,17 +223,11 @@ def cost(
             return measure_interference(compiled, cluster, log.say, store)
 
     measure = interference if model.has_interference else None
-    if measure is None and model.finds_interference and _are_measured(costs):
+    if measure is None and model.finds_interference and costs.is_measured:
         with model.options.open_store() as store:
             kept = find_interference(compiled, cluster, store)
         measure = None if kept is None else lambda: kept
     return CostedNetwork(compiled, cluster, costs, measure)
-
-
-def _are_measured(costs: CostTable) -> bool:
-    """Say whether all times are measured ones, which interference was measured beside."""
-    sources = {detail.source for detail in costs.details}
-    return sources & set(SOURCES_WITH_TIME) == {"measured"}
 
 
 def solve(
@@ -314,9 +310,12 @@ def place(
     network = prepare(mod, options.params, log, cluster).with_examples(examples)
     network = network.with_graph(demanded_graph(network.graph, cluster, options))
     early = None if saved is None else saved.plan_for(network.graph, cluster)
+    items = limits.items if early is None else num_items(early, limits)
     check_demands(network.graph, cluster, early)
+    if items > 1:
+        rebatch(network.mod, 2)  # an op that could mix items is told at once
     compiled = compile(network, cluster, model, log)
-    costed = cost(compiled, cluster, model, log)
+    costed = cost(compiled, cluster, model, log, batches_of(cluster, items))
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
 
@@ -344,7 +343,7 @@ def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:
     mod = annotate_plan(extraction, solution)
     placement = solution.plan.placement(len(compiled.graph.tasks))
     kernels = compiled.known_kernels(solution.cluster, placement)
-    if kernels is None:
+    if kernels is None or solution.plan.items > 1:  # those of batches are compiled to be built
         return mod
     targets = task_targets(compiled.graph, solution.cluster, placement)
     return with_kernels(mod, compiled.network.digest, targets, kernels)
@@ -358,8 +357,7 @@ def build(compiled: CompiledNetwork, solution: Solution) -> Executable:
     LoweringError, InfeasibleError
         See `write_programs`.
     """
-    placement = solution.plan.placement(len(compiled.graph.tasks))
-    kernels = compiled.kernels(solution.cluster, placement)
+    kernels = compiled.kernels_of(solution.cluster, solution.plan)
     source = Source(compiled.network.mod, tvm.transform.PassContext.current().opt_level)
     return replace(write_programs(kernels, [solution])[0], source=source)
 

@@ -207,7 +207,7 @@ void Finish(exec::Request& request, std::optional<double> timeout_s) {
 std::pair<NumpyInts, NumpyInts> RunTimed(exec::Executor& executor) {
   std::vector<int64_t> begin, end;
   const exec::Limit limit = LimitOf({});
-  for (const exec::Span& span : Unlocked([&] { return executor.RunTimed(limit); })) {
+  for (const exec::Executor::Span& span : Unlocked([&] { return executor.RunTimed(limit); })) {
     begin.push_back(span.start_ns);
     end.push_back(span.finish_ns);
   }

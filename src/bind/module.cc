@@ -57,5 +57,6 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindSearch(module);
   heteroplace::bind::BindThroughput(module);
   heteroplace::bind::BindExec(module);
+  heteroplace::bind::BindTrace(module);
   heteroplace::bind::BindFile(module);
 }

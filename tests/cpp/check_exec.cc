@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "exec/run/trace_json.h"
 #include "random_program.h"
 #include "support/error.h"
 
@@ -62,6 +63,37 @@ void CallOnce(exec::Executor& executor, const Sample& sample, bool fails, bool i
   if (!fails) CheckOutputs(*request, sample);
 }
 
+/*! \brief Records one call and whatever others do meanwhile, unless another caller records. */
+void RecordCalls(exec::Executor& executor, const Sample& sample) {
+  try {
+    executor.StartTrace(1 + static_cast<int64_t>(sample.inputs.size()));
+  } catch (const Error&) {
+    return;
+  }
+  CallOnce(executor, sample, /*fails=*/false, /*is_cancelled=*/false);
+  const exec::Trace trace = executor.StopTrace();
+  CHECK(!trace.requests.empty());
+  CHECK_EQ(trace.num_unfinished, 0);
+  std::map<std::pair<int64_t, int32_t>, int64_t> num_done;
+  std::map<int32_t, int64_t> last_ns;  // of a queue: requests are in order, and so are its times
+  for (const exec::TraceEvent& event : trace.events) {
+    CHECK(event.start_ns <= event.finish_ns && event.wait_ns >= 0);
+    CHECK(last_ns[event.queue] <= event.start_ns - event.wait_ns);
+    last_ns[event.queue] = event.finish_ns;
+    if (event.is_done) ++num_done[{event.request, event.queue}];
+  }
+  const std::vector<exec::Queue>& queues = executor.program().queues;
+  for (const exec::TraceRequest& request : trace.requests) {
+    CHECK(request.start_ns <= request.finish_ns);
+    for (size_t q = 0; q < queues.size(); ++q) {
+      const int64_t length = static_cast<int64_t>(queues[q].instructions.size());
+      const int64_t found = num_done[{request.request, static_cast<int32_t>(q)}];
+      CHECK(request.has_failed ? found <= length : found == length);
+    }
+  }
+  CHECK(!exec::TraceJson(executor.program(), trace).empty());
+}
+
 /*! \brief Each of many callers gets its own answer, whatever becomes of the others. */
 void CallersAreIndependent(Random& random) {
   std::vector<Sample> samples(4);
@@ -79,6 +111,7 @@ void CallersAreIndependent(Random& random) {
             const Sample& sample = samples[static_cast<size_t>(mine.Below(4))];
             CallOnce(executor, sample, mine.Below(4) == 0, mine.Below(4) == 0);
             if (mine.Below(8) == 0) CHECK(executor.MemoryBytes()[0].arena > 0);
+            if (mine.Below(4) == 0) RecordCalls(executor, samples[0]);
           }
           // Dropped in flight: nobody waits for it.
           const std::unique_ptr<exec::Request> request = executor.Begin();

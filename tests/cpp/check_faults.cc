@@ -261,8 +261,8 @@ int main(int count, char** arguments) {
   CHECK(count == 3);
   libtvm_path = arguments[1];
   library_path = arguments[2];
-  ForSeeds("kernels fail", 64, KernelsFail);
-  ForSeeds("allocations of calls fail", 32, AllocationsOfCallsFail);
+  ForSeeds("kernels fail", 32, KernelsFail);
+  ForSeeds("allocations of calls fail", 16, AllocationsOfCallsFail);
   ForSeeds("allocations of loading fail", 8, AllocationsOfLoadingFail);
   return 0;
 }

@@ -30,7 +30,7 @@ from heteroplace.errors import (
 from heteroplace.files.costs import save_costs
 from heteroplace.files.plan import save_plan
 from heteroplace.model.cluster import Cluster, Device
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import Cost, CostTable, table_from_rows
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.pipeline import prepare
@@ -76,8 +76,10 @@ def in_folder(**names: str) -> Keywords:
 
 
 def costs_of(graph: TaskGraph, cluster: Cluster) -> CostTable:
-    """Costs by a function; those of a device that is not here too."""
-    return random_costs(graph, cluster)
+    """Costs by a function; those of a device that is not here, and of two items together, too."""
+    one = random_costs(graph, cluster)
+    two = tuple(tuple(Cost.given(2 * (cost.ns or 0)) for cost in row) for row in one.rows)
+    return table_from_rows(graph, cluster, one.rows, {2: two})
 
 
 DIMENSIONS: Mapping[str, tuple[Value, ...]] = {
@@ -188,7 +190,7 @@ REFUSED: tuple[Rule, ...] = (
     Rule({"plan_in": "file", "solver": "search|single|cpsat"}, SolverError, "leave out .*solver"),
     Rule({"plan_in": "file", "coarsening": _OTHERS}, SolverError, "leave out coarsening"),
     Rule({"plan_in": "file", "engine": "highs|cpsat"}, SolverError, "leave out engine"),
-    Rule({"items": "two", "plan_in": "file"}, SolverError, "a module runs one item"),
+    Rule({"items": "two", "plan_in": "file"}, SolverError, "is for 1 items, and items is 2"),
     Rule(
         {"costs": "estimate|predict|isolated|measure", "missing": "measure|predict|estimate"},
         SolverError,
@@ -199,12 +201,22 @@ REFUSED: tuple[Rule, ...] = (
         SolverError,
         "does not offer objective 'throughput'",
     ),
-    Rule({"items": "two"}, SolverError, "makes plans for one item, not for 2"),
+    Rule(
+        {"items": "two", "solver": "search|single|cpsat"},
+        SolverError,
+        "makes plans for one item, not for 2",
+    ),
+    Rule(
+        {"items": "two", "objective": "throughput"},
+        SolverError,
+        "does not offer objective 'throughput'",
+    ),
+    Rule({"items": "two", "engine": "cpsat"}, SolverError, "solves no programme by"),
     Rule(
         {"engine": "highs"},
         SolverError,
         "solves no programme by engine 'highs'",
-        {"objective": "throughput"},
+        {"objective": "throughput", "items": "two"},
     ),
     Rule({"engine": "cpsat", "solver": "search|single"}, SolverError, "solves no programme by"),
     Rule({"engine": "cpsat", "objective": "throughput"}, SolverError, "solves no programme by"),
@@ -252,12 +264,14 @@ def cluster_of(case: Case) -> Cluster:
     """Two cores and both; "absent" has a core beside them that no machine has."""
     near = cpu_cluster()
     known = tuple(
-        replace(device, flops_per_second=FLOPS, memory_bytes_per_second=FLOPS)
+        replace(device, flops_per_second=FLOPS, memory_bytes_per_second=FLOPS, batch_sizes=(1, 2))
         for device in near.devices
     )
     if case["device"].name == "absent":
         far = Device("far", "cpu", near.devices[0].target, 0, 0, (100_000,))
-        known += (replace(far, flops_per_second=FLOPS, memory_bytes_per_second=FLOPS),)
+        known += (
+            replace(far, flops_per_second=FLOPS, memory_bytes_per_second=FLOPS, batch_sizes=(1, 2)),
+        )
     return replace(near, devices=known)
 
 
@@ -269,7 +283,7 @@ def make_setup(folder: Path) -> Setup:
     mod, params = hp.frontend.from_onnx(setup.model)
     graph = prepare(mod, params).graph
     cluster = cluster_of({"device": Value("here")})
-    costs = random_costs(graph, cluster)
+    costs = costs_of(graph, cluster)
     save_costs(costs, graph, cluster, folder / "costs.json")
     plan = get_solver("heft").solve(Problem(graph, cluster, costs), SolveOptions()).plan
     # So that it is against each demand of the table but one.

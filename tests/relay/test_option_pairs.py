@@ -19,12 +19,12 @@ from option_pairs import (
     keywords_of,
     make_setup,
     network,
-    placed,
     refusal,
 )
 
 import heteroplace as hp
 from heteroplace import options
+from heteroplace.model.plan import Run
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.place_options import OPTION_CLASSES, read_options
 from heteroplace.relay.annotate.reader import read_solution
@@ -61,13 +61,20 @@ def check_plan_of(case: Case, mod: tvm.IRModule) -> None:
     """The plan keeps what the case demands of it."""
     solution = read_solution(mod)
     assert solution is not None
-    used = placed(solution.graph, solution.cluster, solution.plan)
+    used = [
+        (solution.graph.tasks[step.task].name, solution.cluster.devices[step.device].name, item)
+        for step in solution.plan.steps
+        if isinstance(step, Run)
+        for item in step.items
+    ]
+    assert solution.plan.items == (2 if case["items"].name == "two" else 1)
     if case["pin"].name == "op":
-        assert {d for task, d in used.items() if task.startswith("conv2d")} == {"cpu.0"}
+        assert {name for task, name, _ in used if task.startswith("conv2d")} == {"cpu.0"}
     excluded = {"one": "cpu.all", "pinned": "cpu.0"}.get(case["exclude"].name)
-    assert excluded not in used.values()
+    assert excluded not in {name for _, name, _ in used}
     if case["no_split"].name == "all" or case["solver"].name == "single":
-        assert len(set(used.values())) == 1
+        for item in range(solution.plan.items):
+            assert len({name for _, name, of in used if of == item}) == 1
 
 
 def test_every_option_has_a_dimension_or_a_reason_to_have_none() -> None:
@@ -160,7 +167,9 @@ def test_every_other_pair_is_built_and_gives_the_right_numbers(
         return
     if executable.verification is not None:
         assert executable.verification.is_verified
-    inputs = random_inputs(network())
-    (expected,) = run_onnxruntime(network(), inputs)
+    items = solution.plan.items
+    each = [random_inputs(network(), seed) for seed in range(items)]
+    inputs = {name: np.concatenate([item[name] for item in each]) for name in each[0]}
+    expected = np.concatenate([run_onnxruntime(network(), item)[0] for item in each])
     (actual,) = hp.Executor(executable).run(**inputs)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -189,3 +189,12 @@ def test_op_is_named_as_in_the_imported_model() -> None:
     assert isinstance(model, onnx.ModelProto)
     with pytest.raises(UnsupportedRelayError, match="of 'n_y'"):
         rebatch(from_onnx(model, simplify=False).mod, 2)
+
+
+def test_a_slice_that_reverses_an_item_is_refused() -> None:
+    """Part by part it would be right to reverse each; as one axis it would reverse the items."""
+    data = var("data", (1, 6))
+    flat = relay.reshape(data, (6,))
+    turned = relay.strided_slice(flat, [5], [-7], [-1])
+    with pytest.raises(UnsupportedRelayError, match=r"strided_slice.* reverses axis 0"):
+        rebatch(module([data], relay.reshape(turned, (1, 6))), 2)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from tests.chrome_trace_model import checked, of
 from tests.signing_keys import write_keys
 from tvm.driver.tvmc import main as driver
 
@@ -124,6 +125,13 @@ def test_print_time_prints_tvms_table(here, capsys):
     mean, median, highest, lowest, _ = map(float, lines[2].split())
     assert 0 < lowest <= median <= highest
     assert lowest <= mean <= highest
+
+
+def test_trace_is_written_and_says_how_busy_the_queues_were(here, capsys):
+    arguments = ["--placement-trace", "t.json", "--print-time", "--number", "5"]
+    assert main(["run", "net.so", *arguments]) == 0
+    assert capsys.readouterr().out.startswith("queue ")
+    assert len(of(checked(Path("t.json").read_text()), "b")) == 1 + 5
 
 
 def test_profile_prints_when_each_task_ran(here, capsys):

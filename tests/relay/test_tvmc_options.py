@@ -143,8 +143,7 @@ def test_throughput_and_engine_reach_the_pass() -> None:
         ({"no_split": ["lstm*"]}, SolverError, r"no task matches lstm\*"),
         ({"plan_in": "no.json"}, HeteroPlaceError, "no.json: cannot be read"),
         ({"plan_in": "no.json", "solver": "heft"}, SolverError, "leave out solver"),
-        ({"items": 2, "solver": "bheft"}, SolverError, "a module runs one item"),
-        ({"items": 2}, SolverError, "makes plans for one item"),
+        ({"items": 2, "solver": "heft"}, SolverError, "makes plans for one item"),
         ({"coarsening": "all"}, SolverError, "coarsening 'all' is not offered"),
         ({"engine": "cplex"}, SolverError, "engine 'cplex' is not offered"),
         ({"engine": "highs"}, SolverError, "solves no programme by engine 'highs'"),
@@ -253,7 +252,7 @@ def test_tvmc_measures_kernels_alone_and_predicts_devices_that_are_not_here(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--placement-items", "2", "--placement-solver", "bheft"], "a compiled model runs one"),
+        (["--placement-items", "2", "--placement-solver", "heft"], "plans for one item"),
         (["--placement-max-memory", "cpu.all"], "expected DEVICE=SIZE"),
         (["--placement-max-memory", "gpu9=1GiB"], "no device or memory 'gpu9'"),
         (["--placement-no-split", "lstm*"], "no task matches lstm*"),

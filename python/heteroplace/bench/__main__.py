@@ -38,8 +38,9 @@ _INSTEAD = {
         "heteroplace.bench.run.helping",
         "plans of single cores with and without helping, good ones and random ones",
     ),
+    "tracing": ("heteroplace.bench.run.tracing", "what recording the calls costs"),
 }
-"""What `run --calls` and `run --helping` are instead."""
+"""What `run --calls`, `run --helping` and `run --tracing` are instead."""
 _PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
 _CONFORMANCE = "heteroplace.bench.conformance.command"

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import tvm
 
 from heteroplace import pipeline
@@ -23,6 +22,7 @@ from heteroplace.costs.measurement import Measurement
 from heteroplace.costs.predict import predict_costs
 from heteroplace.errors import ClusterError, MissingCostError
 from heteroplace.files.measurements import KernelKey
+from heteroplace.measure.batches import of_batch
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import ProfileOptions
@@ -33,10 +33,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
 from heteroplace.pipeline import StageLog
-from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.frontend.importer import from_onnx
-from heteroplace.relay.tasks.network import Network
-from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.run.devices import missing_devices
 from heteroplace.simulate.interference import Interference
 
@@ -147,19 +144,6 @@ def profile_model(
     if extras.predicts_absent:
         costs = predict_costs(graph, cluster, costs)
     return ModelProfile(graph, costs, profiles, interference, peaks)
-
-
-def of_batch(single: CompiledNetwork, batch: int) -> CompiledNetwork:
-    """Return the network for several items at once; its tasks keep their names."""
-    mod = rebatch(single.network.mod, batch)
-    network = Network(single.graph, mod)
-    examples = {}
-    for parameter in mod["main"].params:
-        example = single.network.examples.get(parameter.name_hint)
-        if example is not None:
-            sizes = zip(static_shape(parameter.checked_type), example.shape, strict=True)
-            examples[parameter.name_hint] = np.tile(example, [new // old for new, old in sizes])
-    return CompiledNetwork.of(network.with_examples(examples))
 
 
 def _left_s(options: ProfileOptions, profiles: dict[int, Profile]) -> float | None:

@@ -12,7 +12,6 @@ from heteroplace.errors import (
     ClusterError,
     HeteroPlaceError,
     MissingCostError,
-    SolverError,
 )
 from heteroplace.files.cluster import ready_made_clusters
 from heteroplace.machine.local import LOCAL, open_cluster
@@ -101,6 +100,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="whether a core that waits does parts of other cores' kernels; auto: those that share "
         "a cache do. Outputs are the same to the last bit",
     )
+    group.add_argument(
+        "--placement-trace",
+        metavar="FILE",
+        help="record all runs, print how busy each queue was, and write a trace for "
+        "https://ui.perfetto.dev",
+    )
 
 
 def given_options(
@@ -172,12 +177,7 @@ def placement_options(arguments: argparse.Namespace) -> dict[str, Any]:
             f"table"
         )
     # Wrong values are told before everything is measured.
-    _, limits = read_options(options)
-    if limits.items > 1 and not arguments.placement_dry_run:
-        raise SolverError(
-            f"--placement-items {limits.items}: a compiled model runs one item; plan for several "
-            f"with --placement-dry-run, or give the model a batch dimension of {limits.items}"
-        )
+    read_options(options)
     return options
 
 

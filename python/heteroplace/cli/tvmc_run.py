@@ -28,7 +28,7 @@ from heteroplace.cli.tvmc_options import (
 )
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
-from heteroplace.report.tables import device_table, placement_table
+from heteroplace.report.tables import busy_table, device_table, placement_table
 from heteroplace.run.executor import Executor
 
 # A placed file runs on the devices of its plan, in this process.
@@ -77,7 +77,7 @@ def run_placed(arguments: argparse.Namespace) -> None:
     ExecutionError
         The inputs are wrong, or the file does not run on this machine.
     """
-    check_outputs(arguments.outputs)
+    check_outputs(arguments.outputs, arguments.placement_trace)
     executor = heteroplace.load(
         arguments.PATH,
         helping=HELPING[arguments.placement_helping or "auto"],
@@ -85,12 +85,19 @@ def run_placed(arguments: argparse.Namespace) -> None:
         on_missing=arguments.placement_on_missing or "error",
     )
     inputs = _inputs(executor, arguments)
+    trace = executor.trace()
+    if arguments.placement_trace:
+        trace.start()
     values = executor.run(inputs)
     outputs = {f"output_{index}": value for index, value in enumerate(values)}
     times = None
     if arguments.print_time:
         times = _measure(executor, arguments.repeat, arguments.number)
     result = TVMCResult(outputs, times)
+    if arguments.placement_trace:
+        trace.stop()
+        trace.save(arguments.placement_trace)
+        print(busy_table(trace.busy))
     if arguments.profile:
         print(_profile(executor))
     if times is not None:

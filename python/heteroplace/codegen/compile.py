@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 import tvm
 
+from heteroplace.codegen.items import lower_items
 from heteroplace.codegen.kernels import KernelCalls, lower_segments
 from heteroplace.codegen.library import KernelLibrary, compile_kernels
 from heteroplace.codegen.segments import cut_segments
 from heteroplace.codegen.targets import placed_targets
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.plan import Plan
 from heteroplace.relay.ranges.bounds import interval_of
 from heteroplace.relay.ranges.legal import legal_inputs
 from heteroplace.relay.tasks.network import Network
@@ -90,6 +92,23 @@ class CompiledNetwork:
             library = compile_kernels(list(calls.kernels.values()))
             self._kernels[key] = CompiledKernels(calls, library)
         return self._kernels[key]
+
+    def kernels_of(self, cluster: Cluster, plan: Plan) -> CompiledKernels:
+        """Return the kernels that a plan runs: for several items, those of all its batch sizes.
+
+        Raises
+        ------
+        UnsupportedRelayError
+            The plan is for several items, and the network cannot serve them together.
+        LoweringError
+            As `calls`.
+        """
+        if plan.items == 1:
+            return self.kernels(cluster, plan.placement(len(self.graph.tasks)))
+        calls = lower_items(self.network.mod, self.graph, cluster, plan)
+        # Examples are of one item.
+        calls = _with_inputs(calls, replace(self.network, examples={}))
+        return CompiledKernels(calls, compile_kernels(list(calls.kernels.values())))
 
     def known_kernels(self, cluster: Cluster, placement: Sequence[int]) -> CompiledKernels | None:
         """Return the kernels if they are compiled already."""

@@ -8,7 +8,7 @@ converts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -39,6 +39,16 @@ _Bytes = bytes  # below, the name is that of a size
 
 
 @dataclass(frozen=True)
+class Joined:
+    """How a value holds items that others hold: `outer` times, one after the other, all items."""
+
+    outer: int
+    """Product of the extents before the axis along which items lie."""
+    parts: tuple[int, ...]
+    """For each item the value that holds it, itself not joined."""
+
+
+@dataclass(frozen=True)
 class Value:
     """A tensor of the compiled program."""
 
@@ -54,6 +64,10 @@ class Value:
     """Of an input, what its readers need it to be in; None: whatever it is, it is legal."""
     example: np.ndarray | None = None
     """Of an input, what it is when kernels are measured; None: anything in `range`."""
+    items: tuple[int, ...] = (0,)
+    """Of a plan for several items, those that it holds, in this order."""
+    joined: Joined | None = None
+    """Set if it has other items than any one value that is made, but is made of such."""
 
     @property
     def bytes(self) -> int:
@@ -81,6 +95,8 @@ class KernelCall:
     writes: tuple[int, ...]
     workspace: Workspace = Workspace()  # noqa: RUF009  (a frozen value)
     """Scratch memory of the kernel."""
+    items: tuple[int, ...] = (0,)
+    """Of a plan for several items, those that it serves as one batch."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +156,50 @@ def lower_segments(
     return lowerer.finish(outputs)
 
 
+@dataclass(frozen=True)
+class NetworkPart:
+    """Segments that were lowered without the rest of their network."""
+
+    calls: KernelCalls
+    """Its `outputs` are the values of `exports`."""
+    imports: Mapping[ValueName, int]
+    """The value that stands for each model input, and for what the rest makes."""
+    exports: tuple[ValueName, ...]
+
+
+def lower_parts(parts: Sequence[Sequence[Segment]]) -> list[NetworkPart]:
+    """Lower parts of one network; what a part does not make itself, it imports.
+
+    Kernels that they have in common are the same ones. Raises as `lower_segments`.
+    """
+    te_compiler.get().clear()
+    kernels: dict[str, Kernel] = {}
+    found = []
+    with library_info_kept():
+        for segments in parts:
+            lowerer = _Lowerer(kernels=kernels)
+            exports = tuple(name for segment in segments for name in segment.exports)
+            imports = {
+                source: parameter
+                for segment in segments
+                for source, parameter in zip(segment.sources, segment.main.params, strict=True)
+                if source not in exports
+            }
+            values = {name: lowerer.add_import(name, var) for name, var in imports.items()}
+            for index, segment in enumerate(segments):
+                lowerer.add_segment(index, segment)
+            found.append(NetworkPart(lowerer.finish(exports), values, exports))
+    return found
+
+
 @dataclass
 class _Lowerer:
     values: list[Value] = field(default_factory=list)
     calls: list[KernelCall] = field(default_factory=list)
     kernels: dict[str, Kernel] = field(default_factory=dict)
     named: dict[ValueName, int] = field(default_factory=dict)
-    """Value of each input and of each exported name."""
+    """Value of each input and import, and of each exported name."""
+    imported: set[ValueName] = field(default_factory=set)
     forwards: dict[int, ValueName] = field(default_factory=dict)
     """Values that stand for what a later segment may export, until all are known."""
 
@@ -154,6 +207,14 @@ class _Lowerer:
         (type_,) = tensor_types(parameter.checked_type)
         name = parameter.name_hint
         self.named[ValueName(name)] = self._add(type_, input_name=name)
+        self.imported.add(ValueName(name))
+
+    def add_import(self, name: ValueName, parameter: relay.Var) -> int:
+        """Add a value that is made elsewhere."""
+        (type_,) = tensor_types(parameter.checked_type)
+        self.named[name] = self._add(type_)
+        self.imported.add(name)
+        return self.named[name]
 
     def add_segment(self, index: int, segment: Segment) -> None:
         known: dict[relay.Expr, tuple[int, ...]] = {}
@@ -186,7 +247,7 @@ class _Lowerer:
         return KernelCalls(tuple(values), tuple(calls), found, self.kernels)
 
     def _source(self, parameter: relay.Var, source: ValueName) -> int:
-        if source.index is None:
+        if source in self.imported:
             return self.named[source]
         (type_,) = tensor_types(parameter.checked_type)
         value = self._add(type_)

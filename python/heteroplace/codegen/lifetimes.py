@@ -9,11 +9,13 @@ never form a cycle.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from heteroplace.codegen.clocks import Clocks
-from heteroplace.codegen.order import Instance, Instruction
+from heteroplace.codegen.instructions import Instance, Instruction
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ def find_conflicts(
     inputs: Sequence[Instance],
     kept: frozenset[Instance],
     is_tight: bool,
+    owner: Callable[[Instance], Instance] = lambda instance: instance,
 ) -> tuple[Conflicts, ...]:
     """Return the conflicts in each memory.
 
@@ -64,11 +67,21 @@ def find_conflicts(
         Values that are there before the first instruction.
     kept
         Values that nothing may overwrite: inputs and outputs.
+    owner
+        The value in whose bytes another one lies; it lives as long as any of those in it.
 
     Near linear in the number of instructions for plans of few queues: a value is forgotten when
     nothing that still comes is predicted to start before its last user has finished.
     """
-    return _Finder(num_memories, instructions, queues_of_instruction, kept, is_tight).run(inputs)
+    finder = _Finder(num_memories, instructions, queues_of_instruction, kept, is_tight, owner)
+    return finder.run(inputs)
+
+
+def touched_owners(
+    instruction: Instruction, owner: Callable[[Instance], Instance]
+) -> tuple[Instance, ...]:
+    """Return the values with bytes of their own that an instruction reads or writes."""
+    return tuple(dict.fromkeys(map(owner, (*instruction.reads, *instruction.writes))))
 
 
 class _Finder:
@@ -79,8 +92,10 @@ class _Finder:
         queues_of_instruction: Sequence[tuple[int, tuple[int, ...]]],
         kept: frozenset[Instance],
         is_tight: bool,
+        owner: Callable[[Instance], Instance],
     ) -> None:
         self._instructions = instructions
+        self._owner = owner
         self._queues_of_instruction = queues_of_instruction
         self._kept = kept
         self._is_tight = is_tight
@@ -96,29 +111,25 @@ class _Finder:
     def run(self, inputs: Sequence[Instance]) -> tuple[Conflicts, ...]:
         for instance in inputs:
             self._write(instance, 0, 0)
-        num_readers: dict[Instance, int] = {}
-        for instruction in self._instructions:
-            for instance in instruction.reads:
-                num_readers[instance] = num_readers.get(instance, 0) + 1
+        touched = [touched_owners(each, self._owner) for each in self._instructions]
+        num_users = Counter(chain.from_iterable(touched))
         earliest = self._earliest_starts()
         for index, instruction in enumerate(self._instructions):
             queue, helpers = self._queues_of_instruction[index]
             needed = [self._writer[read] for read in instruction.reads if read in self._writer]
             self._clocks.wait(queue, needed)
             for instance in instruction.writes:
-                self._write(instance, queue, instruction.start_ns)
+                if self._owner(instance) not in self._live[instance[1]]:
+                    self._write(self._owner(instance), queue, instruction.start_ns)
                 self._writer[instance] = index
             self._clocks.add(index, queue, helpers)
-            for instance in dict.fromkeys((*instruction.reads, *instruction.writes)):
+            for instance in touched[index]:
                 held = self._live[instance[1]][instance]
                 held.users.append(index)
                 held.finish_ns = max(held.finish_ns, instruction.finish_ns)
-            for instance in instruction.reads:
-                num_readers[instance] -= 1
-            for instance in dict.fromkeys((*instruction.reads, *instruction.writes)):
-                if num_readers.get(instance, 0) == 0 and instance not in self._kept:
-                    held = self._live[instance[1]].pop(instance)
-                    self._retired[instance[1]].append(held)
+                num_users[instance] -= 1
+                if num_users[instance] == 0 and instance not in self._kept:
+                    self._retired[instance[1]].append(self._live[instance[1]].pop(instance))
             self._forget(earliest[index + 1])
         return self._found
 

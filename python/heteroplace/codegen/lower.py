@@ -7,14 +7,16 @@ written only where the order within queues does not imply it already (vector clo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from heteroplace.codegen.clocks import Clocks
+from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls, Value
-from heteroplace.codegen.lifetimes import find_conflicts
+from heteroplace.codegen.lifetimes import find_conflicts, touched_owners
 from heteroplace.codegen.memory_plan import Arena, lay_out
-from heteroplace.codegen.order import Instance, Instruction, order_instructions, root
+from heteroplace.codegen.order import order_instructions
 from heteroplace.codegen.program import (
     Program,
     ProgramTensor,
@@ -27,7 +29,7 @@ from heteroplace.codegen.queues import NO_SPACE, QueueTable
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.codegen.weights import WeightTable
 from heteroplace.codegen.workspace import Workspace
-from heteroplace.errors import InfeasibleError, LoweringError
+from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.memory import MemoryUse
@@ -67,20 +69,15 @@ def lower(
     Raises
     ------
     LoweringError
-        The calls and the plan do not belong together, or the plan is for several items.
+        The calls and the plan do not belong together.
     InfeasibleError
         Weights, values and workspace do not fit in some memory, even with all reuse that the
         order allows.
     """
-    if plan.items != 1:
-        raise LoweringError(
-            f"the plan by {plan.origin!r} is for {plan.items} items; a program runs one. Compile a "
-            f"plan of one item, or a model whose inputs hold {plan.items} (its batch dimension)"
-        )
-    instructions = order_instructions(calls, graph, cluster, plan, predicted)
-    lowered = _Lowering(calls, cluster, instructions, is_tight=predicted is None).run()
+    ordered = order_instructions(calls, graph, cluster, plan, predicted)
+    lowered = _Lowering(calls, cluster, ordered, is_tight=predicted is None).run()
     if predicted is not None and _excess(lowered, cluster):
-        lowered = _Lowering(calls, cluster, instructions, is_tight=True).run()
+        lowered = _Lowering(calls, cluster, ordered, is_tight=True).run()
     excess = _excess(lowered, cluster)
     if excess:
         raise InfeasibleError("the compiled program does not fit: " + "; ".join(excess))
@@ -105,22 +102,24 @@ class _Lowering:
         self,
         calls: KernelCalls,
         cluster: Cluster,
-        instructions: tuple[Instruction, ...],
+        ordered: Ordered,
         is_tight: bool,
     ) -> None:
         assert cluster.host is not None
         self._calls = calls
         self._cluster = cluster
         self._host = cluster.host
-        self._instructions = instructions
-        self._table = QueueTable(cluster, instructions)
+        self._instructions = ordered.instructions
+        self._values = ordered.values
+        self._ordered = ordered
+        self._table = QueueTable(cluster, ordered.instructions)
         self._queues = self._table.queues
         self._inputs = [
             (value, self._host)
             for value, description in enumerate(calls.values)
             if description.input_name is not None
         ]
-        outputs = [(root(calls, value), self._host) for value in calls.outputs]
+        outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
         self._kept = frozenset([*self._inputs, *outputs])
         """Inputs are never overwritten: they may be set once and run many times."""
         self._offsets: dict[Instance, int] = {}
@@ -128,8 +127,10 @@ class _Lowering:
         self._arenas = [Arena() for _ in cluster.memories]
         self._clocks = Clocks(len(self._queues))
         self._writer: dict[Instance, int] = {}
+        self._freed_by: dict[Instance, tuple[int, ...]] = {}
+        """Who had the bytes before: all who write a part have to wait for them."""
         self._users: dict[Instance, list[int]] = {}
-        self._num_readers: dict[Instance, int] = {}
+        self._num_users: Counter[Instance] = Counter()
         self._tensors: dict[tuple[int, int], int] = {}
         self._tensor_list: list[ProgramTensor] = []
         self._helper_bytes: dict[int, int] = {}
@@ -141,8 +142,7 @@ class _Lowering:
         for instance in self._inputs:
             self._store(instance)
         for instruction in self._instructions:
-            for instance in instruction.reads:
-                self._num_readers[instance] = self._num_readers.get(instance, 0) + 1
+            self._num_users.update(touched_owners(instruction, self._owner))
         for index, instruction in enumerate(self._instructions):
             self._emit(index, instruction)
         self._need_help()
@@ -157,6 +157,7 @@ class _Lowering:
             self._inputs,
             self._kept,
             is_tight,
+            self._owner,
         )
         arena_bytes = []
         for conflicts in found:
@@ -166,13 +167,21 @@ class _Lowering:
             arena_bytes.append(layout.size_bytes)
         return tuple(arena_bytes)
 
-    def _size(self, instance: Instance) -> int:
-        return aligned(self._calls.values[instance[0]].bytes)
+    def _owner(self, instance: Instance) -> Instance:
+        """The value in whose bytes another one lies."""
+        return self._ordered.place(instance)[0]
 
-    def _store(self, instance: Instance) -> tuple[int, ...]:
-        self._users[instance] = []
-        arena = self._arenas[instance[1]]
-        return arena.write(instance[0], self._offsets[instance], self._size(instance))
+    def _size(self, instance: Instance) -> int:
+        return aligned(self._values[instance[0]].bytes)
+
+    def _store(self, owner: Instance) -> tuple[int, ...]:
+        """Begin to use the bytes of a value, if that is new; return who had them before."""
+        if owner not in self._users:
+            self._users[owner] = []
+            arena = self._arenas[owner[1]]
+            freed = arena.write(owner[0], self._offsets[owner], self._size(owner))
+            self._freed_by[owner] = freed
+        return self._freed_by[owner]
 
     def _emit(self, index: int, instruction: Instruction) -> None:
         queue, helpers = self._table.of_item[index]
@@ -181,8 +190,7 @@ class _Lowering:
             self._writer[instance] for instance in instruction.reads if instance in self._writer
         ]
         for instance in instruction.writes:
-            needed += self._store(instance)
-            self._users[instance] = [index]
+            needed += self._store(self._owner(instance))
             self._writer[instance] = index
         queued = self._queue_instruction(instruction, len(helpers) + 1)
         queued.waits = self._clocks.wait(queue, needed)
@@ -219,16 +227,15 @@ class _Lowering:
         worker.workspace_bytes = max(worker.workspace_bytes, num_bytes)
 
     def _retire(self, index: int, instruction: Instruction) -> None:
-        for instance in instruction.reads:
-            self._users[instance].append(index)
-            self._num_readers[instance] -= 1
-        for instance in (*instruction.reads, *instruction.writes):
-            if self._num_readers.get(instance, 0) == 0 and instance not in self._kept:
-                self._arenas[instance[1]].retire(instance[0], tuple(self._users[instance]))
+        for owner in touched_owners(instruction, self._owner):
+            self._users[owner].append(index)
+            self._num_users[owner] -= 1
+            if self._num_users[owner] == 0 and owner not in self._kept:
+                self._arenas[owner[1]].retire(owner[0], tuple(self._users[owner]))
 
     def _queue_instruction(self, instruction: Instruction, num_threads: int) -> QueueInstruction:
         if instruction.call is None:
-            source, target = instruction.reads[0], instruction.writes[0]
+            source, target = instruction.source or instruction.reads[0], instruction.writes[0]
             tensors = (self._tensor(*source), self._tensor(*target))
             return QueueInstruction("copy", instruction.step, tuple(map(str, tensors)))
         call = self._calls.calls[instruction.call]
@@ -242,12 +249,13 @@ class _Lowering:
     def _tensor(self, value: int, memory: int) -> int:
         """The program's tensor for a value in a memory; made once."""
         if (value, memory) not in self._tensors:
-            owner = root(self._calls, value)
-            shape, dtype = self._calls.values[value].shape, self._calls.values[value].dtype
-            if self._calls.values[owner].constant is not None:
-                place, storage = self._weights.add(self._calls.values[owner], memory), "constant"
+            owner = value if value >= len(self._calls.values) else root(self._calls, value)
+            shape, dtype = self._values[value].shape, self._values[value].dtype
+            if self._values[owner].constant is not None:
+                place, storage = self._weights.add(self._values[owner], memory), "constant"
             else:
-                place, storage = self._offsets[owner, memory], "arena"
+                instance, offset = self._ordered.place((owner, memory))
+                place, storage = self._offsets[instance] + offset, "arena"
             self._tensors[value, memory] = len(self._tensor_list)
             self._tensor_list.append(ProgramTensor(memory, storage, place, dtype, shape))
         return self._tensors[value, memory]

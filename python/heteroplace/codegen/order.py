@@ -8,50 +8,24 @@ each queue of the program, which is a part of it, can never wait for itself.
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 
-from heteroplace.codegen.kernels import KernelCalls
+from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
+from heteroplace.codegen.joins import Joins
+from heteroplace.codegen.kernels import KernelCall, KernelCalls
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.timeline import Timeline
-
-Instance = tuple[int, int]
-"""A value in a memory: (value, memory). Aliases count as the value whose bytes they share."""
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One kernel call or one copy."""
-
-    call: int | None
-    """Position of the kernel call in the calls; None: a copy."""
-    device: int | None
-    """Device that runs the kernel; None: a copy."""
-    route: tuple[int, ...]
-    """Links that the copy takes; empty for a kernel call."""
-    step: int
-    """Position of the plan's step that it carries out."""
-    start_ns: int
-    """Predicted start; 0 if nothing is predicted."""
-    finish_ns: int
-    """Predicted finish; 0 if nothing is predicted."""
-    reads: tuple[Instance, ...]
-    """Weights are not among them."""
-    writes: tuple[Instance, ...]
-
-
-def root(calls: KernelCalls, value: int) -> int:
-    """Return the value that owns the bytes of `value`."""
-    while (alias_of := calls.values[value].alias_of) is not None:
-        value = alias_of
-    return value
+from heteroplace.relay.annotate.writer import home_device
 
 
 def order_instructions(
     calls: KernelCalls, graph: TaskGraph, cluster: Cluster, plan: Plan, predicted: Timeline | None
-) -> tuple[Instruction, ...]:
+) -> Ordered:
     """List kernel calls and copies in an order that respects dependencies and follows the plan.
 
     Raises
@@ -60,6 +34,15 @@ def order_instructions(
         A call belongs to a task that the plan does not know.
     """
     return _Orderer(calls, graph, cluster, plan, predicted).run()
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Where a value is made."""
+
+    device: int
+    memory: int
+    step: int
 
 
 class _Orderer:
@@ -76,50 +59,75 @@ class _Orderer:
         self._cluster = cluster
         self._plan = plan
         self._task_id = {task.name: index for index, task in enumerate(graph.tasks)}
-        self._run_step = {s.task: i for i, s in enumerate(plan.steps) if isinstance(s, Run)}
+        self._run_step = {
+            (step.task, step.items): index
+            for index, step in enumerate(plan.steps)
+            if isinstance(step, Run)
+        }
         self._span = dict.fromkeys(range(len(plan.steps)), (0, 0))
         if predicted is not None:
             self._span = {s.step: (s.start_ns, s.finish_ns) for s in predicted.spans}
         self._copy_step = {
-            (step.tensor, step.dst): index
+            (step.tensor, step.dst, item): index
             for index, step in enumerate(plan.steps)
             if isinstance(step, Copy)
+            for item in step.items
         }
         self._tensor = self._tensors_of_values()
-        self._instructions: dict[Instance, Instruction] = {}
-        self._calls: list[Instruction] = []
+        self._steps = [self._step_of(call) for call in calls.calls]
+        self._made = {
+            value: self._made_by(step)
+            for call, step in zip(calls.calls, self._steps, strict=True)
+            for value in call.writes
+        }
+        self._copies: dict[Instance, Instruction] = {}
+        self._wanted: dict[Instance, int | None] = {}
+        """Joined values by memory, each with the first call that reads it; None: an output."""
 
-    def run(self) -> tuple[Instruction, ...]:
-        home: dict[int, int] = {}
-        task_of: dict[int, int] = {}
-        devices = []
-        for call in self._kernel_calls.calls:
-            task = self._task_id.get(call.task)
-            if task is None or task not in self._run_step:
-                raise LoweringError(
-                    f"kernel {call.kernel} belongs to task {call.task!r}, which the plan does not "
-                    f"run; the module and its plan do not belong together"
-                )
-            step = self._plan.steps[self._run_step[task]]
-            assert isinstance(step, Run)
-            devices.append(step.device)
-            for value in call.writes:
-                home[value] = self._cluster.devices[step.device].memory
-                task_of[value] = task
-        for index, call in enumerate(self._kernel_calls.calls):
-            memory = self._cluster.devices[devices[index]].memory
-            reads = dict.fromkeys(
-                (root(self._kernel_calls, value), memory)
-                for value in call.reads
-                if self._kernel_calls.values[root(self._kernel_calls, value)].constant is None
+    def run(self) -> Ordered:
+        calls = self._kernel_calls
+        for output in calls.outputs:
+            self._want(root(calls, output), self._host, None)
+        reads = [self._roots_read(index) for index in range(len(calls.calls))]
+        for index, instances in enumerate(reads):
+            for value, memory in instances:
+                self._want(value, memory, index)
+        joins = self._joins()
+        called = [
+            self._call(index, [r for read in instances for r in joins.reads.get(read, (read,))])
+            for index, instances in enumerate(reads)
+        ]
+        instructions = self._sorted([*called, *self._copies.values(), *joins.copies])
+        return Ordered(instructions, tuple(joins.values), joins.stored)
+
+    def _joins(self) -> Joins:
+        """Place the joined values: outputs, then those of many items, which others lie in."""
+        home = {value: made.memory for value, made in self._made.items()}
+        values = list(self._kernel_calls.values)
+        joins = Joins(values, home, self._host, self._copies.keys(), self)
+        outputs = [instance for instance, reader in self._wanted.items() if reader is None]
+        others = [instance for instance, reader in self._wanted.items() if reader is not None]
+        for instance in outputs:
+            joins.add(instance, None)
+        joins.join_wholes(others)
+        for instance in sorted(others, key=lambda each: -len(values[each[0]].items)):
+            joins.add(instance, self._wanted[instance])
+        return joins
+
+    def _step_of(self, call: KernelCall) -> int:
+        task = self._task_id.get(call.task, -1)
+        if (task, call.items) not in self._run_step:
+            which = "" if self._plan.items == 1 else f" for items {call.items}"
+            raise LoweringError(
+                f"kernel {call.kernel} belongs to task {call.task!r}, which the plan does not "
+                f"run{which}; the module and its plan do not belong together"
             )
-            for value, _ in reads:
-                self._bring(value, memory, home, task_of)
-            self._calls.append(self._call(index, devices[index], memory, tuple(reads)))
-        for output in self._kernel_calls.outputs:
-            owner = root(self._kernel_calls, output)
-            self._bring(owner, self._host, home, task_of)
-        return self._sorted([*self._calls, *self._instructions.values()])
+        return self._run_step[task, call.items]
+
+    def _made_by(self, step: int) -> _Made:
+        run = self._plan.steps[step]
+        assert isinstance(run, Run)
+        return _Made(run.device, self._cluster.devices[run.device].memory, step)
 
     def _tensors_of_values(self) -> dict[int, int]:
         """The tensor of the graph that each value is; values with another layout have none."""
@@ -134,7 +142,9 @@ class _Orderer:
                 graph.task_outputs[self._task_id[call.task]] if call.task in self._task_id else ()
             )
             shapes = [graph.tensors[tensor].shape for tensor in outputs]
-            if shapes == [calls.values[value].shape for value in call.writes]:
+            batched = [calls.values[value].shape for value in call.writes]
+            count = len(call.items)
+            if len(shapes) == len(batched) and all(map(_is_batch, batched, shapes, repeat(count))):
                 found.update(zip(call.writes, outputs, strict=True))
         return found
 
@@ -147,37 +157,77 @@ class _Orderer:
             )
         return self._cluster.host
 
-    def _call(
-        self, index: int, device: int, memory: int, reads: tuple[Instance, ...]
-    ) -> Instruction:
-        call = self._kernel_calls.calls[index]
-        step = self._run_step[self._task_id[call.task]]
-        start, finish = self._span[step]
-        writes = tuple((value, memory) for value in call.writes)
-        return Instruction(index, device, (), step, start, finish, reads, writes)
+    def _roots_read(self, index: int) -> list[Instance]:
+        """What a call reads in the memory of its device; not weights."""
+        calls, memory = self._kernel_calls, self._made_by(self._steps[index]).memory
+        roots = dict.fromkeys(root(calls, value) for value in calls.calls[index].reads)
+        return [(value, memory) for value in roots if calls.values[value].constant is None]
 
-    def _bring(
-        self, value: int, memory: int, home: dict[int, int], task_of: dict[int, int]
-    ) -> None:
-        """Make sure that there is a copy of `value` into `memory`, if it is not made there."""
-        source = home.get(value, self._host)
-        if source == memory or (value, memory) in self._instructions:
+    def _call(self, index: int, reads: list[Instance]) -> Instruction:
+        made = self._made_by(self._steps[index])
+        start, finish = self._span[made.step]
+        writes = tuple((value, made.memory) for value in self._kernel_calls.calls[index].writes)
+        unique = tuple(dict.fromkeys(reads))
+        return Instruction(index, made.device, (), made.step, start, finish, unique, writes)
+
+    def _want(self, value: int, memory: int, reader: int | None) -> None:
+        """Make sure that there is a copy of `value` in `memory`, if it is not made there."""
+        if self._kernel_calls.values[value].joined is not None:
+            self._wanted.setdefault((value, memory), reader)
             return
+        source = self._home(value)
+        if source != memory and (value, memory) not in self._copies:
+            items = self._kernel_calls.values[value].items
+            self._copies[value, memory] = self._over_links(value, memory, items[0])
+
+    def _home(self, value: int) -> int:
+        return self._made[value].memory if value in self._made else self._host
+
+    def transfer(self, value: int, memory: int, item: int) -> int | None:
+        """Return the plan's step that copies an item of a value to a memory, if it has one."""
+        return self._copy_step.get((self._tensor.get(value, -1), memory, item))
+
+    def _over_links(self, value: int, memory: int, item: int) -> Instruction:
+        """The copy of a whole value to another memory."""
+        source = self._home(value)
         route = self._cluster.route(source, memory)
-        task = task_of.get(value)
         duration = self._cluster.transfer_ns(route, self._kernel_calls.values[value].bytes)
-        step = self._copy_step.get((self._tensor.get(value, -1), memory))
+        step = self.transfer(value, memory, item)
         if step is not None:
             start, finish = self._span[step]
         else:
             # A value that the neutral graph does not have (a changed layout); it goes as soon as
             # its producer is done.
-            step = 0 if task is None else self._run_step[task]
-            start = 0 if task is None else self._span[step][1]
+            step = self._made[value].step if value in self._made else 0
+            start = self._span[step][1] if value in self._made else 0
             finish = start + duration
-        self._instructions[value, memory] = Instruction(
+        return Instruction(
             None, None, route, step, start, finish, ((value, source),), ((value, memory),)
         )
+
+    def over_links(
+        self, source: Instance, part: Instance, written: Instance, item: int
+    ) -> Instruction:
+        """Copy a part of what a value holds, of an item, to another memory."""
+        whole = self._over_links(source[0], written[1], item)
+        return replace(whole, writes=(written,), source=part)
+
+    def within(
+        self, source: Instance, part: Instance, written: Instance, reader: int | None
+    ) -> Instruction:
+        """Copy a part within its memory: by the device that made it, else by the one that reads it.
+
+        An output is read by nobody; what comes from elsewhere is put there by the home device.
+        """
+        made = self._made.get(source[0])
+        if made is not None and made.memory == source[1]:
+            device, step, time = made.device, made.step, self._span[made.step][1]
+        elif reader is not None:
+            by = self._made_by(self._steps[reader])
+            device, step, time = by.device, by.step, self._span[by.step][0]
+        else:
+            device, step, time = home_device(self._cluster), 0, 0
+        return Instruction(None, device, (), step, time, time, (source,), (written,), part)
 
     def _sorted(self, instructions: list[Instruction]) -> tuple[Instruction, ...]:
         """Topological order; among what is ready the earliest step of the plan comes first."""
@@ -210,3 +260,11 @@ class _Orderer:
         if len(order) < len(instructions):
             raise LoweringError("the kernels depend on each other in a cycle; report this as a bug")
         return tuple(order)
+
+
+def _is_batch(shape: Sequence[int], of: Sequence[int], count: int) -> bool:
+    """Whether a shape is that of several items along one axis."""
+    if len(shape) != len(of):
+        return False
+    changed = [(one, more) for one, more in zip(of, shape, strict=True) if one != more]
+    return not changed or (len(changed) == 1 and changed[0][1] == changed[0][0] * count)

@@ -13,6 +13,9 @@ import tvm
 ALIGNMENT_BYTES = 128
 """Every tensor starts at a multiple of this: two cache lines, so that cores never share one."""
 
+KERNEL_ALIGNMENT_BYTES = 64
+"""A kernel takes tensors only at multiples of this; copies take parts of them from anywhere."""
+
 PAGE_BYTES = 4096
 """The executor takes host memory in pages of this size, one at least for an arena."""
 

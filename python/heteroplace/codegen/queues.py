@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heteroplace.codegen.order import Instruction
+from heteroplace.codegen.instructions import Instruction
 from heteroplace.codegen.program import Queue
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.model.cluster import Cluster
@@ -34,7 +34,8 @@ class QueueTable:
     def _queues_of(self, instruction: Instruction) -> tuple[int, tuple[int, ...]]:
         if instruction.device is None:
             return self._copy_queue(instruction), ()
-        return self._device_queues(instruction.device)
+        queue, helpers = self._device_queues(instruction.device)
+        return queue, () if instruction.call is None else helpers
 
     def _device_queues(self, index: int) -> tuple[int, tuple[int, ...]]:
         device = self._cluster.devices[index]

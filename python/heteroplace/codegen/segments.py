@@ -12,6 +12,7 @@ are scheduled one by one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ from tvm import relay
 from heteroplace.codegen.index_guards import GuardIndices
 from heteroplace.codegen.legalize import Legalize
 from heteroplace.errors import LoweringError
-from heteroplace.relay.expressions import leaves, post_order, task_of_span
+from heteroplace.relay.expressions import is_op_call, leaves, post_order, task_of_span
 from heteroplace.relay.tasks.prepare import fuse, prefix_passes
 
 
@@ -30,7 +31,8 @@ class ValueName:
     """The name of a tensor that segments exchange, or that is a result of the model."""
 
     name: str
-    """Of a model input; else of the op call that makes it, unique in the module."""
+    """Of a model input; else of the op call that makes it, unique in the module, and the same when
+    the network is for another number of items."""
     index: int | None = None
     """Which result of that call; None: it is a model input."""
     task: str = ""
@@ -61,7 +63,7 @@ class _OpenSegment:
 
 def cut_segments(
     mod: tvm.IRModule,
-    targets: tuple[tvm.target.Target, ...],
+    targets: tuple[tvm.target.Target | None, ...],
     target_of_task: Mapping[str, int],
 ) -> tuple[tuple[Segment, ...], tuple[ValueName, ...]]:
     """Cut `mod` by target and optimise each segment under its own.
@@ -71,7 +73,8 @@ def cut_segments(
     mod
         Neutral module; the span of each call names its task.
     targets
-        The distinct targets.
+        The distinct targets; None: its tasks are left out, and are known by what they exchange with
+        the others.
     target_of_task
         Position in `targets` for each task.
 
@@ -90,7 +93,7 @@ def cut_segments(
     outputs = cutter.run()
     segments = []
     for target, segment in zip(targets, cutter.open, strict=True):
-        if segment.exports:
+        if segment.exports and target is not None:
             function = relay.Function(
                 list(segment.params.values()), relay.Tuple(list(segment.exports.values()))
             )
@@ -111,6 +114,22 @@ def _optimise(function: relay.Function, target: tvm.target.Target) -> relay.Func
         return fuse(mod)["main"]
 
 
+def call_names(main: relay.Function) -> dict[relay.Call, str]:
+    """Return a name for each op call of a neutral function, unique in it.
+
+    They are numbered within their task. A `tile`, which `rebatch` may have added, has numbers of
+    its own, so that every other op has the same name for any number of items.
+    """
+    counts: Counter[str] = Counter()
+    names = {}
+    for node in post_order(main.body):
+        if isinstance(node, relay.Call):
+            kind = f"{task_of_span(node)}:{'tile' if is_op_call(node, 'tile') else ''}"
+            names[node] = f"{kind}{counts[kind]}"
+            counts[kind] += 1
+    return names
+
+
 class _Cutter:
     """One walk over the neutral `main` that sends every call to the segment of its target."""
 
@@ -120,7 +139,7 @@ class _Cutter:
         self._main = main
         self._target_of_task = target_of_task
         self._segment_of: dict[relay.Expr, int] = {}
-        self._names: dict[relay.Expr, str] = {}
+        self._names = call_names(main)
         self.open = [_OpenSegment() for _ in range(num_targets)]
 
     def run(self) -> tuple[ValueName, ...]:
@@ -182,8 +201,6 @@ class _Cutter:
         if root not in self._segment_of:
             raise LoweringError("the model returns a constant; leave it out of its outputs")
         index = value.index if isinstance(value, relay.TupleGetItem) else 0
-        if root not in self._names:
-            self._names[root] = f"{task_of_span(root)}:{len(self._names)}"
         name = ValueName(self._names[root], index, task_of_span(root) or "")
         segment = self._segment_of[root]
         self.open[segment].exports.setdefault(name, self._read(value, segment))

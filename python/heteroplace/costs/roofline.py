@@ -7,6 +7,7 @@ section III-C, names the plain form and its weakness: it misses what is beyond b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from heteroplace.costs.device_figures import fill_device
@@ -44,8 +45,13 @@ def roofline_ns(work: Work, speeds: Speeds) -> int:
     return max(compute_ns, memory_ns) + speeds.launch_ns
 
 
-def estimate_costs(graph: TaskGraph, cluster: Cluster) -> CostTable:
+def estimate_costs(graph: TaskGraph, cluster: Cluster, batches: Sequence[int] = (1,)) -> CostTable:
     """Return the plain roofline for every task and device, for when nothing was measured.
+
+    Parameters
+    ----------
+    batches
+        Numbers of items run together, ascending from 1.
 
     Raises
     ------
@@ -62,14 +68,14 @@ def estimate_costs(graph: TaskGraph, cluster: Cluster) -> CostTable:
             f"memory_bandwidth are needed; add them to cluster {cluster.name!r}, or "
             f"'model' with the name of a known device"
         )
-    works = [task_work(graph, task) for task in range(len(graph.tasks))]
 
-    def cost(task: int, device: int) -> Cost:
+    def cost(task: int, device: int, batch: int = 1) -> Cost:
         found = speeds[device]
         assert found is not None
-        return Cost.roofline(roofline_ns(works[task], found), "peak speeds, not calibrated")
+        time_ns = roofline_ns(task_work(graph, task, batch), found)
+        return Cost.roofline(time_ns, "peak speeds, not calibrated")
 
-    return build_table(graph, cluster, cost)
+    return build_table(graph, cluster, cost, tuple(batches))
 
 
 class Factor(NamedTuple):

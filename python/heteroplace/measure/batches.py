@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import tvm
 
-from heteroplace.codegen.compile import CompiledKernels, lower_network
+from heteroplace.codegen.compile import CompiledKernels, CompiledNetwork, lower_network
 from heteroplace.codegen.library import compile_kernels
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.targets import cluster_targets
@@ -27,7 +28,8 @@ from heteroplace.measure.traffic import SPACER, spacer_kernel, with_traffic
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
-from heteroplace.relay.tasks.network import cut_network
+from heteroplace.relay.expressions import static_shape
+from heteroplace.relay.tasks.network import Network, cut_network
 from heteroplace.relay.tasks.rebatch import rebatch
 from heteroplace.run.devices import missing_devices
 
@@ -124,6 +126,25 @@ def compile_batch(
     calls = replace(calls, kernels={**calls.kernels, SPACER: spacer_kernel(targets[position])})
     compiled = CompiledKernels(calls, compile_kernels(list(calls.kernels.values())))
     return BatchProgram(batch, with_kernel_workspaces(graph, calls), cluster, device, compiled)
+
+
+def batches_of(cluster: Cluster, items: int) -> list[int]:
+    """Return the sizes of batches that plans of so many items may have, ascending from 1."""
+    sizes = {size for device in cluster.devices for size in device.batch_sizes}
+    return sorted({1} | {size for size in sizes if size <= items})
+
+
+def of_batch(single: CompiledNetwork, batch: int) -> CompiledNetwork:
+    """Return the network for several items at once; its tasks keep their names."""
+    mod = rebatch(single.network.mod, batch)
+    network = Network(single.graph, mod)
+    examples = {}
+    for parameter in mod["main"].params:
+        example = single.network.examples.get(parameter.name_hint)
+        if example is not None:
+            sizes = zip(static_shape(parameter.checked_type), example.shape, strict=True)
+            examples[parameter.name_hint] = np.tile(example, [new // old for new, old in sizes])
+    return CompiledNetwork.of(network.with_examples(examples))
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,12 @@ class CostTable:
         """Number of columns."""
         return len(self.devices)
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether all times are measured ones, which interference was measured beside."""
+        sources = {detail.source for detail in self.details}
+        return sources & set(SOURCES_WITH_TIME) == {"measured"}
+
     @cached_property
     def rows(self) -> Rows:
         """All costs of batch 1, [num_tasks][num_devices]; made on first use."""

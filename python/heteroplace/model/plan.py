@@ -71,6 +71,14 @@ class Plan:
                 devices[step.task] = step.device
         return tuple(devices)
 
+    def devices_of_tasks(self, num_tasks: int) -> tuple[tuple[int, ...], ...]:
+        """Return the device ids of each task, ascending; several share its items."""
+        devices: list[set[int]] = [set() for _ in range(num_tasks)]
+        for step in self.steps:
+            if isinstance(step, Run):
+                devices[step.task].add(step.device)
+        return tuple(tuple(sorted(found)) for found in devices)
+
     @property
     def moved_by_hand(self) -> str:
         """What was moved, e.g. "conv2d.3 cpu.0 -> cpu.1"; "": nothing."""

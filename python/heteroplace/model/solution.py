@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan
+from heteroplace.model.plan import Plan, Run
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Solution:
     @property
     def devices_used(self) -> tuple[str, ...]:
         """Names of the devices that run at least one task, in cluster order."""
-        used = set(self.plan.placement(len(self.graph.tasks)))
+        used = {step.device for step in self.plan.steps if isinstance(step, Run)}
         return tuple(d.name for index, d in enumerate(self.cluster.devices) if index in used)
 
     @property

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 import heteroplace._core as _core
 from heteroplace.model.memory import MemoryUse
+from heteroplace.native.trace import RecordedTrace
 
 
 class PortSpec(NamedTuple):
@@ -248,6 +249,34 @@ class Executor:
             host's clock at the start of the run (to within some microseconds).
         """
         return self._core.run_timed()
+
+    def start_trace(self, max_requests: int | None = None) -> None:
+        """Record all requests that begin from now on.
+
+        Those of `run_timed`, `profile_cpu`, `profile_runs` and `sample` are not among them.
+
+        Parameters
+        ----------
+        max_requests
+            How many are kept, the last ones; None: as many as 8 MiB hold. As many as can be in
+            flight are kept at least.
+
+        Raises
+        ------
+        ExecutionError
+            It records already, `max_requests` is out of range, or memory is short.
+        """
+        _core.start_trace(self._core, max_requests)
+
+    def stop_trace(self, timeout_s: float | None = None) -> RecordedTrace:
+        """End the recording, once the requests in it have ended, or after `timeout_s`.
+
+        Raises
+        ------
+        ExecutionError
+            Nothing is recorded.
+        """
+        return RecordedTrace(_core.stop_trace(self._core, timeout_s), self._core)
 
     def profile_cpu(self, num_runs: int) -> npt.NDArray[np.int64]:
         """Measure the processor time of every instruction in place, over several runs.

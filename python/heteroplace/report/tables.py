@@ -15,6 +15,7 @@ from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Copy, Plan, Run
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
+from heteroplace.model.trace import QueueUse
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.stats import counted_median
 from heteroplace.terminal import printable
@@ -80,20 +81,20 @@ def placement_table(
         for index, step in enumerate(plan.steps)
         if isinstance(step, Run) and index in times
     }
-    placement = plan.placement(len(graph.tasks))
+    placement = plan.devices_of_tasks(len(graph.tasks))
     groups = _groups(placement, shared=len(graph.tasks) > max_rows)
     reason_of = reason or (lambda task: plan.reasons[task] if plan.reasons else "")
     rows = []
     for group in groups[:max_rows]:
         known = [task for task in group if task in span]
         first, last = graph.tasks[group[0]], graph.tasks[group[-1]]
-        device = placement[group[0]]
+        devices = [cluster.devices[device].name for device in placement[group[0]]]
         longest = max(known, key=lambda task: span[task][1] - span[task][0], default=group[0])
         rows.append(
             [
                 first.name if len(group) == 1 else f"{first.name} .. {last.name} ({len(group)})",
                 _commonest([graph.tasks[task].op for task in group]),
-                cluster.devices[device].name if device >= 0 else "-",
+                "+".join(devices) or "-",
                 format_ns(min(span[task][0] for task in known)) if known else "-",
                 format_ns(sum(span[task][1] - span[task][0] for task in known)) if known else "-",
                 reason_of(longest),
@@ -320,10 +321,10 @@ def cost_sources_line(costs: CostTable) -> str:
     return f"costs: {', '.join(parts) or 'none'}"
 
 
-def _groups(placement: Sequence[int], shared: bool) -> list[list[int]]:
+def _groups(placement: Sequence[tuple[int, ...]], shared: bool) -> list[list[int]]:
     groups: list[list[int]] = []
-    for task, device in enumerate(placement):
-        if shared and groups and placement[groups[-1][0]] == device:
+    for task, devices in enumerate(placement):
+        if shared and groups and placement[groups[-1][0]] == devices:
             groups[-1].append(task)
         else:
             groups.append([task])
@@ -342,3 +343,18 @@ def _share(part_ns: int, whole_ns: int) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
+
+
+def busy_table(uses: Sequence[QueueUse]) -> str:
+    """Return for each queue of a recording the time and share that it was busy and waited."""
+    rows = [
+        [
+            use.queue,
+            format_ns(use.busy_ns),
+            _share(use.busy_ns, use.wall_ns),
+            format_ns(use.wait_ns),
+            _share(use.wait_ns, use.wall_ns),
+        ]
+        for use in uses
+    ]
+    return format_table(["queue", "busy", "share", "waits", "share"], rows, "<>>>>")

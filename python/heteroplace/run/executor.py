@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 from heteroplace.codegen.artifact import manifest_of
@@ -17,8 +18,10 @@ from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.devices import check_devices_exist
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.run.timeline import measured_timeline
+from heteroplace.run.trace import Trace
 from heteroplace.tvm_bridge import library_path
 
+_LOG = logging.getLogger("heteroplace")
 _Runnable = Executable | CompiledFile | str | os.PathLike[str]
 
 
@@ -80,6 +83,8 @@ class Executor(LoadedProgram):
         self._code = code
         self._manifest = manifest
         self._replanned = replanned
+        where = os.fspath(source) if isinstance(source, str | os.PathLike) else "memory"
+        _LOG.info("loaded from %s: queues %s", where, ", ".join(native.queues))
 
     @property
     def replanned(self) -> str:
@@ -125,6 +130,16 @@ class Executor(LoadedProgram):
             ]
             runs.append(measured_timeline(records, self.solution))
         return sorted(runs, key=lambda timeline: timeline.makespan_ns)[num_runs // 2]
+
+    def trace(self, max_requests: int | None = None) -> Trace:
+        """Return a recording, to be started: `with executor.trace() as trace: ...`.
+
+        Parameters
+        ----------
+        max_requests
+            How many calls are kept, the last ones; None: as many as 8 MiB hold.
+        """
+        return Trace(self._native, self.solution, max_requests)
 
     @property
     def predicted_memory(self) -> tuple[MemoryUse, ...]:

@@ -32,4 +32,4 @@ def measured_timeline(
             resource = cluster.links[action.route[0]].channel
         spans.append(Span(step, resource, start - origin, finish - origin))
     makespan = max((span.finish_ns for span in spans), default=0)
-    return Timeline(tuple(spans), "measured", (), makespan)
+    return Timeline(tuple(spans), "measured", (), makespan, plan.items)

@@ -80,7 +80,8 @@ def check_demands(graph: TaskGraph, cluster: Cluster, plan: Plan | None) -> None
     PlanError
         The plan is not as the graph and the cluster have it.
     """
-    anything = build_table(graph, cluster, lambda *_: Cost.given(0))
+    sizes = {1} if plan is None else {1} | {len(step.items) for step in plan.steps if step.items}
+    anything = build_table(graph, cluster, lambda *_: Cost.given(0), sorted(sizes))
     check_possible(Problem(graph, cluster, anything))
     if plan is not None:
         check_plan(graph, cluster, anything, plan)

@@ -31,13 +31,19 @@ def replay(problem: Problem, plan: Plan, options: SolveOptions) -> SolveResult:
         It is for another number of items than was asked for.
     """
     begin = time.perf_counter()
+    num_items(plan, options)
+    result = judge_plan(problem, plan, options, REPLAY, 0.0)
+    return replace(result, wall_s=time.perf_counter() - begin)
+
+
+def num_items(plan: Plan, options: SolveOptions) -> int:
+    """Return the items of a saved plan; SolverError if another number was asked for."""
     if options.items not in (1, plan.items):
         raise SolverError(
             f"the plan by {plan.origin!r} is for {plan.items} items, and items is "
             f"{options.items}; leave items out, or solve again without plan_in"
         )
-    result = judge_plan(problem, plan, options, REPLAY, 0.0)
-    return replace(result, wall_s=time.perf_counter() - begin)
+    return plan.items
 
 
 def judge_plan(

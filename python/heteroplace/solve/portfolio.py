@@ -102,6 +102,7 @@ class AutoSolver:
     """Best of all solvers within the time limit."""
 
     name = "auto"
+    solver_of_items = "divi"
     objectives = ("latency", "throughput")
     engines: ClassVar = {"latency": ("cpsat",), "throughput": ("gurobi", "highs")}
 

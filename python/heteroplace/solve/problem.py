@@ -117,7 +117,8 @@ class SolveOptions:
     """CP-SAT gets iterations / ITERATIONS_PER_DETERMINISTIC_SECOND of its deterministic seconds."""
     items: int = option(
         1,
-        "model inputs that the plan serves together; only batched solvers take more than one",
+        "model inputs that the plan serves together, in batches that its devices run; auto is then "
+        "divi, and of the other solvers the batched ones take more than one",
         metavar="N",
         parse=int,
     )

@@ -22,7 +22,8 @@ from heteroplace.solve.problem import (
 
 class Solver(Protocol):
     """Finds a plan. A class that offers more than "latency" lists it in `objectives`; one that
-    makes plans for several items says `takes_items = True`; one that solves programmes names their
+    makes plans for several items says `takes_items = True`, or names the solver that does it in its
+    place (`solver_of_items`); one that solves programmes names their
     `engines` for each objective; one for small graphs has `max_tasks`."""
 
     @property
@@ -68,6 +69,11 @@ class RegisteredSolver:
         """Whether it makes plans for several items."""
         return bool(getattr(self._solver, "takes_items", False))
 
+    def _for(self, options: SolveOptions) -> RegisteredSolver:
+        """Who solves: for several items perhaps another, which the solver names."""
+        name: str | None = getattr(self._solver, "solver_of_items", None)
+        return SOLVERS[name] if options.items > 1 and name is not None else self
+
     @property
     def max_tasks(self) -> int | None:
         """Tasks of the largest graph that it takes; None: any number."""
@@ -90,6 +96,8 @@ class RegisteredSolver:
             So many items that sums of their times or sizes are too large.
         """
         self.check(options)
+        if self._for(options) is not self:
+            return self._for(options).solve(problem, options)
         if options.items > 1:
             check_items(options.items, problem.native.longest_ns, problem.native.most_bytes)
         if options.coarsening != COARSENINGS[0]:
@@ -98,6 +106,9 @@ class RegisteredSolver:
 
     def check(self, options: SolveOptions) -> None:
         """Raise SolverError for an objective, items or an engine that it does not offer."""
+        if self._for(options) is not self:
+            self._for(options).check(options)
+            return
         if options.objective not in self.objectives:
             others = [name for name in SOLVERS if options.objective in SOLVERS[name].objectives]
             raise SolverError(

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ class Event {
 
   /*! \brief Holds up the calling thread until then. */
   virtual void HostWait() = 0;
+
+  /*! \brief When it was reached, by the host's monotonic clock; none: by the device's alone. */
+  virtual std::optional<int64_t> HostNs() const { return {}; }
 
   /*! \brief Time on the device from `earlier` to this event, both timed and finished. */
   virtual int64_t ElapsedNs(const Event& earlier) const = 0;

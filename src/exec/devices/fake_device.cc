@@ -32,6 +32,10 @@ class FakeEvent : public Event {
     reached_changed_.wait(lock, [&] { return reached_ >= target; });
   }
 
+  std::optional<int64_t> HostNs() const override {
+    return std::chrono::nanoseconds(time_.time_since_epoch()).count();
+  }
+
   int64_t ElapsedNs(const Event& earlier) const override {
     const auto& other = dynamic_cast<const FakeEvent&>(earlier);
     return std::chrono::duration_cast<std::chrono::nanoseconds>(time_ - other.time_).count();

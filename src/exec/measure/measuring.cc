@@ -14,17 +14,22 @@ int64_t Median(std::vector<int64_t> values) {
   return *middle;
 }
 
+/*! \brief Lets the times of all instructions of each repetition be recorded. */
+void AskForTimes(Measurement* found, const Program& program) {
+  size_t num_instructions = 0;
+  for (const Queue& queue : program.queues) num_instructions += queue.instructions.size();
+  found->durations_ns.resize(num_instructions);
+  found->trace = std::make_shared<TraceRecorder>(&program, 1, 1, TraceClock::Source::kMonotonic);
+}
+
 /*! \brief A measurement of some runs in a row, of whole runs or of every instruction too. */
-Measurement& Ask(Measurement* found, const Program& program, int64_t num_runs, bool is_timed) {
+void Ask(Measurement* found, const Program& program, int64_t num_runs, bool is_timed) {
   if (num_runs < 1) {
     throw Error(ErrorKind::kExecution,
                 "the number of runs is " + std::to_string(num_runs) + "; expected at least 1");
   }
   found->runs_left = num_runs;
-  size_t num_instructions = 0;
-  for (const Queue& queue : program.queues) num_instructions += queue.instructions.size();
-  if (is_timed) found->durations_ns.resize(num_instructions);
-  return *found;
+  if (is_timed) AskForTimes(found, program);
 }
 
 constexpr bool CanFlush() {
@@ -37,35 +42,35 @@ constexpr bool CanFlush() {
 
 }  // namespace
 
-void Executor::Measure(RequestKind kind, Measurement* found, const Limit& limit,
-                       const std::function<void()>& collect) {
+void Executor::Measure(RequestKind kind, Measurement* found, const Limit& limit) {
   engine_->CheckUsable();
   Engine::Alone alone(engine_.get(), limit);
   if (kind != RequestKind::kPassLine) FillInputs(alone.slot());
   if (kind == RequestKind::kSample) found->sample.clocks = engine_->Clocks();
   const bool had_outputs = alone.slot()->has_outputs;
   alone.Run(kind, found, limit);
-  if (collect) collect();
   // A sampled kernel ran without the others; a thrown line leaves the outputs of the last run.
   if (kind == RequestKind::kSample) alone.slot()->has_outputs = false;
   if (kind == RequestKind::kPassLine) alone.slot()->has_outputs = had_outputs;
 }
 
-std::vector<Span> Executor::RunTimed(const Limit& limit) {
+std::vector<Executor::Span> Executor::RunTimed(const Limit& limit) {
   Measurement found;
+  AskForTimes(&found, program());
+  Measure(RequestKind::kRun, &found, limit);
+  const Trace trace = found.trace->Collect();
+  const int64_t origin_ns = trace.requests.at(0).start_ns;
   std::vector<Span> spans;
-  Measure(RequestKind::kTimed, &found, limit, [&] {
-    for (const std::unique_ptr<Worker>& worker : engine_->workers()) {
-      spans.insert(spans.end(), worker->spans().begin(), worker->spans().end());
-    }
-  });
+  for (const TraceEvent& event : trace.events) {
+    spans.push_back({event.start_ns - origin_ns, event.finish_ns - origin_ns});
+  }
   return spans;
 }
 
 std::vector<int64_t> Executor::Profile(int64_t num_runs, const Limit& limit) {
   Measurement found;
   Ask(&found, program(), num_runs, /*is_timed=*/true);
-  Measure(RequestKind::kTimed, &found, limit);
+  Measure(RequestKind::kRun, &found, limit);
   std::vector<int64_t> all;
   for (const std::vector<int64_t>& durations : found.durations_ns) {
     all.insert(all.end(), durations.begin(), durations.end());

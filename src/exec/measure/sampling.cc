@@ -82,8 +82,9 @@ int64_t ThreadCpuClockNs() {
   return least;
 }
 
-/*! \brief As RunHost, but the spans hold processor times of this thread. */
+/*! \brief As RunHost, but the recorded spans hold processor times of this thread. */
 void Worker::RunCpuTimed() {
+  RecordedSpan* spans = slot_->trace->spans(index_, slot_->trace_number);
   const int64_t clock_ns = ThreadCpuClockNs();
   for (size_t i = 0; i < instructions_.size(); ++i) {
     const BoundInstruction& instruction = instructions_[i];
@@ -91,7 +92,7 @@ void Worker::RunCpuTimed() {
     if (!Await(instruction) || slot_->HasFailed()) return;
     const int64_t before = ThreadCpuNs();
     if (!Execute(instruction)) return;
-    spans_[i] = {0, std::max<int64_t>(0, ThreadCpuNs() - before - clock_ns)};
+    spans[i] = {0, std::max<int64_t>(0, ThreadCpuNs() - before - clock_ns)};
     Tell(instruction, i);
   }
 }

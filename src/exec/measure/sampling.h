@@ -7,7 +7,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "exec/run/trace_recorder.h"
 
 namespace heteroplace::exec {
 
@@ -36,7 +39,9 @@ struct SampleOrder {
 struct Measurement {
   /*! \brief Repetitions that are left, the present one too. */
   int64_t runs_left = 1;
-  std::vector<int64_t> wall_ns;                    // of each repetition
+  std::vector<int64_t> wall_ns;  // of each repetition
+  /*! \brief Times of the last repetition, where all instructions are timed; else null. */
+  std::shared_ptr<TraceRecorder> trace;
   std::vector<std::vector<int64_t>> durations_ns;  // [num_instructions][timed repetitions]
   SampleOrder sample;
   /*! \brief Set by the caller: no further repetition. */

@@ -16,7 +16,10 @@ namespace heteroplace::exec {
 /*! \brief Version of the text form that this library reads. */
 inline constexpr int kProgramVersion = 1;
 
-/*! \brief Every tensor starts at a multiple of this many bytes, as TVM's kernels assume. */
+/*!
+ * \brief Every tensor that a kernel or a port names starts at a multiple of this many bytes, as
+ * TVM's kernels assume; one that only copies touch may begin anywhere.
+ */
 inline constexpr int64_t kTensorAlignmentBytes = 64;
 
 /*! \brief No size in a program is larger, so that sums of two do not overflow. */

@@ -206,7 +206,6 @@ class Parser : private LineReader {
     if (fields_[3] == "arena") {
       tensor->storage = Storage::kArena;
       tensor->place = Number(4, "offset", 0, kMaxBytes);
-      ExpectAligned(tensor->place, "offset of a tensor");
       if (tensor->place + tensor->bytes > space.arena_bytes) {
         Fail("tensor " + id + " ends at byte " + std::to_string(tensor->place + tensor->bytes) +
              " of space '" + space.name + "', whose arena has " +
@@ -232,12 +231,20 @@ class Parser : private LineReader {
     }
   }
 
+  /*! \brief Of what kernels and callers take: only copies may begin anywhere. */
+  void ExpectAlignedTensor(int32_t id) const {
+    const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
+    if (tensor.storage != Storage::kArena) return;
+    ExpectAligned(tensor.place, ("tensor " + std::to_string(id) + " starts at byte").c_str());
+  }
+
   void ParsePort(bool is_input) {
     const char* word = is_input ? "input" : "output";
     ExpectFields(3, std::string(word) + " <name> <tensor>");
     Port port;
     port.name = fields_[1];
     port.tensor = Id(2, "tensor", program_.tensors.size());
+    ExpectAlignedTensor(port.tensor);
     std::vector<Port>& ports = is_input ? program_.inputs : program_.outputs;
     for (const Port& other : ports) {
       if (other.name == port.name) Fail(std::string(word) + " '" + port.name + "' appears twice");
@@ -264,6 +271,7 @@ class Parser : private LineReader {
              space.name + "'), the call's queue '" + queue.name + "' on " +
              DeviceName(queue.device) + "; copy the tensor first");
       }
+      ExpectAlignedTensor(static_cast<int32_t>(id));
       call.tensors.push_back(static_cast<int32_t>(id));
     }
     queue.instructions.push_back(std::move(call));

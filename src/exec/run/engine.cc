@@ -163,6 +163,7 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
   CheckUsable();
   int64_t number = 0;
   for (;;) {
+    if (!slot->has_timers && IsTracing()) MakeTimers(slot);
     const uint32_t seen = num_measured_.load();
     {
       std::lock_guard lock(mutex_);
@@ -182,8 +183,7 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
   return number;
 }
 
-/*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock, or is
- * the only one who submits. */
+/*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock. */
 int64_t Engine::Launch(Slot* slot) {
   // Whoever loads the file by TVM, too, points its loops to TVM's own threads.
   image_.library().InstallRuntime();
@@ -196,6 +196,7 @@ int64_t Engine::Launch(Slot* slot) {
   slot->state.store(SlotState::kInFlight, std::memory_order_relaxed);
   ring_[static_cast<size_t>(number) % ring_.size()].store(slot, std::memory_order_relaxed);
   slot->start_ns = NowNs();
+  BeginTrace(slot);
   // Sequentially consistent: all of the above is seen by whoever sees the new number.
   num_submitted_.store(number + 1);
   return number;
@@ -225,6 +226,7 @@ void Engine::Finish(Slot* slot) {
   // Acquire and release: what every worker did is seen by the last one, and so by the caller.
   if (slot->working.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   slot->has_outputs = !slot->HasFailed();
+  EndTrace(slot);
   if (slot->measurement != nullptr && Repeat(slot)) return;
   // The caller, who may be gone, frees the slot once it is his again; else nobody comes for it.
   const bool is_abandoned = slot->state.exchange(SlotState::kHeld) == SlotState::kAbandoned;
@@ -238,37 +240,12 @@ void Engine::Finish(Slot* slot) {
   idle_bell_.Ring();
 }
 
-/*! \brief Last worker of a measured request: keeps its times; false if it was the last one. */
-bool Engine::Repeat(Slot* slot) {
-  const int64_t finish_ns = NowNs();
-  Measurement* found = slot->measurement;
-  if (!slot->has_outputs || found->is_cancelled.load()) return false;
-  try {
-    found->wall_ns.push_back(finish_ns - slot->start_ns);
-    size_t i = 0;
-    for (auto w = workers_.begin(); w != workers_.end() && !found->durations_ns.empty(); ++w) {
-      for (const Span& span : (*w)->spans()) {
-        found->durations_ns[i++].push_back(span.finish_ns - span.start_ns);
-      }
-    }
-  } catch (const std::bad_alloc&) {
-    slot->Fail(kMemoryIsShort);
-    slot->has_outputs = false;
-    return false;
-  }
-  if (--found->runs_left == 0) return false;
-  is_repeating_.store(found->runs_left > 1, std::memory_order_relaxed);
-  num_completed_.fetch_add(1);
-  Launch(slot);  // nobody else submits while one measures
-  submitted_bell_.Ring();
-  return true;
-}
-
 void Engine::Abandon(Slot* slot, bool is_stuck) {
   if (is_stuck) {
     std::lock_guard lock(mutex_);
     stuck_ = DescribeStuck(slot, "");
     num_stuck_.fetch_add(1);
+    idle_bell_.Ring();
   }
   slot->is_stuck = is_stuck;
   SlotState expected = SlotState::kInFlight;
@@ -315,53 +292,6 @@ void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
                 late + (*is_abandoned ? "; the executor cannot be used until it does" : ""));
   }
   if (!slot->has_outputs) throw Error(ErrorKind::kExecution, slot->failure());
-}
-
-Engine::Alone::Alone(Engine* engine, const Limit& limit)
-    : engine_(engine), slot_(engine->slots_.AcquireFirst(limit)) {
-  if (slot_ == nullptr) {
-    throw Error(ErrorKind::kExecution, "the executor was at work for another caller all the time");
-  }
-  {
-    std::lock_guard lock(engine_->mutex_);
-    engine_->is_measuring_ = true;
-  }
-  bool is_idle = false;
-  try {
-    is_idle = limit.Wait(&engine_->idle_bell_, [&] { return engine_->IsIdle(); });
-  } catch (...) {
-    Leave();
-    throw;
-  }
-  if (!is_idle) {
-    Leave();
-    throw Error(ErrorKind::kExecution, "the executor was at work for other callers all the time");
-  }
-}
-
-Engine::Alone::~Alone() { Leave(); }
-
-void Engine::Alone::Leave() {
-  engine_->is_repeating_.store(false);
-  {
-    std::lock_guard lock(engine_->mutex_);
-    engine_->is_measuring_ = false;
-  }
-  engine_->num_measured_.fetch_add(1);
-  engine_->idle_bell_.Ring();
-  if (!is_abandoned_) engine_->slots_.Release(slot_);
-}
-
-void Engine::Alone::Run(RequestKind kind, Measurement* measurement, const Limit& limit) {
-  slot_->kind = kind;
-  slot_->measurement = measurement;
-  engine_->is_repeating_.store(measurement != nullptr && measurement->runs_left > 1);
-  {
-    std::lock_guard lock(engine_->mutex_);
-    engine_->Launch(slot_);
-  }
-  engine_->submitted_bell_.Ring();
-  engine_->Finish(slot_, limit, &is_abandoned_);
 }
 
 }  // namespace heteroplace::exec

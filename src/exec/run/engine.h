@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "exec/run/image.h"
 #include "exec/run/limit.h"
 #include "exec/run/slot_pool.h"
+#include "exec/run/trace_recorder.h"
 #include "exec/run/worker.h"
 
 namespace heteroplace::exec {
@@ -102,6 +104,10 @@ class Engine : private ForkAware {
    * failed, or did not end by then; the slot is abandoned (true) if a step does not end. */
   void Finish(Slot* slot, const Limit& limit, bool* is_abandoned);
 
+  /*! \brief See Executor. */
+  void StartTrace(std::optional<int64_t> max_requests);
+  Trace StopTrace(const Limit& limit);
+
   // For the workers.
 
   int64_t num_submitted() const { return num_submitted_.load(); }
@@ -128,6 +134,10 @@ class Engine : private ForkAware {
   void ThreadMain(Worker* leader);
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
+  bool IsTracing();
+  void MakeTimers(Slot* slot);
+  void BeginTrace(Slot* slot);
+  void EndTrace(Slot* slot);
   void WakeAll() noexcept;
   std::string DescribeStuck(Slot* slot, const char* before) const noexcept;
 
@@ -148,6 +158,7 @@ class Engine : private ForkAware {
   /*! \brief Guards the order of submission, and all below that says so. */
   std::mutex mutex_;
   std::vector<std::atomic<Slot*>> ring_;
+  std::shared_ptr<TraceRecorder> trace_;   // guarded by mutex_; null: nothing is recorded
   bool is_measuring_ = false;              // guarded by mutex_
   std::string stuck_;                      // guarded by mutex_; the last step that did not end
   std::exception_ptr start_failure_;       // guarded by mutex_

@@ -158,4 +158,10 @@ void Executor::Run(const Limit& limit) {
   request.Finish(limit);
 }
 
+void Executor::StartTrace(std::optional<int64_t> max_requests) {
+  engine_->StartTrace(max_requests);
+}
+
+Trace Executor::StopTrace(const Limit& limit) { return engine_->StopTrace(limit); }
+
 }  // namespace heteroplace::exec

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,6 +25,12 @@ namespace heteroplace::exec {
  */
 class Executor {
  public:
+  /*! \brief When an instruction ran, in ns from the start of the request; its waits come before. */
+  struct Span {
+    int64_t start_ns;
+    int64_t finish_ns;
+  };
+
   /*! \throws Error kArtifact for a wrong file or program; kExecution for a missing device. */
   explicit Executor(const ExecutorSource& source);
   /*! \brief Ends the workers. No call may be at work, and no request be held. */
@@ -59,6 +64,22 @@ class Executor {
 
   /*! \brief Runs once and measures every instruction; queue by queue. [num_instructions] */
   std::vector<Span> RunTimed(const Limit& limit = {});
+
+  /*!
+   * \brief Records all requests that begin from now on, but those of RunTimed and what measures
+   * instructions.
+   * \param max_requests that are kept, the last ones; none: as many as kTraceBytes hold.
+   * \throws Error kExecution if it records already, or `max_requests` is out of range.
+   */
+  void StartTrace(std::optional<int64_t> max_requests = {});
+
+  /*!
+   * \brief Ends the recording: what was recorded, once the requests in it have ended.
+   *
+   * Those that have not at the limit, or after a step that does not end, are only counted.
+   * \throws Error kExecution if nothing is recorded.
+   */
+  Trace StopTrace(const Limit& limit = {});
 
   /*! \brief ns of every instruction in each timed run. [num_instructions][num_runs] as RunTimed. */
   std::vector<int64_t> Profile(int64_t num_runs, const Limit& limit = {});
@@ -98,9 +119,7 @@ class Executor {
  private:
   friend class Request;
 
-  /*! \param collect is called before another request may begin. */
-  void Measure(RequestKind kind, Measurement* found, const Limit& limit,
-               const std::function<void()>& collect = nullptr);
+  void Measure(RequestKind kind, Measurement* found, const Limit& limit);
   void CheckSample(int64_t num_samples, int64_t num_calls, bool is_cold) const;
   /*! \brief Writes a value into a slot; of the caller that holds it. */
   void WriteInput(Slot* slot, const std::string& name, const DLDataType& dtype,

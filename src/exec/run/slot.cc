@@ -16,7 +16,11 @@ Slot::Slot(const Image* image, int index)
       arenas_(image->program().spaces.size()),
       tensors_(image->program().tensors.size()),
       arguments_(image->program().queues.size()),
-      events_(image->program().queues.size()) {
+      events_(image->program().queues.size()),
+      timers_(image->program().queues.size()) {
+  const std::vector<Queue>& queues = image->program().queues;
+  has_timers =
+      std::none_of(queues.begin(), queues.end(), [](const Queue& q) { return q.IsAsync(); });
   std::vector<char*> externals(tensors_.size());
   for (size_t s = 0; s < arenas_.size(); ++s) AllocateSpace(s, &externals);
   BindTensors(externals);

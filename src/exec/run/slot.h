@@ -16,6 +16,7 @@
 namespace heteroplace::exec {
 
 struct Measurement;
+class TraceRecorder;
 
 /*! \brief Most slots of an executor. */
 inline constexpr int kMaxSlots = 4096;
@@ -24,7 +25,6 @@ inline constexpr int kMaxSlots = 4096;
 enum class RequestKind {
   kRun,       ///< all instructions
   kTouch,     ///< only writes zeros to the arenas: their pages then belong to the cores' memory
-  kTimed,     ///< as kRun, with the wall time of every instruction
   kCpuTimed,  ///< as kRun, with the processor time of every instruction
   kSample,    ///< the only kernel call over and over
   kPassLine   ///< throws a cache line between two workers
@@ -56,6 +56,10 @@ class Slot {
   /*! \brief Events of an asynchronous queue: of its awaited instructions, then of its end. */
   std::vector<std::unique_ptr<Event>>& events(size_t queue) { return events_[queue]; }
 
+  /*! \brief Timed events of an asynchronous queue: two of each instruction, one of the start of the
+   * request. Only where requests are recorded. */
+  std::vector<std::unique_ptr<Event>>& timers(size_t queue) { return timers_[queue]; }
+
   /*! \brief Copies a host buffer of the tensor's size into it, or back. Blocks. */
   void Write(int32_t tensor, const void* data);
   void Read(int32_t tensor, void* data);
@@ -82,6 +86,11 @@ class Slot {
   Measurement* measurement = nullptr;
   /*! \brief NowNs when it was submitted. */
   int64_t start_ns = 0;
+  /*! \brief Where its times are recorded, and its number there; null: they are not. */
+  std::shared_ptr<TraceRecorder> trace;
+  int64_t trace_number = 0;
+  /*! \brief Whether the slot has its timers, or needs none. */
+  bool has_timers = false;
   /*! \brief Stands for the value of each input: equal numbers are equal values; 0: none.
    * [num_inputs] */
   std::vector<int64_t> input_versions;
@@ -118,6 +127,7 @@ class Slot {
   std::vector<DLTensor> tensors_;                            // [num_tensors]
   std::vector<std::vector<TVMValue>> arguments_;             // [num_queues], of all calls in order
   std::vector<std::vector<std::unique_ptr<Event>>> events_;  // [num_queues]
+  std::vector<std::vector<std::unique_ptr<Event>>> timers_;  // [num_queues]
   /*! \brief Every wait looks at it; on a line of its own, as all workers read it all the time. */
   alignas(kCacheLineBytes) std::atomic<bool> has_failed_{false};
   alignas(kCacheLineBytes) std::mutex mutex_;

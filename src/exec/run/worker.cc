@@ -30,6 +30,14 @@ void PinToCore(const Queue& queue) {
   }
 }
 
+/*! \brief Tells debuggers and profilers whose thread it is: "hp cpu.0". */
+void NameThread(const std::string& what) {
+  constexpr size_t kMostBytes = 15;  // of Linux
+  // Fails only for longer names.
+  static_cast<void>(
+      pthread_setname_np(pthread_self(), ("hp " + what).substr(0, kMostBytes).c_str()));
+}
+
 /*! \brief Lets the thread go wherever the process may: whoever loads may be pinned to one core. */
 void GoAnywhere() {
   cpu_set_t cores;
@@ -77,6 +85,7 @@ void AskForShortTurns() {
 }  // namespace
 
 void Worker::Attach() {
+  NameThread(queue_.device.device_type == kDLCUDA ? DeviceName(queue_.device) : queue_.name);
   queue_.core >= 0 ? PinToCore(queue_) : GoAnywhere();
   // Workers that spin through their waits are not woken, and do better with long turns.
   if (Spins() <= kSpins) AskForShortTurns();
@@ -169,13 +178,14 @@ void Worker::DoHost() {
   try {
     switch (slot_->kind) {
       case RequestKind::kRun:
-        RunHost<false>();
+        if (slot_->trace == nullptr) {
+          RunHost(NoRecorder{});
+        } else {
+          RunHost(slot_->trace->Recorder(index_, slot_->trace_number));
+        }
         break;
       case RequestKind::kTouch:
         TouchArena();
-        break;
-      case RequestKind::kTimed:
-        RunHost<true>();
         break;
       case RequestKind::kCpuTimed:
         RunCpuTimed();
@@ -203,25 +213,23 @@ void Worker::FinishPart(Slot* slot) {
   engine_->Finish(slot);
 }
 
-template <bool kTimed>
-void Worker::RunHost() {
-  int64_t now_ns = kTimed ? NowNs() : 0;
-  for (size_t i = 0; i < instructions_.size(); ++i) {
+template <typename Recorder>
+void Worker::RunHost(Recorder recorder) {
+  size_t i = 0;
+  for (; i < instructions_.size(); ++i) {
     const BoundInstruction& instruction = instructions_[i];
     position_.store(i, std::memory_order_relaxed);
     if (!instruction.waits.empty()) {
-      if (!Await(instruction)) return;
-      if (kTimed) now_ns = NowNs();
+      if (!Await(instruction)) break;
+      recorder.Waited();
     }
-    if (slot_->HasFailed()) return;
-    if (kTimed) spans_[i].start_ns = now_ns - slot_->start_ns;
-    if (!Execute(instruction)) return;
-    if (kTimed) {
-      now_ns = NowNs();
-      spans_[i].finish_ns = now_ns - slot_->start_ns;
-    }
+    if (slot_->HasFailed()) break;
+    recorder.Start(i);
+    if (!Execute(instruction)) break;
+    recorder.Finish(i);
     Tell(instruction, i);
   }
+  recorder.End(i, instructions_.size());
 }
 
 /*!

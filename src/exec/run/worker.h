@@ -16,6 +16,7 @@
 #include "exec/run/slot.h"
 #include "exec/run/sync.h"
 #include "exec/run/team.h"
+#include "exec/run/trace_recorder.h"
 
 namespace heteroplace::exec {
 
@@ -26,12 +27,6 @@ inline constexpr int64_t kPollNs = 20'000;
 
 /*! \brief "a step `what` on queue 'q0' (cpu:0)", where the step is not known. */
 std::string DescribeQueue(const Queue& queue, const std::string& what);
-
-/*! \brief When an instruction ran, in ns from the start of the request; its waits come before. */
-struct Span {
-  int64_t start_ns = 0;
-  int64_t finish_ns = 0;
-};
 
 /*! \brief A wait: for a counter, and for an event where the other queue is asynchronous. */
 struct BoundWait {
@@ -110,6 +105,8 @@ class Worker {
   void Bind(const std::vector<std::unique_ptr<Worker>>& workers);
   /*! \brief Gives a slot its events. Any thread, before the slot is used. */
   void MakeEvents(Slot* slot);
+  /*! \brief The same for the times of its instructions, before a request that is recorded. */
+  void MakeTimers(Slot* slot);
   /*! \brief After a fork, whose child has no threads: a new stream where it was one of the host. */
   void Revive();
 
@@ -142,8 +139,6 @@ class Worker {
   int64_t workspace_bytes() const {
     return workspace_.touched_bytes() + (stream_ == nullptr ? 0 : stream_->workspace_bytes());
   }
-  /*! \brief Times of the last timed request. [num_instructions] */
-  const std::vector<Span>& spans() const { return spans_; }
   /*! \brief Requests of which it has finished its part. Any thread. */
   int64_t num_finished() const { return num_finished_.load(); }
   /*! \brief Whether it waits for others, or helps them meanwhile. Any thread. */
@@ -157,11 +152,11 @@ class Worker {
   void DoHost();
   void DoStreams();
   void Begin();
-  template <bool kTimed>
-  void RunHost();
+  template <typename Recorder>
+  void RunHost(Recorder recorder);
   bool IssueAll();
   bool Issue(size_t index);
-  void EndMeasured();
+  void EndSample();
   void EndIssue();
   void RunCpuTimed();
   void SampleHost(SampleOrder* order);
@@ -197,8 +192,12 @@ class Worker {
   void FailPending(Slot* slot, const char* cause) noexcept;
   void FinishPart(Slot* slot);
   void Drain() noexcept;
-  void MakeTimers();
-  void ReadTimers();
+  // Of a stream, where the request is recorded; ReadTimers once all of it was reached.
+  void BeginTrace();
+  void TieClocks();
+  void BeginTimer(size_t index);
+  void EndTimer(size_t index);
+  void ReadTimers(Slot* slot);
   /*! \brief Spins before a wait sleeps: few without an own core, as others compute on that one. */
   int Spins() const;
   /*! \brief Fails the present request at the present instruction. */
@@ -240,11 +239,10 @@ class Worker {
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
   CoreShare* core_ = nullptr;
-  /*! \brief Timed events of a stream: its start of the request, and two per instruction. */
-  std::unique_ptr<Event> base_event_;
+  /*! \brief A moment of the stream, and the same by NowNs; 0: never taken. */
+  Event* base_event_ = nullptr;  // of `tie_events_`
   int64_t base_ns_ = 0;
-  std::vector<std::unique_ptr<Event>> timers_;  // [2 * num_instructions]
-  std::vector<Span> spans_;
+  std::vector<std::unique_ptr<Event>> tie_events_;
   /*! \brief Scratch memory of the kernels that this worker runs, or helps to run. */
   WorkspacePool workspace_;
 

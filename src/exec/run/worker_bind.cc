@@ -31,7 +31,6 @@ Worker::Worker(Engine* engine, const Image* image, size_t queue)
       index_(queue),
       has_teams_(image->library().HasTeams()),
       instructions_(queue_.instructions.size()),
-      spans_(queue_.instructions.size()),
       workspace_(image->DeviceOf({kDLCPU, 0})),
       team_(&image->abi(), MaxThreads(queue_)) {}
 
@@ -129,24 +128,6 @@ std::string Worker::Where(const std::string& what) const {
     where += " in kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "'";
   }
   return where;
-}
-
-void Worker::MakeTimers() {
-  if (base_event_ == nullptr) base_event_ = stream_->MakeEvent(/*is_timed=*/true);
-  while (timers_.size() < 2 * instructions_.size()) {
-    timers_.push_back(stream_->MakeEvent(/*is_timed=*/true));
-  }
-  // Ties the device's clock to the host's: the error is the time that HostWait takes to return.
-  stream_->Record(base_event_.get());
-  base_event_->HostWait();
-  base_ns_ = NowNs() - slot_->start_ns;
-}
-
-void Worker::ReadTimers() {
-  for (size_t i = 0; i < instructions_.size(); ++i) {
-    spans_[i].start_ns = base_ns_ + timers_[2 * i]->ElapsedNs(*base_event_);
-    spans_[i].finish_ns = base_ns_ + timers_[2 * i + 1]->ElapsedNs(*base_event_);
-  }
 }
 
 }  // namespace heteroplace::exec

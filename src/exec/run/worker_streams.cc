@@ -10,9 +10,8 @@ namespace heteroplace::exec {
 /*! \brief Issues the part of all queues of the thread, in the order of the plan. */
 void Worker::DoStreams() {
   const bool is_issued = IssueAll();
-  const bool is_measured = slot_->kind != RequestKind::kRun;
   for (Worker* member : members_) {
-    if (is_measured && is_issued) member->EndMeasured();
+    if (slot_->kind != RequestKind::kRun && is_issued) member->EndSample();
   }
   for (Worker* member : members_) member->EndIssue();
 }
@@ -20,18 +19,14 @@ void Worker::DoStreams() {
 /*! \brief Issues all instructions of all queues; false if the request has failed. */
 bool Worker::IssueAll() {
   const RequestKind kind = slot_->kind;
-  if (kind == RequestKind::kTimed) {
-    for (Worker* member : members_) {
-      try {
-        member->MakeTimers();
-      } catch (const std::exception& fault) {
-        member->Fail(CauseOf(fault));
-        return false;
-      }
+  if (kind != RequestKind::kRun && kind != RequestKind::kSample) return true;  // none for streams
+  for (Worker* member : members_) {
+    try {
+      if (slot_->trace != nullptr) member->BeginTrace();
+    } catch (const std::exception& fault) {
+      member->Fail(CauseOf(fault));
+      return false;
     }
-  }
-  if (kind != RequestKind::kRun && kind != RequestKind::kTimed && kind != RequestKind::kSample) {
-    return true;  // nothing for streams
   }
   for (const IssueStep& step : order_) {
     try {
@@ -47,28 +42,27 @@ bool Worker::IssueAll() {
 /*! \brief Issues one instruction after its waits; false if the request has failed. */
 bool Worker::Issue(size_t index) {
   const BoundInstruction& instruction = instructions_[index];
-  const bool is_timed = slot_->kind == RequestKind::kTimed;
+  const bool is_traced = slot_->trace != nullptr;
   position_.store(index, std::memory_order_relaxed);
   if (!Await(instruction) || slot_->HasFailed()) return false;
-  if (is_timed) stream_->Record(timers_[2 * index].get());
+  if (is_traced) BeginTimer(index);
   if (slot_->kind == RequestKind::kSample && instruction.opcode == Opcode::kCall) {
     if (!SampleStream(instruction, &slot_->measurement->sample)) return false;
   } else {
     IssueOne(instruction);
   }
-  if (is_timed) stream_->Record(timers_[2 * index + 1].get());
+  if (is_traced) EndTimer(index);
   if (!instruction.is_awaited) return true;
   stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
   progress_.Publish(base_ + static_cast<int64_t>(index) + 1);
   return true;
 }
 
-/*! \brief Waits for the end of a request that is measured, and takes its times. */
-void Worker::EndMeasured() {
+/*! \brief Waits for the end of a request that is no run. */
+void Worker::EndSample() {
   position_.store(instructions_.size(), std::memory_order_relaxed);
   try {
     stream_->Synchronise();
-    if (slot_->kind == RequestKind::kTimed && !slot_->HasFailed()) ReadTimers();
   } catch (const std::exception& fault) {
     Fail(CauseOf(fault));
   }
@@ -128,6 +122,7 @@ void Worker::PollPending() noexcept {
     Slot* slot = pending_.front();
     try {
       if (!slot->events(index_).back()->IsReached()) return;
+      if (slot->trace != nullptr) ReadTimers(slot);
     } catch (const std::exception& fault) {
       FailPending(slot, CauseOf(fault));
     }

@@ -182,7 +182,8 @@ def test_an_engine_is_chosen_by_name(files, capsys, engine):
             ["--engine", "gurobi"],
             "solver 'auto' solves no programme by engine 'gurobi' for latency",
         ),
-        (["--items", "2"], "solver 'auto' makes plans for one item, not for 2"),
+        (["--items", "2", "--solver", "heft"], "'heft' makes plans for one item, not for 2"),
+        (["--items", "2", "--objective", "throughput"], "does not offer objective 'throughput'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(files, capsys, options, message):

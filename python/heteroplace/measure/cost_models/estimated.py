@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heteroplace.costs.roofline import estimate_costs
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.cost_models.table import GivenCosts
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.cost import CostTable
+from heteroplace.model.graph import TaskGraph
 
 
 class EstimatedCosts(GivenCosts):
@@ -12,3 +17,6 @@ class EstimatedCosts(GivenCosts):
 
     def __init__(self, options: CostOptions, _source: str = "") -> None:
         super().__init__(options, estimate_costs)
+
+    def _table(self, graph: TaskGraph, cluster: Cluster, batches: Sequence[int]) -> CostTable:
+        return estimate_costs(graph, cluster, batches)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.measure.batches import of_batch
 from heteroplace.measure.cost_models.model import CostOptions
 from heteroplace.measure.options import ProfileOptions
-from heteroplace.measure.profile import profile_network, with_workspaces
+from heteroplace.measure.profile import join_batches, profile_network, with_workspaces
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 
@@ -25,7 +29,9 @@ class MeasuredCosts:
         """Note the scratch memory of kernels."""
         return with_workspaces(compiled, cluster, skips_absent=self.skips_absent)
 
-    def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
+    def costs(
+        self, compiled: CompiledNetwork, cluster: Cluster, batches: Sequence[int] = (1,)
+    ) -> CostTable:
         """See `profile_network`."""
         with self.options.open_store() as store:
             options = ProfileOptions(
@@ -34,4 +40,9 @@ class MeasuredCosts:
                 store=store,
                 progress=self.options.progress,
             )
-            return profile_network(compiled, cluster, options).costs
+            tables = {}
+            for batch in batches:
+                network = compiled if batch == 1 else of_batch(compiled, batch)
+                chosen = replace(options, batch=batch)
+                tables[batch] = profile_network(network, cluster, chosen).costs
+        return join_batches(compiled.graph, cluster, tables)

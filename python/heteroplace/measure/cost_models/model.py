@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -69,13 +70,19 @@ class CostModel(Protocol):
             Kernels are needed, and a device is not here or an op cannot be compiled.
         """
 
-    def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
-        """Return the costs of what `prepare` returned.
+    def costs(
+        self, compiled: CompiledNetwork, cluster: Cluster, batches: Sequence[int] = (1,)
+    ) -> CostTable:
+        """Return the costs of what `prepare` returned, for so many items run together each.
+
+        A given table keeps its own batch sizes.
 
         Raises
         ------
         MissingCostError, CostMismatchError, LoweringError, ExecutionError, CostStoreError
             A cost cannot be had; see each model.
+        UnsupportedRelayError
+            Batches are measured, and an op could mix their items.
         """
 
 

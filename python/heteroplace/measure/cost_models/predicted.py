@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.predict import predict_costs
 from heteroplace.measure.cost_models.measured import MeasuredCosts
@@ -18,6 +20,8 @@ class PredictedCosts(MeasuredCosts):
     has_interference = False
     skips_absent = True
 
-    def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
+    def costs(
+        self, compiled: CompiledNetwork, cluster: Cluster, batches: Sequence[int] = (1,)
+    ) -> CostTable:
         """See `profile_network` and `predict_costs`."""
-        return predict_costs(compiled.graph, cluster, super().costs(compiled, cluster))
+        return predict_costs(compiled.graph, cluster, super().costs(compiled, cluster, batches))

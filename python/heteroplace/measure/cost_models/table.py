@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.complete import complete_costs
@@ -59,7 +59,9 @@ class GivenCosts:
         is_file = isinstance(self._source, (str, os.PathLike))
         return is_file or self.options.missing == "measure"
 
-    def costs(self, compiled: CompiledNetwork, cluster: Cluster) -> CostTable:
+    def costs(
+        self, compiled: CompiledNetwork, cluster: Cluster, batches: Sequence[int] = (1,)
+    ) -> CostTable:
         """Return what the table knows of the network, and what it lacks as `options.missing` says.
 
         Raises
@@ -69,7 +71,7 @@ class GivenCosts:
         MissingCostError
             A cost is missing, and is not to be filled in or cannot be.
         """
-        graph, source = compiled.graph, self._table(compiled.graph, cluster)
+        graph, source = compiled.graph, self._table(compiled.graph, cluster, batches)
 
         def measure(part: Cluster) -> CostTable:
             return self._present.costs(compiled, part)
@@ -79,7 +81,8 @@ class GivenCosts:
         check_known(found, graph, cluster, source, _NOT_HERE)
         return found
 
-    def _table(self, graph: TaskGraph, cluster: Cluster) -> CostTable:
+    def _table(self, graph: TaskGraph, cluster: Cluster, batches: Sequence[int]) -> CostTable:
+        """The caller's table; `batches` is for those that are made to order."""
         source = self._source
         if isinstance(source, (str, os.PathLike)):
             return load_table(source, graph, cluster)

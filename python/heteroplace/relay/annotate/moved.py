@@ -56,14 +56,18 @@ def solution_of_module(mod: tvm.IRModule) -> Solution | None:
     if attached is None:
         return None
     graph, cluster, plan = attached.graph, attached.cluster, attached.plan
-    if plan.items != 1:
-        return attached  # which is refused, wherever its tasks are
     placement = plan.placement(len(graph.tasks))
     keys = device_keys(cluster)
     found = _task_devices(mod, graph, cluster)
     moved = {
         task: device for task, device in enumerate(found) if keys[device] != keys[placement[task]]
     }
+    if moved and plan.items > 1:
+        names = listed(graph.tasks[task].name for task in moved)
+        raise LoweringError(
+            f"{names} was moved by hand, and the plan is for {plan.items} items, whose batches the "
+            f"annotations do not say; place the model again, with pin= for what shall be elsewhere"
+        )
     return _moved(attached, moved) if moved else attached
 
 

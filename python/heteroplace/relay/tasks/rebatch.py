@@ -220,10 +220,13 @@ class _Rebatch:
         begin, end, strides = [0] * len(old), list(new), [1] * len(old)
         steps = [int(step) for step in attrs.strides] or [1]
         for position, at in enumerate(at % len(old) for at in named):
+            step = steps[position] if len(steps) > 1 else steps[0]
             if at == axis:
+                if step < 0 and old[axis] > 1:
+                    raise self._fault(call, f"it reverses axis {axis} of {old}, the items too")
                 continue
             begin[at], end[at] = int(attrs.begin[position]), int(attrs.end[position])
-            strides[at] = steps[position] if len(steps) > 1 else steps[0]
+            strides[at] = step
         if min(strides) < 0:
             raise self._fault(call, "it runs backwards, which has no form with one entry per axis")
         return relay.strided_slice(data, begin, end, strides)

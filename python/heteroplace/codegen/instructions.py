@@ -1,0 +1,67 @@
+"""Kernel calls and copies of a program before it has queues: what they touch, and where that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heteroplace.codegen.kernels import KernelCalls, Value
+
+Instance = tuple[int, int]
+"""A value in a memory: (value, memory). Aliases count as the value whose bytes they share."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One kernel call or one copy."""
+
+    call: int | None
+    """Position of the kernel call in the calls; None: a copy."""
+    device: int | None
+    """Device that runs the kernel, or copies within its memory; None: a copy over links."""
+    route: tuple[int, ...]
+    """Links that the copy takes; empty for what a device does."""
+    step: int
+    """Position of the plan's step that it carries out."""
+    start_ns: int
+    """Predicted start; 0 if nothing is predicted."""
+    finish_ns: int
+    """Predicted finish; 0 if nothing is predicted."""
+    reads: tuple[Instance, ...]
+    """Weights are not among them."""
+    writes: tuple[Instance, ...]
+    source: Instance | None = None
+    """Of a copy of a part of what it reads: that part, as a value; None: all of it."""
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Instructions in one global order, each after all that it depends on."""
+
+    instructions: tuple[Instruction, ...]
+    values: tuple[Value, ...]
+    """Those of the calls, then parts that copies name."""
+    stored: Mapping[Instance, tuple[Instance, int]]
+    """Instances that have no bytes of their own: whose bytes, and the offset in them."""
+
+    def place(self, instance: Instance) -> tuple[Instance, int]:
+        """Return the instance whose bytes another one is in, and the offset."""
+        return resolve(self.stored, instance)
+
+
+def resolve(
+    stored: Mapping[Instance, tuple[Instance, int]], instance: Instance
+) -> tuple[Instance, int]:
+    """Return the instance with bytes of its own that another one lies in, and the offset."""
+    offset = 0
+    while instance in stored:
+        instance, more = stored[instance]
+        offset += more
+    return instance, offset
+
+
+def root(calls: KernelCalls, value: int) -> int:
+    """Return the value that owns the bytes of `value`."""
+    while (alias_of := calls.values[value].alias_of) is not None:
+        value = alias_of
+    return value

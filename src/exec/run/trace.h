@@ -1,0 +1,49 @@
+// What a recording of many requests holds: when each instruction ran, waited and was given up.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace heteroplace::exec {
+
+/*! \brief One instruction of one request, in ns from the start of the recording. */
+struct TraceEvent {
+  /*! \brief Position of the request among those recorded, in the order of submission. */
+  int64_t request;
+  /*! \brief The slot that the request was in. */
+  int32_t slot;
+  /*! \brief Position in `Program::queues`, and in the queue's instructions. */
+  int32_t queue;
+  int32_t instruction;
+  /*! \brief False: the request failed or was cancelled here, while this waited or ran, and the
+   * queue went on with the next request. */
+  bool is_done;
+  /*! \brief How long it waited for other queues: from `start_ns - wait_ns` on. */
+  int64_t wait_ns;
+  int64_t start_ns;
+  int64_t finish_ns;
+};
+
+/*! \brief One request, from its submission to the moment at which its last queue was done. */
+struct TraceRequest {
+  int64_t request;
+  int32_t slot;
+  bool has_failed;
+  int64_t start_ns;
+  int64_t finish_ns;
+};
+
+/*! \brief A recording: of each request all of its queues, or nothing. */
+struct Trace {
+  /*! \brief When it began, by the monotonic clock of the system. */
+  int64_t origin_ns = 0;
+  int64_t duration_ns = 0;
+  std::vector<TraceEvent> events;      // by request, queue, instruction
+  std::vector<TraceRequest> requests;  // in order
+  /*! \brief Older requests, overwritten by those that are here. */
+  int64_t num_dropped = 0;
+  /*! \brief Requests with a step that did not end. */
+  int64_t num_unfinished = 0;
+};
+
+}  // namespace heteroplace::exec

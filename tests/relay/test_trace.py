@@ -1,0 +1,103 @@
+"""Recordings of a placed network: times of its plan, how busy its queues were, a trace file."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tvm
+from relay_models import cpu_cluster, fire_modules, placed_randomly, random_inputs
+from tests.chrome_trace_model import checked, of
+
+import heteroplace as hp
+from heteroplace.errors import ExecutionError
+from heteroplace.hetero_place import build
+from heteroplace.model.trace import QueueUse
+from heteroplace.report.tables import busy_table
+from heteroplace.run.trace import Trace
+
+_CALLS = 12
+
+
+@pytest.fixture(scope="module")
+def executor() -> hp.Executor:
+    with tvm.transform.PassContext(opt_level=3):
+        return hp.Executor(
+            build(placed_randomly(fire_modules(), cpu_cluster(), 1)), max_in_flight=3
+        )
+
+
+@pytest.fixture(scope="module")
+def trace(executor: hp.Executor) -> Trace:
+    inputs = random_inputs(fire_modules())
+    expected = executor.run(inputs)[0]
+    with executor.trace() as trace:
+        for (output,) in executor.run_many(inputs for _ in range(_CALLS)):
+            np.testing.assert_array_equal(output, expected)
+    return trace
+
+
+def test_calls_in_flight_are_in_it(executor: hp.Executor, trace: Trace) -> None:
+    assert [one.number for one in trace.requests] == list(range(_CALLS))
+    assert (trace.num_dropped, trace.num_unfinished) == (0, 0)
+    assert len({one.slot for one in trace.requests}) > 1
+    assert len(trace.events) == _CALLS * len(executor._native.instructions)
+    starts = [one.start_ns for one in trace.requests]
+    assert starts == sorted(starts) and not any(one.has_failed for one in trace.requests)
+
+
+def test_a_call_of_it_has_a_timeline(executor: hp.Executor, trace: Trace) -> None:
+    for number in (None, 0, _CALLS - 1):
+        timeline = trace.timeline(number)
+        assert timeline.source == "measured"
+        known = executor.timeline(1)
+        assert [span.step for span in timeline.spans] == [span.step for span in known.spans]
+        assert [s.resource for s in timeline.spans] == [s.resource for s in known.spans]
+    with pytest.raises(ExecutionError, match=f"no successful call 99; it has 0 to {_CALLS - 1}"):
+        trace.timeline(99)
+
+
+def test_queues_are_busy_or_wait_within_the_calls(trace: Trace) -> None:
+    busy = trace.busy
+    assert len({use.queue for use in busy}) == len(busy)
+    for use in busy:
+        assert 0 <= use.busy_ns + use.wait_ns <= use.wall_ns
+        assert 0 <= use.busy_share + use.wait_share <= 1
+    assert any(use.busy_share > 0 for use in busy)
+
+
+def test_busy_shares_are_printed() -> None:
+    uses = [QueueUse("cpu.0", 750_000, 200_000, 1_000_000), QueueUse("pcie", 0, 0, 0)]
+    assert busy_table(uses).splitlines() == [
+        "queue    busy  share   waits  share",
+        "cpu.0  750 us   75 %  200 us   20 %",
+        "pcie     0 ns      -    0 ns      -",
+    ]
+
+
+def test_it_is_saved_for_viewers(executor: hp.Executor, trace: Trace, tmp_path: Path) -> None:
+    trace.save(tmp_path / "trace.json")
+    events = checked((tmp_path / "trace.json").read_text())
+    names = {e["name"] for e in of(events, "X", "run")}
+    assert names <= {task.name for task in executor.solution.graph.tasks}
+    assert len(of(events, "b")) == len(of(events, "e")) == _CALLS
+
+
+def test_what_was_not_recorded_is_told(executor: hp.Executor, caplog) -> None:
+    trace = executor.trace(4)
+    with pytest.raises(ExecutionError, match="holds nothing yet"):
+        _ = trace.busy
+    with pytest.raises(ExecutionError, match="nothing is recorded"):
+        trace.stop()
+    with caplog.at_level(logging.INFO, "heteroplace"), trace:
+        executor.benchmark(7)
+    assert [one.number for one in trace.requests] == list(range(3, 7))
+    assert caplog.messages == ["the trace keeps the last 4 calls; 3 before them were dropped"]
+
+
+def test_loading_is_logged(caplog) -> None:
+    with caplog.at_level(logging.INFO, "heteroplace"), tvm.transform.PassContext(opt_level=3):
+        hp.Executor(build(placed_randomly(fire_modules(), cpu_cluster(), 2)))
+    assert any(message.startswith("loaded from memory: queues ") for message in caplog.messages)
