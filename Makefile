@@ -3,6 +3,7 @@
 #   make demo       place, build and run a network on this machine
 #   make test       the tests that need no GPU (make test-all: also the slow ones)
 #   make bench      the benchmarks
+#   make gpu        the tests and benchmarks that need an NVIDIA GPU (ONLY=REGEX: these networks)
 #   make lint       ruff, mypy, clang-format
 #   make setup      only what the others do first
 #   make clean      remove .venv and everything built
@@ -31,7 +32,7 @@ $(shell rm -rf $(VENV))
 endif
 endif
 
-.PHONY: demo test test-all bench lint setup clean
+.PHONY: demo test test-all bench gpu lint setup clean
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -49,6 +50,18 @@ bench: setup
 	$(BIN)/python -m heteroplace.bench place
 	$(BIN)/python -m heteroplace.bench exact
 	$(BIN)/python -m heteroplace.bench prediction
+
+# All that is to be known of a GPU, in some ten minutes: the figures are in GPU_JSON.
+ONLY ?= chain|resnet50|inception_v2
+GPU_JSON ?= build/gpu.json
+
+gpu: setup
+	$(PIP) install "nvidia-ml-py>=12.535"
+	nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv
+	mkdir -p build; failed=0; \
+	$(BIN)/python -m pytest -n0 -m gpu tests/gpu || failed=$$?; \
+	$(BIN)/python -m heteroplace.bench run --gpu --only "$(ONLY)" --json $(GPU_JSON) || failed=$$?; \
+	exit $$failed
 
 lint: setup
 	$(BIN)/python -m ruff check .

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,7 @@ import tvm
 
 from heteroplace import pipeline
 from heteroplace.codegen.artifact import manifest_of
-from heteroplace.codegen.executable import Executable
-from heteroplace.errors import ExecutionError, MissingDeviceError
+from heteroplace.errors import ArtifactError, ExecutionError, MissingDeviceError
 from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_ns
@@ -35,6 +35,8 @@ def load(
     trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
     on_missing: str = "error",
     place_options: Mapping[str, Any] | None = None,
+    cuda_graphs: bool = False,
+    cuda_words: bool = True,
 ) -> Executor:
     """Load a compiled file; see `Executor`.
 
@@ -54,6 +56,8 @@ def load(
         logger "heteroplace".
     place_options
         Options of `HeteroPlace` for that, and `cluster`, if it is not to be this machine.
+    cuda_graphs, cuda_words
+        How the work of GPUs is issued and awaited.
 
     Raises
     ------
@@ -77,21 +81,29 @@ def load(
             "that; leave them out, or give on_missing='replan'"
         )
     file = CompiledFile(path, trusted_keys)
+    make = partial(
+        Executor,
+        max_in_flight=max_in_flight,
+        helping=helping,
+        cuda_graphs=cuda_graphs,
+        cuda_words=cuda_words,
+    )
     try:
-        return Executor(file, max_in_flight=max_in_flight, helping=helping)
+        return make(file)
     except MissingDeviceError as fault:
         if on_missing == "error":
             raise MissingDeviceError(
                 f"{file.path}: {fault}, or load it with on_missing='replan'"
             ) from fault
-        executable, text = _placed_again(file, fault, dict(place_options or {}))
-    return Executor(executable, max_in_flight=max_in_flight, helping=helping, replanned=text)
+        return _placed_again(file, fault, make, dict(place_options or {}))
 
 
 def _placed_again(
-    file: CompiledFile, fault: MissingDeviceError, options: dict[str, Any]
-) -> tuple[Executable, str]:
-    """Return what was compiled for this machine, and why and how, to be told."""
+    file: CompiledFile,
+    fault: MissingDeviceError,
+    make: Callable[..., Executor],
+    options: dict[str, Any],
+) -> Executor:
     data = file.source()
     if not data:
         raise MissingDeviceError(
@@ -109,20 +121,28 @@ def _placed_again(
         return weights[offset : offset + num_bytes]
 
     source = source_from_json(data, read, file.path)
+    told = manifest_of(file)
     cluster = options.pop("cluster", LOCAL)
     if not isinstance(cluster, Cluster):
         cluster = open_cluster(cluster)
     # What takes arrays of several items goes on to do so.
-    options.setdefault("items", manifest_of(file).solution.plan.items)
+    options.setdefault("items", told.solution.plan.items)
     with tvm.transform.PassContext(opt_level=source.opt_level):
         compiled, solution = pipeline.place(source.mod, cluster, *read_options(options))
         executable = pipeline.build(compiled, solution)
+    made = executable.manifest
+    if (made.inputs, made.outputs) != (told.inputs, told.outputs):
+        raise ArtifactError(
+            f"{file.path}: placed again its Relay module has inputs {made.inputs} and outputs "
+            f"{made.outputs}, the file's program {told.inputs} and {told.outputs}; compile the "
+            f"model again"
+        )
     text = (
         f"{file.path}: placed again on cluster {solution.cluster.name!r} "
         f"({', '.join(solution.devices_used)}; predicted {format_ns(solution.predicted_ns)}), as "
         f"{fault}"
     )
-    if manifest_of(file).verification is not None:
+    if told.verification is not None:
         text += ". What runs now is not compared with the ONNX model, as the file's code was"
     logging.getLogger("heteroplace").warning("%s", text)
-    return executable, text
+    return make(executable, replanned=text)

@@ -27,9 +27,14 @@ from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import ClusterError, LoweringError
 from heteroplace.measure.batches import batches_of
-from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
+from heteroplace.measure.cost_models import (
+    CostModel,
+    CostOptions,
+    choose_cost_model,
+    known_interference,
+)
 from heteroplace.measure.example_inputs import read_examples
-from heteroplace.measure.interference import find_interference, measure_interference
+from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
@@ -222,12 +227,10 @@ def cost(
         ):
             return measure_interference(compiled, cluster, log.say, store)
 
-    measure = interference if model.has_interference else None
-    if measure is None and model.finds_interference and costs.is_measured:
-        with model.options.open_store() as store:
-            kept = find_interference(compiled, cluster, store)
-        measure = None if kept is None else lambda: kept
-    return CostedNetwork(compiled, cluster, costs, measure)
+    known: Callable[[], Interference] | None = interference
+    if not model.has_interference:
+        known = known_interference(model, compiled, cluster, costs)
+    return CostedNetwork(compiled, cluster, costs, known)
 
 
 def solve(

@@ -43,10 +43,11 @@ def check(library: str, fake: FakeCuda, writer: MixedWriter, num_steps: int, run
 
 
 @pytest.mark.parametrize("gpus", [(0,), (0, 1), (1, 0), (1,)])
+@pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 8), marks=pytest.mark.slow)])
 def test_random_programs_equal_program_order(
-    cuda_library: str, fake: FakeCuda, gpus: tuple[int, ...]
+    cuda_library: str, fake: FakeCuda, gpus: tuple[int, ...], seeds: range
 ) -> None:
-    for seed in range(4):
+    for seed in seeds:
         fake.set("delay_ns", 15_000 * (seed % 3))
         check(cuda_library, fake, MixedWriter(seed, gpus), num_steps=30, runs=3)
 
@@ -168,20 +169,20 @@ def scratch_library(path: Path) -> str:
     return str(path)
 
 
-def scratch_program(num_bytes: int) -> str:
-    """Calls the kernel twice."""
+def scratch_program(num_bytes: int, num_calls: int = 2) -> str:
+    """Calls the kernel so often, on what it has made."""
+    num_tensors = num_calls + 1
     return "\n".join(
         [
             "heteroplace-program 1",
-            f"space 0 gpu 2 0 {3 * VECTOR_BYTES}",
+            f"space 0 gpu 2 0 {num_tensors * VECTOR_BYTES}",
             "queue 0 gpu cuda 2 0 0 -",
             f"workspace 0 {num_bytes}",
-            *(f"tensor {t} 0 arena {t * VECTOR_BYTES} 2 32 {EXTENT}" for t in range(3)),
+            *(f"tensor {t} 0 arena {t * VECTOR_BYTES} 2 32 {EXTENT}" for t in range(num_tensors)),
             "input x 0",
-            "output y 2",
+            f"output y {num_calls}",
             "kernel 0 both",
-            "call 0 0 0 1 0,1 -",
-            "call 0 1 0 1 1,2 -",
+            *(f"call 0 {c} 0 1 {c},{c + 1} -" for c in range(num_calls)),
             "end",
         ]
     )

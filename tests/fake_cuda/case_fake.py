@@ -85,6 +85,22 @@ def test_memory_given_back_under_pending_work_is_reported(
     CUDA.cudaFreeHost(pinned)
 
 
+def test_memory_goes_back_as_soon_as_the_last_event_is_reached(
+    fake: FakeCuda, stream: ctypes.c_void_p
+) -> None:
+    # Whoever has seen the last event of a stream knows that nothing is pending.
+    fake.set("delay_ns", 0)
+    event = made("cudaEventCreateWithFlags", 2)
+    for _ in range(50):
+        memory = made("cudaMalloc", 8)
+        assert CUDA.cudaEventRecord(event, stream) == 0
+        while CUDA.cudaEventQuery(event) == 600:
+            pass
+        assert CUDA.cudaFree(memory) == 0
+    assert not fake.reports()
+    CUDA.cudaEventDestroy(event)
+
+
 def test_writes_beside_memory_are_reported(fake: FakeCuda) -> None:
     memory = made("cudaMalloc", 8)
     assert memory.value
@@ -145,8 +161,8 @@ def test_a_captured_stream_keeps_the_rules(fake: FakeCuda, stream: ctypes.c_void
     assert CUDA.cudaStreamBeginCapture(stream, 0) == 0
     assert copy(memory.value, pinned.value, 8, stream) == 0
     graph = made_by("cudaStreamEndCapture", stream)
-    executable = ctypes.c_void_p()
-    assert CUDA.cudaGraphInstantiate(ctypes.byref(executable), graph, ctypes.c_uint64(0)) == 0
+    executable, no_flags = ctypes.c_void_p(), ctypes.c_uint64(0)
+    assert CUDA.cudaGraphInstantiateWithFlags(ctypes.byref(executable), graph, no_flags) == 0
     for value in (2, 3):  # nothing was done by the capture, everything by each launch
         words[0] = value
         assert CUDA.cudaGraphLaunch(executable, stream) == 0
@@ -168,6 +184,44 @@ def test_a_captured_stream_keeps_the_rules(fake: FakeCuda, stream: ctypes.c_void
     assert CUDA.cudaStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p())) == 901
     CUDA.cudaEventDestroy(event)
     CUDA.cudaFree(memory)
+    CUDA.cudaFreeHost(pinned)
+
+
+def test_a_capture_of_one_thread_leaves_others_alone(
+    fake: FakeCuda, stream: ctypes.c_void_p
+) -> None:
+    this_thread = 1
+    assert CUDA.cudaStreamBeginCapture(stream, this_thread) == 0
+    worker = threading.Thread(target=lambda: CUDA.cudaFree(made("cudaMalloc", 8)))
+    worker.start()
+    worker.join()
+    assert not fake.reports()
+    assert CUDA.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(8)) == 900
+    assert "not allowed while a stream is captured" in fake.reports()
+    assert CUDA.cudaStreamEndCapture(stream, ctypes.byref(ctypes.c_void_p())) == 901
+
+
+@pytest.mark.parametrize("has_one_channel", [0, 1])
+def test_a_stream_that_waits_for_a_word_holds_up_what_shares_its_channel(
+    fake: FakeCuda, stream: ctypes.c_void_p, has_one_channel: int
+) -> None:
+    fake.set("delay_ns", 0)
+    fake.set("has_one_channel", has_one_channel)
+    other, pinned = made("cudaStreamCreateWithFlags", 1), made("cudaMallocHost", 8)
+    assert pinned.value
+    word = (ctypes.c_uint32 * 2).from_address(pinned.value)
+    word[0], word[1] = 2**32 - 1, 0  # which is before 1: words wrap around
+    address, beside = ctypes.c_uint64(pinned.value), ctypes.c_uint64(pinned.value + 4)
+    assert CUDA.cuStreamWaitValue32_v2(stream, address, 1, 0) == 0
+    assert CUDA.cuStreamWriteValue32_v2(other, beside, 7, 0) == 0
+    if not has_one_channel:
+        assert CUDA.cudaStreamSynchronize(other) == 0
+    assert CUDA.cudaStreamQuery(stream) == 600
+    assert word[1] == (0 if has_one_channel else 7)
+    word[0] = 1
+    assert CUDA.cudaStreamSynchronize(stream) == CUDA.cudaStreamSynchronize(other) == 0
+    assert word[1] == 7
+    assert CUDA.cudaStreamDestroy(other) == 0
     CUDA.cudaFreeHost(pinned)
 
 

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import heteroplace as hp
+from heteroplace.bench.run.gpus import (
+    CORE_AND_GPU,
+    EVENTS,
+    GPU,
+    GRAPHS,
+    PARTS,
+    GpuOptions,
+    chain_model,
+    core_and_gpu,
+    measure_gpu,
+    table,
+)
+from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from tests.fake_cuda.control import FakeCuda
 
@@ -82,6 +96,34 @@ def test_a_network_over_a_core_and_two_gpus(fake: FakeCuda, tmp_path: Path) -> N
     assert fake.has_peer(0, 1)
 
 
+def test_a_network_over_two_parts_of_one_gpu(fake: FakeCuda, tmp_path: Path) -> None:
+    # Two devices of cuda:0: a queue and an arena each, and copies on the card between them.
+    fake.set("num_devices", 1)
+    whole = two_gpus()
+    links = tuple(link for link in whole.links if 2 not in (link.src, link.dst))
+    one_gpu = replace(whole, memories=whole.memories[:2], devices=whole.devices[:2], links=links)
+    cluster = split_gpus(one_gpu, 2)
+    mod = two_layers()
+    pin = {"dense.1": "gpu0.0", "dense.2": "gpu0.1", "dense.3": "gpu0.1"}
+    with tvm.transform.PassContext(opt_level=3):
+        options = {"costs": "estimate", "pin": pin, "solver": "heft"}
+        placed = relay.transform.HeteroPlace(cluster, **options)(mod)
+        hp.build(placed).export_library(tmp_path / "model.so")
+    executor = hp.load(tmp_path / "model.so", max_in_flight=2)
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((4, 32)).astype("float32")
+        with fake.running():
+            (output,) = executor.run(x=x)
+        np.testing.assert_allclose(output, numbers(mod, x), rtol=1e-4, atol=1e-3)
+    num_threads, issued = fake.issued(0)
+    assert num_threads == 1
+    assert "cuLaunchKernel" in issued
+    assert "cudaMemcpyPeerAsync" not in issued
+    assert set(executor.memory()) == {"ram", "gpu0.0", "gpu0.1"}
+    resources = {span.resource for span in executor.timeline(3).spans}
+    assert {"gpu0.0", "gpu0.1", "gpu0.0->gpu0.1"} <= resources
+
+
 def test_scratch_memory_of_networks_is_there_before_the_run(fake: FakeCuda, tmp_path: Path) -> None:
     x = relay.var("x", shape=(4, 64), dtype="float32")
     ops = relay.Tuple([relay.cumsum(x, axis=1), relay.mean(x, 1), relay.argmax(x, 1)])
@@ -98,3 +140,21 @@ def test_scratch_memory_of_networks_is_there_before_the_run(fake: FakeCuda, tmp_
         for output, numbers_of_op in zip(found, expected, strict=True):
             np.testing.assert_allclose(output, numbers_of_op, rtol=1e-6)
     assert fake.calls()["cuLaunchKernel"] > 0
+
+
+@pytest.mark.slow
+def test_the_gpu_benchmark_runs_and_its_numbers_agree(fake: FakeCuda) -> None:
+    fake.set("num_devices", 1)
+    fake.set("delay_ns", 0)
+    options = GpuOptions(num_rounds=2, turn_ns=1_000_000)
+    rows = measure_gpu(chain_model(8), core_and_gpu(two_gpus()), options)
+    assert [row["mode"] for row in rows] == [
+        GPU,
+        GRAPHS,
+        CORE_AND_GPU,
+        CORE_AND_GPU + EVENTS,
+        PARTS,
+    ]
+    assert all(row["max_abs_diff"] < 1e-5 for row in rows)
+    assert "two parts of a gpu" in table(rows)
+    assert fake.calls()["cudaGraphLaunch"] > 0

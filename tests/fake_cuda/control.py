@@ -20,6 +20,7 @@ class Live(NamedTuple):
     streams: int
     events: int
     modules: int
+    graphs: int
 
 
 class FakeCuda:
@@ -70,12 +71,15 @@ class FakeCuda:
 
     def live(self) -> Live:
         """What lives."""
-        counts = (ctypes.c_int64 * 5)()
+        counts = (ctypes.c_int64 * 6)()
         self._library.fake_cuda_live(counts)
         return Live(*counts)
 
     def set(self, name: str, value: int) -> None:
-        """Set num_devices, delay_ns, can_pin, has_peers or is_released."""
+        """Set num_devices, delay_ns, can_pin, has_peers, has_words, has_one_channel, is_released.
+
+        With one channel all work of a device is begun in the order of issue, whatever its stream.
+        """
         self._library.fake_cuda_set(name.encode(), value)
 
     def reset(self) -> None:
@@ -86,6 +90,8 @@ class FakeCuda:
             ("delay_ns", 20_000),
             ("can_pin", 1),
             ("has_peers", 1),
+            ("has_words", 1),
+            ("has_one_channel", 0),
         ):
             self.set(name, value)
 

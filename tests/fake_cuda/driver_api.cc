@@ -11,7 +11,6 @@ using namespace fake;
 
 extern "C" {
 const char* cudaGetErrorString(int error);
-int cudaDeviceGetAttribute(int* value, int attribute, int device);
 }
 
 namespace {
@@ -129,7 +128,10 @@ FAKE_EXPORT int cuDriverGetVersion(int* version) {
 }
 
 FAKE_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  return cudaDeviceGetAttribute(value, attribute, device);
+  if (const int error = Begin(__func__, kSurvives); error != 0) return error;
+  if (device < 0 || device >= Get().num_devices) return kInvalidDevice;
+  *value = AttributeOf(attribute);
+  return 0;
 }
 
 FAKE_EXPORT int cuGetErrorName(int error, const char** text) {
@@ -263,10 +265,19 @@ FAKE_EXPORT int cuLaunchKernel(void* handle, unsigned grid_x, unsigned grid_y, u
   return 0;
 }
 
+/*! \brief A stream that words may be used with: 801 where the device has none, 0 else. */
+static int FindWordStream(void* handle, const char* function, std::shared_ptr<Stream>* stream) {
+  *stream = FindStream(handle, function);
+  if (*stream == nullptr) return kInvalidHandle;
+  if (!Get().has_words) return Broken(std::string(function) + ": the device has no words", 801);
+  if ((*stream)->capture == nullptr) return 0;
+  return Broken(std::string(function) + ": a value of one request in a graph", kInvalidValue);
+}
+
 FAKE_EXPORT int cuStreamWriteValue32_v2(void* handle, uint64_t address, uint32_t value, unsigned) {
   if (const int error = Begin(__func__, kPlain); error != 0) return error;
-  auto stream = FindStream(handle, __func__);
-  if (stream == nullptr) return kInvalidHandle;
+  std::shared_ptr<Stream> stream;
+  if (const int error = FindWordStream(handle, __func__, &stream); error != 0) return error;
   auto* word = reinterpret_cast<std::atomic<uint32_t>*>(address);
   const std::string why = WhyNotUsable(word, 4, stream->device, "the word");
   if (!why.empty()) return Broken("cuStreamWriteValue32: " + why, kInvalidValue);
@@ -277,14 +288,16 @@ FAKE_EXPORT int cuStreamWriteValue32_v2(void* handle, uint64_t address, uint32_t
 FAKE_EXPORT int cuStreamWaitValue32_v2(void* handle, uint64_t address, uint32_t value,
                                        unsigned flags) {
   if (const int error = Begin(__func__, kPlain); error != 0) return error;
-  auto stream = FindStream(handle, __func__);
-  if (stream == nullptr) return kInvalidHandle;
+  std::shared_ptr<Stream> stream;
+  if (const int error = FindWordStream(handle, __func__, &stream); error != 0) return error;
   auto* word = reinterpret_cast<std::atomic<uint32_t>*>(address);
   const std::string why = WhyNotUsable(word, 4, stream->device, "the word");
   if (!why.empty()) return Broken("cuStreamWaitValue32: " + why, kInvalidValue);
   if ((flags & 3) != 0) return Broken("cuStreamWaitValue32: only greater or equal", kInvalidValue);
   const auto wait = [=] {
-    while (static_cast<int32_t>(word->load() - value) < 0 && !Launch::IsReleased()) Delay();
+    while (static_cast<int32_t>(word->load() - value) < 0 && !Launch::IsReleased()) {
+      std::this_thread::sleep_for(std::chrono::microseconds(10));
+    }
   };
   Issue(stream.get(), {wait, /*is_control=*/true});
   return 0;

@@ -76,12 +76,22 @@ struct Event {
 struct Work {
   std::function<void()> body;
   bool is_control = false;
+  /*! \brief Control work that takes no time, and tells how far the stream is. */
+  bool is_mark = false;
+  /*! \brief Its turn in the channel of its device; 0: it has none. */
+  uint64_t turn = 0;
 };
 
 struct Graph {
   std::vector<Work> work;
-  bool is_alive = true;
+  int device = 0;
+  /*! \brief Whether it can be launched, and has been brought to the device. */
+  bool is_executable = false;
+  bool is_uploaded = false;
 };
+
+/*! \brief Who may not call what during a capture; CUDA's own numbers. */
+enum CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
 class Stream {
  public:
@@ -97,6 +107,8 @@ class Stream {
   /*! \brief What is captured; null otherwise. Guarded by the state's mutex. */
   std::unique_ptr<Graph> capture;
   bool is_capture_broken = false;
+  CaptureMode capture_mode = kGlobal;
+  std::thread::id capturer;
 
  private:
   void Run();
@@ -126,6 +138,14 @@ struct State {
   int64_t delay_ns = 20'000;
   bool can_pin = true;
   bool has_peers = true;
+  bool has_words = true;
+  /*! \brief Whether all work of a device is begun in the order of issue, as where its streams share
+   * one queue of the hardware. */
+  bool has_one_channel = false;
+  /*! \brief Work of a device that was issued and done in that case. */
+  uint64_t channel_issued[kMaxDevices] = {};
+  uint64_t channel_done[kMaxDevices] = {};
+  std::condition_variable channel_moved;
   std::map<std::string, int> calls;
   std::map<std::string, Fault> faults;
   std::vector<std::string> reports;
@@ -136,7 +156,6 @@ struct State {
   std::map<void*, std::shared_ptr<Event>> events;
   std::map<void*, std::shared_ptr<Graph>> graphs;
   int num_modules = 0;
-  int num_captures = 0;
   int device_errors[kMaxDevices] = {};
   bool peers[kMaxDevices][kMaxDevices] = {};
   /*! \brief While a run is on, no thread but its caller may block or allocate. */
@@ -182,6 +201,9 @@ std::shared_ptr<Event> FindEvent(void* handle, const char* function);
 
 /*! \brief Puts work into a stream, or into the graph that is captured from it. */
 void Issue(Stream* stream, Work work);
+
+/*! \brief An attribute of a device, by the number that driver and runtime have for it. */
+int AttributeOf(int attribute);
 
 /*! \brief Zones of known bytes around memory. */
 inline constexpr size_t kZoneBytes = 512;

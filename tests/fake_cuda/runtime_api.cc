@@ -79,6 +79,15 @@ int MakeEvent(void** out, bool is_timed) {
   return Return(0);
 }
 
+/*! \brief Whether a stream is captured: nobody may ask about it then, or wait for it. */
+bool IsCaptured(Stream* stream, const char* function) {
+  std::lock_guard lock(Get().mutex);
+  if (stream->capture == nullptr) return false;
+  stream->is_capture_broken = true;
+  Get().reports.push_back(std::string(function) + ": the stream is captured");
+  return true;
+}
+
 /*! \brief The number of an event's last record; 0 and a report if there is none. */
 uint64_t LastRecord(Event* event, const char* function) {
   std::lock_guard lock(event->mutex);
@@ -164,51 +173,45 @@ FAKE_EXPORT int cudaPeekAtLastError() { return last_error; }
 
 FAKE_EXPORT const char* cudaGetErrorString(int error) { return Describe(error); }
 
+int fake::AttributeOf(int attribute) {
+  switch (attribute) {
+    case 1:
+      return 1024;  // threads of a block
+    case 2:
+    case 3:
+      return 1024;
+    case 4:
+      return 64;
+    case 5:
+      return 2147483647;  // blocks
+    case 6:
+    case 7:
+      return 65535;
+    case 8:
+      return 48 << 10;  // shared memory of a block
+    case 10:
+      return 32;  // threads of a warp
+    case 12:
+      return 65536;  // registers
+    case 13:
+      return 1'500'000;  // clock, kHz
+    case 16:
+      return 4;  // multiprocessors
+    case 75:
+      return 8;  // compute capability
+    case 76:
+      return 0;
+    case 122:
+      return Get().has_words;  // words that streams wait for and write
+    default:
+      return 0;
+  }
+}
+
 FAKE_EXPORT int cudaDeviceGetAttribute(int* value, int attribute, int device) {
   BEGIN(kSurvives, -1);
   if (device < 0 || device >= Get().num_devices) return Return(kInvalidDevice);
-  switch (attribute) {
-    case 1:
-      *value = 1024;
-      break;  // threads of a block
-    case 2:
-    case 3:
-      *value = 1024;
-      break;
-    case 4:
-      *value = 64;
-      break;
-    case 5:
-      *value = 2147483647;
-      break;  // blocks
-    case 6:
-    case 7:
-      *value = 65535;
-      break;
-    case 8:
-      *value = 48 << 10;
-      break;  // shared memory of a block
-    case 10:
-      *value = 32;
-      break;  // threads of a warp
-    case 12:
-      *value = 65536;
-      break;  // registers
-    case 13:
-      *value = 1'500'000;
-      break;  // clock, kHz
-    case 16:
-      *value = 4;
-      break;  // multiprocessors
-    case 75:
-      *value = 8;
-      break;  // compute capability
-    case 76:
-      *value = 0;
-      break;
-    default:
-      *value = 0;
-  }
+  *value = fake::AttributeOf(attribute);
   return Return(0);
 }
 
@@ -335,6 +338,15 @@ FAKE_EXPORT int cudaHostUnregister(void* data) {
   return Return(0);
 }
 
+FAKE_EXPORT int cudaHostGetDevicePointer(void** address, void* data, unsigned) {
+  BEGIN(kPlain, -1);
+  if (PlaceOf(data) != -1) {
+    return Return(Broken("cudaHostGetDevicePointer: memory that is not pinned", kInvalidValue));
+  }
+  *address = data;
+  return Return(0);
+}
+
 FAKE_EXPORT int cudaMemcpy(void* dst, const void* src, size_t bytes, int) {
   BEGIN(kBlocks | kNotInCapture, -1);
   auto stream = FindStream(nullptr, __func__);
@@ -397,6 +409,7 @@ FAKE_EXPORT int cudaStreamSynchronize(void* handle) {
   auto stream = FindStream(handle, __func__);
   BEGIN(kBlocks | kNotInCapture, stream == nullptr ? -1 : stream->device);
   if (stream == nullptr) return Return(kInvalidHandle);
+  if (IsCaptured(stream.get(), __func__)) return Return(kCaptureUnsupported);
   stream->Drain();
   return Return(Begin("", kPlain, stream->device));
 }
@@ -405,6 +418,7 @@ FAKE_EXPORT int cudaStreamQuery(void* handle) {
   auto stream = FindStream(handle, __func__);
   BEGIN(kNotInCapture, stream == nullptr ? -1 : stream->device);
   if (stream == nullptr) return Return(kInvalidHandle);
+  if (IsCaptured(stream.get(), __func__)) return Return(kCaptureUnsupported);
   if (!stream->IsIdle()) return kNotReady;
   return Return(Begin("", kPlain, stream->device));
 }
@@ -463,7 +477,7 @@ FAKE_EXPORT int cudaEventRecord(void* handle, void* stream_handle) {
     event->time = std::chrono::steady_clock::now();
     event->reached_changed.notify_all();
   };
-  Issue(stream.get(), {reach, /*is_control=*/true});
+  Issue(stream.get(), {reach, /*is_control=*/true, /*is_mark=*/true});
   return Return(0);
 }
 

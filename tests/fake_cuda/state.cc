@@ -66,11 +66,13 @@ int Begin(const char* function, unsigned kind, int device) {
     if (kind & kBlocks) report(": a worker blocks in the driver during a run");
     if (kind & kChangesMemory) report(": memory or code changes during a run");
   }
-  if ((kind & kNotInCapture) && state.num_captures > 0) {
+  for (auto& [handle, stream] : state.streams) {
+    if (!(kind & kNotInCapture) || stream->capture == nullptr) continue;
+    const bool is_capturer = std::this_thread::get_id() == stream->capturer;
+    if (stream->capture_mode == kRelaxed) continue;
+    if (stream->capture_mode == kThreadLocal && !is_capturer) continue;
     report(": not allowed while a stream is captured");
-    for (auto& [handle, stream] : state.streams) {
-      if (stream->capture != nullptr) stream->is_capture_broken = true;
-    }
+    stream->is_capture_broken = true;
     return kCaptureUnsupported;
   }
   const auto fault = state.faults.find(function);
@@ -243,15 +245,16 @@ FAKE_EXPORT size_t fake_cuda_issued(int device, char* text, size_t size) {
   return num_threads;
 }
 
-/*! \brief What lives: memory, pinned, streams, events, modules. [5] */
+/*! \brief What lives: memory, pinned, streams, events, modules, graphs. [6] */
 FAKE_EXPORT void fake_cuda_live(int64_t* counts) {
   std::lock_guard lock(Get().mutex);
-  std::memset(counts, 0, 5 * sizeof(int64_t));
+  std::memset(counts, 0, 6 * sizeof(int64_t));
   for (const auto& [base, allocation] : Get().memory) ++counts[allocation.device < 0 ? 1 : 0];
   counts[1] += static_cast<int64_t>(Get().registered.size());
   for (const auto& [handle, stream] : Get().streams) counts[2] += stream->is_default ? 0 : 1;
   counts[3] = static_cast<int64_t>(Get().events.size());
   counts[4] = Get().num_modules;
+  counts[5] = static_cast<int64_t>(Get().graphs.size());
 }
 
 /*! \brief Says that a run has begun or ended, from the caller's thread. */
@@ -261,7 +264,7 @@ FAKE_EXPORT void fake_cuda_running(int is_running) {
   Get().caller = std::this_thread::get_id();
 }
 
-/*! \brief num_devices | delay_ns | can_pin | has_peers. */
+/*! \brief num_devices | delay_ns | can_pin | has_peers | has_words | has_one_channel. */
 FAKE_EXPORT void fake_cuda_set(const char* name, int64_t value) {
   std::lock_guard lock(Get().mutex);
   const std::string what = name;
@@ -269,6 +272,8 @@ FAKE_EXPORT void fake_cuda_set(const char* name, int64_t value) {
   if (what == "delay_ns") Get().delay_ns = value;
   if (what == "can_pin") Get().can_pin = value != 0;
   if (what == "has_peers") Get().has_peers = value != 0;
+  if (what == "has_words") Get().has_words = value != 0;
+  if (what == "has_one_channel") Get().has_one_channel = value != 0;
   if (what == "is_released") Get().is_released = value != 0;
 }
 

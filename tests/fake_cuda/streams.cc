@@ -3,6 +3,25 @@
 
 namespace fake {
 
+namespace {
+
+void AwaitTurn(int device, const Work& work) {
+  State& state = Get();
+  std::unique_lock lock(state.mutex);
+  state.channel_moved.wait(
+      lock, [&] { return work.turn == 0 || state.channel_done[device] == work.turn - 1; });
+}
+
+void EndTurn(int device, const Work& work) {
+  if (work.turn == 0) return;
+  State& state = Get();
+  std::lock_guard lock(state.mutex);
+  state.channel_done[device] = work.turn;
+  state.channel_moved.notify_all();
+}
+
+}  // namespace
+
 bool Event::IsReached(uint64_t number) {
   std::lock_guard lock(mutex);
   return reached >= number;
@@ -51,14 +70,21 @@ void Stream::Run() {
     if (queue_.empty()) return;
     Work work = std::move(queue_.front());
     queue_.pop_front();
+    if (work.is_mark && work.turn == 0) {
+      // Under the lock: whoever sees the mark of the last work sees an idle stream as well.
+      work.body();
+      continue;
+    }
     is_busy_ = true;
     lock.unlock();
+    AwaitTurn(device, work);
     if (work.is_control) {
       work.body();
     } else if (!HasFault(device)) {
       Delay();
       work.body();
     }
+    EndTurn(device, work);
     lock.lock();
   }
 }
@@ -93,6 +119,7 @@ void Issue(Stream* stream, Work work) {
       stream->capture->work.push_back(std::move(work));
       return;
     }
+    if (state.has_one_channel) work.turn = ++state.channel_issued[stream->device];
   }
   stream->Push(std::move(work));
 }

@@ -54,6 +54,7 @@ _CLUSTER: dict[str, Any] = {
             "target": {"kind": "cuda", "arch": "sm_75"},
             "device": "cuda:0",
             "memory": "1 GiB",
+            "part": 1,
             "copy_engines": 1,
             "batch_sizes": [1, 2],
             "launch": "5 us",

@@ -90,7 +90,9 @@ def test_streams_of_one_gpu_equal_program_order(cuda_library: str, seed: int) ->
             np.testing.assert_array_equal(executor.get_output(f"y{slot}"), writer.values[slot])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(s, marks=pytest.mark.slow) for s in range(2, 6))]
+)
 def test_random_programs_over_a_core_and_gpus_equal_program_order(
     cuda_library: str, seed: int
 ) -> None:

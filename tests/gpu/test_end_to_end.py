@@ -12,6 +12,7 @@ from tests.compiled_files import read_parts
 import heteroplace as hp
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.errors import ExecutionError
+from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 
 tvm = pytest.importorskip("tvm")
@@ -59,6 +60,24 @@ def test_mixed_plan_gives_the_numbers_of_stock_tvm(pin: dict[str, str], tmp_path
     expected = reference(mod, params, inputs)
     for _ in range(20):
         (output,) = executor.run(**inputs)
+        np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("cuda_graphs", [False, True])
+def test_two_parts_of_a_gpu_and_graphs_give_the_numbers_of_stock_tvm(
+    cuda_graphs: bool, tmp_path: Path
+) -> None:
+    mod, params, shapes = small_cnn()
+    random = np.random.default_rng(0)
+    inputs = {name: random.random(shape).astype("float32") for name, shape in shapes.items()}
+    cluster = split_gpus(cpu_and_gpu(), 2)
+    pin = {"*": "gpu0.0", "conv2d.2": "gpu0.1"}
+    with tvm.transform.PassContext(opt_level=3):
+        placed = relay.transform.HeteroPlace(cluster, params=params, pin=pin)(mod)
+        hp.build(placed).export_library(tmp_path / "model.so")
+    executor = hp.load(tmp_path / "model.so", max_in_flight=3, cuda_graphs=cuda_graphs)
+    expected = reference(mod, params, inputs)
+    for (output,) in executor.run_many([inputs] * 20):
         np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
 
 

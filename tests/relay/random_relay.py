@@ -116,11 +116,15 @@ class RandomRelay:
         if value.dtype == "bool":
             return self.cast(value)
         left, other = value.expr, self._random.choice(self._like(value)).expr
-        if left.same_as(other):
+        has_weight = left.same_as(other)
+        if has_weight:
             other = self._weight((*[1] * (len(value.shape) - 1), value.shape[-1]), value.dtype)
         name = self._random.choice(["add", "subtract", "multiply", "maximum", "minimum", "where"])
         if name == "multiply":  # neither overflow nor infinity
-            left, other = self._tamed(left, value.dtype), self._tamed(other, value.dtype)
+            left = self._tamed(left, value.dtype)
+            # Weights are small. What is computed of them alone is folded, by other code than a
+            # kernel's: its last bit may differ.
+            other = other if has_weight else self._tamed(other, value.dtype)
         if name == "where":
             made = relay.where(relay.greater(left, other), left, other)
         else:

@@ -256,6 +256,16 @@ def test_cpu_devices_are_numbered_and_others_keep_their_index() -> None:
     assert [(device.device_type, device.device_id) for device in found] == [(1, 0), (2, 3), (1, 1)]
 
 
+def test_parts_of_a_gpu_have_names_of_their_own() -> None:
+    devices = tuple(
+        Device(f"g{index}.{part}", "cuda", CUDA, index, 0, part=part)
+        for index in (0, 1)
+        for part in (0, 1)
+    )
+    found = tvm_devices(Cluster("c", (Memory("ram", 100),), devices, (), 0))
+    assert [device.device_id for device in found] == [0, 2, 1, 3]
+
+
 def test_a_kind_that_tvm_does_not_have_is_a_typed_error() -> None:
     cluster = Cluster("c", (Memory("ram", 100),), (Device("n", "npu", "x", 0, 0),), (), 0)
     with pytest.raises(PlanError, match=r"device 'n' .* is of kind 'npu'"):

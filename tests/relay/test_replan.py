@@ -144,6 +144,16 @@ def test_a_constant_behind_the_weights_is_refused(folder: Path, tmp_path: Path) 
         hp.load(path, on_missing="replan", place_options=OPTIONS)
 
 
+def test_a_module_of_another_program_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.so"
+    parts = read_parts(folder / "with.so")
+    source = parts.source.replace(b'"input":"x"', b'"input":"y"')
+    assert source != parts.source
+    path.write_bytes(replace(parts, source=source).to_bytes())
+    with pytest.raises(ArtifactError, match=r"its Relay module has inputs \(\('y', .*\(\('x'"):
+        hp.load(path, on_missing="replan", place_options=OPTIONS)
+
+
 def test_weights_that_kernels_read_as_they_are_stand_there_once(tmp_path: Path) -> None:
     made = made_for(cpu_cluster(), opt_level=0)
     sizes = []

@@ -39,8 +39,12 @@ _INSTEAD = {
         "plans of single cores with and without helping, good ones and random ones",
     ),
     "tracing": ("heteroplace.bench.run.tracing", "what recording the calls costs"),
+    "gpu": (
+        "heteroplace.bench.run.gpus",
+        "plans over a GPU, its parts, and a GPU and a core, with and without graphs",
+    ),
 }
-"""What `run --calls`, `run --helping` and `run --tracing` are instead."""
+"""What `run --calls`, `run --helping` and so on are instead."""
 _PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
 _CONFORMANCE = "heteroplace.bench.conformance.command"

@@ -18,6 +18,7 @@ from heteroplace.files.cluster import load_cluster, save_cluster
 from heteroplace.machine.cpu import CpuInfo, parse_list, read_cpus
 from heteroplace.machine.fingerprint import cpu_fingerprint, gpu_fingerprint_of
 from heteroplace.machine.gpu import GpuInfo, read_gpus
+from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.probe import machine_cluster
 from heteroplace.measure.link_report import CopyTimes, LinkReport, with_measured_links
 from heteroplace.model.cluster import Cluster
@@ -48,6 +49,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--cpu-only", action="store_true", help="leave the GPUs out")
     parser.add_argument(
+        "--gpu-parts",
+        type=int,
+        default=1,
+        metavar="N",
+        help="make N devices of each GPU, which run at once and share its memory equally",
+    )
+    parser.add_argument(
         "--cluster",
         metavar="FILE|NAME",
         help="measure the links of this cluster, rather than of all that is found",
@@ -69,6 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
     gpus = () if arguments.cpu_only else read_gpus()
     if arguments.cluster is None:
         cluster = machine_cluster(cpu, gpus, llvm_cpu_target(), arguments.cores)
+        cluster = split_gpus(cluster, arguments.gpu_parts)
     else:
         cluster = load_cluster(arguments.cluster)
     print(describe_cpu(cpu, cluster))
@@ -197,9 +206,11 @@ def _line(times: CopyTimes) -> list[str]:
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    if arguments.cluster is not None and (arguments.cores is not None or arguments.cpu_only):
+    chooses = arguments.cores is not None or arguments.cpu_only or arguments.gpu_parts != 1
+    if arguments.cluster is not None and chooses:
         raise HeteroPlaceError(
-            "--cluster says which cores and GPUs there are; leave out --cores and --cpu-only"
+            "--cluster says which cores and GPUs there are; leave out --cores, --cpu-only and "
+            "--gpu-parts"
         )
     path = arguments.output
     check_writable(path)

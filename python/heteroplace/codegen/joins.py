@@ -75,7 +75,7 @@ class Joins:
     _landed: dict[tuple[int, int, int, int], tuple[Instance, int]] = field(default_factory=dict)
     """By value, memory, item and number of its part: where a copied part is."""
 
-    def join_wholes(self, wanted: Collection[Instance]) -> None:
+    def join_wholes(self, needed: Collection[Instance]) -> None:
         """Put what is read in part side by side, as far as nothing is copied for that.
 
         before ==> after, for makers of items 0, 1 and 2, 3, and a reader of items 1, 2
@@ -83,7 +83,7 @@ class Joins:
             y01 and y23, copied to z12    ==>    y0123, in which both are made and z12 is a view
         """
         group_of: dict[Instance, set[int]] = {}
-        for value, memory in wanted:
+        for value, memory in needed:
             parts = {(part, memory) for part in self._found_parts(value)}
             if not all(self._can_move(value, part) for part in parts):
                 continue
@@ -92,7 +92,7 @@ class Joins:
         groups = {id(group): (group, memory) for (_, memory), group in group_of.items()}
         sizes = {
             part: self._item_bytes(value)
-            for value, _ in wanted
+            for value, _ in needed
             for part in self._found_parts(value)
         }
         for group, memory in groups.values():

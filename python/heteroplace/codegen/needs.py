@@ -43,7 +43,9 @@ def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
         features |= cpu_features(device_target(device))
     lines = ["heteroplace-needs 1", f"machine {machine_name()}"]
     lines += [f"feature {name}" for name in sorted(features)]
-    capabilities = {device.index: _capability(device) for device in gpus}
+    capabilities: dict[int, int] = {}
+    for device in gpus:  # the parts of a GPU may have targets of their own
+        capabilities[device.index] = max(capabilities.get(device.index, 0), _capability(device))
     lines += [f"cuda {index} {value}" for index, value in sorted(capabilities.items())]
     lines += [f"{part} {digest}" for part, digest in digests.items()]
     return "\n".join([*lines, "end", ""])

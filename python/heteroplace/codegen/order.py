@@ -81,17 +81,17 @@ class _Orderer:
             for value in call.writes
         }
         self._copies: dict[Instance, Instruction] = {}
-        self._wanted: dict[Instance, int | None] = {}
+        self._needed: dict[Instance, int | None] = {}
         """Joined values by memory, each with the first call that reads it; None: an output."""
 
     def run(self) -> Ordered:
         calls = self._kernel_calls
         for output in calls.outputs:
-            self._want(root(calls, output), self._host, None)
+            self._need(root(calls, output), self._host, None)
         reads = [self._roots_read(index) for index in range(len(calls.calls))]
         for index, instances in enumerate(reads):
             for value, memory in instances:
-                self._want(value, memory, index)
+                self._need(value, memory, index)
         joins = self._joins()
         called = [
             self._call(index, [r for read in instances for r in joins.reads.get(read, (read,))])
@@ -105,13 +105,13 @@ class _Orderer:
         home = {value: made.memory for value, made in self._made.items()}
         values = list(self._kernel_calls.values)
         joins = Joins(values, home, self._host, self._copies.keys(), self)
-        outputs = [instance for instance, reader in self._wanted.items() if reader is None]
-        others = [instance for instance, reader in self._wanted.items() if reader is not None]
+        outputs = [instance for instance, reader in self._needed.items() if reader is None]
+        others = [instance for instance, reader in self._needed.items() if reader is not None]
         for instance in outputs:
             joins.add(instance, None)
         joins.join_wholes(others)
         for instance in sorted(others, key=lambda each: -len(values[each[0]].items)):
-            joins.add(instance, self._wanted[instance])
+            joins.add(instance, self._needed[instance])
         return joins
 
     def _step_of(self, call: KernelCall) -> int:
@@ -170,10 +170,10 @@ class _Orderer:
         unique = tuple(dict.fromkeys(reads))
         return Instruction(index, made.device, (), made.step, start, finish, unique, writes)
 
-    def _want(self, value: int, memory: int, reader: int | None) -> None:
+    def _need(self, value: int, memory: int, reader: int | None) -> None:
         """Make sure that there is a copy of `value` in `memory`, if it is not made there."""
         if self._kernel_calls.values[value].joined is not None:
-            self._wanted.setdefault((value, memory), reader)
+            self._needed.setdefault((value, memory), reader)
             return
         source = self._home(value)
         if source != memory and (value, memory) not in self._copies:

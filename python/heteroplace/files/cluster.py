@@ -160,6 +160,10 @@ def _device(entry: DeviceEntry, index: int, memories: _Memories) -> Device:
         memories.faults.add(
             ("devices", index, "cores"), f"only cpu devices have cores, not {device_kind!r}"
         )
+    if entry.part and device_kind == "cpu":
+        memories.faults.add(
+            ("devices", index, "part"), "only GPUs have parts; a cpu device has cores"
+        )
     path = ("devices", index, "memory")
     if isinstance(entry.memory, str) and entry.memory:
         memory = memories.find(entry.memory, path, ', and a size looks like "16 GiB"')
@@ -302,6 +306,7 @@ def _device_to_json(cluster: Cluster, device: Device) -> dict[str, object]:
         "batch_sizes": [] if sizes == (1,) else list(sizes),
         "launch": f"{device.launch_ns} ns" if device.launch_ns else "",
         "model": device.model,
+        "part": device.part or None,
     }
     return value | {key: each for key, each in optional.items() if each not in (None, "", [])}
 

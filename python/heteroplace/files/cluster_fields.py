@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from heteroplace.files.fields import (
+    Count,
     Json,
     Name,
     SchemaLink,
@@ -241,6 +242,13 @@ class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         default=0, name="launch"
     )
     model: Annotated[Text, about("For people only.")] = ""
+    part: Annotated[
+        Count,
+        about(
+            "Which of several devices on one GPU: those of different parts run at once, each with "
+            "a queue of its own."
+        ),
+    ] = 0
 
 
 class LinkEntry(Struct, forbid_unknown_fields=True, kw_only=True):

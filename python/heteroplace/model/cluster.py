@@ -38,8 +38,10 @@ class Memory:
 class Device:
     """A place that computes one task at a time.
 
-    Two devices that share a unit (a core, a GPU) never run at once: a CPU may be one device per
-    core and, beside them, one device of all cores.
+    Two devices that share a unit (a core, a GPU, a part of a GPU) never run at once: a CPU may be
+    one device per core and, beside them, one device of all cores. A GPU may be several devices,
+    its parts, which run at once: each has a queue of its own, and a memory of its own or one with
+    others.
     """
 
     name: str
@@ -69,6 +71,8 @@ class Device:
     """Fixed time to start one task, used by estimates."""
     model: str = ""
     """What is printed on the box. For people; estimates look up the peak speeds of known models."""
+    part: int = 0
+    """Which of several devices on one GPU: other parts run beside it; 0 for CPU devices."""
 
     @property
     def identity(self) -> DeviceIdentity:
@@ -87,10 +91,14 @@ class Device:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What the device occupies while it runs, e.g. ("/core0", "/core1") or ("/cuda1",)."""
+        """What the device occupies while it runs, e.g. ("/core0", "/core1") or ("/cuda1",).
+
+        Part 2 of a GPU is ("/cuda1.2",), and part 0 as the whole.
+        """
         if self.cores:
             return tuple(f"{self.host}/core{core}" for core in self.cores)
-        return (f"{self.host}/{self.kind}{self.index}",)
+        part = f".{self.part}" if self.part else ""
+        return (f"{self.host}/{self.kind}{self.index}{part}",)
 
 
 @dataclass(frozen=True)
@@ -310,7 +318,7 @@ class Cluster:
             if not link["measured"]:
                 del link["measured"]
         for device in value["devices"]:
-            for key, default in (("copy_engines", None), ("batch_sizes", (1,))):
+            for key, default in (("copy_engines", None), ("batch_sizes", (1,)), ("part", 0)):
                 if device[key] == default:
                     del device[key]
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
@@ -347,6 +355,10 @@ def _faults(cluster: Cluster) -> list[str]:
             faults.append(
                 f"device {device.name!r}: copy_engines must be 0, 1, 2 or None (no limit), got "
                 f"{device.copy_engines}"
+            )
+        if device.part < 0 or (device.part and device.kind == "cpu"):
+            faults.append(
+                f"device {device.name!r}: part must be >= 0, and 0 for a CPU, got {device.part}"
             )
         sizes = device.batch_sizes
         if not sizes or sizes[0] < 1 or list(sizes) != sorted(set(sizes)):

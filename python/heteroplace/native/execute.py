@@ -139,6 +139,11 @@ class Executor:
     helping
         Whether cores that wait do parts of others' kernels. None: those that share a cache do, if
         there are as many cores as queues; True: all do, whatever they share.
+    cuda_graphs
+        Issue kernels of a GPU that follow each other with no wait between as one CUDA graph.
+    cuda_words
+        Let cores and GPUs wait for each other by words in pinned memory, where system and driver
+        allow it; else by events.
 
     Raises
     ------
@@ -158,9 +163,19 @@ class Executor:
         blob: npt.NDArray[np.uint8] | None = None,
         max_in_flight: int = 1,
         helping: bool | None = None,
+        cuda_graphs: bool = False,
+        cuda_words: bool = True,
     ) -> None:
         self._core = _core.Executor(
-            libtvm_path, library_path, program_text, module_handle, blob, max_in_flight, helping
+            libtvm_path,
+            library_path,
+            program_text,
+            module_handle,
+            blob,
+            max_in_flight,
+            helping,
+            cuda_graphs,
+            cuda_words,
         )
         self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
         self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())

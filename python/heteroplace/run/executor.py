@@ -42,6 +42,12 @@ class Executor(LoadedProgram):
         core. Outputs are the same to the last bit, and the plan is seldom slower than predicted,
         often faster. None: cores that share a cache help each other, if every worker has a core;
         True: all cores do; False: each core does what is planned for it, and nothing else.
+    cuda_graphs
+        Issue kernels of a GPU that follow each other with no wait between as one CUDA graph, which
+        is made once for each of the calls at work.
+    cuda_words
+        Let cores and GPUs wait for each other by words in pinned memory, where system and driver
+        allow it; else by events.
     replanned
         Why and how the plan of a file was made again here, to be told; "": it was not.
 
@@ -59,6 +65,8 @@ class Executor(LoadedProgram):
         *,
         max_in_flight: int = 1,
         helping: bool | None = None,
+        cuda_graphs: bool = False,
+        cuda_words: bool = True,
         replanned: str = "",
     ) -> None:
         libtvm = str(library_path())
@@ -75,7 +83,14 @@ class Executor(LoadedProgram):
             file.load(libtvm)
             code, path, text, blob = file, file.code_path, file.program_text, file.weights
         native = NativeExecutor(
-            libtvm, path, text, blob=blob, max_in_flight=max_in_flight, helping=helping
+            libtvm,
+            path,
+            text,
+            blob=blob,
+            max_in_flight=max_in_flight,
+            helping=helping,
+            cuda_graphs=cuda_graphs,
+            cuda_words=cuda_words,
         )
         _check_agreement(native, manifest, source)
         super().__init__(native)

@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <type_traits>
+
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -34,6 +36,7 @@ CudaRuntime LoadRuntime(void* library) {
   find("cudaFreeHost", &cuda.FreeHost);
   find("cudaHostRegister", &cuda.HostRegister);
   find("cudaHostUnregister", &cuda.HostUnregister);
+  find("cudaHostGetDevicePointer", &cuda.HostGetDevicePointer);
   find("cudaStreamCreateWithFlags", &cuda.StreamCreateWithFlags);
   find("cudaStreamDestroy", &cuda.StreamDestroy);
   find("cudaStreamQuery", &cuda.StreamQuery);
@@ -45,6 +48,14 @@ CudaRuntime LoadRuntime(void* library) {
   find("cudaEventElapsedTime", &cuda.EventElapsedTime);
   find("cudaMemcpyAsync", &cuda.MemcpyAsync);
   find("cudaMemcpyPeerAsync", &cuda.MemcpyPeerAsync);
+  find("cudaStreamBeginCapture", &cuda.StreamBeginCapture);
+  find("cudaStreamEndCapture", &cuda.StreamEndCapture);
+  // Without flags it has other parameters in CUDA 11.
+  find("cudaGraphInstantiateWithFlags", &cuda.GraphInstantiateWithFlags);
+  find("cudaGraphUpload", &cuda.GraphUpload);
+  find("cudaGraphLaunch", &cuda.GraphLaunch);
+  find("cudaGraphDestroy", &cuda.GraphDestroy);
+  find("cudaGraphExecDestroy", &cuda.GraphExecDestroy);
   return cuda;
 }
 
@@ -66,7 +77,15 @@ CudaDriver LoadDriver() {
   find("cuFuncGetAttribute", &driver.FuncGetAttribute);
   find("cuFuncSetAttribute", &driver.FuncSetAttribute);
   find("cuLaunchKernel", &driver.LaunchKernel);
-  driver.FuncLoad = reinterpret_cast<int (*)(CudaFunction)>(dlsym(library, "cuFuncLoad"));
+  find("cuDeviceGet", &driver.DeviceGet);
+  find("cuDeviceGetAttribute", &driver.DeviceGetAttribute);
+  const auto find_new = [library](const char* name, auto* out) {
+    *out = reinterpret_cast<std::remove_pointer_t<decltype(out)>>(dlsym(library, name));
+  };
+  find_new("cuFuncLoad", &driver.FuncLoad);
+  // Those without a version need a parameter of the driver's kernel module.
+  find_new("cuStreamWaitValue32_v2", &driver.StreamWaitValue32);
+  find_new("cuStreamWriteValue32_v2", &driver.StreamWriteValue32);
   return driver;
 }
 

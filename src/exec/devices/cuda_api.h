@@ -17,6 +17,8 @@ using CudaEvent = void*;
 using CudaStream = void*;
 using CudaModule = void*;
 using CudaFunction = void*;
+using CudaGraph = void*;
+using CudaGraphExec = void*;
 
 inline constexpr int kCudaNotReady = 600;
 inline constexpr int kCudaPeerAccessAlreadyEnabled = 704;
@@ -37,6 +39,7 @@ struct CudaRuntime {
   int (*FreeHost)(void* data);
   int (*HostRegister)(void* data, size_t bytes, unsigned flags);
   int (*HostUnregister)(void* data);
+  int (*HostGetDevicePointer)(void** address, void* data, unsigned flags);
   int (*StreamCreateWithFlags)(CudaStream* stream, unsigned flags);
   int (*StreamDestroy)(CudaStream stream);
   int (*StreamQuery)(CudaStream stream);
@@ -49,6 +52,14 @@ struct CudaRuntime {
   int (*MemcpyAsync)(void* dst, const void* src, size_t bytes, int kind, CudaStream stream);
   int (*MemcpyPeerAsync)(void* dst, int dst_device, const void* src, int src_device, size_t bytes,
                          CudaStream stream);
+  int (*StreamBeginCapture)(CudaStream stream, int mode);
+  int (*StreamEndCapture)(CudaStream stream, CudaGraph* graph);
+  int (*GraphInstantiateWithFlags)(CudaGraphExec* executable, CudaGraph graph,
+                                   unsigned long long flags);
+  int (*GraphUpload)(CudaGraphExec executable, CudaStream stream);
+  int (*GraphLaunch)(CudaGraphExec executable, CudaStream stream);
+  int (*GraphDestroy)(CudaGraph graph);
+  int (*GraphExecDestroy)(CudaGraphExec executable);
 
   /*! \brief "an illegal memory access was encountered (CUDA error 700)". */
   std::string Describe(int error) const;
@@ -72,6 +83,11 @@ struct CudaDriver {
   int (*LaunchKernel)(CudaFunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                       unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                       CudaStream stream, void** arguments, void** extra);
+  int (*DeviceGet)(int* device, int ordinal);
+  int (*DeviceGetAttribute)(int* value, int attribute, int device);
+  /*! \brief Words that streams wait for and write; null in drivers before CUDA 11.7. */
+  int (*StreamWaitValue32)(CudaStream stream, uint64_t address, uint32_t value, unsigned flags);
+  int (*StreamWriteValue32)(CudaStream stream, uint64_t address, uint32_t value, unsigned flags);
 };
 
 /*!

@@ -14,6 +14,7 @@ namespace heteroplace::exec {
 namespace {
 
 constexpr unsigned kHostRegisterPortable = 0x01;
+constexpr unsigned kHostRegisterMapped = 0x02;
 
 class CudaDevice : public Device {
  public:
@@ -52,8 +53,9 @@ class CudaDevice : public Device {
   }
 
   void Upload(void* dst, const void* src, int64_t bytes) override {
-    copies_.Upload(dst, src, bytes);
+    copies_.UploadAll({{dst, src, bytes}});
   }
+  void UploadAll(const std::vector<HostBytes>& all) override { copies_.UploadAll(all); }
   void Download(void* dst, const void* src, int64_t bytes) override {
     copies_.Download(dst, src, bytes);
   }
@@ -104,7 +106,8 @@ PinnedMemory::PinnedMemory(const TvmAbi* abi, int32_t device, void* data, int64_
   const CudaRuntime& cuda = RuntimeOf(*abi_);
   const DeviceScope scope(cuda, device_);
   scope.Check();
-  const int error = cuda.HostRegister(data_, static_cast<size_t>(bytes), kHostRegisterPortable);
+  const int error = cuda.HostRegister(data_, static_cast<size_t>(bytes),
+                                      kHostRegisterPortable | kHostRegisterMapped);
   cuda.Ignore(error);
   is_pinned_ = error == 0;
 }

@@ -72,28 +72,37 @@ void StagedCopies::Drain() {
   }
 }
 
-void StagedCopies::Upload(void* dst, const void* src, int64_t bytes) {
-  if (bytes != 0) Do([&] { UploadBlocks(dst, src, bytes); });
+void StagedCopies::UploadAll(const std::vector<HostBytes>& all) {
+  int64_t bytes = 0;
+  for (const HostBytes& each : all) bytes += each.bytes;
+  if (bytes == 0) return;
+  Do([&] {
+    size_t num_blocks = 0;
+    for (const HostBytes& each : all) UploadBlocks(each, &num_blocks);
+    stream_->Synchronise();
+  });
 }
 
 void StagedCopies::Download(void* dst, const void* src, int64_t bytes) {
   if (bytes != 0) Do([&] { DownloadBlocks(dst, src, bytes); });
 }
 
-void StagedCopies::UploadBlocks(void* dst, const void* src, int64_t bytes) {
-  if (buffers_[0] == nullptr || buffers_[1] == nullptr) return CopyPageable(dst, src, bytes);
-  size_t block = 0;
-  for (int64_t begin = 0; begin < bytes; begin += kStagingBytes, ++block) {
-    const size_t size = static_cast<size_t>(std::min(kStagingBytes, bytes - begin));
-    const size_t b = block % 2;
-    if (block >= 2) is_copied_[b]->HostWait();
-    std::memcpy(buffers_[b], static_cast<const char*>(src) + begin, size);
-    cuda_.Check(cuda_.MemcpyAsync(static_cast<char*>(dst) + begin, buffers_[b], size, kHostToDevice,
-                                  stream_->get()),
+/*! \brief Sends bytes off in blocks, through one buffer after the other. */
+void StagedCopies::UploadBlocks(const HostBytes& bytes, size_t* num_blocks) {
+  if (bytes.bytes == 0) return;
+  if (buffers_[0] == nullptr || buffers_[1] == nullptr) {
+    return CopyPageable(bytes.dst, bytes.src, bytes.bytes);
+  }
+  for (int64_t begin = 0; begin < bytes.bytes; begin += kStagingBytes, ++*num_blocks) {
+    const size_t size = static_cast<size_t>(std::min(kStagingBytes, bytes.bytes - begin));
+    const size_t b = *num_blocks % 2;
+    if (*num_blocks >= 2) is_copied_[b]->HostWait();
+    std::memcpy(buffers_[b], static_cast<const char*>(bytes.src) + begin, size);
+    cuda_.Check(cuda_.MemcpyAsync(static_cast<char*>(bytes.dst) + begin, buffers_[b], size,
+                                  kHostToDevice, stream_->get()),
                 what_);
     is_copied_[b]->Record(stream_->get());
   }
-  stream_->Synchronise();
 }
 
 /*! \brief Waits for a block of a download and gives it to the caller. */

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "exec/devices/cuda_stream.h"
 
@@ -27,8 +28,9 @@ class StagedCopies {
   StagedCopies(const StagedCopies&) = delete;
   StagedCopies& operator=(const StagedCopies&) = delete;
 
-  /*! \brief Returns when `dst` has all bytes. \throws Error kExecution with CUDA's message. */
-  void Upload(void* dst, const void* src, int64_t bytes);
+  /*! \brief Returns when the device, or `dst`, has all bytes. \throws Error kExecution with CUDA's
+   * message. */
+  void UploadAll(const std::vector<HostBytes>& all);
   void Download(void* dst, const void* src, int64_t bytes);
 
  private:
@@ -42,7 +44,7 @@ class StagedCopies {
   void Do(const Copy& copy);
   void Make();
   void Drain();
-  void UploadBlocks(void* dst, const void* src, int64_t bytes);
+  void UploadBlocks(const HostBytes& bytes, size_t* num_blocks);
   void DownloadBlocks(void* dst, const void* src, int64_t bytes);
   void CopyPageable(void* dst, const void* src, int64_t bytes);
   void Finish(size_t buffer, const Block& block, char* dst);

@@ -1,8 +1,10 @@
 #include "exec/devices/cuda_stream.h"
 
 #include <chrono>
+#include <string>
 #include <thread>
 
+#include "exec/devices/cuda_graph.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -115,6 +117,37 @@ class CudaStreamObject : public Stream {
     return true;
   }
 
+  uint64_t WordAddress(const void* word) override {
+    if (!HasWords()) return 0;
+    const DeviceScope scope(cuda_, device_);
+    void* address = nullptr;
+    const int error = cuda_.HostGetDevicePointer(&address, const_cast<void*>(word), 0);
+    cuda_.Ignore(error);
+    return error == 0 ? reinterpret_cast<uint64_t>(address) : 0;
+  }
+
+  void WaitWord(uint64_t word, uint32_t value) override {
+    constexpr unsigned kGreaterOrEqual = 0;
+    CheckWord(TheDriver().StreamWaitValue32(stream_.get(), word, value, kGreaterOrEqual),
+              "cuStreamWaitValue32");
+  }
+
+  void WriteWord(uint64_t word, uint32_t value) override {
+    constexpr unsigned kAfterAllWrites = 0;
+    CheckWord(TheDriver().StreamWriteValue32(stream_.get(), word, value, kAfterAllWrites),
+              "cuStreamWriteValue32");
+  }
+
+  std::unique_ptr<RecordedWork> Capture(const std::function<void()>& issue) override {
+    auto graph = std::make_unique<CudaGraphObject>(cuda_, device_, stream_.get(), issue);
+    workspace_.Fix();
+    return graph;
+  }
+
+  void Replay(const RecordedWork& work) override {
+    dynamic_cast<const CudaGraphObject&>(work).Launch(stream_.get());
+  }
+
   bool IsIdle() override { return stream_.IsIdle(); }
   void Synchronise() override { stream_.Synchronise(); }
 
@@ -122,6 +155,22 @@ class CudaStreamObject : public Stream {
   int64_t workspace_bytes() const override { return workspace_.held_bytes(); }
 
  private:
+  void CheckWord(int error, const char* function) const {
+    cuda_.Check(error, std::string(function) + " on " + DeviceName({kDLCUDA, device_}));
+  }
+
+  /*! \brief Whether the driver lets streams of the device use words. */
+  bool HasWords() const {
+    // CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: those of 32 bits have no attribute of
+    // their own any more, and are there with them.
+    constexpr int kCanUseWords = 122;
+    const CudaDriver& driver = TheDriver();
+    if (driver.StreamWaitValue32 == nullptr || driver.StreamWriteValue32 == nullptr) return false;
+    int device = 0, can_use = 0;
+    return driver.DeviceGet(&device, device_) == 0 &&
+           driver.DeviceGetAttribute(&can_use, kCanUseWords, device) == 0 && can_use != 0;
+  }
+
   const TvmAbi* abi_;
   const CudaRuntime& cuda_;
   int device_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,12 @@ inline int CallKernel(const TvmAbi& abi, const KernelCall& call) {
   return abi.FuncCall(call.function.handle, call.arguments, call.type_codes, call.num_arguments,
                       &result, &result_code);
 }
+
+/*! \brief Launches of a stream that were recorded once, to be issued together. */
+class RecordedWork {
+ public:
+  virtual ~RecordedWork() = default;
+};
 
 /*! \brief A point in a stream. Recorded anew in every request of its slot. */
 class Event {
@@ -100,6 +107,25 @@ class Stream {
    */
   virtual bool Wait(Event* event) = 0;
 
+  /*!
+   * \brief What a word of the host is to the device in the two functions below; 0: it cannot use
+   * words, or not this one. The word must be in pinned memory.
+   */
+  virtual uint64_t WordAddress(const void*) { return 0; }
+  /*! \brief Holds back what is issued later until the word less `value`, as a signed number, is 0
+   * or more. Such words may wrap around. */
+  virtual void WaitWord(uint64_t, uint32_t) {}
+  /*! \brief Lets the device write the word when all work that was issued before has finished. */
+  virtual void WriteWord(uint64_t, uint32_t) {}
+
+  /*!
+   * \brief Records what `issue` launches on this stream instead of doing it; null where the device
+   * has no such thing. Scratch memory is fixed from then on: kernels that need more fail.
+   */
+  virtual std::unique_ptr<RecordedWork> Capture(const std::function<void()>&) { return nullptr; }
+  /*! \brief Issues all of it. */
+  virtual void Replay(const RecordedWork&) {}
+
   /*! \brief Whether all issued work has finished; throws what went wrong in it. */
   virtual bool IsIdle() = 0;
 
@@ -114,6 +140,13 @@ class Stream {
 
 class DeviceFunctionTable;
 
+/*! \brief Bytes of the host on their way to a device. */
+struct HostBytes {
+  void* dst;
+  const void* src;
+  int64_t bytes;
+};
+
 /*! \brief A device's memory, and the source of its streams. Any thread may call it. */
 class Device {
  public:
@@ -127,6 +160,10 @@ class Device {
 
   /*! \brief Copies host memory to the device, and back; blocks. */
   virtual void Upload(void* dst, const void* src, int64_t bytes) = 0;
+  /*! \brief The same for many: reading one goes on while others travel. */
+  virtual void UploadAll(const std::vector<HostBytes>& all) {
+    for (const HostBytes& each : all) Upload(each.dst, each.src, each.bytes);
+  }
   virtual void Download(void* dst, const void* src, int64_t bytes) = 0;
 
   /*!

@@ -86,6 +86,11 @@ int64_t WorkspacePool::held_bytes() const {
 
 /*! \brief Points to `bytes` of free memory; nothing that was given out moves. */
 void WorkspacePool::MakeRoom(int64_t bytes) {
+  if (is_fixed_) {
+    throw Error(ErrorKind::kExecution,
+                "the kernels need more scratch memory than the program says, and recorded launches "
+                "use what there is; compile the model again, or load it without graphs");
+  }
   if (entries_.empty()) {
     // One buffer for the greatest need so far.
     DropBuffers(0);

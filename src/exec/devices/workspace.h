@@ -33,6 +33,9 @@ class WorkspacePool {
   /*! \brief Takes so much from the host at once, in place of what an empty pool has. */
   void Reserve(int64_t bytes);
 
+  /*! \brief Refuses to grow from now on: somebody has kept addresses of blocks. */
+  void Fix() { is_fixed_ = true; }
+
   /*! \brief A block, aligned for kernels. \throws Error kExecution when memory is short. */
   void* Allocate(uint64_t bytes);
 
@@ -78,6 +81,7 @@ class WorkspacePool {
   int64_t top_ = 0;
   int64_t used_bytes_ = 0;
   int64_t peak_bytes_ = 0;
+  bool is_fixed_ = false;
 };
 
 /*! \brief Gives the calling thread a pool (null: TVM's); it must outlive the thread's kernels. */

@@ -72,8 +72,10 @@ struct Wait {
 
 struct Instruction {
   Opcode opcode;
-  /*! \brief Whether another queue waits for this instruction, or joins it. */
+  /*! \brief Whether another queue waits for this instruction, or joins it; and of which kind. */
   bool is_awaited = false;
+  bool is_awaited_by_host = false;
+  bool is_awaited_by_stream = false;
   /*! \brief Step of the plan that this instruction carries out. */
   int64_t step;
   int32_t kernel = -1;

@@ -23,7 +23,10 @@ void CheckWaits(Program* program, size_t queue, const Instruction& instruction) 
                             " instructions of queue '" + other.name + "', which has " +
                             std::to_string(other.instructions.size()));
     }
-    other.instructions[static_cast<size_t>(wait.count - 1)].is_awaited = true;
+    Instruction& awaited = other.instructions[static_cast<size_t>(wait.count - 1)];
+    awaited.is_awaited = true;
+    const bool is_stream = program->queues[queue].IsAsync();
+    (is_stream ? awaited.is_awaited_by_stream : awaited.is_awaited_by_host) = true;
   }
 }
 

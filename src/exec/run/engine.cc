@@ -1,7 +1,6 @@
 #include "exec/run/engine.h"
 
 #include <algorithm>
-#include <system_error>
 
 #include "support/error.h"
 
@@ -23,6 +22,7 @@ int MaxSlots(int max_in_flight) {
 
 Engine::Engine(const ExecutorSource& source)
     : image_(source),
+      progress_(image_),
       slots_(&image_, MaxSlots(source.max_in_flight),
              [this](Slot* slot) {
                for (std::unique_ptr<Worker>& worker : workers_) worker->MakeEvents(slot);
@@ -31,7 +31,7 @@ Engine::Engine(const ExecutorSource& source)
   Cores().Refresh();
   const std::vector<Queue>& queues = image_.program().queues;
   for (size_t q = 0; q < queues.size(); ++q) {
-    workers_.push_back(std::make_unique<Worker>(this, &image_, q));
+    workers_.push_back(std::make_unique<Worker>(this, &image_, &progress_, q));
     workers_.back()->MakeStream();
   }
   for (std::unique_ptr<Worker>& worker : workers_) worker->Bind(workers_);
@@ -67,33 +67,6 @@ Engine::Engine(const ExecutorSource& source)
 
 Engine::~Engine() = default;
 
-void Engine::StartThreads() {
-  num_started_.store(0);
-  try {
-    for (Worker* leader : leaders_) {
-      threads_.emplace_back([this, leader] { ThreadMain(leader); });
-    }
-  } catch (const std::system_error& error) {
-    throw Error(ErrorKind::kExecution, "cannot start " + std::to_string(leaders_.size()) +
-                                           " worker threads: " + error.what());
-  }
-  Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
-  std::lock_guard lock(mutex_);
-  if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
-}
-
-void Engine::ThreadMain(Worker* leader) {
-  try {
-    leader->Attach();
-  } catch (const std::exception&) {
-    std::lock_guard lock(mutex_);
-    if (start_failure_ == nullptr) start_failure_ = std::current_exception();
-  }
-  num_started_.fetch_add(1);
-  idle_bell_.Ring();
-  leader->Work();
-}
-
 bool Engine::Stop() {
   {
     std::lock_guard lock(mutex_);
@@ -117,6 +90,11 @@ void Engine::CheckUsable() {
   std::unique_lock lock(mutex_);
   if (num_stuck_.load() != 0) {
     throw Error(ErrorKind::kExecution, "the executor cannot be used until this ends: " + stuck_);
+  }
+  if (!lost_.empty()) {
+    throw Error(ErrorKind::kExecution,
+                "the executor cannot be used any more, a device is lost: " + lost_ +
+                    "; CUDA takes it back only for a new process: load the model there");
   }
   if (!is_child_) return;
   const auto is_gpu = [](const Queue& queue) { return queue.device.device_type == kDLCUDA; };
@@ -209,6 +187,16 @@ bool Engine::Await(Slot* slot, const Limit& limit) {
 void Engine::Fail(Slot* slot, std::string_view text) noexcept {
   slot->Fail(text);
   WakeAll();
+}
+
+void Engine::Lose(const char* text) noexcept {
+  std::lock_guard lock(mutex_);
+  if (!lost_.empty()) return;
+  try {
+    lost_ = text;
+  } catch (const std::bad_alloc&) {
+    lost_ = "a fault";  // short enough for a string without memory of its own
+  }
 }
 
 void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept {

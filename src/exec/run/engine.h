@@ -15,6 +15,7 @@
 #include "exec/run/fork_guard.h"
 #include "exec/run/image.h"
 #include "exec/run/limit.h"
+#include "exec/run/progress_table.h"
 #include "exec/run/slot_pool.h"
 #include "exec/run/trace_recorder.h"
 #include "exec/run/worker.h"
@@ -57,8 +58,8 @@ class Engine : private ForkAware {
    * \brief Refuses to begin anything that could not end.
    *
    * In the child of a fork it starts the workers anew.
-   * \throws Error kExecution if a worker is in a kernel that does not end, or a request was in
-   * flight when the process forked.
+   * \throws Error kExecution if a worker is in a kernel that does not end, a device is lost, or a
+   * request was in flight when the process forked.
    */
   void CheckUsable();
   /*!
@@ -124,6 +125,9 @@ class Engine : private ForkAware {
   int run_spins() const { return run_spins_; }
   /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. */
   void Fail(Slot* slot, std::string_view text) noexcept;
+  /*! \brief Refuses all that is still to begin: a device does nothing more. The first text is kept.
+   */
+  void Lose(const char* text) noexcept;
   /*! \brief A worker has finished its part; the last one ends the request, or repeats it. */
   void Finish(Slot* slot);
 
@@ -145,6 +149,7 @@ class Engine : private ForkAware {
   void AfterFork(bool is_child) override;
 
   Image image_;
+  ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;
   std::vector<std::unique_ptr<Worker>> workers_;
   /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
@@ -162,6 +167,7 @@ class Engine : private ForkAware {
   bool is_measuring_ = false;              // guarded by mutex_
   std::string stuck_;                      // guarded by mutex_; the last step that did not end
   std::exception_ptr start_failure_;       // guarded by mutex_
+  std::string lost_;                       // guarded by mutex_; the fault of a device that is lost
   bool is_child_ = false;                  // guarded by mutex_; the threads are in the parent
   bool was_in_flight_ = false;             // guarded by mutex_; when the process forked
   std::atomic<int> num_stuck_{0};          // abandoned requests with a step that does not end

@@ -24,7 +24,8 @@ void CheckBlob(const Program& program, const Blob& blob) {
 
 }  // namespace
 
-Image::Image(const ExecutorSource& source) {
+Image::Image(const ExecutorSource& source)
+    : has_cuda_graphs_(source.has_cuda_graphs), has_cuda_words_(source.has_cuda_words) {
   abi_ = LoadTvmAbi(source.libtvm_path);
   library_ = std::make_unique<KernelLibrary>(&abi_, source.library_path, source.module);
   program_ = ParseProgram(source.program_text);
@@ -125,6 +126,7 @@ void Image::PlaceConstantsOf(size_t space, const char* base) {
   Device* device = DeviceOf(program_.spaces[space].device);
   if (!is_host) buffers_.emplace_back(device, std::max<int64_t>(bytes, 1));
   char* next = is_host ? nullptr : buffers_.back().data();
+  std::vector<HostBytes> uploads;
   for (size_t c = 0; c < program_.constants.size(); ++c) {
     const Constant& constant = program_.constants[c];
     if (static_cast<size_t>(constant.space) != space) continue;
@@ -133,11 +135,12 @@ void Image::PlaceConstantsOf(size_t space, const char* base) {
       // Kernels take all arguments alike, and never write to a weight.
       constants_[c] = const_cast<char*>(src);
     } else {
-      device->Upload(next, src, constant.bytes);
+      uploads.push_back({next, src, constant.bytes});
       constants_[c] = next;
       next += AlignUp(constant.bytes);
     }
   }
+  device->UploadAll(uploads);
 }
 
 }  // namespace heteroplace::exec

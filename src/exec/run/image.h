@@ -35,6 +35,12 @@ struct ExecutorSource {
    * if every worker has a core; true: all do.
    */
   std::optional<bool> helping;
+  /*! \brief Whether kernels of a GPU that follow each other with no wait between are issued as one
+   * CUDA graph. */
+  bool has_cuda_graphs = false;
+  /*! \brief Whether cores and GPUs wait for each other by words in pinned memory, where the system
+   * and the driver allow it; else by events. */
+  bool has_cuda_words = true;
 };
 
 /*!
@@ -64,6 +70,8 @@ class Image {
   bool HasGpu() const { return devices_.rbegin()->first.first == kDLCUDA; }
   /*! \brief Index of a CUDA device that the program uses. */
   int32_t gpu() const { return devices_.rbegin()->first.second; }
+  bool uses_cuda_graphs() const { return has_cuda_graphs_; }
+  bool uses_cuda_words() const { return has_cuda_words_; }
   char* constant(int64_t id) const { return constants_[static_cast<size_t>(id)]; }
   /*! \brief Bytes of the constants of each space. [num_spaces] */
   const std::vector<int64_t>& weight_bytes() const { return weight_bytes_; }
@@ -75,6 +83,8 @@ class Image {
   void PlaceConstants();
   void PlaceConstantsOf(size_t space, const char* base);
 
+  bool has_cuda_graphs_;
+  bool has_cuda_words_;
   TvmAbi abi_;
   std::unique_ptr<KernelLibrary> library_;
   Program program_;

@@ -105,11 +105,21 @@ struct alignas(kCacheLineBytes) Progress {
   std::atomic<int64_t> done{0};
   /*! \brief Rung after `done` was raised, and when a request is cancelled. */
   Bell bell;
+  /*! \brief Of a queue of a GPU: the low half of what `done` was when that work was issued which
+   * the device has finished by now. Written by the device. */
+  alignas(kCacheLineBytes) std::atomic<uint32_t> reached{0};
 
   /*! \brief Tells that the first `count` instructions are done. */
   void Publish(int64_t count) {
     done.store(count);
     bell.Ring();
+  }
+
+  /*! \brief Whether the device has come so far. */
+  bool HasReached(int64_t count) const {
+    // Half of the numbers lie before a count: no queue is that far ahead of who waits for it.
+    return static_cast<int32_t>(reached.load(std::memory_order_acquire) -
+                                static_cast<uint32_t>(count)) >= 0;
   }
 };
 

@@ -30,6 +30,9 @@ void PinToCore(const Queue& queue) {
   }
 }
 
+/*! \brief No stream waits for more counts of a core than this: its words wrap around. */
+constexpr int64_t kMaxCounterWait = int64_t{1} << 30;
+
 /*! \brief Tells debuggers and profilers whose thread it is: "hp cpu.0". */
 void NameThread(const std::string& what) {
   constexpr size_t kMostBytes = 15;  // of Linux
@@ -142,7 +145,7 @@ bool Worker::AwaitRequest() {
  */
 template <typename Ready>
 void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
-  while (leader_->IsAnyPending()) {
+  while (leader_->MustPoll()) {
     const auto moves = [&] { return !leader_->PollAllPending() || ready(); };
     if (bell->WaitUntil(moves, core_, spins, NowNs() + kPollNs) && ready()) return;
     spins = 0;
@@ -242,18 +245,26 @@ bool Worker::Await(const BoundInstruction& instruction) {
   for (const BoundWait& wait : instruction.waits) {
     const int64_t target = (next_ - 1) * wait.length + wait.count;
     std::atomic<int64_t>& done = wait.progress->done;
-    if (done.load(std::memory_order_acquire) < target) {
+    const int64_t missing = target - done.load(std::memory_order_acquire);
+    if (missing > 0 && wait.counter != 0 && missing < kMaxCounterWait) {
+      stream_->WaitWord(wait.counter, static_cast<uint32_t>(target));
+      continue;
+    }
+    if (missing > 0) {
       WaitFor(
           &wait.progress->bell, [&] { return done.load() >= target || slot_->HasFailedInOrder(); },
           Spins());
     }
     if (slot_->HasFailed()) return false;
-    if (wait.event < 0) continue;
-    // The counter of an asynchronous queue says only that the event was recorded in this request.
-    Event* event =
-        slot_->events(static_cast<size_t>(wait.queue))[static_cast<size_t>(wait.event)].get();
-    if (stream_ != nullptr && stream_->Wait(event)) continue;
-    if (!AwaitEvent(wait, event)) return false;
+    // The counter of an asynchronous queue says only that the work was issued in this request.
+    if (wait.has_word) {
+      if (!AwaitDevice([&] { return wait.progress->HasReached(target); })) return false;
+    } else if (wait.event >= 0) {
+      Event* event =
+          slot_->events(static_cast<size_t>(wait.queue))[static_cast<size_t>(wait.event)].get();
+      if (stream_ != nullptr && stream_->Wait(event)) continue;
+      if (!AwaitEvent(wait, event)) return false;
+    }
   }
   return true;
 }
@@ -261,23 +272,33 @@ bool Worker::Await(const BoundInstruction& instruction) {
 /*! \brief Waits on the host for an event of another queue; false if the request has failed. */
 bool Worker::AwaitEvent(const BoundWait& wait, Event* event) {
   try {
-    for (int looks = 0; !event->IsReached(); ++looks) {
-      if (slot_->HasFailed()) return false;
-      leader_->PollAllPending();
-      if (looks < kSpins && core_->MaySpin(/*is_short=*/true)) {
-        Pause();
-      } else {
-        core_->Leave();
-        std::this_thread::sleep_for(std::chrono::nanoseconds(kPollNs));
-        core_->Enter();
-      }
-    }
-    return true;
+    return AwaitDevice([&] { return event->IsReached(); });
   } catch (const Error& error) {
     const Queue& other = image_->program().queues[static_cast<size_t>(wait.queue)];
     engine_->Fail(slot_, DescribeQueue(other, "failed") + ": " + error.what());
     return false;
   }
+}
+
+/*!
+ * \brief Looks until a device has come so far; false if the request has failed.
+ *
+ * A core that looks at words calls nothing of the driver: what frees memory waits there for
+ * streams, and these may wait for this core. The thread that issues sees the device's faults.
+ */
+bool Worker::AwaitDevice(const std::function<bool()>& is_reached) {
+  for (int looks = 0; !is_reached(); ++looks) {
+    if (slot_->HasFailed()) return false;
+    leader_->PollAllPending();
+    if (looks < kSpins && core_->MaySpin(/*is_short=*/true)) {
+      Pause();
+    } else {
+      core_->Leave();
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kPollNs));
+      core_->Enter();
+    }
+  }
+  return true;
 }
 
 /*! \brief Does one instruction on the calling core; false if it failed. */
@@ -315,6 +336,7 @@ void Worker::Fail(const char* cause) noexcept {
   } catch (const std::bad_alloc&) {
     engine_->Fail(slot_, kMemoryIsShort);
   }
+  CheckLost();
 }
 
 }  // namespace heteroplace::exec

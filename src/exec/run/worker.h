@@ -4,15 +4,18 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec/devices/device.h"
 #include "exec/devices/workspace.h"
 #include "exec/measure/sampling.h"
 #include "exec/program/program.h"
+#include "exec/run/progress_table.h"
 #include "exec/run/slot.h"
 #include "exec/run/sync.h"
 #include "exec/run/team.h"
@@ -37,6 +40,11 @@ struct BoundWait {
   /*! \brief The other queue, and the place of the event among its events in a slot; -1: none. */
   int32_t queue;
   int32_t event;
+  /*! \brief Whether the device of the other queue writes how far it is; else that event tells. */
+  bool has_word;
+  /*! \brief The counter of the other queue, of a core, as this queue's stream can wait for it; 0:
+   * the thread waits. */
+  uint64_t counter;
 };
 
 /*! \brief An instruction with all of it that is the same in every request. */
@@ -47,6 +55,12 @@ struct BoundInstruction {
   TeamRole role;
   /*! \brief Place of its event among the queue's events in a slot; -1: none. */
   int32_t event = -1;
+  /*! \brief Whether the device is to write how far it is, as cores wait for that. */
+  bool writes_word = false;
+  /*! \brief Place among the queue's recorded launches in a slot of those that begin here, or -1;
+   * and whether it is a later one of them. */
+  int32_t recorded = -1;
+  bool is_in_recorded = false;
   std::vector<BoundWait> waits;
   /*! \brief Call: the kernel, and its arguments among the queue's in a slot. */
   KernelFunction kernel;
@@ -97,7 +111,8 @@ struct IssueStep {
  */
 class Worker {
  public:
-  Worker(Engine* engine, const Image* image, size_t queue);
+  /*! \param progress counters of all queues; must outlive the worker. */
+  Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue);
 
   /*! \brief Makes the stream of an asynchronous queue. First, for all workers. */
   void MakeStream();
@@ -156,6 +171,9 @@ class Worker {
   void RunHost(Recorder recorder);
   bool IssueAll();
   bool Issue(size_t index);
+  void MarkRecorded();
+  void RecordLaunches();
+  void CatchUp();
   void EndSample();
   void EndIssue();
   void RunCpuTimed();
@@ -170,6 +188,7 @@ class Worker {
   void Help(Team* team);
   bool Await(const BoundInstruction& instruction);
   bool AwaitEvent(const BoundWait& wait, Event* event);
+  bool AwaitDevice(const std::function<bool()>& is_reached);
   bool Execute(const BoundInstruction& instruction);
   bool Call(const BoundInstruction& instruction);
   bool CallOpen(const BoundInstruction& instruction);
@@ -189,6 +208,10 @@ class Worker {
   /*! \brief The same for all queues of the thread; whether requests are left. */
   bool PollAllPending() noexcept;
   bool IsAnyPending() const;
+  bool MustPoll() const { return looks_for_faults_ || IsAnyPending(); }
+  void LookForFault() noexcept;
+  void CheckLost() noexcept;
+  void FailQueue(Slot* slot, const char* cause) noexcept;
   void FailPending(Slot* slot, const char* cause) noexcept;
   void FinishPart(Slot* slot);
   void Drain() noexcept;
@@ -212,6 +235,10 @@ class Worker {
   std::vector<int> type_codes_;  // all equal; as many as the longest call needs
   std::unique_ptr<Device> fake_device_;
   std::unique_ptr<Stream> stream_;
+  /*! \brief `reached` of this queue as its stream can write it; 0: cores look at events. */
+  uint64_t word_ = 0;
+  /*! \brief First and last of each row of launches that are issued together; empty if none are. */
+  std::vector<std::pair<size_t, size_t>> recorded_;
 
   /*! \brief Held by the thread that does a request, the worker's own or a caller's. */
   std::mutex turn_;
@@ -239,6 +266,9 @@ class Worker {
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
   CoreShare* core_ = nullptr;
+  /*! \brief Whether nobody but this thread, which issues, would see a fault of its streams now. */
+  bool looks_for_faults_ = false;
+  uint32_t num_polls_ = 0;
   /*! \brief A moment of the stream, and the same by NowNs; 0: never taken. */
   Event* base_event_ = nullptr;  // of `tie_events_`
   int64_t base_ns_ = 0;
@@ -250,7 +280,8 @@ class Worker {
   alignas(kCacheLineBytes) std::atomic<size_t> position_{0};
   std::atomic<int64_t> num_finished_{0};
   std::atomic<bool> is_waiting_{false};
-  Progress progress_;
+  ProgressTable* table_;
+  Progress& progress_;
   Team team_;
 };
 

@@ -24,7 +24,7 @@ std::string DescribeQueue(const Queue& queue, const std::string& what) {
   return "a step " + what + " on queue '" + queue.name + "' (" + DeviceName(queue.device) + ")";
 }
 
-Worker::Worker(Engine* engine, const Image* image, size_t queue)
+Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue)
     : engine_(engine),
       image_(image),
       queue_(image->program().queues[queue]),
@@ -32,6 +32,8 @@ Worker::Worker(Engine* engine, const Image* image, size_t queue)
       has_teams_(image->library().HasTeams()),
       instructions_(queue_.instructions.size()),
       workspace_(image->DeviceOf({kDLCPU, 0})),
+      table_(progress),
+      progress_(progress->of(queue)),
       team_(&image->abi(), MaxThreads(queue_)) {}
 
 void Worker::MakeStream() {
@@ -43,9 +45,35 @@ void Worker::MakeStream() {
     stream_ = image_->DeviceOf(queue_.device)->MakeStream();
     if (queue_.workspace_bytes != 0) stream_->ReserveWorkspace(queue_.workspace_bytes);
   }
+  if (table_->is_pinned()) word_ = stream_->WordAddress(&progress_.reached);
   int32_t event = 0;
   for (size_t i = 0; i < instructions_.size(); ++i) {
-    if (queue_.instructions[i].is_awaited) instructions_[i].event = event++;
+    const Instruction& from = queue_.instructions[i];
+    const bool has_event = from.is_awaited_by_stream || (from.is_awaited_by_host && word_ == 0);
+    if (has_event) instructions_[i].event = event++;
+    instructions_[i].writes_word = from.is_awaited_by_host && word_ != 0;
+  }
+}
+
+/*! \brief Finds the rows of kernel calls with no wait between them, and none for one but the last.
+ */
+void Worker::MarkRecorded() {
+  // A graph takes about as long to launch as two kernels.
+  constexpr size_t kMinLaunches = 3;
+  if (queue_.kind != QueueKind::kCuda || !image_->uses_cuda_graphs()) return;
+  const std::vector<Instruction>& all = queue_.instructions;
+  for (size_t first = 0; first < all.size();) {
+    size_t end = first;
+    while (end < all.size() && all[end].opcode == Opcode::kCall &&
+           (end == first || (all[end].waits.empty() && !all[end - 1].is_awaited))) {
+      ++end;
+    }
+    if (end - first >= kMinLaunches) {
+      instructions_[first].recorded = static_cast<int32_t>(recorded_.size());
+      recorded_.emplace_back(first, end - 1);
+      for (size_t i = first + 1; i < end; ++i) instructions_[i].is_in_recorded = true;
+    }
+    first = std::max(end, first + 1);
   }
 }
 
@@ -83,9 +111,16 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     for (const Wait& wait : from.waits) {
       Worker& other = *workers[static_cast<size_t>(wait.queue)];
       const BoundInstruction& awaited = other.instructions_[static_cast<size_t>(wait.count - 1)];
+      const bool has_word = stream_ == nullptr && awaited.writes_word;
+      uint64_t counter = 0;
+      if (word_ != 0 && other.stream_ == nullptr && table_->may_streams_wait()) {
+        // As far from this queue's word for the device as it is for the host.
+        counter = word_ + (reinterpret_cast<uint64_t>(&other.progress_.done) -
+                           reinterpret_cast<uint64_t>(&progress_.reached));
+      }
       to.waits.push_back({&other.progress_, wait.count,
                           static_cast<int64_t>(other.instructions_.size()), wait.queue,
-                          awaited.event});
+                          awaited.event, has_word, counter});
     }
     if (from.opcode == Opcode::kCall) {
       to.kernel = image_->kernels()[static_cast<size_t>(from.kernel)];
@@ -106,6 +141,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     }
   }
   type_codes_.assign(most_arguments, kTVMDLTensorHandle);
+  MarkRecorded();
 }
 
 /*! \brief The first worker on a core of each space touches its arena. */

@@ -7,27 +7,60 @@
 
 namespace heteroplace::exec {
 
+namespace {
+
+/*! \brief Rounds of polling between two questions whether a stream has had a fault. */
+constexpr uint32_t kPollsPerFault = 64;
+
+/*! \brief Whether a request has work for streams. */
+bool IssuesWork(RequestKind kind) {
+  return kind == RequestKind::kRun || kind == RequestKind::kSample;
+}
+
+}  // namespace
+
 /*! \brief Issues the part of all queues of the thread, in the order of the plan. */
 void Worker::DoStreams() {
+  looks_for_faults_ = word_ != 0;
   const bool is_issued = IssueAll();
+  looks_for_faults_ = false;
+  for (Worker* member : members_) member->CatchUp();
   for (Worker* member : members_) {
     if (slot_->kind != RequestKind::kRun && is_issued) member->EndSample();
   }
   for (Worker* member : members_) member->EndIssue();
 }
 
+/*!
+ * \brief Records what is issued together, where the slot does not have it yet: the first one when
+ * it is loaded, others in their first request.
+ */
+void Worker::RecordLaunches() {
+  std::vector<std::unique_ptr<RecordedWork>>& recorded = slot_->recorded(index_);
+  while (recorded.size() < recorded_.size()) {
+    const auto [first, last] = recorded_[recorded.size()];
+    recorded.push_back(stream_->Capture([&, first = first, last = last] {
+      for (size_t i = first; i <= last; ++i) {
+        position_.store(i, std::memory_order_relaxed);
+        IssueOne(instructions_[i]);
+      }
+    }));
+  }
+}
+
 /*! \brief Issues all instructions of all queues; false if the request has failed. */
 bool Worker::IssueAll() {
   const RequestKind kind = slot_->kind;
-  if (kind != RequestKind::kRun && kind != RequestKind::kSample) return true;  // none for streams
   for (Worker* member : members_) {
     try {
-      if (slot_->trace != nullptr) member->BeginTrace();
+      if (kind == RequestKind::kTouch || kind == RequestKind::kRun) member->RecordLaunches();
+      if (IssuesWork(kind) && slot_->trace != nullptr) member->BeginTrace();
     } catch (const std::exception& fault) {
       member->Fail(CauseOf(fault));
       return false;
     }
   }
+  if (!IssuesWork(kind)) return true;
   for (const IssueStep& step : order_) {
     try {
       if (!step.worker->Issue(step.index)) return false;
@@ -43,19 +76,37 @@ bool Worker::IssueAll() {
 bool Worker::Issue(size_t index) {
   const BoundInstruction& instruction = instructions_[index];
   const bool is_traced = slot_->trace != nullptr;
+  // Times of single kernels need launches of their own.
+  const bool is_together = slot_->kind == RequestKind::kRun && !is_traced;
   position_.store(index, std::memory_order_relaxed);
   if (!Await(instruction) || slot_->HasFailed()) return false;
   if (is_traced) BeginTimer(index);
   if (slot_->kind == RequestKind::kSample && instruction.opcode == Opcode::kCall) {
     if (!SampleStream(instruction, &slot_->measurement->sample)) return false;
-  } else {
+  } else if (is_together && instruction.recorded >= 0) {
+    stream_->Replay(*slot_->recorded(index_)[static_cast<size_t>(instruction.recorded)]);
+  } else if (!is_together || !instruction.is_in_recorded) {
     IssueOne(instruction);
   }
   if (is_traced) EndTimer(index);
   if (!instruction.is_awaited) return true;
-  stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
-  progress_.Publish(base_ + static_cast<int64_t>(index) + 1);
+  const int64_t count = base_ + static_cast<int64_t>(index) + 1;
+  if (instruction.writes_word) stream_->WriteWord(word_, static_cast<uint32_t>(count));
+  if (instruction.event >= 0) {
+    stream_->Record(slot_->events(index_)[static_cast<size_t>(instruction.event)].get());
+  }
+  progress_.Publish(count);
   return true;
+}
+
+/*! \brief However many requests are not issued, the word stays near the counter: see HasReached. */
+void Worker::CatchUp() {
+  if (word_ == 0 || (!slot_->HasFailed() && IssuesWork(slot_->kind))) return;
+  try {
+    stream_->WriteWord(word_, static_cast<uint32_t>(base_ + instructions_.size()));
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
+  }
 }
 
 /*! \brief Waits for the end of a request that is no run. */
@@ -98,8 +149,33 @@ bool Worker::IsAnyPending() const {
 }
 
 bool Worker::PollAllPending() noexcept {
-  for (Worker* member : members_) member->PollPending();
-  return IsAnyPending();
+  for (Worker* member : members_) {
+    member->PollPending();
+    if (looks_for_faults_ && num_polls_ % kPollsPerFault == 0) member->LookForFault();
+  }
+  ++num_polls_;
+  return MustPoll();
+}
+
+/*! \brief Fails the request that is being issued if the stream has had a fault. */
+void Worker::LookForFault() noexcept {
+  if (slot_ == nullptr || slot_->HasFailed()) return;
+  try {
+    static_cast<void>(stream_->IsIdle());
+  } catch (const std::exception& fault) {
+    FailQueue(slot_, CauseOf(fault));
+  }
+}
+
+/*! \brief After a failure: a device that answers a question with a fault again is lost. */
+void Worker::CheckLost() noexcept {
+  if (stream_ == nullptr || queue_.device.device_type != kDLCUDA) return;
+  try {
+    static_cast<void>(stream_->IsIdle());
+  } catch (const Error& error) {
+    engine_->Lose(error.what());
+  } catch (const std::exception&) {  // memory was short for the answer
+  }
 }
 
 /*!
@@ -132,12 +208,17 @@ void Worker::PollPending() noexcept {
 }
 
 /*! \brief A stream tells of a fault only when it is asked, so its step is not known. */
-void Worker::FailPending(Slot* slot, const char* cause) noexcept {
+void Worker::FailQueue(Slot* slot, const char* cause) noexcept {
   try {
     engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + cause);
   } catch (const std::bad_alloc&) {
     engine_->Fail(slot, kMemoryIsShort);
   }
+  CheckLost();
+}
+
+void Worker::FailPending(Slot* slot, const char* cause) noexcept {
+  FailQueue(slot, cause);
   Drain();
 }
 

@@ -65,6 +65,7 @@ def test_links_of_a_given_cluster_are_said_not_to_be_measured(
     assert main(["probe", "--no-links", "--cluster", "moirai-inter-server"]) == 0
     assert "nothing is measured" in capsys.readouterr().out
     assert main(["probe", "--cluster", "moirai-inter-server", "--cpu-only"]) == WRONG_INPUT
+    assert main(["probe", "--cluster", "moirai-inter-server", "--gpu-parts", "2"]) == WRONG_INPUT
 
 
 PROBE_WITHOUT_TVM = """

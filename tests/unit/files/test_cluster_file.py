@@ -169,7 +169,9 @@ def test_measured_sizes_of_a_link_must_rise():
 def test_what_a_cluster_leaves_at_its_default_is_not_written():
     text = json.dumps(cluster_to_json(cluster_from_json(small())))
     assert not [
-        key for key in ("congestion", "copy_engines", "batch_sizes", "measured") if key in text
+        key
+        for key in ("congestion", "copy_engines", "batch_sizes", "measured", "part")
+        if key in text
     ]
 
 
@@ -180,8 +182,9 @@ def test_rules_of_copies_and_batches_change_the_digest():
         replace(cluster, congestion="bus"),
         replace(cluster, devices=(replace(device, copy_engines=0), cluster.devices[1])),
         replace(cluster, devices=(replace(device, batch_sizes=(1, 2)), cluster.devices[1])),
+        replace(cluster, devices=(cluster.devices[0], replace(cluster.devices[1], part=1))),
     ]
-    assert len({cluster.digest(), *(other.digest() for other in changed)}) == 4
+    assert len({cluster.digest(), *(other.digest() for other in changed)}) == 5
 
 
 def test_all_faults_are_reported_at_once_with_paths():

@@ -97,6 +97,7 @@ def test_golden_text_of_a_cluster_with_everything(golden: Golden) -> None:
         batch_sizes=(1, 4),
         launch_ns=5000,
         model="NVIDIA A100",
+        part=3,
     )
     memories = (Memory("ram", 64 * 2**30), Memory("gram", 40 * 2**30 - 1))
     measured = ((1024, 300), (2**20, 95_000))

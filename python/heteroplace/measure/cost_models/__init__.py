@@ -4,6 +4,7 @@ from heteroplace.measure.cost_models.model import (
     CostModel,
     CostOptions,
     choose_cost_model,
+    known_interference,
 )
 
-__all__ = ["CostModel", "CostOptions", "choose_cost_model"]
+__all__ = ["CostModel", "CostOptions", "choose_cost_model", "known_interference"]

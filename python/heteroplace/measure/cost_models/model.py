@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from heteroplace.codegen.compile import CompiledNetwork
 from heteroplace.costs.store import CostStore
 from heteroplace.errors import SolverError
+from heteroplace.measure.interference import find_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import CostTable
+from heteroplace.model.cost import SOURCES_WITH_TIME, CostTable
 from heteroplace.place_options import COST_MODELS, STORE_OFF, STORE_ON, CostSource
+from heteroplace.simulate.interference import Interference
 
 _TABLE = "heteroplace.measure.cost_models.table:GivenCosts"
 
@@ -106,3 +109,30 @@ def choose_cost_model(source: CostSource, options: CostOptions) -> CostModel:
     module, _, name = path.partition(":")
     model: CostModel = getattr(importlib.import_module(module), name)(options, source)
     return model
+
+
+def known_interference(
+    model: CostModel, compiled: CompiledNetwork, cluster: Cluster, costs: CostTable
+) -> Callable[[], Interference] | None:
+    """Return what the store knows of how the tasks of a network slow each other; None: nothing.
+
+    Parameters
+    ----------
+    costs
+        Of `model`. Beside times that nobody measured, what is measured says nothing.
+
+    Raises
+    ------
+    CostStoreError
+        The store cannot be used, or what it holds is damaged.
+    """
+    sources = {detail.source for detail in costs.details} & set(SOURCES_WITH_TIME)
+    if not model.finds_interference or sources != {"measured"}:
+        return None
+    with model.options.open_store() as store:
+        found = find_interference(compiled, cluster, store)
+    return None if found is None else partial(_same, found)
+
+
+def _same(found: Interference) -> Interference:
+    return found

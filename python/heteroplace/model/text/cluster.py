@@ -65,7 +65,9 @@ def _print_device(cluster: Cluster, device: Device) -> str:
         text += f" batch_sizes {join(map(str, device.batch_sizes))}"
     if device.launch_ns:
         text += f" launch {format_exactly(device.launch_ns, 'ns')}"
-    return text + (f" model {quote(device.model)}" if device.model else "")
+    if device.model:
+        text += f" model {quote(device.model)}"
+    return text + (f" part {device.part}" if device.part else "")
 
 
 def _print_link(cluster: Cluster, link: Link) -> str:
@@ -122,9 +124,9 @@ def _parse_device(lines: Lines, memory_id: Callable[[str], int]) -> Device:
         rf"(?: cores ({_NUMBERS}))?(?: host ({WORD}))?"
         rf"(?: flops_per_second ({_SPEED}))?(?: memory_bandwidth ({_BANDWIDTH}))?"
         rf"(?: copy_engines (\d+))?(?: batch_sizes ({_NUMBERS}))?"
-        rf"(?: launch ({_TIME}))?(?: model ({WORD}))?"
+        rf"(?: launch ({_TIME}))?(?: model ({WORD}))?(?: part (\d+))?"
     )
-    cores, host, flops, bandwidth, copy_engines, batch_sizes, launch, model = optional
+    cores, host, flops, bandwidth, copy_engines, batch_sizes, launch, model, part = optional
     return Device(
         unquote(name),
         unquote(kind),
@@ -139,6 +141,7 @@ def _parse_device(lines: Lines, memory_id: Callable[[str], int]) -> Device:
         _numbers(batch_sizes) if batch_sizes else (1,),
         parse_duration(launch) if launch else 0,
         unquote(model or ""),
+        int(part or 0),
     )
 
 

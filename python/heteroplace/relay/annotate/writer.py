@@ -42,7 +42,8 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
     """Return for each device of the cluster the TVM device that stands for it in Relay.
 
     CPU devices are numbered in the order of the cluster (cpu:0, cpu:1, ...), since TVM's CPU
-    ordinals have no meaning of their own; other kinds keep their index.
+    ordinals have no meaning of their own; other kinds keep their index. TVM knows no parts of a
+    GPU: those after the first device of a GPU have the numbers after the last GPU's.
 
     Raises
     ------
@@ -51,10 +52,15 @@ def tvm_devices(cluster: Cluster) -> tuple[tvm.runtime.Device, ...]:
     """
     found = []
     num_cpus = 0
+    taken: set[tuple[str, int]] = set()
+    next_index = 1 + max(device.index for device in cluster.devices)
     for device in cluster.devices:
         index = device.index
         if device.kind == "cpu":
             index, num_cpus = num_cpus, num_cpus + 1
+        elif (device.kind, index) in taken:
+            index, next_index = next_index, next_index + 1
+        taken.add((device.kind, index))
         try:
             found.append(tvm.device(device.kind, index))
         except ValueError as err:

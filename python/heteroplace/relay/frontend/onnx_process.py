@@ -1,6 +1,6 @@
 """An ONNX model -> what a C++ library makes of it in a process of its own, or an error.
 
-A process takes 0.2 s; in exchange no file can end the one that reads it (`onnx_child.py`).
+A process takes 0.15 s; in exchange no file can end the one that reads it (`onnx_child.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-// Which workers share a thread, and which help each other while they wait.
+// The threads of an engine: which queues each of them has, which help each other, how they begin.
+#include <exception>
 #include <map>
+#include <system_error>
 
 #include "exec/program/issue_order.h"
 #include "exec/run/engine.h"
+#include "support/error.h"
 
 namespace heteroplace::exec {
 
@@ -58,6 +61,33 @@ void Engine::GroupHelpers(bool is_everywhere) {
       is_helping_ = true;
     }
   }
+}
+
+void Engine::StartThreads() {
+  num_started_.store(0);
+  try {
+    for (Worker* leader : leaders_) {
+      threads_.emplace_back([this, leader] { ThreadMain(leader); });
+    }
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::kExecution, "cannot start " + std::to_string(leaders_.size()) +
+                                           " worker threads: " + error.what());
+  }
+  Limit{}.Wait(&idle_bell_, [&] { return num_started_.load() == leaders_.size(); });
+  std::lock_guard lock(mutex_);
+  if (start_failure_ != nullptr) std::rethrow_exception(start_failure_);
+}
+
+void Engine::ThreadMain(Worker* leader) {
+  try {
+    leader->Attach();
+  } catch (const std::exception&) {
+    std::lock_guard lock(mutex_);
+    if (start_failure_ == nullptr) start_failure_ = std::current_exception();
+  }
+  num_started_.fetch_add(1);
+  idle_bell_.Ring();
+  leader->Work();
 }
 
 }  // namespace heteroplace::exec

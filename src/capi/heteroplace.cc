@@ -1,0 +1,226 @@
+// The functions of the C interface, which hold no logic: arguments are checked, faults are kept.
+#include "capi/heteroplace.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "capi/model.h"
+#include "capi/status.h"
+
+using namespace heteroplace;
+using namespace heteroplace::capi;
+
+namespace {
+
+constexpr const char* kStatusNames[] = {"ok",        "bad argument",  "bad file",
+                                        "no TVM",    "failed",        "timed out",
+                                        "cancelled", "out of memory", "internal error"};
+
+/*! \brief What the caller's options say, where his header has them. */
+heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
+  heteroplace_load_options options{};
+  if (given == nullptr) return options;
+  ExpectStruct(given, sizeof(options), "the options");
+  options = *given;
+  if (options.max_in_flight < 0) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, "max_in_flight is " +
+                                              std::to_string(options.max_in_flight) +
+                                              "; expected at least 1, or 0 for 1");
+  }
+  return options;
+}
+
+exec::FileOptions FileOptionsOf(const heteroplace_load_options& options) {
+  exec::FileOptions how;
+  if (options.trusted_keys == nullptr) return how;
+  how.trusted_keys.emplace();
+  for (int32_t i = 0; i < options.num_trusted_keys; ++i) {
+    ExpectNotNull(options.trusted_keys[i], "a trusted key");
+    how.trusted_keys->push_back(options.trusted_keys[i]);
+  }
+  return how;
+}
+
+void Describe(const Model& model, const std::vector<exec::Port>& ports, const char* kind,
+              int32_t index, heteroplace_tensor* tensor) {
+  ExpectNotNull(tensor, "tensor");
+  ExpectStruct(tensor, sizeof(heteroplace_tensor), "the tensor");
+  if (index < 0 || static_cast<size_t>(index) >= ports.size()) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, std::string("there is no ") + kind + " " +
+                                              std::to_string(index) + "; there are " +
+                                              std::to_string(ports.size()));
+  }
+  model.Describe(ports[static_cast<size_t>(index)], tensor);
+}
+
+/*! \brief The only port that an array names, and its position. */
+size_t MatchOne(const Model& model, const std::vector<exec::Port>& ports, const char* kind,
+                const heteroplace_tensor* tensor) {
+  const auto matched = Match(model, ports, kind, tensor, 1, /*is_complete=*/false);
+  size_t position = 0;
+  while (matched[position] == nullptr) ++position;
+  return position;
+}
+
+}  // namespace
+
+int32_t heteroplace_api_version(void) { return HETEROPLACE_API_VERSION; }
+
+const char* heteroplace_status_name(heteroplace_status status) {
+  const bool is_known = status >= HETEROPLACE_OK && status <= HETEROPLACE_INTERNAL;
+  return is_known ? kStatusNames[status] : "unknown";
+}
+
+const char* heteroplace_last_error(void) { return LastError(); }
+
+heteroplace_status heteroplace_load(const char* path, const heteroplace_load_options* options,
+                                    heteroplace_model** model) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    *model = nullptr;
+    ExpectNotNull(path, "path");
+    const heteroplace_load_options how = OptionsOf(options);
+    const std::string tvm_library = how.tvm_library == nullptr ? "" : how.tvm_library;
+    *model = new heteroplace_model{std::make_shared<Model>(path, FileOptionsOf(how), tvm_library,
+                                                           std::max(how.max_in_flight, 1))};
+  });
+}
+
+void heteroplace_unload(heteroplace_model* model) { delete model; }
+
+heteroplace_status heteroplace_num_inputs(const heteroplace_model* model, int32_t* count) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    ExpectNotNull(count, "count");
+    *count = static_cast<int32_t>(model->model->program().inputs.size());
+  });
+}
+
+heteroplace_status heteroplace_num_outputs(const heteroplace_model* model, int32_t* count) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    ExpectNotNull(count, "count");
+    *count = static_cast<int32_t>(model->model->program().outputs.size());
+  });
+}
+
+heteroplace_status heteroplace_describe_input(const heteroplace_model* model, int32_t index,
+                                              heteroplace_tensor* tensor) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    Describe(*model->model, model->model->program().inputs, "input", index, tensor);
+  });
+}
+
+heteroplace_status heteroplace_describe_output(const heteroplace_model* model, int32_t index,
+                                               heteroplace_tensor* tensor) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    Describe(*model->model, model->model->program().outputs, "output", index, tensor);
+  });
+}
+
+heteroplace_status heteroplace_run(heteroplace_model* model, const heteroplace_tensor* inputs,
+                                   int32_t num_inputs, const heteroplace_tensor* outputs,
+                                   int32_t num_outputs, double timeout_s) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    const Model& loaded = *model->model;
+    const auto given = Match(loaded, loaded.program().inputs, "input", inputs, num_inputs,
+                             /*is_complete=*/true);
+    const auto asked = Match(loaded, loaded.program().outputs, "output", outputs, num_outputs,
+                             /*is_complete=*/false);
+    const exec::Limit limit = LimitOf(timeout_s);
+    Call call(model->model, limit);
+    for (size_t i = 0; i < given.size(); ++i) call.SetInput(i, given[i]->data);
+    call.Submit(/*is_waited=*/true, limit);
+    call.Finish(limit);
+    for (size_t i = 0; i < asked.size(); ++i) {
+      if (asked[i] != nullptr) call.GetOutput(i, asked[i]->data);
+    }
+  });
+}
+
+heteroplace_status heteroplace_begin(heteroplace_model* model, double timeout_s,
+                                     heteroplace_request** request) {
+  return Guarded([&] {
+    ExpectNotNull(request, "request");
+    *request = nullptr;
+    ExpectNotNull(model, "model");
+    *request = new heteroplace_request{{model->model, LimitOf(timeout_s)}};
+  });
+}
+
+heteroplace_status heteroplace_set_input(heteroplace_request* request,
+                                         const heteroplace_tensor* tensor) {
+  return Guarded([&] {
+    ExpectNotNull(request, "request");
+    const Model& model = request->call.model();
+    const size_t input = MatchOne(model, model.program().inputs, "input", tensor);
+    request->call.SetInput(input, tensor->data);
+  });
+}
+
+heteroplace_status heteroplace_submit(heteroplace_request* request) {
+  return Guarded([&] {
+    ExpectNotNull(request, "request");
+    request->call.Submit(/*is_waited=*/false);
+  });
+}
+
+heteroplace_status heteroplace_wait(heteroplace_request* request, double timeout_s) {
+  return Guarded([&] {
+    ExpectNotNull(request, "request");
+    request->call.Wait(LimitOf(timeout_s));
+  });
+}
+
+heteroplace_status heteroplace_finish(heteroplace_request* request, double timeout_s) {
+  return Guarded([&] {
+    ExpectNotNull(request, "request");
+    request->call.Finish(LimitOf(timeout_s));
+  });
+}
+
+heteroplace_status heteroplace_cancel(heteroplace_request* request) {
+  return Guarded([&] {
+    ExpectNotNull(request, "request");
+    request->call.Cancel();
+  });
+}
+
+heteroplace_status heteroplace_get_output(heteroplace_request* request,
+                                          const heteroplace_tensor* tensor) {
+  return Guarded([&] {
+    ExpectNotNull(request, "request");
+    const Model& model = request->call.model();
+    const size_t output = MatchOne(model, model.program().outputs, "output", tensor);
+    request->call.GetOutput(output, tensor->data);
+  });
+}
+
+heteroplace_status heteroplace_close(heteroplace_request* request) {
+  return Guarded([&] {
+    if (request == nullptr) return;
+    request->call.Close();
+    delete request;
+  });
+}
+
+heteroplace_status heteroplace_start_trace(heteroplace_model* model, int64_t max_requests) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    model->model->StartTrace(max_requests);
+  });
+}
+
+heteroplace_status heteroplace_stop_trace(heteroplace_model* model, const char* path,
+                                          double timeout_s) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    ExpectNotNull(path, "path");
+    model->model->StopTrace(path, LimitOf(timeout_s));
+  });
+}

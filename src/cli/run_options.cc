@@ -1,0 +1,147 @@
+#include "cli/run_options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+
+#include "cli/exit_codes.h"
+
+namespace heteroplace::cli {
+
+const char kHelp[] =
+    R"(heteroplace-run MODEL [options]: run a compiled file on all devices of its plan
+
+  --input NAME=FILE.npy      an input, from numpy's file format; each must be given
+  --output NAME=FILE.npy     write an output of the last run
+  --repeat N                 runs (1); the first, which is slower, is told apart from the others
+  --requests-in-flight N     runs at work at a time (1), each with memory of its own
+  --timeout S                most seconds of each run
+  --trace FILE.json          write a trace of the timed runs, the last ones that 8 MiB hold, for
+                             https://ui.perfetto.dev
+  --tvm-library PATH         libtvm_runtime.so or libtvm.so; else looked for beside this program, in
+                             ../lib, in the Python environment around it, and where the loader looks
+  --trusted-key KEY.pem      run only what this public key has signed; may be given again
+  --describe                 only say what the model takes and gives
+  --help                     this text
+
+No Python is needed. Without --output the digests (SHA-256) of the outputs are told.
+
+Exit codes: 0 done; 1 a fault of this program; 2 command line; 3 compiled file refused; 4 a file of
+an input or output, or its type or shape; 5 no TVM library; 6 a device is missing or a kernel
+failed; 7 a run took longer than --timeout; 8 out of memory
+)";
+
+namespace {
+
+[[noreturn]] void Fail(const std::string& text) {
+  throw Stop(ExitCode::kUsage, text + "; see heteroplace-run --help");
+}
+
+template <typename Number>
+Number NumberOf(const std::string& option, const std::string& text, const char* expected) {
+  Number number{};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || stop != end || text.empty()) {
+    Fail(option + " is '" + text + "'; expected " + expected);
+  }
+  return number;
+}
+
+int CountOf(const std::string& option, const std::string& text) {
+  constexpr char kExpected[] = "a whole number from 1 on";
+  const int count = NumberOf<int>(option, text, kExpected);
+  if (count < 1) Fail(option + " is '" + text + "'; expected " + kExpected);
+  return count;
+}
+
+double SecondsOf(const std::string& option, const std::string& text) {
+  constexpr char kExpected[] = "seconds, from 0 on";
+  const double seconds = NumberOf<double>(option, text, kExpected);
+  if (!std::isfinite(seconds) || seconds < 0) {
+    Fail(option + " is '" + text + "'; expected " + kExpected);
+  }
+  return seconds;
+}
+
+std::pair<std::string, std::string> PairOf(const std::string& option, const std::string& text) {
+  const size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
+    Fail(option + " is '" + text + "'; expected NAME=FILE.npy");
+  }
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+void Add(std::vector<std::pair<std::string, std::string>>* pairs, const std::string& option,
+         const std::string& text) {
+  const auto pair = PairOf(option, text);
+  const bool is_twice = std::any_of(pairs->begin(), pairs->end(),
+                                    [&](const auto& other) { return other.first == pair.first; });
+  if (is_twice) Fail(option + " is given twice for '" + pair.first + "'");
+  pairs->push_back(pair);
+}
+
+/*! \brief An option with a value. */
+struct Option {
+  std::string_view name;
+  void (*take)(const std::string& option, const std::string& value, RunOptions* options);
+};
+
+constexpr Option kOptions[] = {
+    {"--input", [](const auto& o, const auto& value, auto* to) { Add(&to->inputs, o, value); }},
+    {"--output", [](const auto& o, const auto& value, auto* to) { Add(&to->outputs, o, value); }},
+    {"--repeat",
+     [](const auto& o, const auto& value, auto* to) { to->repeat = CountOf(o, value); }},
+    {"--requests-in-flight", [](const auto& o, const auto& value,
+                                auto* to) { to->requests_in_flight = CountOf(o, value); }},
+    {"--timeout",
+     [](const auto& o, const auto& value, auto* to) { to->timeout_s = SecondsOf(o, value); }},
+    {"--trace", [](const auto&, const auto& value, auto* to) { to->trace = value; }},
+    {"--trusted-key",
+     [](const auto&, const auto& value, auto* to) { to->trusted_keys.push_back(value); }},
+    {"--tvm-library", [](const auto&, const auto& value, auto* to) { to->tvm_library = value; }},
+};
+
+const Option& Find(const std::string& name) {
+  for (const Option& option : kOptions) {
+    if (option.name == name) return option;
+  }
+  Fail("there is no option " + name);
+}
+
+}  // namespace
+
+RunOptions ParseRunOptions(const std::vector<std::string>& arguments) {
+  RunOptions options;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--help" || argument == "-h") {
+      options.is_help = true;
+      return options;
+    }
+    if (argument == "--describe") {
+      options.is_description = true;
+    } else if (argument.rfind("-", 0) != 0) {
+      if (!options.model.empty()) {
+        Fail("there are two models, '" + options.model + "' and '" + argument + "'");
+      }
+      options.model = argument;
+    } else {
+      const size_t equals = argument.find('=');
+      const std::string name = argument.substr(0, equals);
+      const Option& option = Find(name);
+      if (equals != std::string::npos) {
+        option.take(name, argument.substr(equals + 1), &options);
+      } else if (++i < arguments.size()) {
+        option.take(name, arguments[i], &options);
+      } else {
+        Fail(name + " has no value");
+      }
+    }
+  }
+  if (options.model.empty()) Fail("no compiled file is given");
+  return options;
+}
+
+}  // namespace heteroplace::cli
