@@ -17,6 +17,7 @@ from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
 from heteroplace.bench.peers.stock import StockExecutor, build_stock
 from heteroplace.bench.run import calls as calls_bench
 from heteroplace.bench.run import command as run_bench
+from heteroplace.bench.run import tracing
 from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,
@@ -102,6 +103,13 @@ def test_rows_of_calls_have_every_mode_of_every_plan() -> None:
         assert (row["ratio_to_one_caller"] is None) == (row["mode"] != "callers")
         assert all(float(str(value)) >= 0 for value in list(row.values())[4:] if value is not None)
     assert len(calls_bench.table(rows).splitlines()) == 1 + len(rows)
+
+
+def test_tracing_bench_gives_the_cost_of_an_instruction() -> None:
+    row = tracing.measure_tiny(num_calls=50, num_rounds=1)
+    assert list(row) == ["model", "instructions", "off_ms", "on_ms", "ratio", "ns_per_instruction"]
+    assert row["instructions"] == 50 and row["ratio"] > 0
+    assert len(tracing.table([row]).splitlines()) == 2
 
 
 def test_peer_runs_on_its_cores_and_leaves_the_caller_alone() -> None:

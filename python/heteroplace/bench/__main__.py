@@ -29,10 +29,21 @@ _NEED_TVM = {
     ),
 }
 """Modules that import TVM, so they are imported when they are asked for."""
-_CALLS = "heteroplace.bench.run.calls"
-"""What `run --calls` is instead."""
-_GPUS = "heteroplace.bench.run.gpus"
-"""What `run --gpu` is instead."""
+_INSTEAD = {
+    "calls": (
+        "heteroplace.bench.run.calls",
+        "what a caller sees: calls in a loop, from idle, and many in flight",
+    ),
+    "gpu": (
+        "heteroplace.bench.run.gpus",
+        "plans over a GPU, its parts, and a GPU and a core, with and without graphs",
+    ),
+    "tracing": (
+        "heteroplace.bench.run.tracing",
+        "what recording the calls costs: networks and 2,000 tiny kernels, on and off in turns",
+    ),
+}
+"""What `run --calls` is instead, and its like."""
 _PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
 _CONFORMANCE = "heteroplace.bench.conformance.command"
@@ -57,11 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.benchmark in _NEED_TVM:
             require_tvm()
-            name = _NEED_TVM[options.benchmark][0]
-            if options.benchmark == "run" and options.calls:
-                name = _CALLS
-            elif options.benchmark == "run" and options.gpu:
-                name = _GPUS
+            name, _ = _NEED_TVM[options.benchmark]
+            if options.benchmark == "run" and options.instead is not None:
+                name, _ = _INSTEAD[options.instead]
             module = importlib.import_module(name)
             rows, table = module.run(options.only, _say), module.table
         elif options.benchmark == "prediction":
@@ -107,16 +116,11 @@ def make_parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--json", type=Path, metavar="FILE", help='write {"rows": [...]}')
         if name == "run":
-            command.add_argument(
-                "--calls",
-                action="store_true",
-                help="what a caller sees: calls in a loop, from idle, and many in flight",
-            )
-            command.add_argument(
-                "--gpu",
-                action="store_true",
-                help="plans over a GPU, its parts, and a GPU and a core, with and without graphs",
-            )
+            kinds = command.add_mutually_exclusive_group()
+            for kind, (_, text) in _INSTEAD.items():
+                kinds.add_argument(
+                    f"--{kind}", dest="instead", action="store_const", const=kind, help=text
+                )
         if name == "place":
             place.add_arguments(command)
         if name == "prediction":
