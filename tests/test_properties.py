@@ -19,10 +19,10 @@ TESTS = Path(__file__).resolve().parent
     ("kind", "variables", "expected"),
     [
         (num_cases, (), 40),
-        (num_cases, ("CI",), 1000),
+        (num_cases, ("CI",), 500),
         (num_cases, ("CI", "ALL_CASES"), 1000),
         (exact_cases, (), 40),
-        (exact_cases, ("CI",), 100),
+        (exact_cases, ("CI",), 50),
         (exact_cases, ("CI", "ALL_CASES"), 1000),
         (exact_cases, ("ALL_CASES",), 1000),
     ],

@@ -31,6 +31,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     max_in_flight: int = 1,
+    helping: bool | None = None,
     trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
     on_missing: str = "error",
     place_options: Mapping[str, Any] | None = None,
@@ -43,6 +44,8 @@ def load(
     ----------
     max_in_flight
         Most calls at work at a time.
+    helping
+        Whether cores that wait do parts of others' kernels; see `Executor`.
     trusted_keys
         Files of public Ed25519 keys, PEM: only what one of them has signed is read (see
         `Executable.export_library`). None: anything.
@@ -79,7 +82,11 @@ def load(
         )
     file = CompiledFile(path, trusted_keys)
     make = partial(
-        Executor, max_in_flight=max_in_flight, cuda_graphs=cuda_graphs, cuda_words=cuda_words
+        Executor,
+        max_in_flight=max_in_flight,
+        helping=helping,
+        cuda_graphs=cuda_graphs,
+        cuda_words=cuda_words,
     )
     try:
         return make(file)

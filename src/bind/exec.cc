@@ -165,13 +165,14 @@ std::shared_ptr<const void> Kept(const BlobArray& blob) {
 void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
                   const std::string& library_path, const std::string& program_text,
                   uintptr_t module, const std::optional<BlobArray>& blob, int max_in_flight,
-                  bool cuda_graphs, bool cuda_words) {
+                  std::optional<bool> helping, bool cuda_graphs, bool cuda_words) {
   exec::ExecutorSource source;
   source.libtvm_path = libtvm_path;
   source.library_path = library_path;
   source.program_text = program_text;
   source.module = reinterpret_cast<exec::TVMModuleHandle>(module);
   source.max_in_flight = max_in_flight;
+  source.helping = helping;
   source.has_cuda_graphs = cuda_graphs;
   source.has_cuda_words = cuda_words;
   if (blob.has_value()) {
@@ -310,13 +311,15 @@ void BindExec(nb::module_& module) {
   executor
       .def("__init__", &MakeExecutor, nb::arg("libtvm_path"), nb::arg("library_path"),
            nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),
-           nb::arg("max_in_flight") = 1, nb::arg("cuda_graphs") = false,
-           nb::arg("cuda_words") = true,
+           nb::arg("max_in_flight") = 1, nb::arg("helping").none() = nb::none(),
+           nb::arg("cuda_graphs") = false, nb::arg("cuda_words") = true,
            "Load a program; see ExecutorSource. `module`: a handle of TVM, or 0.")
       .def("begin", &Begin, nb::arg("timeout_s").none() = nb::none(), nb::keep_alive<0, 1>(),
            "A request in a slot of its own; None if none is free after so many seconds.")
       .def("run", &Run, nb::arg("timeout_s").none() = nb::none(), "Run once, in the first slot.")
       .def_prop_ro("max_in_flight", &exec::Executor::max_in_flight, "Most requests in flight.")
+      .def_prop_ro("is_helping", &exec::Executor::is_helping,
+                   "Whether cores that wait do parts of others' kernels.")
       .def(
           "inputs",
           [](const exec::Executor& self) { return DescribePorts(self, self.program().inputs); },

@@ -23,7 +23,9 @@ void RunSomehow(exec::Executor& executor, int way) {
 void EqualsProgramOrder(Random& random) {
   std::vector<Sample> samples(1);
   const int num_steps = 10 + random.Below(30);
-  exec::Executor executor(SourceOf(RandomProgram(random, num_steps, &samples)));
+  exec::ExecutorSource source = SourceOf(RandomProgram(random, num_steps, &samples));
+  source.helping = random.Below(4) != 0;
+  exec::Executor executor(source);
   for (int run = 0; run < 8; ++run) {
     const bool fails = run % 3 == 1;
     SetInputs(executor, samples[0], fails);
@@ -97,7 +99,9 @@ void CallersAreIndependent(Random& random) {
   std::vector<Sample> samples(4);
   const int num_steps = 10 + random.Below(20);
   const std::string text = RandomProgram(random, num_steps, &samples);
-  exec::Executor executor(SourceOf(text, 1 + random.Below(4)));
+  exec::ExecutorSource source = SourceOf(text, 1 + random.Below(4));
+  source.helping = random.Below(4) != 0;
+  exec::Executor executor(source);
   SetInputs(executor, samples[0]);
   std::vector<std::thread> callers;
   for (int caller = 0; caller < 4; ++caller) {

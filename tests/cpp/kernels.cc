@@ -1,7 +1,10 @@
 // Kernels in the form that TVM compiles them to: a library for the executor's test. Compiled with
 // the sanitizer of the test, so that races between kernels are seen too.
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 
 #include "exec/devices/tvm_abi.h"
 
@@ -60,6 +63,23 @@ int TwicePart(int part, exec::TVMParallelGroupEnv* env, void* closure) {
   return Free(out) + Free(in);
 }
 
+/*! \brief Writes on which core it is, and takes some time; fails at a negative number. */
+int WhoseCorePart(int part, exec::TVMParallelGroupEnv* env, void* closure) {
+  const auto* data = static_cast<Twice*>(closure);
+  const int64_t begin = data->count * part / env->num_task;
+  const int64_t end = data->count * (part + 1) / env->num_task;
+  float* scratch = Alloc(data->count);
+  if (scratch == nullptr) return -1;
+  for (int64_t index = begin; index < end; ++index) {
+    if (data->from[index] < 0) return -1;
+    data->to[index] = static_cast<float>(sched_getcpu());
+  }
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < std::chrono::microseconds(20)) {
+  }
+  return Free(scratch);
+}
+
 exec::DLTensor* Argument(exec::TVMValue* arguments, int index) {
   return static_cast<exec::DLTensor*>(arguments[index].v_handle);
 }
@@ -91,6 +111,12 @@ EXPORT int twice(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, vo
   Twice data{from, Data(arguments, 1), count};
   const int code = reinterpret_cast<Launch>(__TVMBackendParallelLaunch)(TwicePart, &data, 0);
   return code == 0 ? Free(from) : code;
+}
+
+/*! \brief to = number of the core, as a parallel loop over all that is read. */
+EXPORT int whose_core(exec::TVMValue* arguments, int*, int, exec::TVMValue*, int*, void*) {
+  Twice data{Data(arguments, 0), Data(arguments, 1), Argument(arguments, 1)->shape[0]};
+  return reinterpret_cast<Launch>(__TVMBackendParallelLaunch)(WhoseCorePart, &data, 0);
 }
 
 /*! \brief to = from; fails if the first number is negative, and then leaves its scratch behind. */

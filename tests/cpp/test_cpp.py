@@ -33,13 +33,14 @@ PROGRAMS = sorted(path.stem for path in Path(__file__).parent.glob("check_*.cc")
 THREADED = {
     "check_exec": [],
     "check_faults": [],
+    "check_helping": [],
     "check_jobs": [],
     "check_search": ["threads"],
     "check_workspace": [],
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
 
-WITH_TVM = ("check_exec", "check_faults")
+WITH_TVM = ("check_exec", "check_faults", "check_helping")
 """Programs that load a library of kernels by TVM."""
 
 TURNS = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,21 +106,7 @@ def write_program(
 
 
 def make_executor(
-    library: str,
-    text: str,
-    blob: np.ndarray | None = None,
-    *,
-    max_in_flight: int = 1,
-    cuda_graphs: bool = False,
-    cuda_words: bool = True,
+    library: str, text: str, blob: np.ndarray | None = None, **options: Any
 ) -> Executor:
     """Make an executor of a library file."""
-    return Executor(
-        libtvm_path(),
-        library,
-        text,
-        blob=blob,
-        max_in_flight=max_in_flight,
-        cuda_graphs=cuda_graphs,
-        cuda_words=cuda_words,
-    )
+    return Executor(libtvm_path(), library, text, blob=blob, **options)

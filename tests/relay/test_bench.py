@@ -15,8 +15,10 @@ from heteroplace.bench.models.catalogue import Model, load_model, model_names
 from heteroplace.bench.models.networks import small_cnn
 from heteroplace.bench.peers.fresh_process import measure_in_fresh_process
 from heteroplace.bench.peers.stock import StockExecutor, build_stock
+from heteroplace.bench.prediction.command import prediction_cluster
 from heteroplace.bench.run import calls as calls_bench
 from heteroplace.bench.run import command as run_bench
+from heteroplace.bench.run import helping as helping_bench
 from heteroplace.bench.run import tracing
 from heteroplace.bench.run.comparison import (
     CORES,
@@ -110,6 +112,20 @@ def test_tracing_bench_gives_the_cost_of_an_instruction() -> None:
     assert list(row) == ["model", "instructions", "off_ms", "on_ms", "ratio", "ns_per_instruction"]
     assert row["instructions"] == 50 and row["ratio"] > 0
     assert len(tracing.table([row]).splitlines()) == 2
+
+
+def test_rows_of_helping_have_good_and_random_plans() -> None:
+    cluster = prediction_cluster(local_cluster(has_gpus=False), all_devices=False)
+    rows = helping_bench.measure_helping(
+        tiny_model(), cluster, num_rounds=1, turn_ns=1_000_000, time_limit_s=0.5
+    )
+    origins = [str(row["plan"]) for row in rows]
+    assert len(origins) == 5 and "heft" in origins[1]
+    assert [origin.split()[0] for origin in origins[2:]] == ["uniform", "shuffled", "uniform"]
+    for row in rows:
+        assert row["max_abs_diff"] == 0
+        assert all(float(str(row[key])) > 0 for key in ("without_ms", "with_ms", "ratio"))
+    assert len(helping_bench.table(rows).splitlines()) == 1 + len(rows)
 
 
 def test_peer_runs_on_its_cores_and_leaves_the_caller_alone() -> None:

@@ -89,12 +89,9 @@ def check_prediction(executable: Executable) -> None:
     cluster = executable.solution.cluster
     executor = Executor(executable)
     fill(executor)
-    # A helper that came too late for every chunk has needed nothing, which is luck.
-    unsure_bytes = sum(
-        in_pages(queue.workspace_bytes)
-        for queue in executable.lowered.program.queues
-        if any(instruction.kind == "join" for instruction in queue.instructions)
-    )
+    # A core that came too late to help with any chunk has needed nothing, which is luck.
+    queues = executable.lowered.program.queues
+    unsure_bytes = sum(in_pages(q.workspace_bytes) for q in queues if len(queues) > 1)
     for _ in range(2):
         executor.benchmark(2)
         measured = executor.memory()

@@ -99,6 +99,24 @@ def test_fill_mode_fills_the_inputs_that_are_not_given(here, mode, value):
         np.testing.assert_array_equal(out["output_0"], expected[0])
 
 
+@pytest.mark.parametrize("helping", ["auto", "on", "off"])
+def test_helping_changes_no_output(here, helping):
+    command = [
+        "run",
+        "net.so",
+        "--fill-mode",
+        "ones",
+        "--placement-helping",
+        helping,
+        "-o",
+        "out.npz",
+    ]
+    assert main(command) == 0
+    expected = heteroplace.load("net.so").run(x=np.ones(SHAPE, np.float32))
+    with np.load("out.npz") as out:
+        np.testing.assert_array_equal(out["output_0"], expected[0])
+
+
 def test_print_time_prints_tvms_table(here, capsys):
     assert main(["run", "net.so", "--print-time", "--repeat", "3", "--number", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()

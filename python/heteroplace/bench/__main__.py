@@ -34,16 +34,17 @@ _INSTEAD = {
         "heteroplace.bench.run.calls",
         "what a caller sees: calls in a loop, from idle, and many in flight",
     ),
+    "helping": (
+        "heteroplace.bench.run.helping",
+        "plans of single cores with and without helping, good ones and random ones",
+    ),
+    "tracing": ("heteroplace.bench.run.tracing", "what recording the calls costs"),
     "gpu": (
         "heteroplace.bench.run.gpus",
         "plans over a GPU, its parts, and a GPU and a core, with and without graphs",
     ),
-    "tracing": (
-        "heteroplace.bench.run.tracing",
-        "what recording the calls costs: networks and 2,000 tiny kernels, on and off in turns",
-    ),
 }
-"""What `run --calls` is instead, and its like."""
+"""What `run --calls`, `run --helping` and so on are instead."""
 _PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
 _CONFORMANCE = "heteroplace.bench.conformance.command"

@@ -21,6 +21,8 @@ from heteroplace.place_options import COST_MODELS, OPTION_CLASSES, read_options
 from heteroplace.run.devices import missing_devices
 
 _FLAG_PREFIX, _ATTRIBUTE_PREFIX = "--placement-", "placement_"
+HELPING = {"auto": None, "on": True, "off": False}
+"""Words of `--placement-helping`, as `Executor` takes them."""
 # Options of TVM's compile that mean the same with a placement; all others are refused.
 _HONOURED = frozenset(
     {
@@ -91,6 +93,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         choices=("error", "replan"),
         help="where this machine lacks a device of the plan: end with an error, or place the "
         "model in the file again (it has one if compiled by --placement-with-source)",
+    )
+    group.add_argument(
+        "--placement-helping",
+        choices=HELPING,
+        help="whether a core that waits does parts of other cores' kernels; auto: those that share "
+        "a cache do. Outputs are the same to the last bit",
     )
     group.add_argument(
         "--placement-trace",

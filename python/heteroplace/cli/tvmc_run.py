@@ -19,7 +19,13 @@ from tvm.runtime.module import BenchmarkResult
 
 import heteroplace
 from heteroplace.cli.tvmc_errors import Command
-from heteroplace.cli.tvmc_options import add_run_options, check_outputs, flags, given_options
+from heteroplace.cli.tvmc_options import (
+    HELPING,
+    add_run_options,
+    check_outputs,
+    flags,
+    given_options,
+)
 from heteroplace.errors import ExecutionError, HeteroPlaceError
 from heteroplace.files.manifest import ELF_MAGIC
 from heteroplace.report.tables import busy_table, device_table, placement_table
@@ -74,6 +80,7 @@ def run_placed(arguments: argparse.Namespace) -> None:
     check_outputs(arguments.outputs, arguments.placement_trace)
     executor = heteroplace.load(
         arguments.PATH,
+        helping=HELPING[arguments.placement_helping or "auto"],
         trusted_keys=arguments.placement_trusted_key,
         on_missing=arguments.placement_on_missing or "error",
     )

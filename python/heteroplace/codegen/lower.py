@@ -133,6 +133,8 @@ class _Lowering:
         self._num_users: Counter[Instance] = Counter()
         self._tensors: dict[tuple[int, int], int] = {}
         self._tensor_list: list[ProgramTensor] = []
+        self._helper_bytes: dict[int, int] = {}
+        """Scratch memory that the calls of a queue need of each other core that helps with them."""
         self._weights = WeightTable()
         self._kernels: dict[str, int] = {}
 
@@ -143,6 +145,7 @@ class _Lowering:
             self._num_users.update(touched_owners(instruction, self._owner))
         for index, instruction in enumerate(self._instructions):
             self._emit(index, instruction)
+        self._need_help()
         return self._finish()
 
     def _lay_out(self, is_tight: bool) -> tuple[int, ...]:
@@ -194,9 +197,12 @@ class _Lowering:
         self._queues[queue].instructions.append(queued)
         position = self._clocks.add(index, queue, helpers)
         self._need_workspace(queue, self._workspace(instruction).caller_bytes)
+        helper_bytes = self._workspace(instruction).helper_bytes
+        if self._queues[queue].kind == "cpu":
+            self._helper_bytes[queue] = max(self._helper_bytes.get(queue, 0), helper_bytes)
         for helper in helpers:
             fields = (str(queue), str(position))
-            self._need_workspace(helper, self._workspace(instruction).helper_bytes)
+            self._need_workspace(helper, helper_bytes)
             self._queues[helper].instructions.append(
                 QueueInstruction("join", instruction.step, fields)
             )
@@ -208,6 +214,13 @@ class _Lowering:
             if instruction.call is None
             else self._calls.calls[instruction.call].workspace
         )
+
+    def _need_help(self) -> None:
+        """While it waits a core may help any other, whose cache it may share."""
+        for helper, worker in enumerate(self._queues):
+            others = [need for queue, need in self._helper_bytes.items() if queue != helper]
+            if worker.kind == "cpu":
+                self._need_workspace(helper, max(others, default=0))
 
     def _need_workspace(self, queue: int, num_bytes: int) -> None:
         worker = self._queues[queue]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from heteroplace.codegen.instructions import root
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
-from heteroplace.codegen.order import root
 from heteroplace.model.graph import TaskGraph
 from heteroplace.relay.ranges.interval import Interval
 

@@ -37,7 +37,8 @@ class PlanProgram:
     ) -> None:
         self.plan = plan
         code, text = compiled.library.sealed(), lowered.program.to_text()
-        self.executor = Executor(str(library_path()), code.path, text, blob=blob)
+        # What a task takes must not hang on who was idle meanwhile.
+        self.executor = Executor(str(library_path()), code.path, text, blob=blob, helping=False)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
         for name, array in input_arrays(compiled.calls.values).items():

@@ -136,7 +136,9 @@ class Executor:
         lies if it starts at a multiple of 64 bytes, else copied once.
     max_in_flight
         Most requests at a time. Each has memory for all values, made when it is first needed.
-
+    helping
+        Whether cores that wait do parts of others' kernels. None: those that share a cache do, if
+        there are as many cores as queues; True: all do, whatever they share.
     cuda_graphs
         Issue kernels of a GPU that follow each other with no wait between as one CUDA graph.
     cuda_words
@@ -160,6 +162,7 @@ class Executor:
         module_handle: int = 0,
         blob: npt.NDArray[np.uint8] | None = None,
         max_in_flight: int = 1,
+        helping: bool | None = None,
         cuda_graphs: bool = False,
         cuda_words: bool = True,
     ) -> None:
@@ -170,6 +173,7 @@ class Executor:
             module_handle,
             blob,
             max_in_flight,
+            helping,
             cuda_graphs,
             cuda_words,
         )
@@ -181,6 +185,7 @@ class Executor:
         )
         self.queues: tuple[str, ...] = tuple(self._core.queues())
         self.max_in_flight: int = self._core.max_in_flight
+        self.is_helping: bool = self._core.is_helping
 
     def begin(self, timeout_s: float | None = None) -> Request | None:
         """Return a request; None if all are in use after `timeout_s`.

@@ -37,6 +37,11 @@ class Executor(LoadedProgram):
     max_in_flight
         Most calls of `run` at work at a time; others wait. Each has memory for all values, made
         when it is first needed.
+    helping
+        Whether a core that waits does parts of other cores' kernels, also of those planned for one
+        core. Outputs are the same to the last bit, and the plan is seldom slower than predicted,
+        often faster. None: cores that share a cache help each other, if every worker has a core;
+        True: all cores do; False: each core does what is planned for it, and nothing else.
     cuda_graphs
         Issue kernels of a GPU that follow each other with no wait between as one CUDA graph, which
         is made once for each of the calls at work.
@@ -59,6 +64,7 @@ class Executor(LoadedProgram):
         source: _Runnable,
         *,
         max_in_flight: int = 1,
+        helping: bool | None = None,
         cuda_graphs: bool = False,
         cuda_words: bool = True,
         replanned: str = "",
@@ -82,6 +88,7 @@ class Executor(LoadedProgram):
             text,
             blob=blob,
             max_in_flight=max_in_flight,
+            helping=helping,
             cuda_graphs=cuda_graphs,
             cuda_words=cuda_words,
         )
@@ -103,6 +110,11 @@ class Executor(LoadedProgram):
     def solution(self) -> Solution:
         """The plan that is run, and all it refers to."""
         return self._manifest.solution
+
+    @property
+    def is_helping(self) -> bool:
+        """Whether cores that wait do parts of other cores' kernels."""
+        return self._native.is_helping
 
     @property
     def verification(self) -> Verification | None:

@@ -81,7 +81,7 @@ def check_demands(graph: TaskGraph, cluster: Cluster, plan: Plan | None) -> None
         The plan is not as the graph and the cluster have it.
     """
     sizes = {1} if plan is None else {1} | {len(step.items) for step in plan.steps if step.items}
-    anything = build_table(graph, cluster, lambda *_: Cost.given(0), sorted(sizes))
+    anything = build_table(graph, cluster, lambda *_: Cost.given(0), tuple(sorted(sizes)))
     check_possible(Problem(graph, cluster, anything))
     if plan is not None:
         check_plan(graph, cluster, anything, plan)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -45,7 +46,29 @@ double QuotaCores(double none) {
   return cores;
 }
 
+/*! \brief The first word of a file; "" if it cannot be read. */
+std::string FirstWord(const std::string& path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word;
+}
+
 }  // namespace
+
+int CacheDomain(int core, const std::string& root) {
+  int last_level = 0, domain = -1;
+  const std::string folder = root + "/cpu" + std::to_string(core) + "/cache/index";
+  for (int index = 0;; ++index) {
+    const std::string cache = folder + std::to_string(index);
+    const int level = std::atoi(FirstWord(cache + "/level").c_str());
+    if (level == 0) return domain;
+    if (level < last_level || FirstWord(cache + "/type") == "Instruction") continue;
+    const std::string shared = FirstWord(cache + "/shared_cpu_list");  // "0-3,8": ascending
+    if (shared.empty()) continue;
+    last_level = level;
+    domain = std::atoi(shared.c_str());
+  }
+}
 
 CoreTable& Cores() {
   static constinit CoreTable table{};  // zeros; never destroyed while workers run

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 
 namespace heteroplace::exec {
 
@@ -32,6 +33,12 @@ struct CoreTable {
 
 /*! \brief The table of this process. */
 CoreTable& Cores();
+
+/*!
+ * \brief The cores that share a core's last cache, as the lowest number among them.
+ * \return -1 if the system does not tell.
+ */
+int CacheDomain(int core, const std::string& root = "/sys/devices/system/cpu");
 
 /*! \brief A thread's entry in the table: counted from the constructor on, but while it sleeps. */
 class CoreShare {

@@ -43,6 +43,7 @@ Engine::Engine(const ExecutorSource& source)
   // Workers of copies and GPUs have no cores of their own: spinning ones would starve them.
   const bool all_have_cores = static_cast<int>(leaders_.size()) <= Cores().usable.load();
   run_spins_ = all_have_cores ? kRunSpins : kSpins;
+  if (source.helping.value_or(all_have_cores)) GroupHelpers(source.helping.has_value());
   // A destructor does not run for a constructor that throws, and threads must be joined.
   try {
     StartThreads();
@@ -205,7 +206,7 @@ void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept 
 void Engine::WakeAll() noexcept {
   for (std::unique_ptr<Worker>& worker : workers_) {
     worker->progress().bell.Ring();
-    worker->team().Cancel();
+    worker->team().bell()->Ring();
   }
 }
 
@@ -243,9 +244,13 @@ void Engine::Abandon(Slot* slot, bool is_stuck) {
 
 std::string Engine::DescribeStuck(Slot* slot, const char* before) const noexcept {
   try {
+    const Worker* stuck = nullptr;
     for (const std::unique_ptr<Worker>& worker : workers_) {
-      if (worker->num_finished() <= slot->number()) return before + worker->Where("does not end");
+      if (worker->num_finished() > slot->number()) continue;
+      // One that waits, or helps, waits for the step of another.
+      if (stuck == nullptr || stuck->is_waiting()) stuck = worker.get();
     }
+    if (stuck != nullptr) return before + stuck->Where("does not end");
     return std::string(before) + "a step does not end";
   } catch (const std::bad_alloc&) {
     return kMemoryIsShort;  // a slot must not be lost for a text

@@ -48,6 +48,8 @@ class Engine : private ForkAware {
 
   Image& image() { return image_; }
   SlotPool& slots() { return slots_; }
+  /*! \brief Whether any workers help each other. */
+  bool is_helping() const { return is_helping_; }
   const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
   /*! \brief Clocks of the processor time of all workers' threads. \throws Error kExecution. */
   std::vector<int> Clocks();
@@ -114,6 +116,8 @@ class Engine : private ForkAware {
     return ring_[static_cast<size_t>(number) % ring_.size()].load(std::memory_order_relaxed);
   }
   Bell* submitted_bell() { return &submitted_bell_; }
+  /*! \brief Whether no request is in flight. */
+  bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
   bool is_stopping() const { return is_stopping_.load(); }
   /*! \brief Whether another request follows the present one, for which workers stay awake. */
   bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }
@@ -129,6 +133,7 @@ class Engine : private ForkAware {
 
  private:
   void GroupWorkers();
+  void GroupHelpers(bool is_everywhere);
   void StartThreads();
   void ThreadMain(Worker* leader);
   int64_t Launch(Slot* slot);
@@ -138,7 +143,6 @@ class Engine : private ForkAware {
   void BeginTrace(Slot* slot);
   void EndTrace(Slot* slot);
   void WakeAll() noexcept;
-  bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
   std::string DescribeStuck(Slot* slot, const char* before) const noexcept;
 
   void BeforeFork() override;
@@ -154,6 +158,7 @@ class Engine : private ForkAware {
   /*! \brief The only worker, if callers may do its work; else null. */
   Worker* lone_worker_ = nullptr;
   int run_spins_ = kSpins;
+  bool is_helping_ = false;  // constant after load
 
   /*! \brief Guards the order of submission, and all below that says so. */
   std::mutex mutex_;

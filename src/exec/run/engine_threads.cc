@@ -1,4 +1,4 @@
-// The threads of an engine: which queues each of them has, and how they begin.
+// The threads of an engine: which queues each of them has, which help each other, how they begin.
 #include <exception>
 #include <map>
 #include <system_error>
@@ -34,6 +34,32 @@ void Engine::GroupWorkers() {
   for (auto& [first, workers] : members) {
     leaders_.push_back(workers.front());
     leaders_.back()->Lead(std::move(workers), std::move(orders[first]));
+  }
+}
+
+/*!
+ * \brief Lets workers help each other: those that share a cache, as chunks of one kernel read the
+ * same data, or all.
+ */
+void Engine::GroupHelpers(bool is_everywhere) {
+  if (!image_.library().HasTeams()) return;
+  std::map<int, std::vector<Worker*>> groups;  // by cache
+  for (std::unique_ptr<Worker>& worker : workers_) {
+    const Queue& queue = worker->queue();
+    if (queue.kind != QueueKind::kCpu || queue.core < 0) continue;
+    const int domain = is_everywhere ? 0 : CacheDomain(queue.core);
+    if (domain >= 0) groups[domain].push_back(worker.get());
+  }
+  for (const auto& [domain, group] : groups) {
+    for (Worker* worker : group) {
+      std::vector<Team*> others;
+      for (Worker* other : group) {
+        if (other->queue().core != worker->queue().core) others.push_back(&other->team());
+      }
+      if (others.empty()) continue;
+      worker->HelpEachOther(std::move(others));
+      is_helping_ = true;
+    }
   }
 }
 

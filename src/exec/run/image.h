@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,6 +30,11 @@ struct ExecutorSource {
   Blob blob;
   /*! \brief Most requests in flight: slots that may be made; the first is made at load. */
   int max_in_flight = 1;
+  /*!
+   * \brief Whether cores that wait do parts of others' kernels. None: those that share a cache do,
+   * if every worker has a core; true: all do.
+   */
+  std::optional<bool> helping;
   /*! \brief Whether kernels of a GPU that follow each other with no wait between are issued as one
    * CUDA graph. */
   bool has_cuda_graphs = false;

@@ -44,7 +44,7 @@ void Team::End() {
 
 int Team::Launch(FTVMParallelLambda lambda, void* cdata, int num_task) {
   // A body divides its loop by the number it is given; `num_task` 0 asks for as many as is best.
-  uint32_t chunks = role_.threads * kChunksPerThread;
+  uint32_t chunks = (role_.threads + role_.helpers) * kChunksPerThread;
   if (num_task > 0) chunks = std::min(chunks, static_cast<uint32_t>(num_task));
   lambda_ = lambda;
   cdata_ = cdata;
@@ -54,51 +54,71 @@ int Team::Launch(FTVMParallelLambda lambda, void* cdata, int num_task) {
   code_.store(0, std::memory_order_relaxed);
   finished_.store(0, std::memory_order_relaxed);
   ++generation_;
+  const uint64_t open = role_.helpers == 0 ? 0 : kOpen;
   for (uint32_t rank = 0; rank < role_.threads; ++rank) {
     const uint64_t begin = chunks * rank / role_.threads;
     const uint64_t end = chunks * (rank + 1) / role_.threads;
-    const uint64_t ticket = static_cast<uint64_t>(generation_) << 32 | end << 16 | begin;
+    const uint64_t ticket = static_cast<uint64_t>(generation_) << 32 | open | end << 16 | begin;
     shares_[rank].ticket.store(ticket, std::memory_order_release);
   }
-  // Before the look at the sleepers in Ring: a joiner that falls asleep must see its share, or be
-  // seen (see Bell, whose proof needs sequentially consistent stores).
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  bell_.Ring();
-  Work(role_);
-  int spins = 0;
-  while (finished_.load(std::memory_order_acquire) != chunks) {
-    // A joiner holds a chunk. After a while it must have lost its core: let others run.
-    if (++spins < kSpins) {
-      Pause();
-    } else {
-      std::this_thread::yield();
-    }
+  if (role_.threads > 1) {
+    // Before the look at the sleepers in Ring: a joiner that falls asleep must see its share, or be
+    // seen (see Bell, whose proof needs sequentially consistent stores).
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    bell_.Ring();
   }
+  Work(role_);
+  AwaitChunks(chunks);
   const int code = code_.load(std::memory_order_relaxed);
   if (code != 0) abi_->LeaveError(message_.c_str());
   return code;
+}
+
+/*! \brief Waits for the joiners and helpers that hold a chunk. */
+void Team::AwaitChunks(uint32_t chunks) {
+  const auto is_over = [&] { return finished_.load(std::memory_order_acquire) == chunks; };
+  for (int spins = 0; spins < kSpins; ++spins) {
+    if (is_over()) return;
+    Pause();
+  }
+  // The chunk is long, or its core is lost to another program: let others run.
+  const int64_t start_ns = NowNs();
+  while (!is_over()) std::this_thread::yield();
+  wait_ns_ = std::max(wait_ns_, NowNs() - start_ns);
 }
 
 void Team::Work(TeamRole role) {
   for (uint32_t i = 0; i < role.threads; ++i) {
     Share* share = &shares_[(role.rank + i) % role.threads];
     uint32_t done = 0;
-    while (DoChunk(share)) ++done;
+    int code = 0;
+    while (DoChunk(share, &code)) ++done;
     // Told before the look at the next share: the leader may wait for just these.
     if (done != 0) finished_.fetch_add(done, std::memory_order_release);
   }
 }
 
-bool Team::DoChunk(Share* share) {
+int Team::HelpOnce() {
+  int code = 0;
+  for (uint32_t rank = 0; rank < max_threads_; ++rank) {
+    if (!IsOpen(shares_[rank].ticket.load(std::memory_order_relaxed))) continue;
+    if (!DoChunk(&shares_[rank], &code)) continue;
+    finished_.fetch_add(1, std::memory_order_release);
+    break;
+  }
+  return code;
+}
+
+bool Team::DoChunk(Share* share, int* code) {
   if (!HasChunk(*share)) return false;
   // Acquire: a chunk of a newer launch may be the one taken, with that launch's fields.
   const uint64_t ticket = share->ticket.fetch_add(1, std::memory_order_acq_rel);
   if (Next(ticket) >= End(ticket)) return false;
-  const int code = lambda_(static_cast<int>(Next(ticket)), &env_, cdata_);
-  if (code != 0) {
+  *code = lambda_(static_cast<int>(Next(ticket)), &env_, cdata_);
+  if (*code != 0) {
     int none = 0;
     // The message is of this thread, and lost unless it is kept before the leader goes on.
-    if (code_.compare_exchange_strong(none, code, std::memory_order_relaxed)) {
+    if (code_.compare_exchange_strong(none, *code, std::memory_order_relaxed)) {
       try {
         message_ = abi_->LastErrorLine();
       } catch (const std::bad_alloc&) {  // the leader waits for this chunk

@@ -5,13 +5,15 @@
 // never made. A launch is cut into more chunks than threads. Each thread has a share of them, the
 // same part of every loop, so that what a core wrote it reads again; it takes chunks of others when
 // its own are done, so a joiner that comes late, or not at all, costs balance but never
-// correctness.
+// correctness. Nor do helpers, who belong to no team: workers that wait take chunks of launches
+// that are open to them, also of kernels of one thread, and leave when their own work is ready.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "exec/devices/tvm_abi.h"
 #include "exec/run/sync.h"
@@ -21,26 +23,32 @@ namespace heteroplace::exec {
 /*! \brief Chunks per thread of a launch: evens out unequal chunks at a few ns each. */
 inline constexpr uint32_t kChunksPerThread = 4;
 
+/*! \brief Helpers for which a launch is cut at most: more are rarely idle at once. */
+inline constexpr uint32_t kMaxHelpers = 3;
+
 /*! \brief What a worker is in the team of one call. */
 struct TeamRole {
   /*! \brief Threads of the call. */
   uint32_t threads = 1;
   /*! \brief Position of the worker's queue among those of the team: its share of the loops. */
   uint32_t rank = 0;
+  /*! \brief Workers outside of the team that may take chunks while they wait; 0: nobody may. */
+  uint32_t helpers = 0;
 };
 
 /*!
  * \brief Meeting point of one leader (the worker that owns it) and the workers that join it.
  *
- * Each share is a ticket of generation (32 bits), end (16) and next chunk (16). A chunk is taken by
- * adding one to a ticket; who gets a number below the end owns it. The launch cannot return before
- * that chunk is done, so its other fields stay as they are while any chunk is out.
+ * Each share is a ticket of generation (32 bits), whether helpers may take chunks (1), end (15) and
+ * next chunk (16). A chunk is taken by adding one to a ticket; who gets a number below the end owns
+ * it. The launch cannot return before that chunk is done, so its other fields stay as they are
+ * while any chunk is out.
  */
 class Team {
  public:
   /*! \param max_threads of all calls that this team will lead. */
   Team(const TvmAbi* abi, uint32_t max_threads)
-      : abi_(abi), shares_(std::make_unique<Share[]>(max_threads)) {}
+      : abi_(abi), max_threads_(max_threads), shares_(std::make_unique<Share[]>(max_threads)) {}
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
@@ -50,17 +58,30 @@ class Team {
   /*! \brief Leader: the call is over; wakes the joiners. Its progress must be published before. */
   void End();
 
-  /*! \brief Joiner: does chunks until `is_over()`; spins so often before it sleeps. */
-  template <typename IsOver>
-  void Help(TeamRole role, const IsOver& is_over, CoreShare* core, int spins) {
-    while (!is_over()) {
-      bell_.WaitUntil([&] { return HasChunk(shares_[role.rank]) || is_over(); }, core, spins);
-      Work(role);
+  /*! \brief Rung when a launch has chunks for joiners, at the end of the call, and when a request
+   * is cancelled. */
+  Bell* bell() { return &bell_; }
+
+  /*! \brief Joiner: whether its share has chunks left. */
+  bool HasShare(TeamRole role) const { return HasChunk(shares_[role.rank]); }
+
+  /*! \brief Leader, joiner: does chunks, of the own share first, until none is left. */
+  void Work(TeamRole role);
+
+  /*! \brief Helper: whether there are chunks for it. */
+  bool IsOpen() const {
+    for (uint32_t rank = 0; rank < max_threads_; ++rank) {
+      if (IsOpen(shares_[rank].ticket.load(std::memory_order_relaxed))) return true;
     }
+    return false;
   }
 
-  /*! \brief Wakes the joiners, as a request was cancelled. */
-  void Cancel() { bell_.Ring(); }
+  /*! \brief Helper: does one chunk, if there is one left. Returns its code. */
+  int HelpOnce();
+
+  /*! \brief Leader: the longest wait for a chunk of another core in the calls since it was asked,
+   * in ns; 0 if all were short. */
+  int64_t TakeWaitNs() { return std::exchange(wait_ns_, 0); }
 
   /*! \brief Leader: runs one parallel loop. Returns 0, or the first non-zero code of a chunk. */
   int Launch(FTVMParallelLambda lambda, void* cdata, int num_task);
@@ -70,18 +91,24 @@ class Team {
     std::atomic<uint64_t> ticket{0};
   };
 
+  /*! \brief The bit of a ticket that says that helpers may take chunks. */
+  static constexpr uint64_t kOpen = uint64_t{1} << 31;
+
   static uint32_t Next(uint64_t ticket) { return static_cast<uint32_t>(ticket & 0xffff); }
-  static uint32_t End(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 16 & 0xffff); }
+  static uint32_t End(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 16 & 0x7fff); }
+  static bool IsOpen(uint64_t ticket) {
+    return (ticket & kOpen) != 0 && Next(ticket) < End(ticket);
+  }
   static bool HasChunk(const Share& share) {
     const uint64_t ticket = share.ticket.load();
     return Next(ticket) < End(ticket);
   }
-  /*! \brief Does chunks, of the own share first, until none is left. */
-  void Work(TeamRole role);
+  void AwaitChunks(uint32_t chunks);
   /*! \brief Takes and does one chunk of a share; false if none was left. */
-  bool DoChunk(Share* share);
+  bool DoChunk(Share* share, int* code);
 
   const TvmAbi* abi_;
+  const uint32_t max_threads_;
   std::unique_ptr<Share[]> shares_;  // [max_threads]
   Bell bell_;
   /*! \brief Body, closure and number of chunks of the launch; guarded by owning a chunk. */
@@ -93,9 +120,10 @@ class Team {
   std::atomic<int> code_{0};
   /*! \brief Message of that code; written by the one who set it, before it counts as finished. */
   std::string message_;
-  /*! \brief Leader only: launches so far, and its role in the present call. */
+  /*! \brief Leader only: launches so far, its role in the present call, its longest wait. */
   alignas(kCacheLineBytes) uint32_t generation_ = 0;
   TeamRole role_;
+  int64_t wait_ns_ = 0;
 };
 
 /*!

@@ -128,16 +128,20 @@ int Worker::Spins() const { return queue_.core >= 0 ? engine_->run_spins() : kSp
 
 /*! \brief Waits for a request that nobody has taken; false if there will be none. */
 bool Worker::AwaitRequest() {
-  WaitFor(
-      engine_->submitted_bell(),
-      [&] { return engine_->num_submitted() > next_ || engine_->is_stopping(); },
-      engine_->is_repeating() ? engine_->run_spins() : kSpins);
+  Bell* bell = engine_->submitted_bell();
+  const auto has_come = [&] { return engine_->num_submitted() > next_ || engine_->is_stopping(); };
+  // Others are at requests of which this one has done its part.
+  if (!others_.empty() && !engine_->IsIdle()) {
+    WaitFor(bell, [&] { return has_come() || engine_->IsIdle(); }, Spins());
+  }
+  WaitFor(bell, has_come, engine_->is_repeating() ? engine_->run_spins() : kSpins);
   return !engine_->is_stopping() || engine_->num_submitted() > next_;
 }
 
 /*!
  * \brief Waits on a bell. Meanwhile requests that are issued may come to their end: their events
- * are looked at in every round, and now and then when the thread would sleep.
+ * are looked at in every round, and now and then when the thread would sleep. Kernels of others may
+ * want help: they get it as long as the thread spins, chunk by chunk.
  */
 template <typename Ready>
 void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
@@ -146,7 +150,15 @@ void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
     if (bell->WaitUntil(moves, core_, spins, NowNs() + kPollNs) && ready()) return;
     spins = 0;
   }
-  bell->WaitUntil(ready, core_, spins);
+  is_waiting_.store(true, std::memory_order_relaxed);
+  Team* open = nullptr;
+  do {
+    open = nullptr;
+    const auto moves = [&] { return ready() || (open = FindOpenTeam()) != nullptr; };
+    bell->WaitUntil(moves, core_, spins);
+    if (open != nullptr) Help(open);
+  } while (open != nullptr);
+  is_waiting_.store(false, std::memory_order_relaxed);
 }
 
 /*! \brief Does, or issues, the thread's part of one request. */
@@ -159,6 +171,8 @@ void Worker::Begin() {
   slot_ = engine_->SlotOf(next_.load());
   base_ = next_ * static_cast<int64_t>(instructions_.size());
   ++next_;
+  // What is measured of a kernel must not hang on who was idle.
+  is_open_ = slot_->kind != RequestKind::kCpuTimed && slot_->kind != RequestKind::kSample;
   workspace_.Clear();
   position_.store(0, std::memory_order_relaxed);
 }
@@ -294,10 +308,16 @@ bool Worker::Execute(const BoundInstruction& instruction) {
       return Call(instruction);
     case Opcode::kJoin: {
       const int64_t target = (next_ - 1) * instruction.leader_length + instruction.leader_count;
-      instruction.team->Help(
-          instruction.role,
-          [&] { return instruction.leader->done.load() >= target || slot_->HasFailedInOrder(); },
-          core_, engine_->run_spins());
+      const auto is_over = [&] {
+        return instruction.leader->done.load() >= target || slot_->HasFailedInOrder();
+      };
+      Team* team = instruction.team;
+      while (!is_over()) {
+        WaitFor(
+            team->bell(), [&] { return team->HasShare(instruction.role) || is_over(); },
+            engine_->run_spins());
+        team->Work(instruction.role);
+      }
       return true;
     }
     case Opcode::kCopy:
@@ -308,14 +328,6 @@ bool Worker::Execute(const BoundInstruction& instruction) {
       return true;
   }
   return true;
-}
-
-bool Worker::Call(const BoundInstruction& instruction) {
-  if (instruction.role.threads > 1 && has_teams_) team_.Begin(instruction.role);
-  if (CallKernel(image_->abi(), CallOf(instruction)) == 0) return true;
-  if (instruction.role.threads > 1) team_.End();
-  Fail(image_->abi().LastErrorLine().c_str());
-  return false;
 }
 
 void Worker::Fail(const char* cause) noexcept {

@@ -77,6 +77,26 @@ struct BoundInstruction {
   int64_t bytes = 0;
 };
 
+/*! \brief Calls of an instruction that are timed, without help, to know whether that pays. */
+inline constexpr int kTimedCalls = 3;
+
+/*! \brief Calls that take less are not open: tickets and results that go from core to core take
+ * some 4 us. */
+inline constexpr int64_t kLeastOpenNs = 12'000;
+
+/*! \brief A chunk that is waited for as long, and longer than the whole call takes, is of a core
+ * that another program uses. */
+inline constexpr int64_t kLostCoreNs = 100'000;
+
+/*! \brief Most calls without help after a core was lost. */
+inline constexpr int64_t kMostClosedCalls = 4096;
+
+/*! \brief How long a call takes, from its first `kTimedCalls` times. */
+struct CallTime {
+  int32_t num_timed = 0;
+  int64_t least_ns = kNever;
+};
+
 class Worker;
 
 /*! \brief An instruction of one of the queues of a thread. */
@@ -104,6 +124,9 @@ class Worker {
   void MakeTimers(Slot* slot);
   /*! \brief After a fork, whose child has no threads: a new stream where it was one of the host. */
   void Revive();
+
+  /*! \brief Lets it do chunks of others' kernels while it waits, and others of its own. */
+  void HelpEachOther(std::vector<Team*> others);
 
   /*!
    * \brief Makes this the first worker of a thread that issues the work of several streams.
@@ -133,6 +156,8 @@ class Worker {
   }
   /*! \brief Requests of which it has finished its part. Any thread. */
   int64_t num_finished() const { return num_finished_.load(); }
+  /*! \brief Whether it waits for others, or helps them meanwhile. Any thread. */
+  bool is_waiting() const { return is_waiting_.load(std::memory_order_relaxed); }
   /*! \brief "step 3 `what` on queue 'q0' (cpu:0) in kernel 'add'": where it is. Any thread. */
   std::string Where(const std::string& what) const;
 
@@ -159,11 +184,15 @@ class Worker {
   void TouchArena();
   template <typename Ready>
   void WaitFor(Bell* bell, const Ready& ready, int spins);
+  Team* FindOpenTeam();
+  void Help(Team* team);
   bool Await(const BoundInstruction& instruction);
   bool AwaitEvent(const BoundWait& wait, Event* event);
   bool AwaitDevice(const std::function<bool()>& is_reached);
   bool Execute(const BoundInstruction& instruction);
   bool Call(const BoundInstruction& instruction);
+  bool CallOpen(const BoundInstruction& instruction);
+  bool CallIn(TeamRole role, const BoundInstruction& instruction);
   KernelCall CallOf(const BoundInstruction& instruction) {
     return {instruction.kernel, slot_->arguments(index_, instruction.first_argument),
             type_codes_.data(), instruction.num_arguments};
@@ -225,6 +254,15 @@ class Worker {
   Slot* slot_ = nullptr;
   std::atomic<int64_t> next_{0};  // the thread looks at it while another works here
   int64_t base_ = 0;
+  /*! \brief Teams in whose launches it helps, [others]; the one at which it looks first, whether
+   * its own launches are open in the present request, and how long its calls take. */
+  std::vector<Team*> others_;
+  size_t first_other_ = 0;
+  bool is_open_ = false;
+  /*! \brief Calls to be done without help, as helpers lost their cores: now, and the last time. */
+  int64_t closed_calls_ = 0;
+  int64_t last_closed_calls_ = 0;
+  std::vector<CallTime> call_times_;  // [num_instructions]; empty: nobody helps
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
   CoreShare* core_ = nullptr;
@@ -241,6 +279,7 @@ class Worker {
   /*! \brief Position in the queue, for messages; written by the worker only. */
   alignas(kCacheLineBytes) std::atomic<size_t> position_{0};
   std::atomic<int64_t> num_finished_{0};
+  std::atomic<bool> is_waiting_{false};
   ProgressTable* table_;
   Progress& progress_;
   Team team_;

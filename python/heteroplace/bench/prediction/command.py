@@ -217,7 +217,8 @@ def load_plans(
     runs = []
     executables = write_programs(kernels, solutions, simulated)
     for (kind, plan), executable in zip(plans, executables, strict=True):
-        executor = Executor(executable)
+        # Costs are those of cores that do what is planned for them, and nothing else.
+        executor = Executor(executable, helping=False)
         for name, array in prepared.model.inputs.items():
             executor.set_input(name, array)
         promised = prediction(prepared, plan, interference_of(prepared))

@@ -21,7 +21,7 @@ import onnx
 import tvm
 from tvm.contrib import graph_executor
 
-from heteroplace import pipeline
+from heteroplace import build, pipeline
 from heteroplace.bench.models.catalogue import Model, import_model, load_model, model_names
 from heteroplace.bench.peers.stock import (
     build_stock,
@@ -32,7 +32,6 @@ from heteroplace.bench.peers.stock import (
 from heteroplace.bench.peers.timed_runs import TimedRuns, Timer, time_in_turns
 from heteroplace.codegen.executable import Executable
 from heteroplace.errors import ExecutionError
-from heteroplace.hetero_place import build
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.cluster import Cluster
@@ -120,9 +119,14 @@ def core_and_gpu(cluster: Cluster) -> Cluster:
     )
     memories = tuple(cluster.memories[memory] for memory in places)
     # Where each task runs is pinned: any speed does.
-    speed = {"flops_per_second": 10**12, "memory_bytes_per_second": 10**11}
     devices = tuple(
-        replace(device, memory=places[device.memory], **speed) for device in (core, gpu)
+        replace(
+            device,
+            memory=places[device.memory],
+            flops_per_second=10**12,
+            memory_bytes_per_second=10**11,
+        )
+        for device in (core, gpu)
     )
     return Cluster("core-and-gpu", memories, devices, links, 0)
 
@@ -196,7 +200,10 @@ def build_halves(model: Model, cluster: Cluster, devices: tuple[str, ...]) -> Ex
     names = [task.name for task in pipeline.prepare(model.mod, model.params).graph.tasks]
     pin = {name: devices[place * len(devices) // len(names)] for place, name in enumerate(names)}
     with in_pass_context():
-        return build(model.mod, cluster, model.params, pin=pin, costs="estimate", solver="heft")
+        executable: Executable = build(
+            model.mod, cluster, model.params, pin=pin, costs="estimate", solver="heft"
+        )
+    return executable
 
 
 def row_of(

@@ -1,0 +1,85 @@
+// Kernel calls, and the help that a worker gives with those of others while it waits.
+//
+// A worker that waits spins, and looks at the launches of the workers with which it shares a cache.
+// It takes a chunk at a time, so what it waits for itself is late by one chunk at most. Nobody is
+// woken to help, and nobody helps on a core that another worker needs.
+#include <algorithm>
+
+#include "exec/run/engine.h"
+#include "exec/run/worker.h"
+
+namespace heteroplace::exec {
+
+void Worker::HelpEachOther(std::vector<Team*> others) {
+  others_ = std::move(others);
+  call_times_.resize(instructions_.size());
+  const auto num_others = static_cast<uint32_t>(others_.size());
+  for (BoundInstruction& instruction : instructions_) {
+    // The team's own cores are no help.
+    const uint32_t joiners = std::min(num_others, instruction.role.threads - 1);
+    instruction.role.helpers = std::min(kMaxHelpers, num_others - joiners);
+  }
+}
+
+/*! \brief A team with chunks for this worker; null: none, or its core is not its own. */
+Team* Worker::FindOpenTeam() {
+  for (size_t i = 0; i < others_.size(); ++i) {
+    Team* team = others_[(first_other_ + i) % others_.size()];
+    if (!team->IsOpen()) continue;
+    // Without a core of its own it would keep the leader waiting for its chunk.
+    return core_->MaySpin(/*is_short=*/true) ? team : nullptr;
+  }
+  return nullptr;
+}
+
+void Worker::Help(Team* team) {
+  // A chunk that fails leaves its scratch memory behind; between two calls this worker has none.
+  if (team->HelpOnce() != 0) workspace_.Clear();
+}
+
+bool Worker::Call(const BoundInstruction& instruction) {
+  if (!has_teams_) return CallIn({}, instruction);
+  if (is_open_ && instruction.role.helpers > 0) return CallOpen(instruction);
+  return CallIn({instruction.role.threads, instruction.role.rank, 0}, instruction);
+}
+
+/*! \brief Makes a call with which others may help, if it is long enough for them to come. */
+bool Worker::CallOpen(const BoundInstruction& instruction) {
+  CallTime& time = call_times_[static_cast<size_t>(&instruction - instructions_.data())];
+  TeamRole alone = instruction.role;
+  alone.helpers = 0;
+  if (time.num_timed < kTimedCalls) {
+    // Without help: short calls take longer with it, and would pass for long ones.
+    const int64_t start_ns = NowNs();
+    if (!CallIn(alone, instruction)) return false;
+    time.least_ns = std::min(time.least_ns, NowNs() - start_ns);
+    ++time.num_timed;
+    return true;
+  }
+  if (time.least_ns < kLeastOpenNs) return CallIn(alone, instruction);
+  if (closed_calls_ > 0) {
+    --closed_calls_;
+    return CallIn(alone, instruction);
+  }
+  if (!CallIn(instruction.role, instruction)) return false;
+  // On a machine with other programs a helper may lose its core within a chunk, for milliseconds.
+  const bool is_lost = team_.TakeWaitNs() > std::max(kLostCoreNs, time.least_ns);
+  last_closed_calls_ =
+      is_lost ? std::min(kMostClosedCalls, 2 * last_closed_calls_ + 16) : last_closed_calls_ / 2;
+  if (is_lost) closed_calls_ = last_closed_calls_;
+  return true;
+}
+
+/*! \brief Calls the kernel; its parallel loops are shared as the role says. */
+bool Worker::CallIn(TeamRole role, const BoundInstruction& instruction) {
+  const bool is_shared = role.threads > 1 || role.helpers > 0;
+  if (is_shared) team_.Begin(role);
+  const int code = CallKernel(image_->abi(), CallOf(instruction));
+  // Joiners stay until the call is published: `Tell` ends those.
+  if (is_shared && (role.threads == 1 || code != 0)) team_.End();
+  if (code == 0) return true;
+  Fail(image_->abi().LastErrorLine().c_str());
+  return false;
+}
+
+}  // namespace heteroplace::exec
