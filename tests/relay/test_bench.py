@@ -19,6 +19,7 @@ from heteroplace.bench.prediction.command import prediction_cluster
 from heteroplace.bench.run import calls as calls_bench
 from heteroplace.bench.run import command as run_bench
 from heteroplace.bench.run import helping as helping_bench
+from heteroplace.bench.run import tracing
 from heteroplace.bench.run.comparison import (
     CORES,
     STOCK_ALL,
@@ -104,6 +105,13 @@ def test_rows_of_calls_have_every_mode_of_every_plan() -> None:
         assert (row["ratio_to_one_caller"] is None) == (row["mode"] != "callers")
         assert all(float(str(value)) >= 0 for value in list(row.values())[4:] if value is not None)
     assert len(calls_bench.table(rows).splitlines()) == 1 + len(rows)
+
+
+def test_tracing_bench_gives_the_cost_of_an_instruction() -> None:
+    row = tracing.measure_tiny(num_calls=50, num_rounds=1)
+    assert list(row) == ["model", "instructions", "off_ms", "on_ms", "ratio", "ns_per_instruction"]
+    assert row["instructions"] == 50 and row["ratio"] > 0
+    assert len(tracing.table([row]).splitlines()) == 2
 
 
 def test_rows_of_helping_have_good_and_random_plans() -> None:
