@@ -25,7 +25,7 @@ import tvm
 from heteroplace.codegen.carried import carried_kernels, with_kernels
 from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
-from heteroplace.errors import ClusterError, LoweringError
+from heteroplace.errors import LoweringError
 from heteroplace.measure.batches import batches_of
 from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
 from heteroplace.measure.cost_models.model import known_interference
@@ -34,7 +34,7 @@ from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
-from heteroplace.model.demands import with_max_memory
+from heteroplace.model.demands import check_reachable, with_max_memory
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
@@ -317,22 +317,6 @@ def place(
     costed = cost(compiled, cluster, model, log, batches_of(cluster, items))
     plan = None if saved is None else saved.plan_for(costed.graph, cluster)
     return compiled, solve(costed, limits, options.solver, log, plan)
-
-
-def check_reachable(cluster: Cluster) -> None:
-    """Raise ClusterError unless data can go from the host memory to every device and back."""
-    if cluster.host is None:
-        raise ClusterError(
-            f"cluster {cluster.name!r} names no host memory, so a model could neither be fed nor "
-            f'read; add "host" to the cluster'
-        )
-    for device in cluster.devices:
-        ways = ((cluster.host, device.memory), (device.memory, cluster.host))
-        if not all(cluster.is_reachable(src, dst) for src, dst in ways):
-            raise ClusterError(
-                f"cluster {cluster.name!r}: no links lead from the host memory to device "
-                f"{device.name!r} and back; add them, or leave the device out"
-            )
 
 
 def annotate(compiled: CompiledNetwork, solution: Solution) -> tvm.IRModule:

@@ -175,3 +175,19 @@ def _names(task: Task) -> list[str]:
     """All names that a pattern may mean: the task's, its ops', and those of the layers inside."""
     layers = [member.rpartition(":")[0] for member in task.members]
     return [task.name, *task.op.split("+"), *filter(None, layers)]
+
+
+def check_reachable(cluster: Cluster) -> None:
+    """Raise ClusterError unless data can go from the host memory to every device and back."""
+    if cluster.host is None:
+        raise ClusterError(
+            f"cluster {cluster.name!r} names no host memory, so a model could neither be fed nor "
+            f'read; add "host" to the cluster'
+        )
+    for device in cluster.devices:
+        ways = ((cluster.host, device.memory), (device.memory, cluster.host))
+        if not all(cluster.is_reachable(src, dst) for src, dst in ways):
+            raise ClusterError(
+                f"cluster {cluster.name!r}: no links lead from the host memory to device "
+                f"{device.name!r} and back; add them, or leave the device out"
+            )

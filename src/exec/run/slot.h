@@ -130,7 +130,7 @@ class Slot {
   std::vector<std::vector<TVMValue>> arguments_;             // [num_queues], of all calls in order
   std::vector<std::vector<std::unique_ptr<Event>>> events_;  // [num_queues]
   std::vector<std::vector<std::unique_ptr<RecordedWork>>> recorded_;  // [num_queues]
-  std::vector<std::vector<std::unique_ptr<Event>>> timers_;  // [num_queues]
+  std::vector<std::vector<std::unique_ptr<Event>>> timers_;           // [num_queues]
   /*! \brief Every wait looks at it; on a line of its own, as all workers read it all the time. */
   alignas(kCacheLineBytes) std::atomic<bool> has_failed_{false};
   alignas(kCacheLineBytes) std::mutex mutex_;

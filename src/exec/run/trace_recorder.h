@@ -33,8 +33,9 @@ struct RecordedPart {
   /*! \brief Instructions that were done, and when the queue gave up the next one; 0: it did not. */
   int64_t num_done = 0;
   int64_t given_up = 0;
-  /*! \brief Asynchronous: instructions whose times can be read when the stream has come by. */
-  int64_t num_issued = 0;
+  /*! \brief Asynchronous: instructions whose times can be read when the stream has come by; -1: not
+   * even the start can. */
+  int64_t num_issued = -1;
 };
 
 /*! \brief What a thread of a processor calls as it goes through its part of a request. */

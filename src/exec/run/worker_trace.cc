@@ -28,8 +28,10 @@ void Worker::MakeTimers(Slot* slot) {
  */
 void Worker::BeginTrace() {
   if (base_event_ == nullptr || (pending_.empty() && NowNs() - base_ns_ > kTieNs)) TieClocks();
-  slot_->trace->part(index_, slot_->trace_number)->num_issued = 0;
+  RecordedPart* part = slot_->trace->part(index_, slot_->trace_number);
+  part->num_issued = -1;  // until there is a start
   stream_->Record(slot_->timers(index_).back().get());
+  part->num_issued = 0;
 }
 
 /*!
@@ -66,7 +68,11 @@ void Worker::ReadTimers(Slot* slot) {
     return base_ns_ + timers[timer]->ElapsedNs(*base_event_);
   };
   const int64_t num_issued = part->num_issued;
-  *part = {moment_ns(timers.size() - 1), 0, 0, 0};
+  if (num_issued < 0) {
+    *part = {};
+    return;
+  }
+  *part = {moment_ns(timers.size() - 1), 0, 0, -1};
   for (size_t i = 0; i < static_cast<size_t>(num_issued); ++i) {
     spans[i] = {moment_ns(2 * i), moment_ns(2 * i + 1)};
   }

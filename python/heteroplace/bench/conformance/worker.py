@@ -76,7 +76,8 @@ def _import_case(case: Case) -> tuple[ImportedModel, tuple[str, ...]]:
     """Import the model with the values of inputs that its shapes and axes are made of."""
     frozen = inputs_read_at_import(case.model)
     given = _named(case, case.data_sets[0][0])
-    values = {name: np.asarray(given[name]) for name in frozen}
+    # Not of sequences, which the import refuses.
+    values = {name: np.asarray(given[name]) for name in frozen if not isinstance(given[name], list)}
     free = {info.name for info in true_inputs(case.model.graph) if free_sizes(info)}
     shapes = {
         name: value.shape

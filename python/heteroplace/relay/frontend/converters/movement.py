@@ -50,16 +50,27 @@ def split(call: OnnxCall) -> relay.Expr | relay.expr.TupleWrapper:
         )
     if len(sizes) == 1:
         return call.operand(0)
+    return parts_along(call, sizes, axis)
+
+
+def parts_along(call: OnnxCall, sizes: Sequence[int], axis: int) -> relay.expr.TupleWrapper:
+    """Return parts of operand 0, of these sizes along an axis, which they fill."""
+    shape = call.shape(0)
     ends = [int(end) for end in np.cumsum(sizes)]
     if 0 not in shape and 0 not in sizes:
-        return relay.split(call.operand(0), ends[:-1], axis=axis)
+        split = relay.split(call.operand(0), ends[:-1], axis=axis)
+        return split if isinstance(split, relay.expr.TupleWrapper) else _wrapped([split])
     parts = [
         const(np.zeros([*shape[:axis], size, *shape[axis + 1 :]]), call.dtype(0))
         if 0 in (size, *shape)
         else relay.strided_slice(call.operand(0), [end - size], [end], axes=[axis])
         for size, end in zip(sizes, ends, strict=True)
     ]
-    return relay.expr.TupleWrapper(relay.Tuple(parts), len(parts))
+    return _wrapped(parts)
+
+
+def _wrapped(parts: Sequence[relay.Expr]) -> relay.expr.TupleWrapper:
+    return relay.expr.TupleWrapper(relay.Tuple(list(parts)), len(parts))
 
 
 def pad(call: OnnxCall) -> relay.Expr:

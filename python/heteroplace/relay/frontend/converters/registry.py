@@ -11,7 +11,14 @@ from typing import Any
 
 from tvm import relay
 
-from heteroplace.relay.frontend.converters import arithmetic, movement, quantized, signal, vision
+from heteroplace.relay.frontend.converters import (
+    arithmetic,
+    movement,
+    quantized,
+    sequences,
+    signal,
+    vision,
+)
 from heteroplace.relay.frontend.converters.call import (
     Converter,
     OnnxCall,
@@ -72,9 +79,13 @@ CONVERTERS: Mapping[str, Converter] = {
     "Scatter": movement.scatter_elements,
     "ScatterElements": movement.scatter_elements,
     "ScatterND": movement.scatter_nd,
+    "SequenceAt": sequences.sequence_at,
+    "SequenceErase": sequences.sequence_erase,
+    "SequenceInsert": sequences.sequence_insert,
     "Softplus": arithmetic.softplus,
     "SpaceToDepth": movement.space_to_depth,
     "Split": movement.split,
+    "SplitToSequence": sequences.split_to_sequence,
     "Upsample": upsample,
 }
 """Our own; all other ops go to TVM's."""
