@@ -27,12 +27,8 @@ from heteroplace.codegen.compile import CompiledNetwork, task_targets
 from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.errors import LoweringError
 from heteroplace.measure.batches import batches_of
-from heteroplace.measure.cost_models import (
-    CostModel,
-    CostOptions,
-    choose_cost_model,
-    known_interference,
-)
+from heteroplace.measure.cost_models import CostModel, CostOptions, choose_cost_model
+from heteroplace.measure.cost_models.model import known_interference
 from heteroplace.measure.example_inputs import read_examples
 from heteroplace.measure.interference import measure_interference
 from heteroplace.measure.options import Progress

@@ -4,7 +4,6 @@ from heteroplace.measure.cost_models.model import (
     CostModel,
     CostOptions,
     choose_cost_model,
-    known_interference,
 )
 
-__all__ = ["CostModel", "CostOptions", "choose_cost_model", "known_interference"]
+__all__ = ["CostModel", "CostOptions", "choose_cost_model"]
