@@ -1,7 +1,8 @@
 """The C++ tests: built with sanitizers into build/cpp-*, and run program by program.
 
-Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. An eighth of the
-cases of each check is run, another one for each commit, and all in `make test-all` (check.h).
+Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. The commit says
+which of the two builds is made, for addresses and undefined behaviour or for threads, and which
+eighth of the cases of each check is run; `make test-all` runs all (check.h).
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ WITH_TVM = ("check_exec", "check_faults", "check_helping")
 
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
+
+BUILDS = (MEMORY, THREAD)
+"""One after the other: each takes a minute and a half of processor time."""
 
 OPTIONS = {
     # Each thread has its own copies of stack frames: of 16 times 64 KiB, not of 1 MiB.
@@ -135,16 +139,29 @@ def params(programs: list[str]) -> list[object]:
 @pytest.fixture
 def turn(request: pytest.FixtureRequest) -> int:
     """The cases of this commit, as in the corpora of random cases (`tests.conftest`)."""
-    return int(request.config.getoption("hypothesis_seed")) % TURNS
+    return seed_of(request) // len(BUILDS) % TURNS
+
+
+def seed_of(request: pytest.FixtureRequest) -> int:
+    """Return the number that a commit chooses."""
+    return int(request.config.getoption("hypothesis_seed"))
+
+
+def skip_unless_chosen(request: pytest.FixtureRequest, sanitizer: str) -> None:
+    """Leave a build to other commits and to `make test-all`, if it is not this one's."""
+    if not os.environ.get("ALL_CASES") and BUILDS[seed_of(request) % len(BUILDS)] != sanitizer:
+        pytest.skip(f"this commit runs the other build; ALL_CASES=1 runs both ({sanitizer})")
 
 
 @pytest.mark.parametrize("program", params(PROGRAMS))
-def test_addresses_and_behaviour(program: str, turn: int) -> None:
+def test_addresses_and_behaviour(program: str, turn: int, request: pytest.FixtureRequest) -> None:
+    skip_unless_chosen(request, MEMORY)
     run(MEMORY, program, [], turn)
 
 
 @pytest.mark.parametrize("program", params(sorted(THREADED)))
-def test_threads(program: str, turn: int) -> None:
+def test_threads(program: str, turn: int, request: pytest.FixtureRequest) -> None:
+    skip_unless_chosen(request, THREAD)
     run(THREAD, program, THREADED[program], turn)
 
 
