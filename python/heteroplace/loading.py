@@ -21,6 +21,7 @@ from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.place_options import read_options
 from heteroplace.relay.source import source_from_json
+from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
 
 ON_MISSING = ("error", "replan")
@@ -120,6 +121,7 @@ def _placed_again(
             )
         return weights[offset : offset + num_bytes]
 
+    check_ends_nothing(data, file.path)
     source = source_from_json(data, read, file.path)
     told = manifest_of(file)
     cluster = options.pop("cluster", LOCAL)

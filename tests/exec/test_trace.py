@@ -195,7 +195,8 @@ def test_the_chrome_trace_agrees_with_the_recording(
     waits = trace.events["wait_ns"]
     assert len(of(events, "X", "wait")) == (waits >= 100).sum()
     slots = [e["args"]["slots"] for e in of(events, "C") if e["name"] == "slots in use"]
-    assert max(slots) == 2 and slots[-1] == 0
+    assert max(slots) in (1, 2)  # the first call may end before the second begins
+    assert slots[-1] == 0
     memory = [e["args"]["bytes"] for e in of(events, "C") if e["name"] == "memory ram"]
     assert memory == [slot * (8 + 1) * 4 * EXTENT for slot in slots]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from heteroplace.hetero_place import build
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.native.compiled_file import known_features, present_features
 from heteroplace.relay.source import Source, source_from_json, source_to_json
+from heteroplace.relay.source_child import check_ends_nothing
 
 OPTIONS: dict[str, Any] = {"cluster": cpu_cluster(), "costs": random_costs, "iterations": 100}
 
@@ -192,6 +194,21 @@ def unusual() -> tvm.IRModule:
     bits.copyfrom(np.array([16256, 32640], "uint16"))
     outputs = [padded, relay.add(cast, scalar), relay.cast(relay.Constant(bits), "float32"), x]
     return module([x], relay.Tuple(outputs))
+
+
+def test_a_module_that_ends_who_reads_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = var("x", (1, 4))
+    mod = relay.transform.InferType()(module([x], relay.nn.relu(x)))
+    data = source_to_json(Source(mod, 3), lambda _: 0)
+    check_ends_nothing(data, "model.so")
+    reader = tmp_path / "reader"
+    reader.write_text("#!/bin/sh\nkill -FPE $$\n")
+    reader.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(reader))
+    with pytest.raises(ArtifactError, match=r"model\.so: .* damaged \(a process .* code -8\)"):
+        check_ends_nothing(data, "model.so")
 
 
 @pytest.mark.parametrize("make", [two_branches, fire_modules, unusual])

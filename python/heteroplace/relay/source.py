@@ -172,7 +172,14 @@ def source_from_json(
             )
         mod = _read(value["values"], value["output"], read)
         return Source(mod, _count(value["opt_level"]))
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as err:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as err:
         raise ArtifactError(f"{where}: the Relay module is damaged ({err})") from err
     except (tvm.TVMError, UnsupportedRelayError) as err:
         last = str(err).strip().splitlines()[-1]
@@ -209,6 +216,8 @@ def _call(row: dict[str, Any], arguments: list[relay.Expr]) -> relay.Call:
     if "attrs" in row:
         fields = {name: _from_json(field) for name, field in row["attrs"].items()}
         attrs = tvm.ir.make_node(op.attrs_type_key, **fields)
+    elif op.attrs_type_key:  # TVM's type relations read them without a look.
+        raise ValueError(f"a call of {op.name} without attributes")
     return relay.Call(op, arguments, attrs)
 
 
