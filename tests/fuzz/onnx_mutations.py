@@ -245,7 +245,7 @@ def large_value(model: ModelProto, random: Random) -> None:
     rest = [NodeProto.FromString(node.SerializeToString()) for node in model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend([made, *rest])
-    if rest and model.graph.node[-1].input:
+    if rest and rest[-1].input and rest[-1].output:
         total = helper.make_node("Add", ["big", rest[-1].output[0]], ["with_big"])
         model.graph.node.append(total)
         model.graph.output.append(helper.make_tensor_value_info("with_big", 1, None))
