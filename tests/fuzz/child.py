@@ -48,9 +48,13 @@ def run_cases(kind: str, seed: str, first: int, last: int) -> tuple[Counter[str]
         if done.returncode == 0:
             break
         assert lines, f"{kind}: no case began: {done.stderr}"
-        first = lines[-1]["case"] + 1
-        said = done.stderr[:3000]
-        faults.append(f"case {first - 1}: ended with {done.returncode}: {said}")
+        died = lines[-1]["case"]
+        first = died + 1
+        after_death = getattr(importlib.import_module(f"tests.fuzz.{kind}"), "after_death", None)
+        if after_death is not None:
+            outcomes[after_death(seed, died)] += 1
+        else:
+            faults.append(f"case {died}: ended with {done.returncode}: {done.stderr[:3000]}")
     return outcomes, faults
 
 

@@ -12,7 +12,10 @@ import numpy as np
 import tvm
 from tvm import relay
 
+from heteroplace.errors import ArtifactError
 from heteroplace.relay.source import Source, source_from_json, source_to_json
+from heteroplace.relay.source_child import check_ends_nothing
+from tests.fuzz.child import REFUSED
 from tests.fuzz.json_mutations import mutate_json
 
 _WEIGHTS = np.zeros(4096, "uint8")
@@ -40,10 +43,22 @@ def _read(offset: int, num_bytes: int) -> np.ndarray:
     return _WEIGHTS[offset : offset + num_bytes]
 
 
+def _damaged(seed: str, number: int) -> bytes:
+    return mutate_json(_good(), Random(f"{seed} source {number}"))
+
+
+def after_death(seed: str, number: int) -> str:
+    """Say what becomes of a case that ends the process: the product lets another one read first."""
+    try:
+        check_ends_nothing(_damaged(seed, number), "case")
+    except ArtifactError:
+        return REFUSED
+    raise AssertionError(f"case {number} ended a process once, and then none")
+
+
 def run_case(seed: str, number: int, folder: Path) -> str:
     """Read one damaged module; returns "right", or raises the error that refuses it."""
     del folder
-    random = Random(f"{seed} source {number}")
-    found = source_from_json(mutate_json(_good(), random), _read)
+    found = source_from_json(_damaged(seed, number), _read)
     assert isinstance(found.mod["main"].checked_type, relay.FuncType)
     return "right"

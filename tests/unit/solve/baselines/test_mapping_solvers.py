@@ -37,7 +37,6 @@ from heteroplace.solve.baselines.mapping_walk import initial_mapping
 from heteroplace.solve.feasibility import check_possible, nearest_allowed
 from tests.instances import cpu, diamond, gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
-from tests.rates import assert_rate
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases, instances, num_cases
 from tests.unit.solve.test_determinism import layered
@@ -137,7 +136,8 @@ def test_no_plan_is_below_brute_force_with_tight_memory_and_nearly_all_are_found
                 are_found.append(False)
 
     check()
-    assert_rate(are_found, 0.88)
+    assert are_found
+    assert sum(are_found) >= 0.88 * len(are_found)
 
 
 @given(instances(max_tasks=4, is_memory_tight=True))

@@ -18,7 +18,6 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import cpu, gpus, instance
-from tests.rates import assert_rate
 from tests.reference.batch_brute_force import optimal_batch_makespan
 from tests.strategies import Instance, exact_cases, instances
 from tests.unit.solve.test_worked import disconnected, empty_graph, many_outputs, zero_sizes
@@ -184,7 +183,7 @@ def test_items_out_of_range_are_named() -> None:
 
 
 @given(instances(max_tasks=6, max_batch=4, has_modes=True), st.integers(1, 5))
-@exact_cases(50)
+@exact_cases(60)
 def test_plans_serve_all_items_and_are_not_below_the_bound(case: Instance, items: int) -> None:
     for name in NAMES:
         try:
@@ -198,7 +197,7 @@ def test_simulated_makespan_is_never_later_than_scheduled() -> None:
     fit: list[bool] = []
 
     @given(instances(max_tasks=4, max_batch=3, has_modes=True, is_memory_tight=True))
-    @exact_cases(50)
+    @exact_cases(200)
     def check(case: Instance) -> None:
         problem = Problem(case.graph, case.cluster, case.costs)
         for rule in ("fastest", "latency", "finish"):
@@ -213,12 +212,11 @@ def test_simulated_makespan_is_never_later_than_scheduled() -> None:
                 assert simulated.makespan_ns <= found.makespan_ns
 
     check()
-    assert any(fit)
-    assert_rate(fit, 0.08)
+    assert sum(fit) > 0.08 * len(fit)
 
 
 @given(instances(max_tasks=3, max_batch=3), st.integers(1, 2))
-@exact_cases(50)
+@exact_cases(60)
 def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
     cluster = replace(case.cluster, congestion="none")
     costs = replace(case.costs, devices=cluster.identities)
@@ -238,7 +236,7 @@ def test_no_plan_is_below_brute_force(case: Instance, items: int) -> None:
 
 
 @given(instances(max_tasks=6, has_modes=True))
-@exact_cases(50)
+@exact_cases(60)
 def test_batches_of_one_item_are_plain_runs(case: Instance) -> None:
     result = solve(case, "bheft", 1)
     assert all(step.items == (0,) for step in result.plan.steps)

@@ -9,7 +9,6 @@ from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver, lower_bound
-from tests.rates import assert_rate
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import Instance, exact_cases, instances
 
@@ -57,7 +56,7 @@ def found_by_heuristics(instance: Instance) -> list[bool]:
 
 
 @given(instances(max_tasks=5))
-@exact_cases(50)
+@exact_cases(60)
 def test_solvers_against_brute_force(instance: Instance) -> None:
     assert found_by_heuristics(instance) == [True] * len(HEURISTICS)
 
@@ -93,9 +92,10 @@ def test_solvers_against_brute_force_with_tight_memory() -> None:
     found: list[bool] = []
 
     @given(instances(max_tasks=4, is_memory_tight=True))
-    @exact_cases(50)
+    @exact_cases(60)
     def check(instance: Instance) -> None:
         found.extend(found_by_lifetime(instance))
 
     check()
-    assert_rate(found, 0.95)
+    assert found
+    assert sum(found) >= 0.95 * len(found), sum(found) / len(found)

@@ -25,7 +25,6 @@ from heteroplace.solve.lns.neighbourhood import Cut, Neighbourhood, cut_out
 from heteroplace.solve.lns.schedule import ProblemLists, Schedule, repaired
 from tests.instances import gpus, instance, problem_of
 from tests.interrupts import ctrl_c_after
-from tests.rates import assert_rate
 from tests.reference.brute_force import optimal_makespan
 from tests.strategies import AMPLE, Instance, exact_cases, instances_with_plan, num_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
@@ -111,7 +110,7 @@ def neighbourhoods(draw: st.DrawFn) -> tuple[Problem, Schedule, Neighbourhood]:
 
 
 @given(neighbourhoods())
-@exact_cases(50)
+@exact_cases(150)
 def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
     drawn: tuple[Problem, Schedule, Neighbourhood],
 ) -> None:
@@ -132,7 +131,7 @@ def test_solution_of_any_neighbourhood_keeps_what_the_model_promises(
 
 
 @given(neighbourhoods(), st.data())
-@exact_cases(50)
+@exact_cases(100)
 def test_time_is_lost_only_for_memory_that_is_worth_it(
     drawn: tuple[Problem, Schedule, Neighbourhood], data: st.DataObject
 ) -> None:
@@ -166,7 +165,7 @@ def test_tails_lead_from_each_step_to_the_end(
 
 
 @given(instances_with_plan(max_tasks=5, has_modes=True))
-@exact_cases(50)
+@exact_cases(60)
 def test_small_plans_become_optimal_from_any_start(case: tuple[Instance, Plan]) -> None:
     built, plan = case
     problem = problem_of(built)
@@ -203,7 +202,8 @@ def test_solver_is_never_worse_than_the_search_inside_it() -> None:
         assert result.bound_ns <= optimum <= result.objective_ns <= searched
 
     check()
-    assert_rate(are_found, 0.9)
+    assert are_found
+    assert sum(are_found) >= 0.9 * len(are_found)
 
 
 def test_neighbourhoods_of_a_long_chain_end_near_its_optimum() -> None:

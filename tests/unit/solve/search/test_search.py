@@ -18,7 +18,6 @@ from heteroplace.solve import Problem, ProgressReport, SolveOptions, SolveResult
 from heteroplace.solve.search.initial_solutions import InitialSolutions
 from tests.instances import problem_of
 from tests.programs import environment
-from tests.rates import assert_rate
 from tests.strategies import Instance, exact_cases
 from tests.unit.solve.bounds.chains import chains, optimum_of
 from tests.unit.solve.test_determinism import layered
@@ -45,7 +44,7 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
     ratios: list[float] = []
 
     @given(chains(max_tasks=4, is_memory_ample=True))
-    @exact_cases(50)
+    @exact_cases(150)
     def check(case: Instance) -> None:
         optimum = optimum_of(case)
         if optimum is not None:
@@ -54,7 +53,7 @@ def test_search_finds_nearly_all_optima_and_nothing_below_one() -> None:
             ratios.append(found / optimum if optimum else 1.0)
 
     check()
-    assert_rate([ratio == 1 for ratio in ratios], 0.93)
+    assert sum(ratio == 1 for ratio in ratios) >= 0.93 * len(ratios)
     assert sum(ratios) <= 1.02 * len(ratios)
 
 
@@ -62,7 +61,7 @@ def test_plan_fits_and_beats_every_start_that_fits_and_nearly_all_are_found() ->
     are_found: list[bool] = []
 
     @given(chains(max_tasks=5))
-    @exact_cases(50)
+    @exact_cases(150)
     def check(case: Instance) -> None:
         optimum = optimum_of(case)
         problem = problem_of(case)
@@ -85,14 +84,15 @@ def test_plan_fits_and_beats_every_start_that_fits_and_nearly_all_are_found() ->
         assert optimum <= result.objective_ns <= min(initial_ns, default=result.objective_ns)
 
     check()
-    assert_rate(are_found, 0.95)
+    assert are_found
+    assert sum(are_found) >= 0.95 * len(are_found)
 
 
 def test_plan_is_no_longer_than_the_best_single_device() -> None:
     compared: list[bool] = []
 
     @given(chains(max_tasks=5))
-    @exact_cases(50)
+    @exact_cases(100)
     def check(case: Instance) -> None:
         problem = problem_of(case)
         if optimum_of(case) is None:
@@ -106,7 +106,7 @@ def test_plan_is_no_longer_than_the_best_single_device() -> None:
         assert solve(problem).objective_ns <= single
 
     check()
-    assert_rate(compared, 0.7)
+    assert sum(compared) > 0.7 * len(compared)
 
 
 @given(chains(max_tasks=5))
