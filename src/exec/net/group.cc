@@ -197,8 +197,11 @@ std::string Group::Attributed(const std::string& text) const {
 
 void Group::Fail(const std::string& text) noexcept {
   try {
-    const std::string whole = Attributed(text);
-    Keep(whole, whole.compare(0, NameOf(rank_).size(), NameOf(rank_)) == 0);
+    std::string whole = Attributed(text);
+    const std::string own = NameOf(rank_);
+    const bool is_own = whole.compare(0, own.size(), own) == 0;
+    if (is_own) whole += LastOwnStep();
+    Keep(whole, is_own);
   } catch (const std::bad_alloc&) {
     Keep(kMemoryIsShort, /*is_teller=*/true);
   }
@@ -233,6 +236,12 @@ std::string Group::LastStep(const StepReached& reached) const {
   if (reached.step < 0) return "; it had finished no step";
   return "; last finished step: " + std::to_string(reached.step) + " of request " +
          std::to_string(reached.request);
+}
+
+/*! \brief "" before a program runs. */
+std::string Group::LastOwnStep() {
+  const std::lock_guard lock(status_mutex_);
+  return status_ ? LastStep(status_()) : "";
 }
 
 std::string Group::failure() const {

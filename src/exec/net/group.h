@@ -23,7 +23,7 @@
 namespace heteroplace::exec {
 
 /*! \brief Tags of the lane of control; each is an order of its own per pair of ranks. */
-enum class ControlTag : int64_t { kBytes, kLength, kBeat, kCommand, kReplyLength, kReply, kClock };
+enum class ControlTag : int64_t { kBytes, kLength, kBeat, kOrder, kReplyLength, kReply, kClock };
 
 /*! \brief What a group is told at its making. */
 struct GroupOptions {
@@ -131,6 +131,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string Attributed(const std::string& text) const;
   bool IsLowestBut(int rank) const;
   std::string LastStep(const StepReached& reached) const;
+  std::string LastOwnStep();
 
   const GroupOptions options_;
   std::shared_ptr<LockedTransport> transport_;

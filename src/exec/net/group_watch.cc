@@ -160,18 +160,28 @@ void Group::Complete(const std::vector<std::unique_ptr<Message>>& messages, cons
   for (const std::unique_ptr<Message>& message : messages) message->Start();
   std::vector<bool> is_done(messages.size());
   size_t num_done = 0;
-  const bool are_all = LookUntil(limit, kMessageSpinNs, [&] {
-    CheckAlive();
-    for (size_t i = 0; i < messages.size(); ++i) {
-      if (is_done[i] || !messages[i]->Test()) continue;
-      is_done[i] = true;
-      ++num_done;
-    }
-    return num_done == messages.size();
-  });
+  bool are_all = false;
+  try {
+    are_all = LookUntil(limit, kMessageSpinNs, [&] {
+      CheckAlive();
+      for (size_t i = 0; i < messages.size(); ++i) {
+        if (is_done[i] || !messages[i]->Test()) continue;
+        is_done[i] = true;
+        ++num_done;
+      }
+      return num_done == messages.size();
+    });
+  } catch (const Error& error) {
+    Fail(error.what());
+    throw;
+  } catch (...) {
+    // A send may be given up only where nothing goes on.
+    Fail(NameOf(rank_) + " was interrupted");
+    throw;
+  }
   if (are_all) return;
   const std::string text = NameOf(rank_) + " waited for other ranks for its whole limit";
-  Keep(text, /*is_teller=*/true);
+  Fail(text);
   throw Error(ErrorKind::kExecution, text);
 }
 

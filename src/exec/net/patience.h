@@ -13,6 +13,9 @@ namespace heteroplace::exec {
 /*! \brief Looks between two reads of the clock while it spins. */
 inline constexpr int kLooksPerClock = 16;
 
+/*! \brief How long a message is waited for without sleep that comes in the middle of something. */
+inline constexpr int64_t kMessageSpinNs = 200'000;
+
 /*! \brief The looks of one wait; it never spins longer than it is allowed, and then sleeps. */
 class Patience {
  public:

@@ -6,7 +6,6 @@ namespace heteroplace::exec {
 
 namespace {
 
-/*! \brief A message whose every use takes the lock of its transport, which it keeps. */
 class LockedMessage : public Message {
  public:
   LockedMessage(std::shared_ptr<LockedTransport> transport, std::unique_ptr<Message> message)
@@ -33,9 +32,9 @@ class LockedMessage : public Message {
 
 }  // namespace
 
-LockedTransport::~LockedTransport() {
-  const std::lock_guard lock(mutex_);
-  transport_.reset();
+std::unique_ptr<Message> LockMessage(std::shared_ptr<LockedTransport> transport,
+                                     std::unique_ptr<Message> message) {
+  return std::make_unique<LockedMessage>(std::move(transport), std::move(message));
 }
 
 SharedTransport::SharedTransport(std::shared_ptr<LockedTransport> transport, std::vector<int> ranks,
@@ -49,21 +48,17 @@ std::string SharedTransport::name() const {
   return transport_->With([](Transport& inner) { return inner.name(); });
 }
 
-std::unique_ptr<Message> SharedTransport::Wrap(std::unique_ptr<Message> message) const {
-  return std::make_unique<LockedMessage>(transport_, std::move(message));
-}
-
 std::unique_ptr<Message> SharedTransport::MakeSend(Lane lane, int peer, int64_t tag,
                                                    const void* data, int64_t bytes) {
   const int rank = ranks_.at(static_cast<size_t>(peer));
-  return Wrap(transport_->With(
+  return LockMessage(transport_, transport_->With(
       [&](Transport& inner) { return inner.MakeSend(lane, rank, tag, data, bytes); }));
 }
 
 std::unique_ptr<Message> SharedTransport::MakeReceive(Lane lane, int peer, int64_t tag, void* data,
                                                       int64_t bytes) {
   const int rank = ranks_.at(static_cast<size_t>(peer));
-  return Wrap(transport_->With(
+  return LockMessage(transport_, transport_->With(
       [&](Transport& inner) { return inner.MakeReceive(lane, rank, tag, data, bytes); }));
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exec/net/transport.h"
@@ -17,24 +18,26 @@ class LockedTransport {
  public:
   explicit LockedTransport(std::shared_ptr<Transport> transport)
       : transport_(std::move(transport)) {}
-  ~LockedTransport();
   LockedTransport(const LockedTransport&) = delete;
   LockedTransport& operator=(const LockedTransport&) = delete;
 
   /*! \brief What a function of the transport returns, called under the lock. */
   template <typename Call>
   auto With(const Call& call) {
-    std::lock_guard lock(mutex_);
+    const std::lock_guard lock(transport_->mutex());
     return call(*transport_);
   }
   /*! \brief Without the lock: `Abort` is for any thread. */
   void Abort(const std::string& reason) noexcept { transport_->Abort(reason); }
-  std::mutex& mutex() { return mutex_; }
+  std::mutex& mutex() { return transport_->mutex(); }
 
  private:
-  std::mutex mutex_;
-  std::shared_ptr<Transport> transport_;  // guarded by mutex_, but for Abort
+  std::shared_ptr<Transport> transport_;  // guarded by its mutex, but for Abort
 };
+
+/*! \brief A message whose every use takes the lock of its transport, which it keeps. */
+std::unique_ptr<Message> LockMessage(std::shared_ptr<LockedTransport> transport,
+                                     std::unique_ptr<Message> message);
 
 /*!
  * \brief The transport for a program whose peers are hosts: any thread may call any function.
@@ -60,8 +63,6 @@ class SharedTransport : public Transport {
   void Abort(const std::string& reason) noexcept override;
 
  private:
-  std::unique_ptr<Message> Wrap(std::unique_ptr<Message> message) const;
-
   std::shared_ptr<LockedTransport> transport_;
   const std::vector<int> ranks_;
   const std::function<void(const std::string&)> on_abort_;
