@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "exec/devices/device.h"
+#include "exec/net/transport.h"
 #include "exec/program/program.h"
 #include "exec/run/device_memory.h"
 #include "exec/run/kernel_library.h"
@@ -24,8 +25,11 @@ struct ExecutorSource {
   std::string library_path;
   /*! \brief Instead of a file: a TVM module in memory, of which a reference is taken. */
   TVMModuleHandle module = nullptr;
-  /*! \brief The program; see src/exec/README.md. */
+  /*! \brief The program, or those of all hosts; see src/exec/README.md. */
   std::string program_text;
+  /*! \brief Messages to the other hosts: this one is that of its rank. Of this executor alone; null
+   * for a program of one host. */
+  std::shared_ptr<Transport> transport;
   /*! \brief The weights. */
   Blob blob;
   /*! \brief Most requests in flight: slots that may be made; the first is made at load. */
