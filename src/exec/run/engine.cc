@@ -216,6 +216,9 @@ void Engine::Finish(Slot* slot) {
   slot->has_outputs = !slot->HasFailed();
   EndTrace(slot);
   if (slot->measurement != nullptr && Repeat(slot)) return;
+  // Before the slot is handed back: a caller whose requests are over may fork, and must find the
+  // engine idle. Its place in the ring is free only after, when somebody has released the slot.
+  num_completed_.fetch_add(1);
   // The caller, who may be gone, frees the slot once it is his again; else nobody comes for it.
   const bool is_abandoned = slot->state.exchange(SlotState::kHeld) == SlotState::kAbandoned;
   if (is_abandoned) {
@@ -224,7 +227,6 @@ void Engine::Finish(Slot* slot) {
   } else {
     slot->bell.Ring();
   }
-  num_completed_.fetch_add(1);
   idle_bell_.Ring();
 }
 

@@ -29,7 +29,9 @@ inline constexpr int64_t kGraceNs = 100'000'000;
  * \brief Image, slots and workers. Any thread may call it.
  *
  * Request k is in place k modulo the number of slots of a ring: requests end in the order in which
- * they began, and each has a slot until it has ended, so a place is free before it comes again.
+ * they began, and each has a slot until it has ended, so a place is free before it comes again. A
+ * request counts as completed before its slot is handed back, so whoever has got back all of his
+ * finds the engine idle, and one that is idle with no slot held has no worker in any slot.
  */
 class Engine : private ForkAware {
  public:

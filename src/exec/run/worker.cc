@@ -108,14 +108,14 @@ void Worker::Work() {
   CoreShare core(queue_.core);
   for (Worker* member : members_) member->core_ = &core;
   while (AwaitRequest()) {
-    std::lock_guard turn(turn_);
+    std::lock_guard turn(*turn_);
     if (engine_->num_submitted() > next_) Do();
   }
   for (Worker* member : members_) member->core_ = nullptr;
 }
 
 bool Worker::WorkHere(int64_t number) {
-  std::unique_lock turn(turn_, std::try_to_lock);
+  std::unique_lock turn(*turn_, std::try_to_lock);
   if (!turn.owns_lock()) return false;
   const CoreShare core(-1);
   SetWorkspacePool(&image_->abi(), &workspace_);

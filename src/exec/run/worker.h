@@ -122,7 +122,8 @@ class Worker {
   void MakeEvents(Slot* slot);
   /*! \brief The same for the times of its instructions, before a request that is recorded. */
   void MakeTimers(Slot* slot);
-  /*! \brief After a fork, whose child has no threads: a new stream where it was one of the host. */
+  /*! \brief After a fork, whose child has no threads: what the one of before may have held or was,
+   * its turn and a stream of the host, is made anew. */
   void Revive();
 
   /*! \brief Lets it do chunks of others' kernels while it waits, and others of its own. */
@@ -241,7 +242,7 @@ class Worker {
   std::vector<std::pair<size_t, size_t>> recorded_;
 
   /*! \brief Held by the thread that does a request, the worker's own or a caller's. */
-  std::mutex turn_;
+  std::unique_ptr<std::mutex> turn_ = std::make_unique<std::mutex>();
 
   // Of that thread.
   /*! \brief The thread's queues and the order of their work, of the one that leads; and that one.

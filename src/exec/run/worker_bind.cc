@@ -84,6 +84,10 @@ void Worker::Lead(std::vector<Worker*> members, std::vector<IssueStep> order) {
 }
 
 void Worker::Revive() {
+  // The thread of before has its turn for a moment after the end of a request. Nobody gives it back
+  // here, and a mutex that is held cannot be destroyed.
+  static_cast<void>(turn_.release());
+  turn_ = std::make_unique<std::mutex>();
   if (fake_device_ == nullptr) return;
   // The thread of the old stream is not there: to end it would take for ever.
   static_cast<void>(stream_.release());
