@@ -94,9 +94,8 @@ Group::~Group() {
   }
 }
 
-int Group::num_ranks_here() const {
-  const auto is_here = [](const Peer& peer) { return peer.page != nullptr; };
-  return 1 + static_cast<int>(std::count_if(peers_.begin(), peers_.end(), is_here));
+bool Group::IsHere(int rank) const {
+  return rank == rank_ || peers_[static_cast<size_t>(rank)].page != nullptr;
 }
 
 std::string Group::NameOf(int rank) const {

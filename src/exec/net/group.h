@@ -53,8 +53,8 @@ class Group : public std::enable_shared_from_this<Group> {
   int num_ranks() const { return num_ranks_; }
   /*! \brief What moves the bytes: "MPICH 5.0.2". */
   const std::string& transport_name() const { return transport_name_; }
-  /*! \brief How many ranks, this one too, are on this machine. */
-  int num_ranks_here() const;
+  /*! \brief Whether a rank is on this machine, as far as can be seen. */
+  bool IsHere(int rank) const;
   /*! \brief "rank 1 (host 'b' on machine-7)". */
   std::string NameOf(int rank) const;
 

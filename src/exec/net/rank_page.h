@@ -16,13 +16,9 @@
 #include <string_view>
 #include <vector>
 
-namespace heteroplace::exec {
+#include "exec/run/engine.h"
 
-/*! \brief A request and a step of the plan; -1: none yet. */
-struct StepReached {
-  int64_t request = -1;
-  int64_t step = -1;
-};
+namespace heteroplace::exec {
 
 /*! \brief The shared part: written by its rank alone, but for the word. */
 struct RankPage {

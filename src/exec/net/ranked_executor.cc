@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "exec/net/patience.h"
+#include "exec/net/packed.h"
 #include "exec/program/bundle.h"
 #include "support/error.h"
 
@@ -21,6 +21,11 @@ int FeedingHost(const std::vector<Program>& programs) {
   };
   const auto found = std::find_if(programs.begin(), programs.end(), feeds);
   return found == programs.end() ? 0 : static_cast<int>(found - programs.begin());
+}
+
+[[noreturn]] void RefuseClosed() {
+  throw Error(ErrorKind::kExecution,
+              "the executor was closed, on all ranks; load the file again to run it");
 }
 
 }  // namespace
@@ -52,6 +57,19 @@ RankedExecutor::RankedExecutor(std::shared_ptr<Group> group, ExecutorSource sour
     throw;
   }
   group_->SetStatus([this] { return executor_->Reached(); });
+  CountThreads(limit);
+}
+
+/*! \brief Ranks of one machine that have a core for each worker have one for who waits as well: he
+ * waits while no worker does anything. */
+void RankedExecutor::CountThreads(const Limit& limit) {
+  const auto own = static_cast<int64_t>(executor_->program().queues.size());
+  const std::vector<std::string> counts = group_->Exchange(Packed(std::vector<int64_t>{own}), limit);
+  int64_t num_here = 0;
+  for (int rank = 0; rank < group_->num_ranks(); ++rank) {
+    if (group_->IsHere(rank)) num_here += UnpackedNumbers(counts[static_cast<size_t>(rank)]).at(0);
+  }
+  may_spin_ = num_here <= Cores().usable.load();
 }
 
 RankedExecutor::~RankedExecutor() {
@@ -67,14 +85,12 @@ void RankedExecutor::CheckFeeding(const char* function) const {
                     group_->NameOf(feeding_rank_) + "; this is " +
                     group_->NameOf(group_->rank()) + ": call serve here");
   }
-  if (is_closed_.load()) {
-    throw Error(ErrorKind::kExecution,
-                std::string(function) + ": the job was closed; load the file again on all ranks");
-  }
+  if (is_closed_.load()) RefuseClosed();
 }
 
 void RankedExecutor::Announce(const Order& order) {
   const std::lock_guard lock(orders_mutex_);
+  if (is_closed_.load()) RefuseClosed();
   sender_->Send(order);
 }
 
@@ -126,17 +142,33 @@ std::vector<RankTrace> RankedExecutor::StopTrace(const Limit& limit) {
   for (size_t host = 0; host < traces.size(); ++host) {
     traces[host].first = first_ties_[host];
     traces[host].last = last_ties[host];
-    if (host != own) traces[host].trace = Unpacked<Trace>(answers[host]);
+    if (host != own) traces[host].trace = UnpackedTrace(answers[host]);
   }
   return traces;
 }
 
+std::vector<std::vector<SpaceBytes>> RankedExecutor::MemoryBytes(const Limit& limit) {
+  const std::lock_guard lock(asking_mutex_);
+  Announce({Order::kMemory, 0});
+  const auto own = static_cast<size_t>(group_->host());
+  std::vector<std::vector<SpaceBytes>> all(programs_.size());
+  all[own] = executor_->MemoryBytes(limit);
+  const std::vector<std::string> answers = Answers(limit);
+  for (size_t host = 0; host < all.size(); ++host) {
+    const std::vector<int64_t> numbers = UnpackedNumbers(answers[host]);
+    for (size_t i = 0; i + 2 < numbers.size(); i += 3) {
+      all[host].push_back({numbers[i], numbers[i + 1], numbers[i + 2]});
+    }
+  }
+  return all;
+}
+
 std::vector<int64_t> RankedExecutor::Gather(std::vector<int64_t> own, const Limit& limit) {
   std::vector<std::string> answers = Answers(limit);
-  answers[static_cast<size_t>(group_->host())] = PackNumbers(own);
+  answers[static_cast<size_t>(group_->host())] = Packed(own);
   std::vector<int64_t> all;
   for (const std::string& answer : answers) {
-    const std::vector<int64_t> numbers = UnpackNumbers(answer);
+    const std::vector<int64_t> numbers = UnpackedNumbers(answer);
     all.insert(all.end(), numbers.begin(), numbers.end());
   }
   return all;

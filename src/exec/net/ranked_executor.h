@@ -12,7 +12,7 @@
 
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
-#include "exec/net/order.h"
+#include "exec/net/order_lane.h"
 #include "exec/run/executor.h"
 
 namespace heteroplace::exec {
@@ -72,21 +72,25 @@ class RankedExecutor {
   std::vector<std::vector<SpaceBytes>> MemoryBytes(const Limit& limit);
 
  private:
+  void CountThreads(const Limit& limit);
   void Announce(const Order& order);
+  void AwaitOrder(Order* order, const Limit& limit);
   bool Follow(const Order& order, const Limit& limit);
   void FinishOldest(const Limit& limit);
   void FinishAll(const Limit& limit);
   void Reply(const std::string& bytes, const Limit& limit);
+  void ReplyMemory(const Limit& limit);
   /*! \brief What each other host answers; its own place is empty. [num_ranks] */
   std::vector<std::string> Answers(const Limit& limit);
   std::vector<int64_t> Gather(std::vector<int64_t> own, const Limit& limit);
   std::vector<ClockTie> TieClocks(const Limit& limit);
-  void RefuseInterrupted();
 
   const std::shared_ptr<Group> group_;
   std::vector<Program> programs_;
   int feeding_rank_ = 0;
   std::unique_ptr<Executor> executor_;
+  /*! \brief Whether the ranks of this machine have cores for more than their workers. */
+  bool may_spin_ = false;
 
   /*! \brief Held by what orders something that is answered. */
   std::mutex asking_mutex_;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include "exec/program/program.h"
 #include "exec/run/device_memory.h"
 #include "exec/run/kernel_library.h"
+#include "exec/run/order.h"
 
 namespace heteroplace::exec {
 
@@ -30,6 +32,9 @@ struct ExecutorSource {
   /*! \brief Messages to the other hosts: this one is that of its rank. Of this executor alone; null
    * for a program of one host. */
   std::shared_ptr<Transport> transport;
+  /*! \brief Told what callers have the engine do, in that order and before the workers see it; what
+   * it throws is thrown to the caller, and nothing is done. */
+  std::function<void(const Order&)> on_order;
   /*! \brief The weights. */
   Blob blob;
   /*! \brief Most requests in flight: slots that may be made; the first is made at load. */

@@ -1,4 +1,4 @@
-// What the rank that feeds a job tells the others to do, in the order in which it does it itself.
+// How the rank that feeds a job tells the others what to do.
 #pragma once
 
 #include <cstdint>
@@ -6,26 +6,9 @@
 #include <vector>
 
 #include "exec/net/group.h"
+#include "exec/run/order.h"
 
 namespace heteroplace::exec {
-
-/*! \brief One thing that all ranks do. */
-struct Order {
-  enum Kind : int64_t {
-    kRun,         ///< one request
-    kBenchmark,   ///< `count` runs in a row
-    kProfile,     ///< the same, every instruction timed; answered by the times
-    kProfileCpu,  ///< the same by processor time
-    kStartTrace,  ///< recording of the last `count` requests; 0: as many as fit
-    kStopTrace,   ///< answered by the recording
-    kClock,       ///< round trips follow
-    kMemory,      ///< answered by the bytes that are held
-    kStop         ///< the job is over
-  };
-
-  int64_t kind = kRun;
-  int64_t count = 1;
-};
 
 /*! \brief The feeding rank's side. One thread at a time. */
 class OrderSender {
