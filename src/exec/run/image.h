@@ -81,6 +81,8 @@ class Image {
   int32_t gpu() const { return devices_.rbegin()->first.second; }
   bool uses_cuda_graphs() const { return has_cuda_graphs_; }
   bool uses_cuda_words() const { return has_cuda_words_; }
+  /*! \brief Messages to the other hosts; null: there are none. */
+  const std::shared_ptr<Transport>& transport() const { return transport_; }
   char* constant(int64_t id) const { return constants_[static_cast<size_t>(id)]; }
   /*! \brief Bytes of the constants of each space. [num_spaces] */
   const std::vector<int64_t>& weight_bytes() const { return weight_bytes_; }
@@ -94,6 +96,7 @@ class Image {
 
   bool has_cuda_graphs_;
   bool has_cuda_words_;
+  std::shared_ptr<Transport> transport_;
   TvmAbi abi_;
   std::unique_ptr<KernelLibrary> library_;
   Program program_;
