@@ -222,13 +222,22 @@ void Group::Fail(const std::string& text) noexcept {
     // Who meets an error as another rank is gone says that instead.
     std::string whole = TextOfFallen();
     if (whole.empty() && text.compare(0, kRankWord.size(), kRankWord) == 0) whole = text;
-    if (whole.empty()) whole = NameOf(rank_) + ": " + text;
+    if (whole.empty()) whole = NameOf(rank_) + ": " + WithoutHost(text);
     const bool is_own = TellerOf(whole) == rank_ && whole.find(kLastStep) == std::string::npos;
     if (is_own) whole += LastOwnStep();
     Keep(whole);
   } catch (const std::bad_alloc&) {
     Keep(kMemoryIsShort);
   }
+}
+
+/*! \brief Without the name of this rank's host that a program begins with. */
+std::string Group::WithoutHost(const std::string& text) const {
+  const std::lock_guard lock(names_mutex_);
+  if (order_.empty()) return text;
+  const int host = order_[static_cast<size_t>(rank_)];
+  const std::string name = DescribeHost(hosts_[static_cast<size_t>(host)], host) + ": ";
+  return text.compare(0, name.size(), name) == 0 ? text.substr(name.size()) : text;
 }
 
 /*! \brief Of a rank that has failed without a word of its own. */

@@ -129,6 +129,7 @@ class Group : public std::enable_shared_from_this<Group> {
   void LookAtPages();
   void LookForSilence();
   void SayGoodbye();
+  std::string WithoutHost(const std::string& text) const;
   std::string TextOf(int rank, const std::string& cause) const;
   std::string TextOfFallen() const;
   void Keep(const std::string& text) noexcept;
