@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /*! \brief Raised when functions or fields are added. */
-#define HETEROPLACE_API_VERSION 1
+#define HETEROPLACE_API_VERSION 2
 
 /*! \brief For `timeout_s`: any negative number. */
 #define HETEROPLACE_NO_LIMIT (-1.0)
@@ -78,6 +78,23 @@ typedef struct heteroplace_load_options {
   /*! \brief Files of public Ed25519 keys, PEM: only what one of them has signed is loaded. NULL: a
    * signature is not looked at. */
   const char* const* trusted_keys; /* [num_trusted_keys] */
+
+  /* Version 2: files for several hosts, one process each. */
+
+  /*! \brief 1: this process is one of the ranks that a launcher of MPI started, which all load the
+   * same file, one rank for each of its hosts. 0: it is alone. */
+  int32_t is_rank;
+  /*! \brief Which host each rank runs, "b,a"; NULL: rank i runs the cluster's host i. */
+  const char* hosts;
+  /*! \brief Path of the MPI library; NULL: one that is loaded, else that of the launcher, else where
+   * the loader looks. */
+  const char* mpi_library;
+  /*! \brief A rank that is silent for so many seconds has failed; 0: 30. */
+  double silence_s;
+  /*! \brief Called once on each rank when any rank fails, from any thread, with the text that the
+   * calls then fail of; `is_first` is 1 on the rank that is to show it. NULL: nobody is called. */
+  void (*tell)(void* context, const char* text, int32_t is_first);
+  void* tell_context;
 } heteroplace_load_options;
 
 /*! \brief An input or output of a model, and the caller's memory for it. */
@@ -116,6 +133,15 @@ HETEROPLACE_API heteroplace_status heteroplace_load(const char* path,
 /*! \brief Gives a handle back; NULL: nothing. Requests keep what they need until they are closed.
  */
 HETEROPLACE_API void heteroplace_unload(heteroplace_model* model);
+
+/*! \brief Whether this process feeds the model and reads its outputs: 1 if it is alone. The others
+ * have no inputs and outputs, and call `heteroplace_serve`. */
+HETEROPLACE_API heteroplace_status heteroplace_is_feeding(const heteroplace_model* model,
+                                                          int32_t* is_feeding);
+
+/*! \brief Does the part of a rank that does not feed the model, until the one that does unloads it.
+ * HETEROPLACE_FAILED: a rank has failed, and all have. */
+HETEROPLACE_API heteroplace_status heteroplace_serve(heteroplace_model* model);
 
 /*! \brief The number of inputs, and of outputs. */
 HETEROPLACE_API heteroplace_status heteroplace_num_inputs(const heteroplace_model* model,

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,9 +35,11 @@ class RankedExecutor {
   /*!
    * \brief Loads; all ranks. \param source its `program_text` holds the programs of all hosts, its
    * `transport` is set here.
+   * \param check may refuse this rank's program before it is loaded.
    * \throws Error as Executor here, and kExecution on the other ranks.
    */
-  RankedExecutor(std::shared_ptr<Group> group, ExecutorSource source, const Limit& limit);
+  RankedExecutor(std::shared_ptr<Group> group, ExecutorSource source,
+                 const std::function<void(const Program&)>& check, const Limit& limit);
   /*! \brief Closes if nobody has. */
   ~RankedExecutor();
   RankedExecutor(const RankedExecutor&) = delete;
@@ -46,6 +49,8 @@ class RankedExecutor {
   Group& group() { return *group_; }
   /*! \brief Programs by host. [num_ranks] */
   const std::vector<Program>& programs() const { return programs_; }
+  /*! \brief All of them as one; see merged.h. */
+  const Program& merged() const { return merged_; }
   int feeding_rank() const { return feeding_rank_; }
   bool is_feeding() const { return feeding_rank_ == group_->rank(); }
 
@@ -65,6 +70,8 @@ class RankedExecutor {
   /*! \brief The recording of each host; of requests of which another rank has none, none. [num_ranks]
    */
   std::vector<RankTrace> StopTrace(const Limit& limit);
+  /*! \brief All of them as one, of `merged`. */
+  Trace MergedTrace(const Limit& limit);
   /*! \brief As Executor's, of all hosts: one host's instructions after the other's. */
   std::vector<int64_t> Profile(int64_t num_runs, const Limit& limit);
   std::vector<int64_t> ProfileCpu(int64_t num_runs, const Limit& limit);
@@ -87,6 +94,7 @@ class RankedExecutor {
 
   const std::shared_ptr<Group> group_;
   std::vector<Program> programs_;
+  Program merged_;
   int feeding_rank_ = 0;
   std::unique_ptr<Executor> executor_;
   /*! \brief Whether the ranks of this machine have cores for more than their workers. */
