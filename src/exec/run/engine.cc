@@ -21,7 +21,8 @@ int MaxSlots(int max_in_flight) {
 }  // namespace
 
 Engine::Engine(const ExecutorSource& source)
-    : image_(source),
+    : on_order_(source.on_order),
+      image_(source),
       progress_(image_),
       slots_(&image_, MaxSlots(source.max_in_flight),
              [this](Slot* slot) {
@@ -146,6 +147,7 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
     {
       std::lock_guard lock(mutex_);
       if (!is_measuring_) {
+        if (on_order_) on_order_({Order::kRun, 1});
         number = Launch(slot);
         break;
       }
@@ -178,6 +180,25 @@ int64_t Engine::Launch(Slot* slot) {
   // Sequentially consistent: all of the above is seen by whoever sees the new number.
   num_submitted_.store(number + 1);
   return number;
+}
+
+StepReached Engine::Reached() const {
+  // The first request of all is the engine's own.
+  const int64_t last = num_submitted_.load() - 1;
+  const int64_t number = std::min(num_completed_.load(), last);
+  StepReached reached;
+  if (number < 1) return reached;
+  for (const std::unique_ptr<Worker>& worker : workers_) {
+    const auto& instructions = worker->queue().instructions;
+    const auto length = static_cast<int64_t>(instructions.size());
+    const int64_t done = std::min(worker->progress().done.load() - number * length, length);
+    if (done <= 0) continue;
+    reached.request = number - 1;
+    for (int64_t i = 0; i < done; ++i) {
+      reached.step = std::max(reached.step, instructions[static_cast<size_t>(i)].step);
+    }
+  }
+  return reached;
 }
 
 bool Engine::Await(Slot* slot, const Limit& limit) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,12 @@ namespace heteroplace::exec {
 
 /*! \brief What a call waits beyond its limit for a step that does not end. */
 inline constexpr int64_t kGraceNs = 100'000'000;
+
+/*! \brief A request, from 0, and a step of the plan that it has finished; -1: none yet. */
+struct StepReached {
+  int64_t request = -1;
+  int64_t step = -1;
+};
 
 /*!
  * \brief Image, slots and workers. Any thread may call it.
@@ -120,6 +127,9 @@ class Engine : private ForkAware {
   Bell* submitted_bell() { return &submitted_bell_; }
   /*! \brief Whether no request is in flight. */
   bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
+  /*! \brief How far the oldest request in flight, or the last one, is known to be: what somebody
+   * awaits is told. Any thread; takes no lock. */
+  StepReached Reached() const;
   bool is_stopping() const { return is_stopping_.load(); }
   /*! \brief Whether another request follows the present one, for which workers stay awake. */
   bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }
@@ -150,6 +160,8 @@ class Engine : private ForkAware {
   void BeforeFork() override;
   void AfterFork(bool is_child) override;
 
+  /*! \brief See ExecutorSource; called under mutex_. */
+  const std::function<void(const Order&)> on_order_;
   Image image_;
   ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;

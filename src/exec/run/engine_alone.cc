@@ -47,6 +47,11 @@ void Engine::Alone::Run(RequestKind kind, Measurement* measurement, const Limit&
   engine_->is_repeating_.store(measurement != nullptr && measurement->runs_left > 1);
   {
     std::lock_guard lock(engine_->mutex_);
+    if (engine_->on_order_ && measurement != nullptr) {
+      const Order::Kind timed = is_timed ? Order::kProfile : Order::kBenchmark;
+      engine_->on_order_(
+          {kind == RequestKind::kCpuTimed ? Order::kProfileCpu : timed, measurement->runs_left});
+    }
     engine_->Launch(slot_);
   }
   engine_->submitted_bell_.Ring();
