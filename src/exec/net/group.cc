@@ -36,13 +36,13 @@ int TellerOf(const std::string& text) {
   const size_t end = text.find(") ");
   if (end == std::string::npos) return rank;
   const std::string_view rest = std::string_view(text).substr(end + 2);
-  const bool is_gone = rest.substr(0, kDied.size()) == kDied ||
-                       rest.substr(0, kSilent.size()) == kSilent;
+  const bool is_gone =
+      rest.substr(0, kDied.size()) == kDied || rest.substr(0, kSilent.size()) == kSilent;
   if (!is_gone) return rank;
   return rank == 0 ? 1 : 0;
 }
 
-std::string MachineName() {
+std::string NodeName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
@@ -83,7 +83,7 @@ std::shared_ptr<Group> Group::Meet(std::shared_ptr<Transport> transport, GroupOp
 }
 
 void Group::MeetOthers(const Limit& limit) {
-  const auto records = Exchange(Packed({MachineName(), own_page_.address()}), limit);
+  const auto records = Exchange(Packed({NodeName(), own_page_.address()}), limit);
   for (int rank = 0; rank < num_ranks_; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     const std::vector<std::string> record = Unpacked(records[static_cast<size_t>(rank)]);
@@ -206,10 +206,11 @@ std::shared_ptr<Transport> Group::HostTransport() {
   std::vector<int> ranks;
   for (int host = 0; host < num_ranks_; ++host) ranks.push_back(RankOf(host));
   // What it is given to may live longer than the group.
-  return std::make_shared<SharedTransport>(
-      transport_, std::move(ranks), [group = weak_from_this()](const std::string& reason) {
-        if (const std::shared_ptr<Group> self = group.lock()) self->Fail(reason);
-      });
+  return std::make_shared<SharedTransport>(transport_, std::move(ranks),
+                                           [group = weak_from_this()](const std::string& reason) {
+                                             if (const std::shared_ptr<Group> self = group.lock())
+                                               self->Fail(reason);
+                                           });
 }
 
 void Group::SetStatus(std::function<StepReached()> status) {
@@ -293,8 +294,7 @@ std::string Group::LastOwnStep() {
 
 std::string Group::SilenceText(int64_t silent_ns) {
   return std::string(kSilent) + "nothing was heard of it for " +
-         std::to_string(silent_ns / 1'000'000) +
-         " ms (stopped, or its machine or network is gone)";
+         std::to_string(silent_ns / 1'000'000) + " ms (stopped, or its machine or network is gone)";
 }
 
 std::string Group::failure() const {

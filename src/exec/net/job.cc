@@ -95,8 +95,8 @@ std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const st
 void ExpectOneHost(const std::string& path, const std::string& program_text) {
   const std::vector<std::string> names = HostsOf(program_text);
   if (names.size() == 1) return;
-  throw Error(ErrorKind::kExecution, path + " is for " + std::to_string(names.size()) +
-                                         " hosts (" + NamesOf(names) + "), one rank each; " +
+  throw Error(ErrorKind::kExecution, path + " is for " + std::to_string(names.size()) + " hosts (" +
+                                         NamesOf(names) + "), one rank each; " +
                                          HowToStart(names.size()) + " PROGRAM");
 }
 
