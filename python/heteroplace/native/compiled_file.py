@@ -75,8 +75,13 @@ class CompiledFile:
         """
         self._core.check()
 
-    def load(self, libtvm_path: str) -> None:
+    def load(self, libtvm_path: str, *, gpus: bool = True) -> None:
         """Check all, make the private copy of the code and map the weights.
+
+        Parameters
+        ----------
+        gpus
+            Whether the code for GPUs is to run here.
 
         Raises
         ------
@@ -86,7 +91,8 @@ class CompiledFile:
             This processor or a GPU cannot run the code.
         """
         self._core.load()
-        self._core.check_gpus(libtvm_path)
+        if gpus:
+            self._core.check_gpus(libtvm_path)
 
     def missing(self, libtvm_path: str) -> list[str]:
         """Say what it needs of the processor and of GPUs that is not here; empty: nothing."""
