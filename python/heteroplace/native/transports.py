@@ -1,0 +1,27 @@
+"""Messages between the hosts of a plan: transports, and the check of all hosts' programs.
+
+A thin face of `heteroplace._core` (see `src/exec/net` and `src/exec/program`).
+"""
+
+from __future__ import annotations
+
+import heteroplace._core as _core
+from heteroplace._core import Transport
+
+__all__ = ["Transport", "check_programs"]
+
+
+def check_programs(text: str) -> tuple[str, ...]:
+    """Check the programs of all hosts, each alone and all together, or of one host alone.
+
+    Returns
+    -------
+    tuple of str
+        Names of the hosts, by rank; "" for one without a name.
+
+    Raises
+    ------
+    ArtifactError
+        A line is wrong, a message has not its two ends, or the programs would deadlock.
+    """
+    return tuple(_core.check_programs(text))
