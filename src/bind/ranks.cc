@@ -16,7 +16,6 @@
 #include "bind/executor_source.h"
 #include "exec/net/group.h"
 #include "exec/net/job.h"
-#include "exec/net/local_transport.h"
 #include "exec/net/mpi_transport.h"
 #include "exec/net/ranked_executor.h"
 #include "exec/run/trace_json.h"
@@ -52,16 +51,6 @@ std::shared_ptr<exec::Transport> MpiTransport(const std::string& library,
   options.communicator = communicator;
   return Unlocked(
       [&]() -> std::shared_ptr<exec::Transport> { return exec::MakeMpiTransport(options); });
-}
-
-std::vector<std::shared_ptr<exec::Transport>> LocalTransports(int num_ranks, uint64_t seed,
-                                                              int64_t max_delay_ns,
-                                                              bool is_buffered) {
-  std::vector<std::shared_ptr<exec::Transport>> shared;
-  for (auto& one : exec::MakeLocalTransports(num_ranks, {seed, max_delay_ns, is_buffered})) {
-    shared.push_back(std::move(one));
-  }
-  return shared;
 }
 
 std::vector<std::string> AgreeOnFile(exec::Group& group, const std::string& path,
@@ -140,9 +129,6 @@ void BindGroup(nb::module_& module) {
              "The group of this rank; all ranks.");
   module.def("mpi_transport", &MpiTransport, nb::arg("library"),
              nb::arg("communicator").none() = nb::none(), "Messages by MPI; all ranks.");
-  module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed") = 0,
-             nb::arg("max_delay_ns") = 0, nb::arg("is_buffered") = false,
-             "Ranks as threads of this process; see src/exec/net/local_transport.h.");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.execute import Executor, Request
 from heteroplace.native.trace import RecordedTrace
 
-__all__ = ["Group", "RankedExecutor", "RankedRequest", "local_transports", "mpi_transport"]
+__all__ = ["Group", "RankedExecutor", "RankedRequest", "mpi_transport"]
 
 
 def mpi_transport(communicator: int | None = None, library: str = "") -> _core.Transport:
@@ -39,13 +39,6 @@ def mpi_transport(communicator: int | None = None, library: str = "") -> _core.T
         No library, one that is refused, or what MPI says.
     """
     return _core.mpi_transport(library, communicator)
-
-
-def local_transports(
-    num_ranks: int, seed: int = 0, max_delay_ns: int = 0, is_buffered: bool = False
-) -> list[_core.Transport]:
-    """Return transports for ranks that are threads of this process."""
-    return list(_core.local_transports(num_ranks, seed, max_delay_ns, is_buffered))
 
 
 class Group:
