@@ -5,10 +5,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "exec/net/local_transport.h"
 #include "exec/net/transport.h"
 #include "exec/program/bundle.h"
 
@@ -26,6 +28,16 @@ std::vector<std::string> CheckPrograms(const std::string& text) {
   return hosts;
 }
 
+std::vector<std::shared_ptr<exec::Transport>> LocalTransports(int num_ranks, uint64_t seed,
+                                                              int64_t max_delay_ns,
+                                                              bool is_buffered) {
+  std::vector<std::shared_ptr<exec::Transport>> transports;
+  for (auto& transport : exec::MakeLocalTransports(num_ranks, {seed, max_delay_ns, is_buffered})) {
+    transports.push_back(std::move(transport));
+  }
+  return transports;
+}
+
 }  // namespace
 
 void BindNet(nb::module_& module) {
@@ -38,6 +50,9 @@ void BindNet(nb::module_& module) {
           "abort", [](exec::Transport& self, const std::string& reason) { self.Abort(reason); },
           nb::arg("reason"), nb::call_guard<nb::gil_scoped_release>(),
           "End all messages on all ranks; of any thread.");
+  module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed"),
+             nb::arg("max_delay_ns"), nb::arg("is_buffered"),
+             "Ranks as threads of this process; see src/exec/net/local_transport.h.");
   module.def("check_programs", &CheckPrograms, nb::arg("text"),
              "Check the programs of all hosts, or of one alone: names of the hosts, by rank.");
 }
