@@ -23,6 +23,8 @@
 
 namespace heteroplace::exec {
 
+class Network;
+
 /*! \brief What a call waits beyond its limit for a step that does not end. */
 inline constexpr int64_t kGraceNs = 100'000'000;
 
@@ -135,7 +137,8 @@ class Engine : private ForkAware {
   bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }
   /*! \brief Spins of a worker with a core of its own before it sleeps. Constant after load. */
   int run_spins() const { return run_spins_; }
-  /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. */
+  /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. One of several
+   * hosts fails them all. */
   void Fail(Slot* slot, std::string_view text) noexcept;
   /*! \brief Refuses all that is still to begin: a device does nothing more. The first text is kept.
    */
@@ -148,6 +151,8 @@ class Engine : private ForkAware {
   void GroupHelpers(bool is_everywhere);
   void StartThreads();
   void ThreadMain(Worker* leader);
+  void Wake();
+  std::string ReasonOr(const std::string& failure) const;
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
   bool IsTracing();
@@ -165,10 +170,12 @@ class Engine : private ForkAware {
   Image image_;
   ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // [num_queues]
+  /*! \brief Messages to and from other hosts; null: there are none. Before all slots. */
+  std::unique_ptr<Network> network_;
   /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
   std::vector<Worker*> leaders_;
-  std::vector<std::thread> threads_;  // [num_threads]
+  std::vector<std::thread> threads_;  // [num_threads], and that of the network
   /*! \brief The only worker, if callers may do its work; else null. */
   Worker* lone_worker_ = nullptr;
   int run_spins_ = kSpins;

@@ -111,6 +111,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     BoundInstruction& to = instructions_[i];
     to.opcode = from.opcode;
     to.is_awaited = from.is_awaited;
+    to.is_sent = from.is_awaited_by_message;
     to.role = {static_cast<uint32_t>(from.threads), static_cast<uint32_t>(from.rank)};
     for (const Wait& wait : from.waits) {
       Worker& other = *workers[static_cast<size_t>(wait.queue)];
@@ -138,7 +139,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
       to.leader = &leader.progress_;
       to.leader_count = static_cast<int64_t>(from.leader_index) + 1;
       to.leader_length = static_cast<int64_t>(leader.instructions_.size());
-    } else {
+    } else if (from.opcode == Opcode::kCopy) {
       to.src = from.tensors[0];
       to.dst = from.tensors[1];
       to.bytes = program.tensors[static_cast<size_t>(to.src)].bytes;
@@ -166,6 +167,11 @@ std::string Worker::Where(const std::string& what) const {
                       "' (" + DeviceName(queue_.device) + ")";
   if (at.opcode == Opcode::kCall) {
     where += " in kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "'";
+  }
+  if (at.tag >= 0) {
+    where += " in message " + std::to_string(at.tag) +
+             (at.opcode == Opcode::kSend ? " to rank " : " from rank ") +
+             std::to_string(queue_.peer);
   }
   return where;
 }
