@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heteroplace.codegen.program import Program
+from heteroplace.codegen.program import Program, bundle_text
+from heteroplace.codegen.project import project
 from heteroplace.measure.copy_writer import REST_BYTES, CopyWriter, Wait
 from heteroplace.measure.link_programs import NUM_WARM_TRIPS, page_aligned
+from heteroplace.measure.ranks import Ranks
 from heteroplace.model.cluster import Cluster
+from heteroplace.native.execute import Executor as NativeExecutor
+from heteroplace.tvm_bridge import library_path
 
 
 @dataclass(frozen=True)
@@ -175,9 +179,7 @@ def message_streams(
     return writer.finish(), tuple(phases)
 
 
-def _meet(
-    cluster: Cluster, writer: CopyWriter, ends: Sequence[Sequence[Wait]]
-) -> list[list[Wait]]:
+def _meet(cluster: Cluster, writer: CopyWriter, ends: Sequence[Sequence[Wait]]) -> list[list[Wait]]:
     """Let all hosts come to what they have to wait for; return what to wait for until all have."""
     hosts = cluster.memory_hosts
     of_cpus = sorted({each.memory for each in cluster.devices if each.kind == "cpu"})
@@ -192,3 +194,12 @@ def _meet(
         ends_there = (tensors[0], tensors[host])
         met.append([writer.send(ports[0], ports[host], ends_there, arrived, ends[host])])
     return met
+
+
+def load_on_ranks(program: Program, cluster: Cluster, ranks: Ranks) -> NativeExecutor:
+    """Return the executor of this rank's part of a program without kernels; all ranks.
+
+    Each runs the program by itself, as often as the others.
+    """
+    text = bundle_text(project(program, cluster.hosts, feeder=0))
+    return NativeExecutor(str(library_path()), "", text, transport=ranks.transport())
