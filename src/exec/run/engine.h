@@ -65,6 +65,10 @@ class Engine : private ForkAware {
   /*! \brief Clocks of the processor time of all workers' threads. \throws Error kExecution. */
   std::vector<int> Clocks();
 
+  /*! \brief How far the oldest request in flight, or the last one, is known to be: what somebody
+   * awaits is told. Any thread; takes no lock. */
+  StepReached Reached() const;
+
   /*!
    * \brief Refuses to begin anything that could not end.
    *
@@ -129,9 +133,6 @@ class Engine : private ForkAware {
   Bell* submitted_bell() { return &submitted_bell_; }
   /*! \brief Whether no request is in flight. */
   bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
-  /*! \brief How far the oldest request in flight, or the last one, is known to be: what somebody
-   * awaits is told. Any thread; takes no lock. */
-  StepReached Reached() const;
   bool is_stopping() const { return is_stopping_.load(); }
   /*! \brief Whether another request follows the present one, for which workers stay awake. */
   bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }

@@ -113,6 +113,7 @@ void Worker::Begin() {
   is_open_ = slot_->kind != RequestKind::kCpuTimed && slot_->kind != RequestKind::kSample;
   workspace_.Clear();
   position_.store(0, std::memory_order_relaxed);
+  num_issued_ = 0;
 }
 
 void Worker::DoHost() {
@@ -210,10 +211,11 @@ bool Worker::Await(const BoundInstruction& instruction) {
 /*! \brief Waits on the host for an event of another queue; false if the request has failed. */
 bool Worker::AwaitEvent(const BoundWait& wait, Event* event) {
   try {
-    return AwaitDevice([&] { return event->IsReached(); });
-  } catch (const Error& error) {
-    const Queue& other = image_->program().queues[static_cast<size_t>(wait.queue)];
-    engine_->Fail(slot_, DescribeQueue(other, "failed") + ": " + error.what());
+    if (!AwaitDevice([&] { return event->IsReached(); })) return false;
+    wait.progress->seen.store((next_ - 1) * wait.length + wait.count, std::memory_order_relaxed);
+    return true;
+  } catch (const std::exception& fault) {
+    engine_->workers()[static_cast<size_t>(wait.queue)]->FailBefore(slot_, wait, CauseOf(fault));
     return false;
   }
 }
@@ -289,15 +291,6 @@ void Worker::EndMessages(Slot* slot) {
   base_ = num_finished_.load() * static_cast<int64_t>(instructions_.size());
   position_.store(0, std::memory_order_relaxed);
   FinishPart(slot);
-}
-
-void Worker::Fail(const char* cause) noexcept {
-  try {
-    engine_->Fail(slot_, Where("failed") + ": " + cause);
-  } catch (const std::bad_alloc&) {
-    engine_->Fail(slot_, kMemoryIsShort);
-  }
-  CheckLost();
 }
 
 }  // namespace heteroplace::exec

@@ -29,9 +29,6 @@ class Network;
 /*! \brief Between two looks at an event when nothing else is to be done. */
 inline constexpr int64_t kPollNs = 20'000;
 
-/*! \brief "a step `what` on queue 'q0' (cpu:0)", where the step is not known. */
-std::string DescribeQueue(const Queue& queue, const std::string& what);
-
 /*! \brief A wait: for a counter, and for an event where the other queue is asynchronous. */
 struct BoundWait {
   Progress* progress;
@@ -232,10 +229,18 @@ class Worker {
   void PollNetwork() noexcept;
   bool IsAnyPending() const;
   bool MustPoll() const { return looks_for_faults_ || IsAnyPending(); }
+  // Faults of streams: see worker_faults.cc.
   void LookForFault() noexcept;
-  void CheckLost() noexcept;
+  bool IsLost() noexcept;
   void FailQueue(Slot* slot, const char* cause) noexcept;
+  void FailBefore(Slot* slot, const BoundWait& wait, const char* cause) noexcept;
   void FailPending(Slot* slot, const char* cause) noexcept;
+  std::string StepText(size_t index, const std::string& what) const;
+  std::string StepsText(size_t first, size_t end) const;
+  std::string FaultText(Slot* slot, size_t unknown);
+  size_t NumReached(const Slot* slot, size_t num_issued) const;
+  size_t NumIssued(const Slot* slot) const;
+  bool HasReached(Slot* slot, size_t index) noexcept;
   void FinishPart(Slot* slot);
   void Drain() noexcept;
   // Of a stream, where the request is recorded; ReadTimers once all of it was reached.
@@ -286,6 +291,8 @@ class Worker {
   int64_t closed_calls_ = 0;
   int64_t last_closed_calls_ = 0;
   std::vector<CallTime> call_times_;  // [num_instructions]; empty: nobody helps
+  /*! \brief Instructions of the present request that were issued, of a stream. */
+  size_t num_issued_ = 0;
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
   CoreShare* core_ = nullptr;

@@ -20,10 +20,6 @@ uint32_t MaxThreads(const Queue& queue) {
 
 }  // namespace
 
-std::string DescribeQueue(const Queue& queue, const std::string& what) {
-  return "a step " + what + " on queue '" + queue.name + "' (" + DeviceName(queue.device) + ")";
-}
-
 Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue)
     : engine_(engine),
       image_(image),
@@ -157,23 +153,6 @@ void Worker::TouchArena() {
     if (other.kind == QueueKind::kCpu && other.space == queue_.space) return;
   }
   slot_->TouchArena(queue_.space);
-}
-
-std::string Worker::Where(const std::string& what) const {
-  const size_t position = position_.load(std::memory_order_relaxed);
-  if (position >= queue_.instructions.size()) return DescribeQueue(queue_, what);
-  const Instruction& at = queue_.instructions[position];
-  std::string where = "step " + std::to_string(at.step) + " " + what + " on queue '" + queue_.name +
-                      "' (" + DeviceName(queue_.device) + ")";
-  if (at.opcode == Opcode::kCall) {
-    where += " in kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "'";
-  }
-  if (at.tag >= 0) {
-    where += " in message " + std::to_string(at.tag) +
-             (at.opcode == Opcode::kSend ? " to rank " : " from rank ") +
-             std::to_string(queue_.peer);
-  }
-  return where;
 }
 
 }  // namespace heteroplace::exec
