@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from heteroplace.errors import ClusterError, HeteroPlaceError, MissingPackageError
+from heteroplace.errors import HeteroPlaceError, MissingPackageError
 from heteroplace.machine.hosts import (
     MachineShare,
     host_names,
@@ -66,15 +66,6 @@ def ended_together(ranks: MpiRanks) -> Iterator[None]:
     except HeteroPlaceError as err:
         print(f"error on rank {ranks.rank}: {err}", file=sys.stderr, flush=True)
         ranks.abort()
-
-
-def check_ranks(cluster: Cluster, ranks: Ranks) -> None:
-    """Raise ClusterError unless there is a rank for each host."""
-    if ranks.num_ranks != len(cluster.hosts):
-        raise ClusterError(
-            f"cluster {cluster.name!r} has the hosts {list(cluster.hosts)}, and there are "
-            f"{ranks.num_ranks} ranks; start one for each: mpiexec -n {len(cluster.hosts)}"
-        )
 
 
 def join_machines(

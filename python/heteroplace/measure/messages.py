@@ -30,7 +30,7 @@ from heteroplace.measure.message_programs import (
     message_streams,
     message_trips,
 )
-from heteroplace.measure.ranks import Ranks
+from heteroplace.measure.ranks import Ranks, check_ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes
 from heteroplace.native.execute import Executor as NativeExecutor
@@ -76,7 +76,8 @@ def measure_messages(
     Raises
     ------
     ClusterError
-        A device of some rank's host is not there, or all sizes take equally long.
+        There is not a rank for each host, a device of a host is not there, or all sizes take
+        equally long.
     ExecutionError
         There is not enough memory, or a rank fails.
     """
@@ -103,6 +104,7 @@ def measure_messages(
 
 
 def _check(cluster: Cluster, ranks: Ranks) -> None:
+    check_ranks(cluster, ranks)
     host = cluster.hosts[ranks.rank]
     names = [device.name for device in cluster.devices]
     absent = ranks.gather(missing_devices(cluster, names, host))

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from heteroplace.errors import ClusterError
+from heteroplace.model.cluster import Cluster
 from heteroplace.native.transports import Transport, mpi_transport
 
 _LOOK_S = 0.001
@@ -74,3 +76,12 @@ class MpiRanks:
     def abort(self) -> None:
         """End all ranks at once, after an error that the others do not know of."""
         self._comm.Abort(1)
+
+
+def check_ranks(cluster: Cluster, ranks: Ranks) -> None:
+    """Raise ClusterError unless there is a rank for each host."""
+    if ranks.num_ranks != len(cluster.hosts):
+        raise ClusterError(
+            f"cluster {cluster.name!r} has the hosts {list(cluster.hosts)}, and there are "
+            f"{ranks.num_ranks} ranks; start one for each: mpiexec -n {len(cluster.hosts)}"
+        )
