@@ -116,10 +116,15 @@ class CopyWriter:
         self._num_messages += 1
         return self.finished(queue)
 
-    def mark(self, memory: int, wait: Wait) -> int:
+    def mark(self, memory: int, *waits: Wait) -> int:
         """Let a memory's queue copy a byte after something; return the step."""
         tensor = self.tensor(memory, ALIGNMENT_BYTES, 1)
-        return self.copy(self._homes[memory], (tensor, tensor), (wait,))
+        return self.copy(self._homes[memory], (tensor, tensor), waits)
+
+    def do_little(self, memory: int, waits: Sequence[Wait]) -> Wait:
+        """The same; return what to wait for."""
+        self.mark(memory, *waits)
+        return self.finished(self._homes[memory])
 
     def copy(self, queue: int, tensors: tuple[int, int], waits: Sequence[Wait]) -> int:
         """Add a copy to a queue and return its step; it need not wait for its own queue."""
