@@ -116,9 +116,9 @@ class Group : public std::enable_shared_from_this<Group> {
     Beat to = {}, from = {};
     std::unique_ptr<Message> send, receive;
     bool is_sending = false;
-    int64_t heard_ns = 0;  // NowNs of the last beat
-    StepReached reached;
-    bool has_left = false;
+    std::atomic<int64_t> heard_ns{0};  // NowNs of the last beat
+    std::atomic<int64_t> request{-1}, step{-1};
+    std::atomic<bool> has_left{false};
   };
 
   Group(std::shared_ptr<Transport> transport, GroupOptions options);
@@ -132,10 +132,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string WithoutHost(const std::string& text) const;
   std::string TextOf(int rank, const std::string& cause) const;
   std::string TextOfFallen() const;
+  std::string TextOfSilent(int64_t silence_ns) const;
   void Keep(const std::string& text) noexcept;
   std::string LastStep(const StepReached& reached) const;
   std::string LastOwnStep();
-  static std::string SilenceText(int64_t silent_ns);
 
   const GroupOptions options_;
   std::shared_ptr<LockedTransport> transport_;
@@ -144,7 +144,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string transport_name_;
   OwnPage own_page_;
   std::vector<Peer> peers_;  // [num_ranks]; after Meet of the watching thread; machine is constant
-  int64_t last_beat_ns_ = 0;
+  int64_t last_beat_ns_ = 0;  // of the watching thread, as all of the peers but what is atomic
 
   mutable std::mutex names_mutex_;
   std::vector<std::string> hosts_;  // guarded by names_mutex_

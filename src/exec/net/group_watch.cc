@@ -61,7 +61,7 @@ void Group::BeatOnce() {
   own_page_.page().step.store(reached.step);
   // Who slept himself cannot say that the others were silent.
   if (now_ns - last_beat_ns_ > options_.silence_ns / 2) {
-    for (Peer& peer : peers_) peer.heard_ns = now_ns;
+    for (Peer& peer : peers_) peer.heard_ns.store(now_ns);
   }
   last_beat_ns_ = now_ns;
   for (int rank = 0; rank < num_ranks_; ++rank) {
@@ -80,30 +80,26 @@ void Group::BeatOnce() {
 void Group::HearFrom(int rank) {
   Peer& peer = peers_[static_cast<size_t>(rank)];
   for (int i = 0; i < kMostBeats && !peer.has_left && peer.receive->Test(); ++i) {
-    peer.heard_ns = NowNs();
-    peer.reached = {peer.from.request, peer.from.step};
-    peer.has_left = peer.from.has_left != 0;
-    if (!peer.has_left) peer.receive->Start();
+    peer.heard_ns.store(NowNs());
+    peer.request.store(peer.from.request);
+    peer.step.store(peer.from.step);
+    peer.has_left.store(peer.from.has_left != 0);
+    if (!peer.has_left.load()) peer.receive->Start();
   }
 }
 
 void Group::LookAtPages() {
   for (Peer& peer : peers_) {
     if (peer.page == nullptr) continue;
-    peer.has_left = peer.has_left || peer.page->page().state.load() == RankPage::kLeft;
+    if (peer.page->page().state.load() == RankPage::kLeft) peer.has_left.store(true);
   }
   const std::string text = TextOfFallen();
   if (!text.empty()) Keep(text);
 }
 
 void Group::LookForSilence() {
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    const Peer& peer = peers_[static_cast<size_t>(rank)];
-    const int64_t silent_ns = last_beat_ns_ - peer.heard_ns;
-    if (rank == rank_ || peer.has_left || silent_ns <= options_.silence_ns) continue;
-    Keep(TextOf(rank, SilenceText(silent_ns)));
-    return;
-  }
+  const std::string text = TextOfSilent(options_.silence_ns);
+  if (!text.empty()) Keep(text);
 }
 
 /*! \brief A last beat, from which others know that the silence after it is none. */
