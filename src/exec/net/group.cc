@@ -22,6 +22,9 @@ constexpr std::string_view kRankWord = "rank ";
 constexpr std::string_view kDied = "died: ";
 constexpr std::string_view kSilent = "does not answer: ";
 
+/*! \brief What a rank that leaves waits for the others to say goodbye. */
+constexpr int64_t kGoodbyeNs = 1'000'000'000;
+
 /*! \brief A rank that is silent for longer is named where another one fails: some beats. */
 constexpr int64_t kSuspiciousNs = 600'000'000;
 
@@ -113,6 +116,7 @@ Group::~Group() {
     if (!has_ended_.load()) {
       Fail(NameOf(rank_) + " left the job before the rank that feeds it had ended it");
     }
+    leave_ns_.store(NowNs() + kGoodbyeNs);
     is_leaving_.store(true);
     own_page_.WakeOwner();
     watcher_.join();
@@ -320,6 +324,9 @@ void Group::CheckAlive() const {
   if (HasFailed()) throw Error(ErrorKind::kExecution, failure());
 }
 
-void Group::End() { has_ended_.store(true); }
+void Group::End() {
+  has_ended_.store(true);
+  own_page_.WakeOwner();
+}
 
 }  // namespace heteroplace::exec

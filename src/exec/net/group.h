@@ -116,6 +116,8 @@ class Group : public std::enable_shared_from_this<Group> {
     Beat to = {}, from = {};
     std::unique_ptr<Message> send, receive;
     bool is_sending = false;
+    /*! \brief Its last beat was received. */
+    bool is_silent = false;
     std::atomic<int64_t> heard_ns{0};  // NowNs of the last beat
     std::atomic<int64_t> request{-1}, step{-1};
     std::atomic<bool> has_left{false};
@@ -125,10 +127,10 @@ class Group : public std::enable_shared_from_this<Group> {
   void MeetOthers(const Limit& limit);
   void Watch();
   void BeatOnce();
-  void HearFrom(int rank);
+  void HearFrom(Peer* peer);
   void LookAtPages();
   void LookForSilence();
-  void SayGoodbye();
+  bool IsOver() const;
   std::string WithoutHost(const std::string& text) const;
   std::string TextOf(int rank, const std::string& cause) const;
   std::string TextOfFallen() const;
@@ -158,6 +160,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> has_ended_{false};
   std::atomic<bool> is_leaving_{false};
+  std::atomic<int64_t> leave_ns_{0};  // until when to wait for goodbyes, of NowNs
   std::thread watcher_;
 };
 
