@@ -288,9 +288,10 @@ void BindExec(nb::module_& module) {
           "outputs",
           [](const exec::Executor& self) { return DescribePorts(self, self.program().outputs); },
           "(name, type, shape) of each.")
-      .def("instructions",
-           [](const exec::Executor& self) { return DescribeInstructions(self.program()); },
-           "(queue, position, step, kernel or \"\") of each.")
+      .def(
+          "instructions",
+          [](const exec::Executor& self) { return DescribeInstructions(self.program()); },
+          "(queue, position, step, kernel or \"\") of each.")
       .def(
           "queues", [](const exec::Executor& self) { return DescribeQueues(self.program()); },
           "Names.")

@@ -17,8 +17,8 @@
 
 namespace heteroplace::bind {
 
-using BlobArray = nanobind::ndarray<const uint8_t, nanobind::ndim<1>, nanobind::c_contig,
-                                    nanobind::device::cpu>;
+using BlobArray =
+    nanobind::ndarray<const uint8_t, nanobind::ndim<1>, nanobind::c_contig, nanobind::device::cpu>;
 
 /*! \brief Keeps an array alive as long as a worker may read it, whichever thread drops it. */
 inline std::shared_ptr<const void> Kept(const BlobArray& blob) {

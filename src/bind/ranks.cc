@@ -72,8 +72,7 @@ void MakeRanked(exec::RankedExecutor* place, std::shared_ptr<exec::Group> group,
                                                max_in_flight, helping, cuda_graphs, cuda_words);
   const exec::Limit limit = LimitOf({});
   Unlocked([&] {
-    new (place)
-        exec::RankedExecutor(std::move(group), source, [](const exec::Program&) {}, limit);
+    new (place) exec::RankedExecutor(std::move(group), source, [](const exec::Program&) {}, limit);
   });
 }
 
@@ -122,8 +121,8 @@ void BindGroup(nb::module_& module) {
       .def("name_of", &exec::Group::NameOf, nb::arg("rank"), "A rank, for messages.")
       .def("fail", &exec::Group::Fail, nb::arg("text"), nb::call_guard<nb::gil_scoped_release>(),
            "End the job on all ranks.")
-      .def("agree_on_file", &AgreeOnFile, nb::arg("path"), nb::arg("file").none(),
-           nb::arg("fault"), nb::arg("hosts"), nb::arg("max_in_flight"),
+      .def("agree_on_file", &AgreeOnFile, nb::arg("path"), nb::arg("file").none(), nb::arg("fault"),
+           nb::arg("hosts"), nb::arg("max_in_flight"),
            "Names of the hosts, once all ranks have the same file; all ranks.");
   module.def("meet", &Meet, nb::arg("transport"), nb::arg("silence_s"),
              "The group of this rank; all ranks.");
@@ -141,8 +140,8 @@ void BindRanks(nb::module_& module) {
            nb::arg("library_path"), nb::arg("program_text"), nb::arg("blob").none(),
            nb::arg("max_in_flight"), nb::arg("helping").none(), nb::arg("cuda_graphs"),
            nb::arg("cuda_words"), "Load the program of this rank's host; all ranks.")
-      .def_prop_ro("executor", &exec::RankedExecutor::executor,
-                   nb::rv_policy::reference_internal, "Of the program of this rank's host.")
+      .def_prop_ro("executor", &exec::RankedExecutor::executor, nb::rv_policy::reference_internal,
+                   "Of the program of this rank's host.")
       .def_prop_ro("is_feeding", &exec::RankedExecutor::is_feeding,
                    "Whether its host feeds and reads the model.")
       .def_prop_ro("feeding_rank", &exec::RankedExecutor::feeding_rank, "Whose host does.")

@@ -71,8 +71,8 @@ LoadPlan PlanOf(const char* path, const heteroplace_load_options& options) {
   plan.mpi_library = text(options.mpi_library);
   if (options.silence_s > 0) plan.group.silence_ns = static_cast<int64_t>(options.silence_s * 1e9);
   if (options.tell != nullptr) {
-    plan.group.tell = [tell = options.tell, context = options.tell_context](
-                          const std::string& told, bool is_first) {
+    plan.group.tell = [tell = options.tell, context = options.tell_context](const std::string& told,
+                                                                            bool is_first) {
       tell(context, told.c_str(), is_first ? 1 : 0);
     };
   }

@@ -86,8 +86,8 @@ typedef struct heteroplace_load_options {
   int32_t is_rank;
   /*! \brief Which host each rank runs, "b,a"; NULL: rank i runs the cluster's host i. */
   const char* hosts;
-  /*! \brief Path of the MPI library; NULL: one that is loaded, else that of the launcher, else where
-   * the loader looks. */
+  /*! \brief Path of the MPI library; NULL: one that is loaded, else that of the launcher, else
+   * where the loader looks. */
   const char* mpi_library;
   /*! \brief A rank that is silent for so many seconds has failed; 0: 30. */
   double silence_s;

@@ -13,7 +13,8 @@ namespace heteroplace::capi {
 
 namespace {
 
-/*! \brief Whether the program has work for a GPU, which other hosts' programs of a file may have. */
+/*! \brief Whether the program has work for a GPU, which other hosts' programs of a file may have.
+ */
 bool UsesGpu(const exec::Program& program) {
   for (const exec::Queue& queue : program.queues) {
     if (queue.device.device_type == exec::kDLCUDA) return true;

@@ -70,8 +70,8 @@ void Model::StartTrace(int64_t max_requests) {
 
 void Model::StopTrace(const std::string& path, const exec::Limit& limit) {
   CheckFeeding("heteroplace_stop_trace");
-  const exec::Trace trace = ranked_ == nullptr ? executor_->StopTrace(limit)
-                                               : ranked_->MergedTrace(limit);
+  const exec::Trace trace =
+      ranked_ == nullptr ? executor_->StopTrace(limit) : ranked_->MergedTrace(limit);
   const exec::Program& drawn = ranked_ == nullptr ? program() : ranked_->merged();
   try {
     WriteWhole(path, exec::TraceJson(drawn, trace));

@@ -40,7 +40,8 @@ class Model {
     return ranked_ == nullptr ? executor_->program() : ranked_->executor().program();
   }
   bool is_feeding() const { return ranked_ == nullptr || ranked_->is_feeding(); }
-  /*! \brief Throws Error kExecution on a rank that does not feed the model, or if any has failed. */
+  /*! \brief Throws Error kExecution on a rank that does not feed the model, or if any has failed.
+   */
   void CheckFeeding(const char* function) const;
   /*! \throws Error as `heteroplace_serve`. */
   void Serve();

@@ -21,8 +21,8 @@ using heteroplace::cli::Job;
 int End(const Job& job, ExitCode code, const char* text) {
   std::fflush(stdout);
   // Of a job that failed one rank has said why, and the command line is that of all.
-  const bool is_told = job.has_failed.load() ||
-                       (code == ExitCode::kUsage && !heteroplace::exec::IsFirstLaunched());
+  const bool is_told =
+      job.has_failed.load() || (code == ExitCode::kUsage && !heteroplace::exec::IsFirstLaunched());
   if (!is_told) {
     std::fprintf(stderr, "heteroplace-run: %s\n", heteroplace::ShownText(text).c_str());
   }
@@ -47,9 +47,7 @@ int main(int argc, char** argv) {
   Job job;
   try {
     Main({argv + 1, argv + argc}, &job);
-    return std::fflush(stdout) == 0
-               ? 0
-               : End(job, ExitCode::kBadArray, "stdout cannot be written");
+    return std::fflush(stdout) == 0 ? 0 : End(job, ExitCode::kBadArray, "stdout cannot be written");
   } catch (const heteroplace::cli::Stop& stop) {
     return End(job, stop.code(), stop.what());
   } catch (const heteroplace::Error& error) {

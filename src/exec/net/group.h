@@ -145,7 +145,7 @@ class Group : public std::enable_shared_from_this<Group> {
   int num_ranks_ = 0;
   std::string transport_name_;
   OwnPage own_page_;
-  std::vector<Peer> peers_;  // [num_ranks]; after Meet of the watching thread; machine is constant
+  std::vector<Peer> peers_;   // [num_ranks]; after Meet of the watching thread; machine is constant
   int64_t last_beat_ns_ = 0;  // of the watching thread, as all of the peers but what is atomic
 
   mutable std::mutex names_mutex_;

@@ -1,4 +1,5 @@
-// What the ranks of a job must agree on before any of them loads: the file, and who runs which host.
+// What the ranks of a job must agree on before any of them loads: the file, and who runs which
+// host.
 #pragma once
 
 #include <string>

@@ -32,8 +32,7 @@ int FeedingHost(const std::vector<Program>& programs) {
 }  // namespace
 
 RankedExecutor::RankedExecutor(std::shared_ptr<Group> group, ExecutorSource source,
-                               const std::function<void(const Program&)>& check,
-                               const Limit& limit)
+                               const std::function<void(const Program&)>& check, const Limit& limit)
     : group_(std::move(group)) {
   std::string fault;
   std::exception_ptr thrown;

@@ -67,7 +67,8 @@ class RankedExecutor {
 
   /*! \brief As Executor's. */
   void StartTrace(std::optional<int64_t> max_requests);
-  /*! \brief The recording of each host; of requests of which another rank has none, none. [num_ranks]
+  /*! \brief The recording of each host; of requests of which another rank has none, none.
+   * [num_ranks]
    */
   std::vector<RankTrace> StopTrace(const Limit& limit);
   /*! \brief All of them as one, of `merged`. */
