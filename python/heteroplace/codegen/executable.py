@@ -22,6 +22,7 @@ from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
+from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.relay.source import Source, source_to_json
@@ -179,5 +180,6 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
-    text = lowered.program.to_text()
+    plan, graph, cluster = solution.plan, solution.graph, solution.cluster
+    text = lowered.program.to_text([step_name(step, graph, cluster) for step in plan.steps])
     return Manifest(tvm.__version__, text, solution, ports[0], ports[1], lowered.memory)

@@ -6,6 +6,7 @@ Ids are positions in the tuples.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tvm
@@ -104,8 +105,8 @@ class Program:
     outputs: tuple[tuple[str, int], ...]
     kernels: tuple[str, ...]
 
-    def to_text(self) -> str:
-        """Return the text form."""
+    def to_text(self, step_names: Sequence[str] = ()) -> str:
+        """Return the text form; `step_names` are what recordings call the steps of the plan."""
         lines = ["heteroplace-program 1"]
         for index, space in enumerate(self.spaces):
             device = f"{space.dl_device[0]} {space.dl_device[1]}"
@@ -131,6 +132,9 @@ class Program:
         lines += [f"input {_quote(name)} {tensor}" for name, tensor in self.inputs]
         lines += [f"output {_quote(name)} {tensor}" for name, tensor in self.outputs]
         lines += [f"kernel {index} {symbol}" for index, symbol in enumerate(self.kernels)]
+        # A line each: whatever ends one is a blank in a name.
+        names = (" ".join(name.split()) for name in step_names)
+        lines += [f"step {index} {_quote(name)}" for index, name in enumerate(names)]
         for index, queue in enumerate(self.queues):
             for instruction in queue.instructions:
                 waits = ",".join(f"{other}:{count}" for other, count in instruction.waits) or "-"
