@@ -13,9 +13,9 @@ namespace {
 constexpr int kRoundTrips = 100;
 
 /*! \brief One number to a rank, or from it, again and again. */
-class Number {
+class ClockMessage {
  public:
-  Number(Group* group, int rank, bool is_sent) {
+  ClockMessage(Group* group, int rank, bool is_sent) {
     message_ = is_sent ? group->MakeSend(rank, ControlTag::kClock, &value_, sizeof(value_))
                        : group->MakeReceive(rank, ControlTag::kClock, &value_, sizeof(value_));
   }
@@ -39,7 +39,7 @@ class Number {
 }  // namespace
 
 ClockTie TieClock(Group* group, int rank, const Limit& limit) {
-  Number question(group, rank, /*is_sent=*/true), answer(group, rank, /*is_sent=*/false);
+  ClockMessage question(group, rank, /*is_sent=*/true), answer(group, rank, /*is_sent=*/false);
   ClockTie best;
   best.uncertainty_ns = kNever;
   for (int i = 0; i < kRoundTrips; ++i) {
@@ -57,7 +57,7 @@ ClockTie TieClock(Group* group, int rank, const Limit& limit) {
 }
 
 void AnswerClock(Group* group, int rank, const Limit& limit) {
-  Number question(group, rank, /*is_sent=*/false), answer(group, rank, /*is_sent=*/true);
+  ClockMessage question(group, rank, /*is_sent=*/false), answer(group, rank, /*is_sent=*/true);
   for (int i = 0; i < kRoundTrips; ++i) {
     question.Start();
     question.Wait(group, limit);

@@ -3,8 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cstdlib>
 #include <new>
+#include <string_view>
 #include <system_error>
 
 #include "exec/net/patience.h"
@@ -17,7 +18,31 @@ namespace {
 /*! \brief How a text begins that says already whose failure it is. */
 constexpr std::string_view kRankWord = "rank ";
 
-std::string MachineName() {
+/*! \brief How it goes on after the name of one that cannot tell it itself. */
+constexpr std::string_view kDied = "died: ";
+constexpr std::string_view kSilent = "does not answer: ";
+
+constexpr std::string_view kLastStep = "; last finished step: ";
+
+/*!
+ * \brief The one rank that shows a failure: the one that the text begins with, or another one if
+ * that cannot, or the first.
+ *
+ * Found from the text alone, as ranks hear of a failure in different ways, and each only once.
+ */
+int TellerOf(const std::string& text) {
+  if (text.compare(0, kRankWord.size(), kRankWord) != 0) return 0;
+  const int rank = std::atoi(text.c_str() + kRankWord.size());
+  const size_t end = text.find(") ");
+  if (end == std::string::npos) return rank;
+  const std::string_view rest = std::string_view(text).substr(end + 2);
+  const bool is_gone =
+      rest.substr(0, kDied.size()) == kDied || rest.substr(0, kSilent.size()) == kSilent;
+  if (!is_gone) return rank;
+  return rank == 0 ? 1 : 0;
+}
+
+std::string NodeName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "";
 }
@@ -58,7 +83,7 @@ std::shared_ptr<Group> Group::Meet(std::shared_ptr<Transport> transport, GroupOp
 }
 
 void Group::MeetOthers(const Limit& limit) {
-  const auto records = Exchange(Packed({MachineName(), own_page_.address()}), limit);
+  const auto records = Exchange(Packed({NodeName(), own_page_.address()}), limit);
   for (int rank = 0; rank < num_ranks_; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
     const std::vector<std::string> record = Unpacked(records[static_cast<size_t>(rank)]);
@@ -139,9 +164,7 @@ void Group::Agree(const std::vector<Fact>& facts, const std::string& fault, cons
   for (const auto& [what, value] : facts) own.insert(own.end(), {what, value});
   const std::vector<std::string> records = Exchange(Packed(own), limit);
   std::string text;
-  int first = -1;  // who is named first tells
   const auto add = [&](int rank, const std::string& what) {
-    if (first < 0) first = rank;
     text += (text.empty() ? "" : "; ") + NameOf(rank) + what;
   };
   std::vector<std::vector<std::string>> all;
@@ -150,7 +173,7 @@ void Group::Agree(const std::vector<Fact>& facts, const std::string& fault, cons
     const std::string& its_fault = all[static_cast<size_t>(rank)].at(0);
     if (!its_fault.empty()) add(rank, ": " + its_fault);
   }
-  for (int rank = 1; rank < num_ranks_ && first < 0; ++rank) {
+  for (int rank = 1; rank < num_ranks_ && text.empty(); ++rank) {
     const std::vector<std::string>& other = all[static_cast<size_t>(rank)];
     for (size_t i = 1; i + 1 < std::min(other.size(), all[0].size()); i += 2) {
       if (other[i + 1] == all[0][i + 1] && other[i] == all[0][i]) continue;
@@ -160,7 +183,12 @@ void Group::Agree(const std::vector<Fact>& facts, const std::string& fault, cons
     }
   }
   if (text.empty()) return;
-  Keep(text, first == rank_);
+  Keep(text);
+  throw Error(ErrorKind::kExecution, text);
+}
+
+void Group::FailAlike(const std::string& text) {
+  Keep(text);
   throw Error(ErrorKind::kExecution, text);
 }
 
@@ -178,10 +206,11 @@ std::shared_ptr<Transport> Group::HostTransport() {
   std::vector<int> ranks;
   for (int host = 0; host < num_ranks_; ++host) ranks.push_back(RankOf(host));
   // What it is given to may live longer than the group.
-  return std::make_shared<SharedTransport>(
-      transport_, std::move(ranks), [group = weak_from_this()](const std::string& reason) {
-        if (const std::shared_ptr<Group> self = group.lock()) self->Fail(reason);
-      });
+  return std::make_shared<SharedTransport>(transport_, std::move(ranks),
+                                           [group = weak_from_this()](const std::string& reason) {
+                                             if (const std::shared_ptr<Group> self = group.lock())
+                                               self->Fail(reason);
+                                           });
 }
 
 void Group::SetStatus(std::function<StepReached()> status) {
@@ -189,31 +218,53 @@ void Group::SetStatus(std::function<StepReached()> status) {
   status_ = std::move(status);
 }
 
-std::string Group::Attributed(const std::string& text) const {
-  const bool is_attributed = text.compare(0, kRankWord.size(), kRankWord) == 0;
-  return is_attributed ? text : NameOf(rank_) + ": " + text;
-}
-
 void Group::Fail(const std::string& text) noexcept {
   try {
-    std::string whole = Attributed(text);
-    const std::string own = NameOf(rank_);
-    const bool is_own = whole.compare(0, own.size(), own) == 0;
+    // Who meets an error as another rank is gone says that instead.
+    std::string whole = TextOfFallen();
+    if (whole.empty() && text.compare(0, kRankWord.size(), kRankWord) == 0) whole = text;
+    if (whole.empty()) whole = NameOf(rank_) + ": " + WithoutHost(text);
+    const bool is_own = TellerOf(whole) == rank_ && whole.find(kLastStep) == std::string::npos;
     if (is_own) whole += LastOwnStep();
-    Keep(whole, is_own);
+    Keep(whole);
   } catch (const std::bad_alloc&) {
-    Keep(kMemoryIsShort, /*is_teller=*/true);
+    Keep(kMemoryIsShort);
   }
 }
 
-/*! \brief Another rank has failed without a word of its own: the lowest of the others tells. */
-void Group::FailOf(int rank, const std::string& cause) {
-  const Peer& peer = peers_[static_cast<size_t>(rank)];
-  const StepReached reached = peer.page == nullptr ? peer.reached : peer.page->page().reached();
-  Keep(NameOf(rank) + " " + cause + LastStep(reached), IsLowestBut(rank));
+/*! \brief Without the name of this rank's host that a program begins with. */
+std::string Group::WithoutHost(const std::string& text) const {
+  const std::lock_guard lock(names_mutex_);
+  if (order_.empty()) return text;
+  const int host = order_[static_cast<size_t>(rank_)];
+  const std::string name = DescribeHost(hosts_[static_cast<size_t>(host)], host) + ": ";
+  return text.compare(0, name.size(), name) == 0 ? text.substr(name.size()) : text;
 }
 
-void Group::Keep(const std::string& text, bool is_teller) noexcept {
+/*! \brief Of a rank that has failed without a word of its own. */
+std::string Group::TextOf(int rank, const std::string& cause) const {
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  const StepReached reached = peer.page == nullptr ? peer.reached : peer.page->page().reached();
+  return NameOf(rank) + " " + cause + LastStep(reached);
+}
+
+/*! \brief Of a rank on this machine that failed or died; "": none has. Any thread. */
+std::string Group::TextOfFallen() const {
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    const OtherPage* other = peers_[static_cast<size_t>(rank)].page.get();
+    if (other == nullptr) continue;
+    const bool is_dead = other->IsDead();  // before its state: what it said it said alive
+    const uint32_t state = other->page().state.load();
+    if (state == RankPage::kFailed) return other->page().text;
+    if (state == RankPage::kHere && is_dead) {
+      return TextOf(rank, std::string(kDied) + "its process " + std::to_string(other->pid()) +
+                              " ended without a word (killed, crashed or left)");
+    }
+  }
+  return "";
+}
+
+void Group::Keep(const std::string& text) noexcept {
   {
     const std::lock_guard lock(failure_mutex_);
     if (has_failed_.load() || has_ended_.load()) return;
@@ -224,16 +275,14 @@ void Group::Keep(const std::string& text, bool is_teller) noexcept {
     }
     has_failed_.store(true);
   }
-  if (is_teller && options_.tell) options_.tell(text);
+  if (options_.tell) options_.tell(text, TellerOf(text) == rank_);
   own_page_.TellFailure(text);
   transport_->Abort(text);
 }
 
-bool Group::IsLowestBut(int rank) const { return rank_ == (rank == 0 ? 1 : 0); }
-
 std::string Group::LastStep(const StepReached& reached) const {
-  if (reached.step < 0) return "; it had finished no step";
-  return "; last finished step: " + std::to_string(reached.step) + " of request " +
+  if (reached.step < 0) return std::string(kLastStep) + "none";
+  return std::string(kLastStep) + std::to_string(reached.step) + " of request " +
          std::to_string(reached.request);
 }
 
@@ -241,6 +290,11 @@ std::string Group::LastStep(const StepReached& reached) const {
 std::string Group::LastOwnStep() {
   const std::lock_guard lock(status_mutex_);
   return status_ ? LastStep(status_()) : "";
+}
+
+std::string Group::SilenceText(int64_t silent_ns) {
+  return std::string(kSilent) + "nothing was heard of it for " +
+         std::to_string(silent_ns / 1'000'000) + " ms (stopped, or its machine or network is gone)";
 }
 
 std::string Group::failure() const {

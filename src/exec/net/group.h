@@ -29,9 +29,9 @@ enum class ControlTag : int64_t { kBytes, kLength, kBeat, kOrder, kReplyLength, 
 struct GroupOptions {
   /*! \brief A rank that is silent for longer has failed. */
   int64_t silence_ns = 30'000'000'000;
-  /*! \brief Told the failure of the job as one line, on one of its ranks, by any thread; must not
-   * throw. */
-  std::function<void(const std::string&)> tell;
+  /*! \brief Told why the job has failed, once on each rank, by any thread; must not throw.
+   * `is_first`: of this rank all others have it, or it is the one to show it to the user. */
+  std::function<void(const std::string& text, bool is_first)> tell;
 };
 
 /*! \brief Something that all ranks must have alike: what it is, and what this rank has. */
@@ -67,6 +67,9 @@ class Group : public std::enable_shared_from_this<Group> {
    * \throws Error kExecution on all ranks: who has a fault or differs, and in what.
    */
   void Agree(const std::vector<Fact>& facts, const std::string& fault, const Limit& limit);
+
+  /*! \brief Fails with what every rank finds at this place. \throws Error kExecution. */
+  [[noreturn]] void FailAlike(const std::string& text);
 
   /*! \brief Names the hosts, and says which rank runs each: order[r] is the host of rank r. */
   void SetHosts(std::vector<std::string> hosts, std::vector<int> order);
@@ -126,12 +129,13 @@ class Group : public std::enable_shared_from_this<Group> {
   void LookAtPages();
   void LookForSilence();
   void SayGoodbye();
-  void FailOf(int rank, const std::string& cause);
-  void Keep(const std::string& text, bool is_teller) noexcept;
-  std::string Attributed(const std::string& text) const;
-  bool IsLowestBut(int rank) const;
+  std::string WithoutHost(const std::string& text) const;
+  std::string TextOf(int rank, const std::string& cause) const;
+  std::string TextOfFallen() const;
+  void Keep(const std::string& text) noexcept;
   std::string LastStep(const StepReached& reached) const;
   std::string LastOwnStep();
+  static std::string SilenceText(int64_t silent_ns);
 
   const GroupOptions options_;
   std::shared_ptr<LockedTransport> transport_;

@@ -40,11 +40,8 @@ void Group::Watch() {
       if (is_leaving_.load() || HasFailed()) break;
       WaitForPages(own_page_.page(), heard, pages, last_beat_ns_ + beat_ns);
     }
-    // Failed without a page of the one that did: its text came with the transport.
     if (!HasFailed()) SayGoodbye();
   } catch (const Error& error) {
-    // A page that fell meanwhile says more than the transport does.
-    LookAtPages();
     Fail(error.what());
   } catch (const std::bad_alloc&) {
     Fail(kMemoryIsShort);
@@ -91,24 +88,12 @@ void Group::HearFrom(int rank) {
 }
 
 void Group::LookAtPages() {
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    Peer& peer = peers_[static_cast<size_t>(rank)];
-    if (peer.page == nullptr || peer.has_left) continue;
-    const bool is_dead = peer.page->IsDead();  // before its state: what it said it said alive
-    switch (peer.page->page().state.load()) {
-      case RankPage::kLeft:
-        peer.has_left = true;
-        break;
-      case RankPage::kFailed:
-        Keep(peer.page->page().text, /*is_teller=*/false);
-        return;
-      default:
-        if (!is_dead) break;
-        FailOf(rank, "died: its process " + std::to_string(peer.page->pid()) +
-                         " ended without a word (killed, crashed or left)");
-        return;
-    }
+  for (Peer& peer : peers_) {
+    if (peer.page == nullptr) continue;
+    peer.has_left = peer.has_left || peer.page->page().state.load() == RankPage::kLeft;
   }
+  const std::string text = TextOfFallen();
+  if (!text.empty()) Keep(text);
 }
 
 void Group::LookForSilence() {
@@ -116,9 +101,7 @@ void Group::LookForSilence() {
     const Peer& peer = peers_[static_cast<size_t>(rank)];
     const int64_t silent_ns = last_beat_ns_ - peer.heard_ns;
     if (rank == rank_ || peer.has_left || silent_ns <= options_.silence_ns) continue;
-    FailOf(rank, "does not answer: nothing was heard of it for " +
-                     std::to_string(silent_ns / 1'000'000) +
-                     " ms (stopped, or its machine or network is gone)");
+    Keep(TextOf(rank, SilenceText(silent_ns)));
     return;
   }
 }

@@ -52,8 +52,7 @@ void OrderSender::Flush(int64_t deadline_ns) {
 }
 
 OrderReceiver::OrderReceiver(Group* group, int feeding_rank)
-    : message_(
-          group->MakeReceive(feeding_rank, ControlTag::kOrder, &order_, sizeof(Order))) {
+    : message_(group->MakeReceive(feeding_rank, ControlTag::kOrder, &order_, sizeof(Order))) {
   message_->Start();
 }
 

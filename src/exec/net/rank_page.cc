@@ -169,8 +169,8 @@ void WaitForPages(const RankPage& own, uint32_t heard, const std::vector<const O
     if (alive != 0) add(other->page().alive, alive);
   }
   const timespec deadline = TimeOf(deadline_ns);
-  const long woken = syscall(kFutexWaitMany, words.data(), words.size(), 0, &deadline,
-                             CLOCK_MONOTONIC);
+  const long woken =
+      syscall(kFutexWaitMany, words.data(), words.size(), 0, &deadline, CLOCK_MONOTONIC);
   if (woken >= 0 || (errno != ENOSYS && errno != EPERM)) return;
   const timespec look = TimeOf(std::clamp<int64_t>(deadline_ns - NowNs(), 0, kLookNs));
   nanosleep(&look, nullptr);

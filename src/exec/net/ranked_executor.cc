@@ -64,7 +64,8 @@ RankedExecutor::RankedExecutor(std::shared_ptr<Group> group, ExecutorSource sour
  * waits while no worker does anything. */
 void RankedExecutor::CountThreads(const Limit& limit) {
   const auto own = static_cast<int64_t>(executor_->program().queues.size());
-  const std::vector<std::string> counts = group_->Exchange(Packed(std::vector<int64_t>{own}), limit);
+  const std::vector<std::string> counts =
+      group_->Exchange(Packed(std::vector<int64_t>{own}), limit);
   int64_t num_here = 0;
   for (int rank = 0; rank < group_->num_ranks(); ++rank) {
     if (group_->IsHere(rank)) num_here += UnpackedNumbers(counts[static_cast<size_t>(rank)]).at(0);
@@ -80,10 +81,10 @@ RankedExecutor::~RankedExecutor() {
 void RankedExecutor::CheckFeeding(const char* function) const {
   group_->CheckAlive();
   if (!is_feeding()) {
-    throw Error(ErrorKind::kExecution,
-                std::string(function) + " is for the rank that feeds the model, " +
-                    group_->NameOf(feeding_rank_) + "; this is " +
-                    group_->NameOf(group_->rank()) + ": call serve here");
+    throw Error(ErrorKind::kExecution, std::string(function) +
+                                           " is for the rank that feeds the model, " +
+                                           group_->NameOf(feeding_rank_) + "; this is " +
+                                           group_->NameOf(group_->rank()) + ": call serve here");
   }
   if (is_closed_.load()) RefuseClosed();
 }
@@ -117,7 +118,8 @@ std::vector<ClockTie> RankedExecutor::TieClocks(const Limit& limit) {
   std::vector<ClockTie> ties(programs_.size());
   for (int host = 0; host < static_cast<int>(programs_.size()); ++host) {
     const int rank = group_->RankOf(host);
-    if (rank != group_->rank()) ties[static_cast<size_t>(host)] = TieClock(group_.get(), rank, limit);
+    if (rank != group_->rank())
+      ties[static_cast<size_t>(host)] = TieClock(group_.get(), rank, limit);
   }
   return ties;
 }

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kOrderSpinNs = 10'000'000;
 
 /*! \brief Between two looks for an order while requests are at work here. */
-constexpr int64_t kLookNs = 100'000;
+constexpr int64_t kOrderLookNs = 100'000;
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void RankedExecutor::AwaitOrder(Order* order, const Limit& limit) {
   while (!in_flight_.empty()) {
     if (receiver_->Take(order)) return;
     // Its workers have the cores; woken by its end.
-    if (in_flight_.front()->Wait(Limit{}.Within(kLookNs))) FinishOldest(limit);
+    if (in_flight_.front()->Wait(Limit{}.Within(kOrderLookNs))) FinishOldest(limit);
     hook.Look(NowNs());
   }
   LookUntil(limit, may_spin_ ? kOrderSpinNs : 0, [&] { return receiver_->Take(order); });

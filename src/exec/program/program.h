@@ -135,6 +135,11 @@ struct Queue {
   bool HasMessages() const { return kind == QueueKind::kSend || kind == QueueKind::kReceive; }
 };
 
+/*! \brief "host 'a' (rank 0)". */
+inline std::string DescribeHost(const std::string& host, int32_t rank) {
+  return "host '" + host + "' (rank " + std::to_string(rank) + ")";
+}
+
 struct Program {
   /*! \brief Which of the hosts it is for, of how many, and that one's name. */
   int32_t rank = 0;
@@ -151,9 +156,7 @@ struct Program {
   std::vector<Port> outputs;
 
   /*! \brief "host 'a' (rank 0)", for messages. */
-  std::string DescribeHost() const {
-    return "host '" + host + "' (rank " + std::to_string(rank) + ")";
-  }
+  std::string DescribeHost() const { return exec::DescribeHost(host, rank); }
 };
 
 /*!

@@ -23,6 +23,8 @@
 
 namespace heteroplace::exec {
 
+class Network;
+
 /*! \brief What a call waits beyond its limit for a step that does not end. */
 inline constexpr int64_t kGraceNs = 100'000'000;
 
@@ -62,6 +64,10 @@ class Engine : private ForkAware {
   const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
   /*! \brief Clocks of the processor time of all workers' threads. \throws Error kExecution. */
   std::vector<int> Clocks();
+
+  /*! \brief How far the oldest request in flight, or the last one, is known to be: what somebody
+   * awaits is told. Any thread; takes no lock. */
+  StepReached Reached() const;
 
   /*!
    * \brief Refuses to begin anything that could not end.
@@ -127,15 +133,13 @@ class Engine : private ForkAware {
   Bell* submitted_bell() { return &submitted_bell_; }
   /*! \brief Whether no request is in flight. */
   bool IsIdle() const { return num_completed_.load() == num_submitted_.load(); }
-  /*! \brief How far the oldest request in flight, or the last one, is known to be: what somebody
-   * awaits is told. Any thread; takes no lock. */
-  StepReached Reached() const;
   bool is_stopping() const { return is_stopping_.load(); }
   /*! \brief Whether another request follows the present one, for which workers stay awake. */
   bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }
   /*! \brief Spins of a worker with a core of its own before it sleeps. Constant after load. */
   int run_spins() const { return run_spins_; }
-  /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. */
+  /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. One of several
+   * hosts fails them all. */
   void Fail(Slot* slot, std::string_view text) noexcept;
   /*! \brief Refuses all that is still to begin: a device does nothing more. The first text is kept.
    */
@@ -148,6 +152,8 @@ class Engine : private ForkAware {
   void GroupHelpers(bool is_everywhere);
   void StartThreads();
   void ThreadMain(Worker* leader);
+  void Wake();
+  std::string ReasonOr(const std::string& failure) const;
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
   bool IsTracing();
@@ -165,10 +171,12 @@ class Engine : private ForkAware {
   Image image_;
   ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // [num_queues]
+  /*! \brief Messages to and from other hosts; null: there are none. Before all slots. */
+  std::unique_ptr<Network> network_;
   /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
   std::vector<Worker*> leaders_;
-  std::vector<std::thread> threads_;  // [num_threads]
+  std::vector<std::thread> threads_;  // [num_threads], and that of the network
   /*! \brief The only worker, if callers may do its work; else null. */
   Worker* lone_worker_ = nullptr;
   int run_spins_ = kSpins;

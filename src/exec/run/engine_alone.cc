@@ -54,7 +54,7 @@ void Engine::Alone::Run(RequestKind kind, Measurement* measurement, const Limit&
     }
     engine_->Launch(slot_);
   }
-  engine_->submitted_bell_.Ring();
+  engine_->Wake();
   engine_->Finish(slot_, limit, &is_abandoned_);
 }
 
@@ -81,7 +81,7 @@ bool Engine::Repeat(Slot* slot) {
         mutex_);  // nobody else submits while one measures, but a recording may end
     Launch(slot);
   }
-  submitted_bell_.Ring();
+  Wake();
   return true;
 }
 

@@ -68,8 +68,16 @@ class Bell {
       Pause();
       if (i % kSpinsPerQuestion == kSpinsPerQuestion - 1 && !core->MaySpin(i < kSpins)) break;
     }
-    sleepers_.fetch_add(1);
     core->Leave();
+    const bool is_ready = Sleep(ready, deadline_ns);
+    core->Enter();
+    return is_ready;
+  }
+
+  /*! \brief The same without spinning, for a thread that counts nowhere as at work. */
+  template <typename Ready>
+  bool Sleep(const Ready& ready, int64_t deadline_ns = kNever) {
+    sleepers_.fetch_add(1);
     bool is_ready = false;
     for (;;) {
       // Heard before the look at the condition: a ring after that look changes the count.
@@ -78,7 +86,6 @@ class Bell {
       if (is_ready || (deadline_ns != kNever && NowNs() >= deadline_ns)) break;
       SleepOn(&count_, heard, deadline_ns);
     }
-    core->Enter();
     sleepers_.fetch_sub(1);
     return is_ready;
   }

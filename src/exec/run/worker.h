@@ -24,6 +24,7 @@
 namespace heteroplace::exec {
 
 class Engine;
+class Network;
 
 /*! \brief Between two looks at an event when nothing else is to be done. */
 inline constexpr int64_t kPollNs = 20'000;
@@ -48,6 +49,8 @@ struct BoundWait {
 struct BoundInstruction {
   Opcode opcode;
   bool is_awaited;
+  /*! \brief Whether a message waits for it. */
+  bool is_sent = false;
   /*! \brief Size of the team of a call or a join, and this worker's place in it. */
   TeamRole role;
   /*! \brief Place of its event among the queue's events in a slot; -1: none. */
@@ -115,6 +118,8 @@ class Worker {
   void MakeStream();
   /*! \brief Resolves the instructions. All workers must exist. */
   void Bind(const std::vector<std::unique_ptr<Worker>>& workers);
+  /*! \brief Lets it move the engine's messages. */
+  void Join(Network* network) { network_ = network; }
   /*! \brief Gives a slot its events. Any thread, before the slot is used. */
   void MakeEvents(Slot* slot);
   /*! \brief The same for the times of its instructions, before a request that is recorded. */
@@ -145,7 +150,20 @@ class Worker {
    */
   bool WorkHere(int64_t number);
 
+  // Of a queue of messages, which has no thread: of the network that moves them.
+
+  const std::vector<BoundInstruction>& instructions() const { return instructions_; }
+  /*! \brief Tells whoever waits for a message that it is complete. */
+  void TellMessage(int64_t request, size_t index);
+  /*! \brief Its part of a request is over. */
+  void EndMessages(Slot* slot);
+  /*! \brief Whether a message is under way, or all of them wait for others. */
+  void SetUnderWay(bool is_under_way) {
+    is_waiting_.store(!is_under_way, std::memory_order_relaxed);
+  }
+
   const Queue& queue() const { return queue_; }
+  size_t index() const { return index_; }
   Progress& progress() { return progress_; }
   Team& team() { return team_; }
   /*! \brief Scratch memory that it holds: of the host what was touched, of a GPU all. */
@@ -199,12 +217,16 @@ class Worker {
   void Tell(const BoundInstruction& instruction, size_t position) {
     if (instruction.is_awaited) progress_.Publish(base_ + static_cast<int64_t>(position) + 1);
     if (instruction.opcode == Opcode::kCall && instruction.role.threads > 1) team_.End();
+    if (instruction.is_sent) AdvanceNetwork();
   }
+  void AdvanceNetwork();
   void IssueOne(const BoundInstruction& instruction);
   /*! \brief Finishes the requests whose work on the stream has come to its end. */
   void PollPending() noexcept;
   /*! \brief The same for all queues of the thread; whether requests are left. */
   bool PollAllPending() noexcept;
+  /*! \brief Looks for messages, if there are any. */
+  void PollNetwork() noexcept;
   bool IsAnyPending() const;
   bool MustPoll() const { return looks_for_faults_ || IsAnyPending(); }
   // Faults of streams: see worker_faults.cc.
@@ -274,6 +296,8 @@ class Worker {
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
   CoreShare* core_ = nullptr;
+  /*! \brief The messages of the engine; null: it has none. Constant after load. */
+  Network* network_ = nullptr;
   /*! \brief Whether nobody but this thread, which issues, would see a fault of its streams now. */
   bool looks_for_faults_ = false;
   uint32_t num_polls_ = 0;

@@ -107,6 +107,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     BoundInstruction& to = instructions_[i];
     to.opcode = from.opcode;
     to.is_awaited = from.is_awaited;
+    to.is_sent = from.is_awaited_by_message;
     to.role = {static_cast<uint32_t>(from.threads), static_cast<uint32_t>(from.rank)};
     for (const Wait& wait : from.waits) {
       Worker& other = *workers[static_cast<size_t>(wait.queue)];
@@ -134,7 +135,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
       to.leader = &leader.progress_;
       to.leader_count = static_cast<int64_t>(from.leader_index) + 1;
       to.leader_length = static_cast<int64_t>(leader.instructions_.size());
-    } else {
+    } else if (from.opcode == Opcode::kCopy) {
       to.src = from.tensors[0];
       to.dst = from.tensors[1];
       to.bytes = program.tensors[static_cast<size_t>(to.src)].bytes;

@@ -33,6 +33,11 @@ std::string Worker::StepText(size_t index, const std::string& what) const {
   if (at.opcode == Opcode::kCall) {
     text += " in kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "'";
   }
+  if (at.tag >= 0) {
+    text += " in message " + std::to_string(at.tag) +
+            (at.opcode == Opcode::kSend ? " to rank " : " from rank ") +
+            std::to_string(queue_.peer);
+  }
   return text;
 }
 
