@@ -101,7 +101,7 @@ def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
         "nothing is closed": "ok: ",
         "trace of nothing": "bad argument: model is NULL",
         "negative requests": "failed: ",
-        "no folder": "bad argument: /nowhere/trace.json: ",
+        "no folder": "bad argument: /nowhere/trace.json.",
         "another folder": "ok: ",
         "no trace": "failed: nothing is recorded",
         "no file": "bad argument: path is NULL",

@@ -23,7 +23,7 @@ def events(tmp_path, graph, cluster, plan, predicted, measured):
     return checked((tmp_path / "trace.json").read_text())
 
 
-@given(instances_with_plan(max_tasks=7, max_items=3, has_modes=True))
+@given(instances_with_plan(max_tasks=7, max_items=3))
 @num_cases(100)
 def test_the_trace_of_any_plan_is_one_that_viewers_draw(case: tuple[Instance, Plan]) -> None:
     found, plan = case
