@@ -16,6 +16,7 @@ from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.program import bundle_text
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.weights import WeightLayout
 from heteroplace.errors import ArtifactError
@@ -181,5 +182,6 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
     plan, graph, cluster = solution.plan, solution.graph, solution.cluster
-    text = lowered.program.to_text([step_name(step, graph, cluster) for step in plan.steps])
+    names = [step_name(step, graph, cluster) for step in plan.steps]
+    text = bundle_text(lowered.programs, names)
     return Manifest(tvm.__version__, text, solution, ports[0], ports[1], lowered.memory)
