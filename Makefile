@@ -117,7 +117,7 @@ $(VENV)/.stamp-deps: $(VENV)/.stamp-venv
 # Run again when the C++ sources, CMakeLists.txt or pyproject.toml change; Python files are read
 # from the tree, so a change there needs nothing.
 $(VENV)/.stamp-native: $(VENV)/.stamp-deps $(NATIVE_SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --no-deps -e .
+	MAKEFLAGS= PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --no-deps -e .
 	touch $@
 
 $(VENV)/.stamp-tvm: $(VENV)/.stamp-deps python/heteroplace/tvm_wheel.py \

@@ -72,12 +72,35 @@ def test_failing_kernel_is_named_and_the_executor_survives(
     text = write_program(queues, ["call 0 4 1 1 8,0 -", "call 0 5 0 1 8,0 -"], outputs=(0,))
     executor = make_executor(library, text)
     executor.set_input("x0", vector(0))
-    where = "step 5 failed on queue 'q0'.*kernel 'add'" if queues[0] == "cpu" else "queue 'q0'"
+    where = "step 5 failed on queue 'q0'.*kernel 'add'"
+    if queues[0] != "cpu":  # no event lies between the two
+        where = r"one of steps 4 \(kernel 'twice'\) to 5 \(kernel 'add'\) of queue 'q0'"
     for _ in range(3):
         with pytest.raises(ExecutionError, match=where + ".*num_args should be 3"):
             executor.run()
         with pytest.raises(ExecutionError, match="no run has succeeded"):
             executor.get_output("y0")
+
+
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_failure_of_a_stream_lies_after_the_last_event_that_it_reached(
+    library: str, is_recorded: bool
+) -> None:
+    # Step 7 is done; 8 fails, late; 9 is not run. What is awaited, or recorded, has an event.
+    calls = [
+        "call 0 7 1 1 8,0 -",
+        "call 0 8 0 1 8,0 -",
+        "copy 0 9 0 1 -",
+        f"copy 1 10 0 2 {'-' if is_recorded else '0:1'}",
+    ]
+    executor = make_executor(library, write_program(("fake:0", "fake:0"), calls, outputs=(2,)))
+    executor.set_input("x0", vector(0))
+    if is_recorded:
+        executor.start_trace()
+    where = r"steps 8 \(kernel 'add'\) to 9 \(a copy\) of queue 'q0'"
+    for _ in range(3):
+        with pytest.raises(ExecutionError, match=where + ": .*num_args should be 3"):
+            executor.run()
 
 
 def test_failing_kernel_in_memory_is_named(module: tvm.runtime.Module) -> None:
