@@ -147,9 +147,10 @@ std::vector<std::vector<std::pair<int, int>>> ListCompositions(const model::Prob
 }
 
 std::tuple<NumpyStepRows, NumpyInts, NumpyInts, int64_t, int64_t> PlanBatches(
-    const model::Problem& problem, int num_items, int rule) {
+    const model::Problem& problem, int num_items, int rule, double limit_s) {
+  const list::Watch watch = WatchFor(limit_s);
   const list::BatchPlan plan = Unlocked([&] {
-    return list::ScheduleBatches(problem, num_items, static_cast<list::BatchRule>(rule));
+    return list::ScheduleBatches(problem, num_items, static_cast<list::BatchRule>(rule), watch);
   });
   const model::Csr& items = plan.steps.items;
   return {ToRows(plan.steps), Widen(items.offsets), Widen(items.values), plan.makespan_ns,
@@ -189,7 +190,7 @@ void BindSchedulers(nb::module_& module) {
              nb::arg("priority"),
              "A placement [num_tasks], highest priority [num_tasks] first, into gaps.");
   module.def("schedule_batches", &PlanBatches, nb::arg("problem"), nb::arg("num_items"),
-             nb::arg("rule"),
+             nb::arg("rule"), nb::arg("time_limit_s"),
              "Several items; see src/list/batch_schedule.h: (steps, offsets and values of their "
              "items, makespan in ns, violation).");
 }
@@ -206,6 +207,13 @@ void BindList(nb::module_& module) {
   module.def("batch_compositions", &ListCompositions, nb::arg("problem"), nb::arg("task"),
              nb::arg("num_items"),
              "(device, size) of each batch of each way to serve all items of a task.");
+  module.def(
+      "unserved_tasks",
+      [](const model::Problem& problem, int num_items) {
+        return Widen(list::UnservedTasks(problem, num_items));
+      },
+      nb::arg("problem"), nb::arg("num_items"),
+      "Ids of the tasks that cannot serve so many items.");
   module.def(
       "upward_ranks",
       [](const model::Problem& problem) { return ToNumpy(list::BatchRanks(problem, 1)); },

@@ -69,7 +69,8 @@ void BindModel(nb::module_& module) {
            nb::arg("measured_bytes") = nb::none(), nb::arg("measured_ns") = nb::none(),
            "Lists of lists come as offsets and values; their meaning is in src/model/problem.h.")
       .def_ro("counts_lifetimes", &model::Problem::counts_lifetimes,
-              "Some placement may be short of memory by the static rule.");
+              "Some placement may be short of memory by the static rule.")
+      .def("by_static_rule", &model::Problem::Static, "The same by the static rule alone.");
 }
 
 }  // namespace heteroplace::bind

@@ -1,8 +1,12 @@
 #include "list/batch_compositions.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <map>
 #include <utility>
+
+#include "list/ranks.h"
 
 namespace heteroplace::list {
 
@@ -10,23 +14,80 @@ namespace {
 
 constexpr int kMaxBatches = 3;
 
-void Extend(const model::Problem& problem, int task, int device, int left, int parts,
-            Composition& current, std::vector<Composition>& found) {
-  if (left == 0) found.push_back(current);
-  if (left == 0 || parts == 0) return;
-  for (; device < problem.num_devices; ++device) {
-    for (int size : problem.batch_sizes) {
-      if (size > left) break;
-      if ((parts == 1 && size < left) ||
-          problem.BatchRun(task, device, size) == model::kImpossible) {
-        continue;
+constexpr int kPartsPerAsk = 4096;
+
+/*! \brief Finds the compositions of one task, part by part. */
+class Extender {
+ public:
+  Extender(const model::Problem& problem, int task, const Watch& watch)
+      : problem_(problem), task_(task), watch_(watch) {}
+
+  /*! \brief Those with at most so many parts, in the order of devices and sizes. */
+  std::vector<Composition> Find(int num_items, int parts) {
+    Extend(0, num_items, parts);
+    return std::exchange(found_, {});
+  }
+
+ private:
+  void Extend(int device, int left, int parts) {
+    if (left == 0) found_.push_back(current_);
+    if (left == 0 || parts == 0) return;
+    for (; device < problem_.num_devices; ++device) {
+      for (int size : problem_.batch_sizes) {
+        if (size > left) break;
+        if ((parts == 1 && size < left) ||
+            problem_.BatchRun(task_, device, size) == model::kImpossible) {
+          continue;
+        }
+        Ask();
+        current_.push_back({device, size});
+        Extend(device + 1, left - size, parts - 1);
+        current_.pop_back();
       }
-      current.push_back({device, size});
-      Extend(problem, task, device + 1, left - size, parts - 1, current, found);
-      current.pop_back();
     }
   }
-}
+
+  void Ask() {
+    if (++parts_ % kPartsPerAsk == 0 && watch_) watch_();
+  }
+
+  const model::Problem& problem_;
+  const int task_;
+  const Watch& watch_;
+  int64_t parts_ = 0;  // looked at
+  Composition current_;
+  std::vector<Composition> found_;
+};
+
+/*! \brief A set of numbers of items, one bit each. */
+class Sums {
+ public:
+  /*! \brief {0}, of the numbers up to `largest`. */
+  explicit Sums(int largest) : words_(static_cast<size_t>(largest) / kBits + 1, 0) {
+    words_[0] = 1;
+  }
+
+  /*! \brief Adds each number of `other` plus `size`. */
+  void AddShifted(const Sums& other, int size) {
+    const size_t skip = static_cast<size_t>(size) / kBits,
+                 shift = static_cast<size_t>(size) % kBits;
+    for (size_t word = skip; word < words_.size(); ++word) {
+      words_[word] |= other.words_[word - skip] << shift;
+      if (shift > 0 && word > skip) {
+        words_[word] |= other.words_[word - skip - 1] >> (kBits - shift);
+      }
+    }
+  }
+
+  bool Has(int number) const {
+    return (words_[static_cast<size_t>(number) / kBits] >> (static_cast<size_t>(number) % kBits) &
+            1) != 0;
+  }
+
+ private:
+  static constexpr size_t kBits = 64;
+  std::vector<uint64_t> words_;
+};
 
 /*! \brief Run times per item of a composition, ascending: what MET compares. */
 std::vector<double> TimesPerItem(const model::Problem& problem, int task,
@@ -42,14 +103,42 @@ std::vector<double> TimesPerItem(const model::Problem& problem, int task,
 
 }  // namespace
 
-std::vector<Composition> Compositions(const model::Problem& problem, int task, int num_items) {
+std::vector<Composition> Compositions(const model::Problem& problem, int task, int num_items,
+                                      const Watch& watch) {
+  Extender extender(problem, task, watch);
   std::vector<Composition> found;
-  Composition current;
   for (int parts = kMaxBatches; parts <= std::max(kMaxBatches, problem.num_devices); ++parts) {
-    Extend(problem, task, 0, num_items, parts, current, found);
+    found = extender.Find(num_items, parts);
     if (!found.empty()) break;
   }
   return found;
+}
+
+std::vector<int> UnservedTasks(const model::Problem& problem, int num_items) {
+  std::vector<int> unserved;
+  std::map<std::vector<bool>, bool> is_served;  // by which batches a task may run in
+  const size_t num_sizes = problem.batch_sizes.size();
+  std::vector<bool> runs(static_cast<size_t>(problem.num_devices) * num_sizes);
+  for (int task = 0; task < problem.num_tasks; ++task) {
+    for (size_t index = 0; index < runs.size(); ++index) {
+      const int device = static_cast<int>(index / num_sizes);
+      const int size = problem.batch_sizes[index % num_sizes];
+      runs[index] = problem.BatchRun(task, device, size) != model::kImpossible;
+    }
+    const auto [known, is_new] = is_served.emplace(runs, false);
+    if (is_new) {
+      Sums sums(num_items);
+      for (size_t index = 0; index < runs.size(); index += num_sizes) {
+        const Sums before = sums;
+        for (size_t size = 0; size < num_sizes; ++size) {
+          if (runs[index + size]) sums.AddShifted(before, problem.batch_sizes[size]);
+        }
+      }
+      known->second = sums.Has(num_items);
+    }
+    if (!known->second) unserved.push_back(task);
+  }
+  return unserved;
 }
 
 void SortByTimePerItem(const model::Problem& problem, int task,
@@ -69,21 +158,7 @@ std::vector<double> BatchRanks(const model::Problem& problem, int num_items) {
   const double items = static_cast<double>(num_items);
   std::vector<double> below(problem.num_tasks, 0.0);  // max over readers of transfer + rank
   std::vector<double> rank(problem.num_tasks, 0.0);
-  const auto mean_transfer = [&](int tensor) {
-    double sum = 0;
-    double pairs = 0;
-    for (int from = 0; from < problem.num_devices; ++from) {
-      for (int to = 0; to < problem.num_devices; ++to) {
-        const int src = problem.device_memory[from];
-        const int dst = problem.device_memory[to];
-        if (from == to || problem.Transfer(tensor, src, dst) == model::kImpossible) continue;
-        sum += static_cast<double>(problem.TransferNs(problem.route_links[problem.Pair(src, dst)],
-                                                      problem.tensor_bytes[tensor] * num_items));
-        pairs += 1;
-      }
-    }
-    return sum / std::max(1.0, pairs);
-  };
+  const std::vector<double> transfer = MeanTransfersOfItems(problem, num_items);
   for (int task = problem.num_tasks - 1; task >= 0; --task) {
     double run = 0;
     double devices = 0;
@@ -102,7 +177,7 @@ std::vector<double> BatchRanks(const model::Problem& problem, int num_items) {
     for (int tensor : problem.task_reads[task]) {
       const int producer = problem.producer[tensor];
       if (producer < 0) continue;
-      below[producer] = std::max(below[producer], mean_transfer(tensor) + rank[task]);
+      below[producer] = std::max(below[producer], transfer[tensor] + rank[task]);
     }
   }
   return rank;

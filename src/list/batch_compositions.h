@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "list/watch.h"
 #include "model/problem.h"
 
 namespace heteroplace::list {
@@ -20,8 +21,18 @@ using Composition = std::vector<DeviceBatch>;
  * parts as possible. Empty: the sizes that the devices run do not sum to num_items.
  *
  * There are O((devices * batch sizes)^2) of two parts and so on, so few sizes are meant.
+ * \param watch Asked every few thousand parts.
  */
-std::vector<Composition> Compositions(const model::Problem& problem, int task, int num_items);
+std::vector<Composition> Compositions(const model::Problem& problem, int task, int num_items,
+                                      const Watch& watch = {});
+
+/*!
+ * \brief The tasks that have no composition, ascending.
+ *
+ * Complexity: O(devices * batch sizes * items / 64) for each set of batches that some task may run
+ * in, beside looking at all of them.
+ */
+std::vector<int> UnservedTasks(const model::Problem& problem, int num_items);
 
 /*!
  * \brief Sorts compositions by their run times per item, the fastest part compared first: the
@@ -33,7 +44,7 @@ void SortByTimePerItem(const model::Problem& problem, int task,
 /*!
  * \brief Upward ranks in ns, [num_tasks]: mean over the devices of the time of all items at the
  * best batch size, plus the largest mean transfer of all items + rank of a reader (HEFT, equation
- * 4, for one item). Transfers are means over the ordered pairs of distinct devices with a route.
+ * 4, for one item). Transfers are those of MeanTransfersOfItems().
  */
 std::vector<double> BatchRanks(const model::Problem& problem, int num_items);
 

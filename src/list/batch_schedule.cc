@@ -18,6 +18,7 @@ namespace heteroplace::list {
 namespace {
 
 constexpr int64_t kNotThere = -1;
+constexpr int kTriesPerAsk = 64;  // a try looks at every memory, of which there may be hundreds
 
 /*! \brief Items of a task that run together. */
 struct Batch {
@@ -49,8 +50,9 @@ struct Trial {
 /*! \brief Grows a plan for several items task by task. */
 class BatchScheduler {
  public:
-  BatchScheduler(const model::Problem& problem, int num_items, BatchRule rule)
+  BatchScheduler(const model::Problem& problem, int num_items, BatchRule rule, const Watch& watch)
       : problem_(problem),
+        watch_(watch),
         num_items_(num_items),
         rule_(rule),
         use_(problem, num_items),
@@ -69,7 +71,7 @@ class BatchScheduler {
       return;
     }
     if (group >= 0) group_first_[group] = task;
-    std::vector<Composition> compositions = Compositions(problem_, task, num_items_);
+    std::vector<Composition> compositions = Compositions(problem_, task, num_items_, watch_);
     if (compositions.empty()) {
       throw Error(ErrorKind::kInfeasible,
                   "task " + std::to_string(task) + " cannot serve " + std::to_string(num_items_) +
@@ -79,6 +81,7 @@ class BatchScheduler {
     FindLocalBytes(task);
     Trial best;
     for (const Composition& parts : compositions) {
+      if (++tries_ % kTriesPerAsk == 0 && watch_) watch_();
       Trial trial = Try(task, Split(parts), true);
       if (best.batches.empty() || IsBetter(trial, best)) best = std::move(trial);
       // In order of time per item, the first that fits is the one to take.
@@ -355,6 +358,8 @@ class BatchScheduler {
   }
 
   const model::Problem& problem_;
+  const Watch& watch_;
+  int64_t tries_ = 0;
   const int num_items_;
   const BatchRule rule_;
   model::MemoryUse use_;
@@ -371,7 +376,8 @@ class BatchScheduler {
 
 }  // namespace
 
-BatchPlan ScheduleBatches(const model::Problem& problem, int num_items, BatchRule rule) {
+BatchPlan ScheduleBatches(const model::Problem& problem, int num_items, BatchRule rule,
+                          const Watch& watch) {
   std::vector<int> order(problem.num_tasks);
   std::iota(order.begin(), order.end(), 0);
   if (rule != BatchRule::kLatency) {
@@ -380,7 +386,7 @@ BatchPlan ScheduleBatches(const model::Problem& problem, int num_items, BatchRul
     std::stable_sort(order.begin(), order.end(),
                      [&rank](int left, int right) { return rank[left] > rank[right]; });
   }
-  BatchScheduler scheduler(problem, num_items, rule);
+  BatchScheduler scheduler(problem, num_items, rule, watch);
   for (int task : order) scheduler.Place(task);
   return scheduler.Finish();
 }

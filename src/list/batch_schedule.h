@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "list/watch.h"
 #include "model/problem.h"
 #include "model/steps.h"
 
@@ -33,8 +34,10 @@ struct BatchPlan {
  * sum of finishes, then the first composition. Tasks of a group are split alike.
  *
  * Throws Error(kInfeasible) if a task has no composition.
+ * \param watch Asked every few tries.
  * Complexity: O(tasks * compositions * (reads * items + gaps passed over)).
  */
-BatchPlan ScheduleBatches(const model::Problem& problem, int num_items, BatchRule rule);
+BatchPlan ScheduleBatches(const model::Problem& problem, int num_items, BatchRule rule,
+                          const Watch& watch = {});
 
 }  // namespace heteroplace::list

@@ -14,12 +14,12 @@ std::vector<uint8_t> AllDevices(const model::Problem& problem) {
 }
 
 /*!
- * \brief Mean transfer time of each size. Of very many sizes and ways some sizes are interpolated:
- * times are nearly linear in bytes.
+ * \brief Mean transfer time of so many items of each size. Of very many sizes and ways some sizes
+ * are interpolated: times are nearly linear in bytes.
  * \param weight [num_ways]
  */
 std::vector<double> MeanOfSizes(const model::Problem& problem, std::span<const double> weight,
-                                double total) {
+                                double total, int num_items = 1) {
   const size_t count = problem.sizes.size();
   const size_t stride = 1 + count * weight.size() / kMostTransfers;
   std::vector<double> mean(count, 0.0);
@@ -29,10 +29,13 @@ std::vector<double> MeanOfSizes(const model::Problem& problem, std::span<const d
     double sum = 0;
     for (size_t way = 0; way < weight.size(); ++way) {
       if (weight[way] == 0) continue;
-      const int src = problem.pair_of[way] / problem.num_memories;
-      const int dst = problem.pair_of[way] % problem.num_memories;
-      sum += weight[way] *
-             static_cast<double>(problem.TransferOfSize(static_cast<int>(size), src, dst));
+      const int pair = problem.pair_of[way];
+      const int64_t time =
+          num_items == 1
+              ? problem.TransferOfSize(static_cast<int>(size), pair / problem.num_memories,
+                                       pair % problem.num_memories)
+              : problem.TransferNs(problem.route_links[pair], problem.sizes[size] * num_items);
+      sum += weight[way] * static_cast<double>(time);
     }
     mean[size] = sum / total;
     const double bytes = static_cast<double>(problem.sizes[size] - problem.sizes[last]);
@@ -41,6 +44,15 @@ std::vector<double> MeanOfSizes(const model::Problem& problem, std::span<const d
       mean[between] = mean[last] + part * (mean[size] - mean[last]);
     }
     last = size;
+  }
+  return mean;
+}
+
+/*! \brief What is known of each size, for each tensor. */
+std::vector<double> OfTensors(const model::Problem& problem, const std::vector<double>& of_size) {
+  std::vector<double> mean(static_cast<size_t>(problem.num_tensors), 0.0);
+  for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
+    mean[tensor] = of_size[problem.size_of[tensor]];
   }
   return mean;
 }
@@ -75,6 +87,23 @@ std::vector<double> MeanRuns(const model::Problem& problem, const model::Csr& de
   return mean;
 }
 
+std::vector<double> MeanTransfersOfItems(const model::Problem& problem, int num_items) {
+  std::vector<double> count(static_cast<size_t>(problem.num_memories), 0.0);  // of devices
+  for (int memory : problem.device_memory) count[memory] += 1.0;
+  double pairs = 0;
+  std::vector<double> weight(problem.pair_of.size(), 0.0);
+  for (int src = 0; src < problem.num_memories; ++src) {
+    for (int dst = 0; dst < problem.num_memories; ++dst) {
+      const int way = problem.way_of[problem.Pair(src, dst)];
+      if (way < 0) continue;
+      const double both = count[src] * (src == dst ? count[dst] - 1.0 : count[dst]);
+      pairs += both;
+      if (src != dst) weight[way] += both;
+    }
+  }
+  return OfTensors(problem, MeanOfSizes(problem, weight, std::max(1.0, pairs), num_items));
+}
+
 std::vector<double> MeanTransfers(const model::Problem& problem,
                                   std::span<const uint8_t> preferred) {
   const size_t memories = static_cast<size_t>(problem.num_memories);
@@ -93,12 +122,7 @@ std::vector<double> MeanTransfers(const model::Problem& problem,
       if (way >= 0 && src != dst) weight[way] += count[src] * count[dst];
     }
   }
-  const std::vector<double> of_size = MeanOfSizes(problem, weight, pairs);
-  std::vector<double> mean(static_cast<size_t>(problem.num_tensors), 0.0);
-  for (int tensor = 0; tensor < problem.num_tensors; ++tensor) {
-    mean[tensor] = of_size[problem.size_of[tensor]];
-  }
-  return mean;
+  return OfTensors(problem, MeanOfSizes(problem, weight, pairs));
 }
 
 std::vector<double> MeanTransfers(const model::Problem& problem) {

@@ -27,6 +27,12 @@ std::vector<double> MeanTransfers(const model::Problem& problem,
 std::vector<double> MeanTransfers(const model::Problem& problem);
 
 /*!
+ * \brief Mean transfer time of so many items of each tensor, as one copy, in ns over the ordered
+ * pairs of distinct devices with a route, [num_tensors]; pairs in one memory count as 0.
+ */
+std::vector<double> MeanTransfersOfItems(const model::Problem& problem, int num_items);
+
+/*!
  * \brief Upward ranks in ns, [num_tasks]: mean run time, plus the largest mean transfer + rank of
  * a reader (HEFT, equation 4), by means over the preferred devices of each task.
  */

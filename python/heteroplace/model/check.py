@@ -61,6 +61,8 @@ class _Checker:
         """Device of each (task, item) run so far."""
         self._charged: list[Step] = []
         """Steps that name what exists, for the memory rule."""
+        self._known_items: set[tuple[int, ...]] = set()
+        """Items of steps that are in order."""
 
     def digest_faults(self) -> list[str]:
         plan = self._plan
@@ -114,97 +116,91 @@ class _Checker:
     def _quote(self, index: int) -> str:
         return quote_step(self._plan, index, self._graph, self._cluster)
 
-    def _has_unknown_ids(
-        self, where: str, ids: Iterable[tuple[str, int, Sequence[object]]]
-    ) -> bool:
-        """Note each (kind, id, what there is) whose id does not exist."""
-        faults = [
-            f"{where}: no {kind} has id {number}; ids are below {len(known)}"
-            for kind, number, known in ids
-            if number not in range(len(known))
-        ]
-        self._faults.extend(faults)
-        return bool(faults)
+    def _note(self, index: int, fault: str) -> None:
+        """Note a fault of a step. Only then is the step put in words, which takes longer than all
+        its checks."""
+        self._faults.append(f"{self._quote(index)}: {fault}")
 
-    def _has_item_faults(self, where: str, items: tuple[int, ...]) -> bool:
+    def _has_unknown_ids(self, index: int, *ids: tuple[str, int, Sequence[object]]) -> bool:
+        """Note each (kind, id, what there is) whose id does not exist."""
+        unknown = [one for one in ids if one[1] not in range(len(one[2]))]
+        for kind, number, known in unknown:
+            self._note(index, f"no {kind} has id {number}; ids are below {len(known)}")
+        return bool(unknown)
+
+    def _has_item_faults(self, index: int, items: tuple[int, ...]) -> bool:
+        if items in self._known_items:
+            return False
         known = items and items[0] >= 0 and items[-1] < self._plan.items
         if known and list(items) == sorted(set(items)):
+            self._known_items.add(items)
             return False
-        self._faults.append(
-            f"{where}: its items are {items}; expected some of 0 to {self._plan.items - 1}, "
-            f"ascending"
-        )
+        last = self._plan.items - 1
+        self._note(index, f"its items are {items}; expected some of 0 to {last}, ascending")
         return True
 
     def _check_run(self, index: int, step: Run) -> None:
         graph, cluster = self._graph, self._cluster
-        where = self._quote(index)
         ids = (("task", step.task, graph.tasks), ("device", step.device, cluster.devices))
-        if self._has_unknown_ids(where, ids) or self._has_item_faults(where, step.items):
+        if self._has_unknown_ids(index, *ids) or self._has_item_faults(index, step.items):
             return
         task, device = graph.tasks[step.task], cluster.devices[step.device]
         repeated = [item for item in step.items if (step.task, item) in self._device]
         if repeated:
-            self._faults.append(f"{where}: the task has run before{self._for(repeated)}")
+            self._note(index, f"the task has run before{self._for(repeated)}")
             return
         if task.devices is not None and device.name not in task.devices:
             allowed = ", ".join(task.devices) or "no device"
-            self._faults.append(f"{where}: the task is allowed on {allowed} only")
-        self._check_cost(where, step)
+            self._note(index, f"the task is allowed on {allowed} only")
+        self._check_cost(index, step)
         for tensor in graph.task_inputs[step.task]:
             absent = self._absent(tensor, device.memory, step.items)
             if absent:
-                self._faults.append(
-                    f"{where}: tensor {graph.tensors[tensor].name!r} is not in memory "
-                    f"{cluster.memories[device.memory].name!r} by then{self._for(absent)}"
+                self._note(
+                    index,
+                    f"tensor {graph.tensors[tensor].name!r} is not in memory "
+                    f"{cluster.memories[device.memory].name!r} by then{self._for(absent)}",
                 )
         self._charged.append(step)
         self._device.update(((step.task, item), step.device) for item in step.items)
         for tensor in graph.task_outputs[step.task]:
             self._present.update(self._each(tensor, device.memory, step.items))
 
-    def _check_cost(self, where: str, step: Run) -> None:
+    def _check_cost(self, index: int, step: Run) -> None:
         """The device takes batches of that size, and their cost is known."""
         size = len(step.items)
         sizes = self._cluster.devices[step.device].batch_sizes
         if size not in sizes:
-            self._faults.append(
-                f"{where}: a batch of {size}; the device takes batches of "
-                f"{', '.join(map(str, sizes))}"
-            )
+            takes = ", ".join(map(str, sizes))
+            self._note(index, f"a batch of {size}; the device takes batches of {takes}")
         elif size not in self._costs.batches:
-            self._faults.append(
-                f"{where}: a batch of {size}; the costs are for batches of "
-                f"{', '.join(map(str, self._costs.batches))}"
-            )
+            known = ", ".join(map(str, self._costs.batches))
+            self._note(index, f"a batch of {size}; the costs are for batches of {known}")
         else:
             cost = self._costs.cost(step.task, step.device, size)
             if cost.ns is None:
-                self._faults.append(f"{where}: its cost there is {cost.source} ({cost.reason})")
+                self._note(index, f"its cost there is {cost.source} ({cost.reason})")
 
     def _check_copy(self, index: int, step: Copy) -> None:
         graph, cluster = self._graph, self._cluster
-        where = self._quote(index)
         ids = (
             ("tensor", step.tensor, graph.tensors),
             ("memory", step.src, cluster.memories),
             ("memory", step.dst, cluster.memories),
         )
-        if self._has_unknown_ids(where, ids) or self._has_item_faults(where, step.items):
+        if self._has_unknown_ids(index, *ids) or self._has_item_faults(index, step.items):
             return
-        src, dst = cluster.memories[step.src].name, cluster.memories[step.dst].name
         absent = self._absent(step.tensor, step.src, step.items)
         if absent:
-            self._faults.append(
-                f"{where}: the tensor is not in memory {src!r} by then{self._for(absent)}"
-            )
+            src = cluster.memories[step.src].name
+            self._note(index, f"the tensor is not in memory {src!r} by then{self._for(absent)}")
         arrived = set(self._absent(step.tensor, step.dst, step.items))
         repeated = [item for item in step.items if item not in arrived]
         if repeated:
-            self._faults.append(
-                f"{where}: the tensor is in memory {dst!r} already{self._for(repeated)}"
-            )
-        self._faults.extend(f"{where}: {fault}" for fault in self._route_faults(step))
+            dst = cluster.memories[step.dst].name
+            self._note(index, f"the tensor is in memory {dst!r} already{self._for(repeated)}")
+        for fault in self._route_faults(step):
+            self._note(index, fault)
         self._charged.append(step)
         self._present.update(self._each(step.tensor, step.dst, step.items))
 
@@ -247,9 +243,7 @@ class _Checker:
                 continue
             unread = [i for i in step.items if (step.tensor, step.dst, i) not in needed]
             if unread:
-                self._faults.append(
-                    f"{self._quote(index)}: nobody reads the tensor there{self._for(unread)}"
-                )
+                self._note(index, f"nobody reads the tensor there{self._for(unread)}")
 
     def _check_groups(self) -> None:
         """Tasks of one colocation group share a device, item by item."""

@@ -195,10 +195,25 @@ def batch_compositions(native: NativeProblem, task: int, items: int) -> tuple[Co
     return tuple(tuple(parts) for parts in found)
 
 
-def schedule_batches(native: NativeProblem, items: int, rule: BatchRule) -> BatchPlan:
-    """Schedule all items of all tasks. Raises InfeasibleError if a task has no composition."""
+def unserved_tasks(native: NativeProblem, items: int) -> tuple[int, ...]:
+    """Return the tasks without `batch_compositions`, ascending; none of these is made."""
+    return tuple(_core.unserved_tasks(native.core, items).tolist())
+
+
+def schedule_batches(
+    native: NativeProblem, items: int, rule: BatchRule, time_limit_s: float = math.inf
+) -> BatchPlan:
+    """Schedule all items of all tasks.
+
+    Raises
+    ------
+    InfeasibleError
+        A task has no composition.
+    SolverLimitError
+        The time was up.
+    """
     rows, offsets, values, makespan_ns, violation = _core.schedule_batches(
-        native.core, items, _BATCH_RULES[rule]
+        native.core, items, _BATCH_RULES[rule], time_limit_s
     )
     ends = offsets.tolist()
     members = values.tolist()

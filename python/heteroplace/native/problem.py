@@ -86,8 +86,15 @@ class NativePlan:
 class NativeProblem:
     """One graph, one cluster and the costs, as the core reads them. Immutable."""
 
-    def __init__(self, graph: TaskGraph, cluster: Cluster, costs: CostTable) -> None:
+    def __init__(
+        self, graph: TaskGraph, cluster: Cluster, costs: CostTable, *, frees_tensors: bool = True
+    ) -> None:
         """Build the arrays.
+
+        Parameters
+        ----------
+        frees_tensors
+            Count memory by lifetime where the static rule may be short; False: never.
 
         Raises
         ------
@@ -130,7 +137,8 @@ class NativeProblem:
         """[num_tensors]"""
         self.producer = ints([-1 if t.producer is None else t.producer for t in tensors])
         """[num_tensors], the task that makes it; -1: a model input."""
-        self._core = self._make_core(costs.batches)
+        core = self._make_core(costs.batches)
+        self._core = core if frees_tensors else core.by_static_rule()
 
     def _make_core(self, batches: Sequence[int]) -> _core.Problem:
         graph, cluster = self.graph, self.cluster

@@ -134,7 +134,8 @@ def _solve_groups(
         noted = replace(options, progress=partial(_report, coarse, options.progress))
     try:
         costs = coarse.project_costs(problem.costs, problem.cluster)
-        found = solver.solve(Problem(coarse.graph, problem.cluster, costs), noted)
+        groups_problem = replace(problem, graph=coarse.graph, costs=costs)
+        found = solver.solve(groups_problem, noted)
     except InfeasibleError as err:
         raise SolverLimitError(
             f"no plan was found that keeps the {len(groups)} groups of coarsening {coarsening!r} "

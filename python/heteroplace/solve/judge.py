@@ -10,6 +10,7 @@ from heteroplace.model.check import check_plan
 from heteroplace.model.plan import Plan
 from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.bounds import lower_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.objective import THROUGHPUT, objective_ns
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
 from heteroplace.solve.throughput.prices import price_bound
@@ -83,5 +84,5 @@ def _bound_ns(problem: Problem, plan: Plan, options: SolveOptions, known_ns: int
 
         return price_bound(problem, known_ns, _PRICE_EVALUATIONS, limit, is_met).bound_ns
     if plan.items > 1:
-        return batch_bound(problem, plan.items)
+        return batch_bound(problem, plan.items, Deadline.after(options.time_limit_s))
     return lower_bound(problem).ns

@@ -78,11 +78,13 @@ class Problem:
     graph: TaskGraph
     cluster: Cluster
     costs: CostTable
+    frees_tensors: bool = True
+    """Memory counts by lifetime; False: by the static rule alone, to compare with."""
 
     @cached_property
     def native(self) -> NativeProblem:
         """The same as flat arrays, made on first use."""
-        return NativeProblem(self.graph, self.cluster, self.costs)
+        return NativeProblem(self.graph, self.cluster, self.costs, frees_tensors=self.frees_tensors)
 
     @cached_property
     def modules(self) -> Decomposition:

@@ -36,7 +36,7 @@ struct Flight {
 };
 
 /*! \brief Lane, sender, receiver, tag. */
-using Order = std::tuple<Lane, int, int, int64_t>;
+using MatchKey = std::tuple<Lane, int, int, int64_t>;
 
 /*! \brief What is started on one side only, in the order of the starts. */
 struct Unmatched {
@@ -84,8 +84,8 @@ class Exchange {
       flight->source = flight->kept.data();
       flight->done_ns = NowNs() + Delay();
     }
-    Unmatched& waiting = unmatched_[ends.is_send ? Order(lane, ends.rank, ends.peer, ends.tag)
-                                                 : Order(lane, ends.peer, ends.rank, ends.tag)];
+    Unmatched& waiting = unmatched_[ends.is_send ? MatchKey(lane, ends.rank, ends.peer, ends.tag)
+                                                 : MatchKey(lane, ends.peer, ends.rank, ends.tag)];
     (ends.is_send ? waiting.sends : waiting.receives).push_back(flight);
     if (!waiting.sends.empty() && !waiting.receives.empty()) {
       const int receiver = ends.is_send ? ends.peer : ends.rank;
@@ -151,7 +151,7 @@ class Exchange {
   const LocalOptions options_;
   std::mutex mutex_;                            // guards all below
   Random random_;                               // of the delays
-  std::map<Order, Unmatched> unmatched_;        // what waits for its other side
+  std::map<MatchKey, Unmatched> unmatched_;     // what waits for its other side
   std::vector<std::vector<Arrival>> arrivals_;  // [num_ranks] what is on its way to each
   bool is_aborted_ = false;
   std::string reason_;

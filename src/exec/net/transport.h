@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 namespace heteroplace::exec {
@@ -39,8 +40,8 @@ enum class Lane { kProgram, kControl };
 /*!
  * \brief The messages of one rank.
  *
- * Used by one thread at a time (the caller's lock, also for its messages and for destruction),
- * but for `Abort`. Messages of one lane, pair of ranks and tag match in the order of `Start`, on
+ * Used by one thread at a time, the one that holds `mutex`, also for its messages and for
+ * destruction, but for `Abort`. Messages of one lane, pair of ranks and tag match in the order of `Start`, on
  * either side. Sizes must be equal on both sides. Messages may outlive their transport.
  */
 class Transport {
@@ -77,6 +78,12 @@ class Transport {
    * on every rank that lives: here at once, on others as soon as they look. The first reason stays.
    */
   virtual void Abort(const std::string& reason) noexcept = 0;
+
+  /*! \brief The lock of all that use it: nobody waits for a message while holding it. */
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  std::mutex mutex_;
 };
 
 }  // namespace heteroplace::exec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -40,6 +41,17 @@ def test_layers_that_do_not_fit_together_are_placed(solver: str) -> None:
     used = plan_memory_use(problem.graph, problem.cluster, result.plan)
     assert max(used) > 12 * 10 + 200
     assert result.bound_ns <= result.objective_ns
+
+
+@pytest.mark.parametrize("solver", ["heft", "etf", "celeritas", "search", "cpsat", "lns", "split"])
+def test_a_problem_that_frees_nothing_is_solved_by_the_static_rule(solver: str) -> None:
+    problem = replace(deep(12 * 10 + 680), frees_tensors=False)
+    assert not problem.native.counts_lifetimes
+    result = get_solver(solver).solve(problem, QUICK)
+    used = plan_memory_use(problem.graph, problem.cluster, result.plan)
+    assert max(used) <= 12 * 10 + 680
+    with pytest.raises(InfeasibleError):
+        get_solver(solver).solve(replace(deep(12 * 10 + 200), frees_tensors=False), QUICK)
 
 
 def test_the_optimum_by_lifetime_is_proven_where_weights_alone_leave_no_choice() -> None:

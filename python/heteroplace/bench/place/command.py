@@ -19,6 +19,8 @@ Solvers that only know latency are asked for that, and their plans are judged by
 
 With `--auto` the rows say whether `auto` is behind any other solver (`against.py`).
 
+With `--memory` the rows say what counting memory by lifetime costs and gains (`memory.py`).
+
 With `--items N` makespans are those of N items: plans of the batched solvers as they are, others
 repeated N times in order of service.
 """
@@ -35,6 +37,7 @@ from pathlib import Path
 
 from heteroplace.bench.place.against import auto_rows, auto_table
 from heteroplace.bench.place.growth import growth_rows, growth_series, growth_table
+from heteroplace.bench.place.memory import memory_rows, memory_table
 from heteroplace.bench.place.peers import peer_rows, peer_table
 from heteroplace.bench.place.table import comparison, place_table
 from heteroplace.bench.plots import check_can_plot, plot_growth
@@ -119,6 +122,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="auto against all other solvers, within the same budget: who is behind, who is late",
     )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="memory counted by lifetime against the static rule: plans and processor time",
+    )
     parser.epilog = (
         f"Without --only: {', '.join(QUICK)}. All instances: --only . "
         f"Solvers: {', '.join(SOLVERS)}."
@@ -137,9 +145,12 @@ def run(arguments: argparse.Namespace, say: Say) -> list[Row]:
         return _growth(arguments.json, say)
     if arguments.peers:
         return peer_rows(say)
+    solvers = tuple(filter(None, (arguments.solvers or "").split(",")))
+    if arguments.memory:
+        return memory_rows(arguments.only, solvers, arguments.seed, say)
     options = PlaceOptions(
         only=arguments.only,
-        solvers=tuple(filter(None, (arguments.solvers or "").split(","))),
+        solvers=solvers,
         budget_s=arguments.budget,
         seed=arguments.seed,
         objective=arguments.objective,
@@ -167,6 +178,8 @@ def table(rows: list[Row]) -> str:
         return growth_table(rows)
     if "peer" in rows[0]:
         return peer_table(rows)
+    if "slowdown" in rows[0]:
+        return memory_table(rows)
     if "behind" in rows[0]:
         return auto_table(rows)
     return "\n\n".join(filter(None, (place_table(rows), comparison(rows))))

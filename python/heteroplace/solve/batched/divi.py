@@ -14,10 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar
 
+import numpy as np
+
 from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.units import format_bytes
-from heteroplace.native.list import batch_compositions, schedule_batches
+from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.native.list import schedule_batches, unserved_tasks
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.solve.batched.batch_plan import best_steps
 from heteroplace.solve.batched.divi_milp import MilpEnd, solve_batched_milp
@@ -26,7 +29,6 @@ from heteroplace.solve.batched.divi_rules import (
     Condition3,
     Measure,
     MemoryRule,
-    batch_times,
     common_block,
 )
 from heteroplace.solve.batched.list_solver import (
@@ -37,6 +39,7 @@ from heteroplace.solve.batched.list_solver import (
     check_compositions,
 )
 from heteroplace.solve.bounds.batched import batched_lower_bound
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.lp.engines import ChosenEngine
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result, report
 
@@ -47,8 +50,12 @@ _NODES_PER_ITERATION = 1 / 200
 """Nodes of the programme for one iteration of a deterministic budget."""
 _BLOCK_SHARE = 0.5
 """Part of the time for the programme of blocks, which finds plans, at most."""
+_BOUND_SHARE = 0.25
+"""Part of the time for the bounds that need no solver, at most."""
 _MILP_SHARE = 0.8
 """Part of the time for the programme, at most; the rest is for bounds of modules."""
+_HEURISTIC_SHARE = 0.5
+"""Part of the time that is left for each list scheduler, at most."""
 _HEURISTICS = (BatchedHeftSolver, BatchedGreedySolver, BatchedMetSolver)
 
 
@@ -92,11 +99,16 @@ class _Run:
     candidates: list[tuple[str, int | None, str]] = field(default_factory=list)
     end: MilpEnd | None = None
 
+    def __post_init__(self) -> None:
+        self._deadline = Deadline.after(self.options.time_limit_s, self.begin)
+
     def run(self) -> SolveResult:
         problem, items = self.problem, self.options.items
         if self.rules.rounds == 1:
             check_compositions(problem, items)
-        self.bound_ns = batch_bound(problem, items)
+        self.bound_ns = batch_bound(
+            problem, items, self._deadline.within(_BOUND_SHARE * self._deadline.left_s())
+        )
         self._find_heuristics()
         self._report("heuristics")
         if self.best_ns != self.bound_ns or not _is_ours(self.rules):
@@ -123,13 +135,15 @@ class _Run:
     def _find_heuristics(self) -> None:
         """The list schedulers, whose plans keep our rule of memory but perhaps not DiviML's."""
         native, items = self.problem.native, self.options.items
-        tasks = range(len(self.problem.graph.tasks))
-        if self.rules.memory == "published":
-            return
-        if not all(batch_compositions(native, task, items) for task in tasks):
+        if self.rules.memory == "published" or unserved_tasks(native, items):
             return
         for solver in _HEURISTICS:
-            plan = schedule_batches(native, items, solver.rule)
+            try:
+                limit_s = _HEURISTIC_SHARE * self._deadline.left_s()
+                plan = schedule_batches(native, items, solver.rule, limit_s)
+            except SolverLimitError:
+                self.candidates.append((solver.name, None, "left out: the time was up"))
+                continue
             if plan.violation:
                 self.candidates.append((solver.name, None, "overflows a memory or lacks a link"))
                 continue
@@ -158,14 +172,17 @@ class _Run:
             note = f"not built: {pairs} pairs of batches, at most {MAX_SLOT_PAIRS}"
             self.candidates.append((name, None, note))
             return
+        left = self._deadline.left_s()
+        if not left:
+            self.candidates.append((name, None, "left out: the time was up"))
+            return
         iterations = self.options.iterations
-        left = self.options.time_limit_s - (time.perf_counter() - self.begin)
         engine = ChosenEngine(self.options)
         end = solve_batched_milp(
             self.problem,
             self.options.items,
             rules,
-            time_limit_s=max(0.1, left * share),
+            time_limit_s=left * share,
             node_limit=None if iterations is None else 1 + int(iterations * _NODES_PER_ITERATION),
             # Plans of the list schedulers need not keep the published conditions.
             horizon_ns=self.best_ns if _is_ours(rules) else None,
@@ -186,11 +203,15 @@ class _Run:
 
     def _raise_bound(self) -> None:
         """Solve modules with the time that is left; a budget in iterations has none for it."""
-        left = self.options.time_limit_s - (time.perf_counter() - self.begin)
-        if left <= 0 or self.options.iterations is not None or self._is_interrupted():
+        left = self._deadline.left_s()
+        if not left or self.options.iterations is not None or self._is_interrupted():
             return
         found = batched_lower_bound(
-            self.problem, self.options.items, rounds=self.rules.rounds, time_limit_s=left
+            self.problem,
+            self.options.items,
+            rounds=self.rules.rounds,
+            time_limit_s=left,
+            deadline=self._deadline,
         )
         self.bound_ns = max(self.bound_ns, found.ns)
         self.candidates.append(("bound", None, f"{found.ns} ns by {found.source}"))
@@ -227,11 +248,9 @@ def _is_ours(rules: BatchRules) -> bool:
 
 def _slot_pairs(problem: Problem, items: int, rules: BatchRules) -> int:
     """Number of pairs of batches that may be on one device, or on one that shares units."""
-    counts = [
-        sum(bool(row[d]) for row in batch_times(problem, items, False))
-        for d in range(len(problem.cluster.devices))
-    ]
-    slots = [count * min(rules.rounds, items) for count in counts]
+    sizes = np.array(problem.costs.batches)
+    runs = (problem.native.batch_run_ns[sizes <= items] != IMPOSSIBLE).any(axis=0)
+    slots = [count * min(rules.rounds, items) for count in runs.sum(axis=0).tolist()]
     units = [set(ids) for ids in problem.cluster.unit_ids]
     pairs = sum(count * (count - 1) // 2 for count in slots)
     for one in range(len(slots)):

@@ -11,6 +11,7 @@ from heteroplace.solve.lp.program import Terms
 def add_memory(model: BatchModel) -> None:
     """Add rows for each memory that could overflow."""
     for memory in range(len(model.problem.cluster.memories)):
+        model.deadline.check()
         if _largest_use(model, memory) > model.problem.cluster.memories[memory].bytes:
             _add_held(model, memory)
         if model.rules.memory == "published":

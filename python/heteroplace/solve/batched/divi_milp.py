@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 
 from heteroplace.errors import SolverError, SolverLicenceError
@@ -12,6 +11,7 @@ from heteroplace.solve.batched.divi_model import BatchModel, FoundBatch
 from heteroplace.solve.batched.divi_order import add_order
 from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.batched.divi_symmetry import add_symmetry
+from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.lp.highs import HighsEngine
 from heteroplace.solve.lp.program import (
     INFEASIBLE,
@@ -54,9 +54,16 @@ def build_model(
     *,
     horizon_ns: int | None = None,
     bound_ns: int = 0,
+    deadline: Deadline = NEVER,
 ) -> BatchModel:
-    """Return the whole programme. Parameters as `solve_batched_milp`."""
-    model = BatchModel(problem, items, rules, horizon_ns, bound_ns)
+    """Return the whole programme. Parameters as `solve_batched_milp`.
+
+    Raises
+    ------
+    TimeUpError
+        The deadline came first.
+    """
+    model = BatchModel(problem, items, rules, horizon_ns, bound_ns, deadline)
     add_order(model)
     add_memory(model)
     add_symmetry(model)
@@ -78,6 +85,8 @@ def solve_batched_milp(
 
     Parameters
     ----------
+    time_limit_s
+        For building the programme and solving it.
     horizon_ns
         Makespan of a plan that keeps `rules`, from which every big-M comes; None: none is known.
     bound_ns
@@ -92,9 +101,15 @@ def solve_batched_milp(
     """
     if not problem.graph.tasks:
         return MilpEnd(0, 0, (), False, False, 0, 0)
-    begin = time.perf_counter()
-    model = build_model(problem, items, rules, horizon_ns=horizon_ns, bound_ns=bound_ns)
-    left = time_limit_s - (time.perf_counter() - begin)
+    deadline = Deadline.after(time_limit_s)
+    try:
+        model = build_model(
+            problem, items, rules, horizon_ns=horizon_ns, bound_ns=bound_ns, deadline=deadline
+        )
+    except TimeUpError:
+        note = "the time was up before the programme was built"
+        return MilpEnd(None, bound_ns, (), False, False, 0, 0, note)
+    left = deadline.left_s()
     model.program.cost[model.end] = 1.0
     failure = ""
     try:

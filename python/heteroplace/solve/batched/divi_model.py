@@ -24,6 +24,7 @@ from heteroplace.solve.batched.divi_rules import (
     serial_horizon_ns,
     transfer_ns,
 )
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lp.program import FloatArray, MixedProgram, Terms
 from heteroplace.solve.problem import Problem
 
@@ -63,9 +64,15 @@ class BatchModel:
     """The programme and its columns."""
 
     def __init__(
-        self, problem: Problem, items: int, rules: BatchRules, horizon_ns: int | None, bound_ns: int
+        self,
+        problem: Problem,
+        items: int,
+        rules: BatchRules,
+        horizon_ns: int | None,
+        bound_ns: int,
+        deadline: Deadline = NEVER,
     ) -> None:
-        """Build it. Every task needs a device.
+        """Build it. Every task needs a device. TimeUpError past the deadline.
 
         Parameters
         ----------
@@ -75,6 +82,8 @@ class BatchModel:
             A makespan that no plan is below.
         """
         self.problem = problem
+        self.deadline = deadline
+        """For those who add rows, too."""
         self.num_items = items // rules.block
         """Number of blocks: with blocks of one item, of items."""
         self.rules = rules
@@ -84,9 +93,9 @@ class BatchModel:
             for row in batch_times(problem, items, rules.is_padded)
         )
         if horizon_ns is None:
-            horizon_ns = serial_horizon_ns(problem, self.times, items, rules.rounds)
+            horizon_ns = serial_horizon_ns(problem, self.times, items, rules.rounds, deadline)
         self.horizon_ns = max(1, horizon_ns)
-        self.divisor_ns = common_divisor_ns(problem, self.times)
+        self.divisor_ns = common_divisor_ns(problem, self.times, deadline)
         # Times stay whole numbers, or exact fractions: rounded ones made HiGHS lose solutions.
         self._unit_ns = self.divisor_ns
         while self.horizon_ns > _LARGEST_HORIZON * self._unit_ns:
@@ -168,6 +177,7 @@ class BatchModel:
 
     def _add_task(self, task: int) -> None:
         """The slots of a task with conditions 1, 4 and 5."""
+        self.deadline.check()
         groups = self.problem.native.task_group
         group = groups[task]
         first = groups.index(group) if group >= 0 else task
@@ -260,6 +270,7 @@ class BatchModel:
         cluster = self.problem.cluster
         memories = range(len(cluster.memories))
         for slot in self.slots[dst]:
+            self.deadline.check()
             memory = cluster.devices[slot.device].memory
             moved: Terms = []
             longest = 0.0
@@ -291,6 +302,7 @@ class BatchModel:
                 back = self._output_ns(task, cluster.devices[slot.device].memory)
                 self.program.add_row([*done, *self.exists(slot, self.unit(back))], -math.inf, 0.0)
                 for other in before:
+                    self.deadline.check()
                     for source in self.slots[other]:
                         self._add_published_wait(source, slot)
 

@@ -30,6 +30,7 @@ class _Order:
         units = [set(ids) for ids in self._model.problem.cluster.unit_ids]
         everything = [slot for slots in self._model.slots for slot in slots]
         for one, other in combinations(everything, 2):
+            self._model.deadline.check()
             if units[one.device] & units[other.device] and not self._is_ordered(one, other):
                 self._add_disjunction(one, other)
 

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.problem import Problem
 
 Condition3 = Literal["corrected", "published"]
@@ -134,11 +135,17 @@ def reachability(problem: Problem) -> list[int]:
     return after
 
 
-def serial_horizon_ns(problem: Problem, times: BatchTimes, items: int, rounds: int) -> int:
-    """Return a time within which every placement can be run, one batch and copy after another."""
+def serial_horizon_ns(
+    problem: Problem, times: BatchTimes, items: int, rounds: int, deadline: Deadline = NEVER
+) -> int:
+    """Return a time within which every placement can be run, one batch and copy after another.
+
+    TimeUpError past the deadline.
+    """
     total = sum(min(rounds, items) * max(cell.values()) for row in times for cell in row if cell)
     memories = range(len(problem.cluster.memories))
     for tensor in problem.graph.tensors:
+        deadline.check()
         longest = max(
             transfer_ns(problem, tensor.bytes, src, dst) or 0
             for src in memories
@@ -148,14 +155,20 @@ def serial_horizon_ns(problem: Problem, times: BatchTimes, items: int, rounds: i
     return total
 
 
-def common_divisor_ns(problem: Problem, times: BatchTimes) -> int:
-    """Return the greatest number of ns that divides all run and copy times."""
+def common_divisor_ns(problem: Problem, times: BatchTimes, deadline: Deadline = NEVER) -> int:
+    """Return the greatest number of ns that divides all run and copy times; 1 as soon as it is.
+
+    TimeUpError past the deadline.
+    """
     divisor = 0
     for row in times:
         for cell in row:
             divisor = math.gcd(divisor, *cell.values())
     memories = range(len(problem.cluster.memories))
     for num_bytes in sorted({tensor.bytes for tensor in problem.graph.tensors}):
+        deadline.check()
+        if divisor == 1:
+            break
         for src in memories:
             for dst in memories:
                 divisor = math.gcd(divisor, transfer_ns(problem, num_bytes, src, dst) or 0)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from heteroplace.solve.batched.divi_model import BatchModel
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.lp.program import Terms
 from heteroplace.solve.problem import Problem
 
@@ -26,7 +27,7 @@ def add_symmetry(model: BatchModel) -> None:
     """Add the rows that `BatchRules.symmetry` asks for."""
     if model.rules.symmetry == "none":
         return
-    for first, second in exchanges(model.problem):
+    for first, second in exchanges(model.problem, model.deadline):
         less = [term for device in first for term in _measure(model, device)]
         more = [term for device in second for term in _measure(model, device)]
         if less or more:
@@ -61,23 +62,30 @@ def _order_items(model: BatchModel) -> None:
         model.program.add_row(row, -math.inf, 0.0)
 
 
-def exchanges(problem: Problem) -> list[Exchange]:
-    """Return pairs of equal devices in a node, then pairs of equal nodes, each with the next."""
+def exchanges(problem: Problem, deadline: Deadline = NEVER) -> list[Exchange]:
+    """Return pairs of equal devices in a node, then pairs of equal nodes, each with the next.
+
+    TimeUpError past the deadline.
+    """
     nodes: dict[str, list[int]] = {}
     for device_id, device in enumerate(problem.cluster.devices):
         nodes.setdefault(device.host, []).append(device_id)
     found: list[Exchange] = []
     for devices in nodes.values():
         singles = [(device,) for device in devices]
-        found += _pairs_of_equals(problem, singles)
-    return found + _pairs_of_equals(problem, [tuple(devices) for devices in nodes.values()])
+        found += _pairs_of_equals(problem, singles, deadline)
+    groups = [tuple(devices) for devices in nodes.values()]
+    return found + _pairs_of_equals(problem, groups, deadline)
 
 
-def _pairs_of_equals(problem: Problem, groups: Sequence[tuple[int, ...]]) -> list[Exchange]:
+def _pairs_of_equals(
+    problem: Problem, groups: Sequence[tuple[int, ...]], deadline: Deadline
+) -> list[Exchange]:
     """Split groups of devices into classes of equal ones and return neighbours in each."""
     classes: list[list[tuple[int, ...]]] = []
     for group in groups:
         for known in classes:
+            deadline.check()
             if all(_can_exchange(problem, other, group) for other in known):
                 known.append(group)
                 break

@@ -12,12 +12,13 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
-from heteroplace.errors import InfeasibleError
+from heteroplace.errors import InfeasibleError, SolverLimitError
 from heteroplace.model.plan import Plan
 from heteroplace.model.units import format_bytes
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.native.list import BatchRule, batch_compositions, schedule_batches
+from heteroplace.native.list import BatchRule, schedule_batches, unserved_tasks
 from heteroplace.solve.bounds.batched import batched_lower_bound
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, make_result
 
 _MAX_NAMED = 5
@@ -39,11 +40,21 @@ class BatchedListSolver:
         InfeasibleError
             The batch sizes of a task's devices do not add up to the items, or the plan overflows a
             memory, or a tensor has no way to a memory where it is read.
+        SolverLimitError
+            The time was up before all tasks were placed.
         """
         begin = time.perf_counter()
+        deadline = Deadline.after(options.time_limit_s, begin)
         native, items = problem.native, options.items
         check_compositions(problem, items)
-        found = schedule_batches(native, items, self.rule)
+        try:
+            found = schedule_batches(native, items, self.rule, deadline.left_s())
+        except SolverLimitError as err:
+            raise SolverLimitError(
+                f"{self.name} had not placed {items} items of all {len(problem.graph.tasks)} tasks "
+                f"on {len(problem.cluster.devices)} devices after {options.time_limit_s} s; give "
+                f"it more time, or allow fewer devices or batch sizes"
+            ) from err
         if found.violation:
             capacities = ", ".join(
                 f"{memory.name} has {format_bytes(memory.bytes)}"
@@ -58,7 +69,7 @@ class BatchedListSolver:
         origin = f"{self.name} items {items}"
         digests = native.graph_digest, native.cluster_digest
         plan = Plan(*digests, found.steps, origin, (), items)
-        bound = batch_bound(problem, items)
+        bound = batch_bound(problem, items, deadline)
         return make_result(problem, plan, bound, self.name, time.perf_counter() - begin)
 
 
@@ -98,9 +109,7 @@ class BatchedHeftSolver(BatchedListSolver):
 def check_compositions(problem: Problem, items: int) -> None:
     """Raise InfeasibleError, naming tasks, unless every task can serve so many items."""
     graph, cluster, native = problem.graph, problem.cluster, problem.native
-    blocked = [
-        task for task in range(len(graph.tasks)) if not batch_compositions(native, task, items)
-    ]
+    blocked = unserved_tasks(native, items)
     if not blocked:
         return
     faults = []
@@ -124,6 +133,6 @@ def _sizes_of(problem: Problem, task: int, device: int) -> list[int]:
     return [size for size, ns in zip(problem.costs.batches, rows, strict=True) if ns != IMPOSSIBLE]
 
 
-def batch_bound(problem: Problem, items: int) -> int:
+def batch_bound(problem: Problem, items: int, deadline: Deadline = NEVER) -> int:
     """Return a makespan in ns that no plan for so many items is below, found without a solver."""
-    return batched_lower_bound(problem, items).ns
+    return batched_lower_bound(problem, items, deadline=deadline).ns

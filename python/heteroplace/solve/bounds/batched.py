@@ -18,7 +18,6 @@ items in them, since those of the whole plan may be.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -29,16 +28,17 @@ from heteroplace.decompose.narrow_cuts import Boundary, ModulePath
 from heteroplace.decompose.reach import longest_path_ns, reached
 from heteroplace.errors import SolverError
 from heteroplace.native.arrays import IMPOSSIBLE
-from heteroplace.solve.batched.divi_rules import batch_times
+from heteroplace.native.graph import BoolArray
 from heteroplace.solve.bounds.batched_subset_bounds import BatchedSubsetBounds
 from heteroplace.solve.bounds.bound import Bound
 from heteroplace.solve.bounds.load import Loads
 from heteroplace.solve.bounds.quick import best_of
+from heteroplace.solve.deadline import NEVER, Deadline, TimeUpError
 from heteroplace.solve.problem import Problem
 
-_NEVER = 1 << 100
 _NEVER_NS = 1 << 62
-"""Times of all items together that are not smaller have no load bound: they do not fit an array."""
+"""Longer than any task. Times of all items together that are not smaller have no load bound: they
+do not fit an array."""
 
 BlockedItems = Literal["corrected", "published"]
 """How many items wait at one output: their number over that of the outputs, or all of them."""
@@ -52,6 +52,7 @@ def batched_lower_bound(
     time_limit_s: float = 0.0,
     path: ModulePath | None = None,
     blocked: BlockedItems = "corrected",
+    deadline: Deadline = NEVER,
 ) -> Bound:
     """Return a makespan of `items` items that no plan is below.
 
@@ -65,17 +66,30 @@ def batched_lower_bound(
         The modules; None: they are found, and if there are none the whole is one.
     blocked
         "published" is not valid where modules have several outputs: only for comparison.
+    deadline
+        Past it modules prove nothing.
     """
     if blocked not in ("corrected", "published"):
         raise SolverError(f"blocked is {blocked!r}; there are: corrected, published")
-    if not problem.graph.tasks or not all(any(row) for row in batch_times(problem, items, False)):
+    if not problem.graph.tasks or not _runs(problem, items).any(axis=(0, 2)).all():
         return Bound(0, "none")
     found = _direct_bounds(problem, items)
+    if deadline.is_over():
+        return best_of(found)
     path = problem.modules.path if path is None else path
     if path is not None and len(path.modules) > 1:
-        forward, mirrored, largest = batched_module_bounds(
-            problem, items, path, rounds=rounds, time_limit_s=time_limit_s, blocked=blocked
-        )
+        try:
+            forward, mirrored, largest = batched_module_bounds(
+                problem,
+                items,
+                path,
+                rounds=rounds,
+                time_limit_s=time_limit_s,
+                blocked=blocked,
+                deadline=deadline,
+            )
+        except TimeUpError:
+            return best_of(found)
         found += [
             Bound(forward, "modules"),
             Bound(mirrored, "modules, mirrored"),
@@ -92,12 +106,18 @@ def batched_module_bounds(
     rounds: int = 1,
     time_limit_s: float = 0.0,
     blocked: BlockedItems = "corrected",
+    deadline: Deadline = NEVER,
 ) -> tuple[int, int, int]:
     """Return bounds in ns: the recursion from the first module on, mirrored, the largest module.
 
     Every task needs a device. Parameters as `batched_lower_bound`.
+
+    Raises
+    ------
+    TimeUpError
+        Past the deadline.
     """
-    subsets = BatchedSubsetBounds(problem, rounds, time.perf_counter() + time_limit_s)
+    subsets = BatchedSubsetBounds(problem, rounds, Deadline.after(time_limit_s), deadline)
     forward = _Side(problem, path, subsets, blocked, is_mirrored=False)
     backward = _Side(problem, path, subsets, blocked, is_mirrored=True)
     largest = max(subsets.bound_ns(module, items) for module in path.modules)
@@ -109,18 +129,25 @@ def _direct_bounds(problem: Problem, items: int) -> list[Bound]:
     batch in which that is least. Transfers and memory are ignored."""
     native, graph = problem.native, problem.graph
     sizes = np.array(problem.costs.batches)
-    run_ns = native.batch_run_ns[sizes <= items].astype(object)
-    is_possible = run_ns != IMPOSSIBLE
-    shortest = np.where(is_possible, run_ns, _NEVER).min(axis=(0, 2))
-    # Rounded down for each task and device, so that the load stays below the true one.
-    shares = run_ns * items // sizes[sizes <= items].astype(object)[:, None, None]
-    least = np.where(is_possible, shares, _NEVER).min(axis=0)
-    least[~is_possible.any(axis=0)] = IMPOSSIBLE
+    is_possible = _runs(problem, items)
+    run_ns = native.batch_run_ns[sizes <= items]
+    shortest = np.where(is_possible, run_ns, _NEVER_NS).min(axis=(0, 2))
     load = 0
-    if least.max(initial=0) < _NEVER_NS:
-        load = Loads(native, least.astype(np.int64)).bound_ns(slice(None))
+    if int(run_ns.max(initial=0)) * items < _NEVER_NS:
+        # Rounded down for each task and device, so that the load stays below the true one.
+        shares = run_ns * items // sizes[sizes <= items][:, None, None]
+        least = np.where(is_possible, shares, _NEVER_NS).min(axis=0)
+        least[~is_possible.any(axis=0)] = IMPOSSIBLE
+        load = Loads(native, least).bound_ns(slice(None))
     path = longest_path_ns(graph, range(len(graph.tasks)), shortest.tolist())
     return [Bound(path, "critical path"), Bound(load, "load")]
+
+
+def _runs(problem: Problem, items: int) -> BoolArray:
+    """Whether a task runs in batches of at most so many items: [num_batches, tasks, devices]."""
+    sizes = np.array(problem.costs.batches)
+    runs: BoolArray = problem.native.batch_run_ns[sizes <= items] != IMPOSSIBLE
+    return runs
 
 
 @dataclass
@@ -136,7 +163,6 @@ class _Side:
     def __post_init__(self) -> None:
         order = range(len(self.path.modules))
         self._order = list(reversed(order)) if self.is_mirrored else list(order)
-        self._memo: dict[tuple[int, int], int] = {}
         graph = self.problem.graph
         self._ahead: Sequence[Sequence[int]] = (
             graph.predecessors if self.is_mirrored else graph.successors
@@ -147,22 +173,20 @@ class _Side:
         self._waiting = [self._waiting_sets(step) for step in range(len(self._order) - 1)]
 
     def bound_ns(self, items: int) -> int:
-        """Return the recursive bound for all modules."""
-        return self._sum(len(self._order) - 1, items)
+        """Return the recursive bound for all modules. O(modules * items^2)."""
+        counts = range(1, items + 1)
+        first: list[int] = []
+        """For each number of items, less one, the least time for the modules up to a step."""
+        for step, module in enumerate(self._order[:-1]):
+            alone = [self.subsets.bound_ns(self.path.modules[module], n) for n in counts]
+            both = [max(self._sum(step, first, n), first[n - 1]) for n in counts] if step else alone
+            first = list(map(max, alone, both))
+        return self._sum(len(self._order) - 1, first, items)
 
-    def _first(self, step: int, items: int) -> int:
-        """Least time for the modules up to a step of the order."""
-        if (step, items) not in self._memo:
-            alone = self.subsets.bound_ns(self.path.modules[self._order[step]], items)
-            before = max(self._sum(step, items), self._first(step - 1, items)) if step else 0
-            self._memo[step, items] = max(alone, before)
-        return self._memo[step, items]
-
-    def _sum(self, step: int, items: int) -> int:
+    def _sum(self, step: int, first: Sequence[int], items: int) -> int:
         """Time up to the module before, and of what then still waits at its outputs."""
         return max(
-            self._first(step - 1, left) + self._rest(step - 1, items - left + 1)
-            for left in range(1, items + 1)
+            first[left - 1] + self._rest(step - 1, items - left + 1) for left in range(1, items + 1)
         )
 
     def _rest(self, step: int, items: int) -> int:

@@ -7,8 +7,6 @@ left; equal ones are solved once.
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from heteroplace.decompose.reach import longest_path_ns
@@ -17,42 +15,52 @@ from heteroplace.solve.batched.divi_milp import solve_batched_milp
 from heteroplace.solve.batched.divi_rules import BatchRules
 from heteroplace.solve.bounds.subproblem import Key, subproblem, subproblem_key
 from heteroplace.solve.bounds.subset_bounds import Subset
+from heteroplace.solve.deadline import NEVER, Deadline
 from heteroplace.solve.problem import Problem
 
 MAX_BATCHED_TASKS = 16
 """Larger subsets are bounded by path and load only: the program proves little about them."""
 _SHARE = 0.25
 """Of the time that is left, for one subset."""
-_NEVER = 1 << 100
+_NEVER_NS = 1 << 62
+"""Longer than any task (`native.limits`)."""
 
 
 class BatchedSubsetBounds:
     """Bounds of subsets of the tasks of one problem. Not thread-safe."""
 
-    def __init__(self, problem: Problem, rounds: int, deadline_s: float) -> None:
+    def __init__(
+        self, problem: Problem, rounds: int, solves_until: Deadline, deadline: Deadline = NEVER
+    ) -> None:
         """Every task needs a device.
 
         Parameters
         ----------
-        deadline_s
-            On the clock of `time.perf_counter`.
+        solves_until
+            From then on no subset is solved.
+        deadline
+            From then on TimeUpError is raised.
         """
         self._problem = problem
         self._rounds = rounds
-        self._deadline_s = deadline_s
+        self._solves_until = solves_until
+        self._deadline = deadline
         self._known: dict[tuple[Key, int], int] = {}
         self._keys: dict[Subset, Key] = {}
+        self._paths: dict[Subset, int] = {}
         native = problem.native
-        run_ns = native.batch_run_ns.astype(object)
-        run_ns[native.batch_run_ns == IMPOSSIBLE] = _NEVER
-        units = np.array([len(ids) for ids in native.cluster.unit_ids], dtype=object)
+        run_ns = np.where(native.batch_run_ns == IMPOSSIBLE, _NEVER_NS, native.batch_run_ns)
+        units = np.array([len(ids) for ids in native.cluster.unit_ids])
         self._sizes = np.array(problem.costs.batches, dtype=object)
-        self._shortest: list[int] = run_ns.min(axis=(0, 2), initial=_NEVER).tolist()
-        self._work = (run_ns * units).min(axis=2)
+        self._shortest: list[int] = run_ns.min(axis=(0, 2), initial=_NEVER_NS).tolist()
+        # Python's integers from here on: on many units and of many items times may be long.
+        of_units = [run_ns[:, :, units == n].min(axis=2).astype(object) * n for n in set(units)]
+        self._work = np.minimum.reduce(of_units)
         """[num_batches, num_tasks], least time of a batch on all units of its device."""
 
     def bound_ns(self, tasks: Subset, items: int) -> int:
         """Return the best that is proven."""
+        self._deadline.check()
         key = self._key(tasks), items
         if key not in self._known:
             quick = max(self.path_ns(tasks), self.load_ns(tasks, items))
@@ -61,7 +69,9 @@ class BatchedSubsetBounds:
 
     def path_ns(self, tasks: Subset) -> int:
         """Return the longest path inside, each task in its shortest batch."""
-        return longest_path_ns(self._problem.graph, tasks, self._shortest)
+        if tasks not in self._paths:
+            self._paths[tasks] = longest_path_ns(self._problem.graph, tasks, self._shortest)
+        return self._paths[tasks]
 
     def load_ns(self, tasks: Subset, items: int) -> int:
         """Return the least work of the items on all units, spread over all units."""
@@ -79,7 +89,7 @@ class BatchedSubsetBounds:
         return self._keys[tasks]
 
     def _solved_ns(self, tasks: Subset, items: int, quick_ns: int) -> int:
-        left = (self._deadline_s - time.perf_counter()) * _SHARE
+        left = self._solves_until.left_s() * _SHARE
         if left <= 0 or not tasks or len(tasks) > MAX_BATCHED_TASKS:
             return 0
         rules = BatchRules(rounds=self._rounds, is_padded=True)

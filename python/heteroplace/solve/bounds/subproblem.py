@@ -63,7 +63,8 @@ def subproblem(problem: Problem, tasks: Sequence[int]) -> Problem:
             names[tensor] = builder.add_tensor(f"t{task}", num_bytes=size)
     outputs = [names[tensor] for tensor in graph.outputs if tensor in names]
     found = builder.finalize(list(dict.fromkeys(outputs)))
-    return Problem(found, replace(problem.cluster, host=None), _costs(problem, tasks, found))
+    costs = _costs(problem, tasks, found)
+    return Problem(found, replace(problem.cluster, host=None), costs, problem.frees_tensors)
 
 
 def _costs(problem: Problem, tasks: Sequence[int], graph: TaskGraph) -> CostTable:

@@ -31,7 +31,8 @@ class CeleritasSolver(ListSolver):
         """See `ListSolver.native_plan`. O(n log n + m) beside the schedulers."""
         graph, cluster = problem.graph, problem.cluster
         fused = coarsen(graph, fuse_segments(graph, cluster, problem.costs).groups)
-        groups = Problem(fused.graph, cluster, fused.project_costs(problem.costs, cluster))
+        costs = fused.project_costs(problem.costs, cluster)
+        groups = replace(problem, graph=fused.graph, costs=costs)
         order = critical_path_order(groups.native)
         plans = [
             order_place(groups.native, order),

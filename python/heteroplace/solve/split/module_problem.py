@@ -176,7 +176,7 @@ class ModuleProblem:
             pairs = zip(self._cluster.memories, memory_bytes, strict=True)
             memories = tuple(replace(memory, bytes=max(1, size)) for memory, size in pairs)
             self._cluster = replace(self._cluster, memories=memories)
-        self.problem = Problem(graph, self._cluster, self._costs(graph))
+        self.problem = Problem(graph, self._cluster, self._costs(graph), whole.frees_tensors)
         self._first_device = {
             device.memory: index for index, device in reversed([*enumerate(whole.cluster.devices)])
         }

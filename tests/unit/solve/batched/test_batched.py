@@ -8,18 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heteroplace.errors import InfeasibleError, SolverError
+from heteroplace.bench.suites.batches import with_batches
+from heteroplace.bench.suites.catalogue import layered
+from heteroplace.bench.suites.clusters import hub
+from heteroplace.bench.suites.layered import Layered
+from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.plan import Copy, Run
-from heteroplace.native.list import batch_compositions, schedule_batches
+from heteroplace.native.list import batch_compositions, schedule_batches, unserved_tasks
 from heteroplace.native.simulate import simulate_steps
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve import Problem, SolveOptions, SolveResult, get_solver
 from heteroplace.solve.batched.list_solver import batch_bound
 from tests.instances import cpu, gpus, instance
 from tests.reference.batch_brute_force import optimal_batch_makespan
-from tests.strategies import Instance, exact_cases, instances
+from tests.strategies import Instance, exact_cases, instances, num_cases
 from tests.unit.solve.test_worked import disconnected, empty_graph, many_outputs, zero_sizes
 
 NAMES = ("bmet", "bgreedy", "bheft")
@@ -136,6 +140,34 @@ def test_compositions_have_one_to_three_parts_and_all_sizes() -> None:
 def test_more_than_three_parts_are_used_where_fewer_do_not_add_up() -> None:
     case = batched([], {"op": ({1: 5}, {1: 6}, {1: 7}, {1: 8})}, {}, (1,))
     assert solve(case, "bheft", 4).objective_ns == 8
+
+
+@given(instances(max_tasks=4, max_batch=4), st.integers(1, 9))
+@num_cases(100)
+def test_tasks_without_compositions_are_known_without_making_any(
+    case: Instance, items: int
+) -> None:
+    native = Problem(case.graph, case.cluster, case.costs).native
+    tasks = range(len(case.graph.tasks))
+    unserved = tuple(task for task in tasks if not batch_compositions(native, task, items))
+    assert unserved_tasks(native, items) == unserved
+
+
+@pytest.mark.parametrize("items", [63, 64, 65, 127, 128, 129, 200])
+def test_many_items_add_up_in_any_of_their_words(items: int) -> None:
+    sizes = (1, 60, 64, 70)
+    row: tuple[dict[int, int], ...] = ({60: 1}, {64: 1, 70: 1}, {1: 1, 64: 1}, {1: 1})
+    case = batched([], {"op": row}, {}, sizes)
+    native = Problem(case.graph, case.cluster, case.costs).native
+    assert (unserved_tasks(native, items) == ()) == bool(batch_compositions(native, 0, items))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_runs_out_of_time_says_so(name: str) -> None:
+    """Three of forty devices: 10,000 ways for each task."""
+    problem = with_batches(layered(Layered(100), 0.1, hub(40)), 3)
+    with pytest.raises(SolverLimitError, match=rf"{name} had not placed 3 items of all 100 tasks"):
+        get_solver(name).solve(problem, SolveOptions(items=3, time_limit_s=1e-6))
 
 
 def test_sizes_that_do_not_add_up_are_named() -> None:

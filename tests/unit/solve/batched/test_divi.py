@@ -10,7 +10,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from heteroplace.errors import InfeasibleError, SolverError
+from heteroplace.bench.suites.batches import with_batches
+from heteroplace.bench.suites.catalogue import layered
+from heteroplace.bench.suites.clusters import hub
+from heteroplace.bench.suites.layered import Layered
+from heteroplace.errors import InfeasibleError, SolverError, SolverLimitError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table, table_from_rows
@@ -305,3 +309,15 @@ def test_ctrl_c_keeps_the_best_plan_of_the_list_schedulers() -> None:
         result = DiviSolver().solve(problem, SolveOptions(items=3, time_limit_s=2))
     assert result.status == "interrupted"
     assert result.objective_ns == min(ns for _, ns, _ in result.candidates if ns is not None)
+
+
+def test_a_programme_that_is_not_built_in_time_proves_what_was_known() -> None:
+    end = solve_batched_milp(free(chain()), 2, CORRECTED, time_limit_s=0.0, bound_ns=3)
+    assert (end.value_ns, end.bound_ns, end.is_infeasible) == (None, 3, False)
+    assert "before the programme was built" in end.failure
+
+
+def test_without_time_for_any_plan_none_is_found_and_nothing_proven() -> None:
+    problem = with_batches(layered(Layered(100), 0.1, hub(40)), 3)
+    with pytest.raises(SolverLimitError, match="no plan was found in time for 3 items"):
+        get_solver("divi").solve(problem, SolveOptions(items=3, time_limit_s=1e-6))

@@ -19,6 +19,7 @@ from heteroplace.solve.bounds.batched import (
     batched_module_bounds,
 )
 from heteroplace.solve.bounds.subproblem import subproblem
+from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.problem import Problem, SolveOptions
 from heteroplace.solve.registry import get_solver
 from tests.corpus import corpus
@@ -170,3 +171,21 @@ def test_longer_time_never_lowers_the_bound() -> None:
 def test_wrong_form_is_named() -> None:
     with pytest.raises(SolverError, match="blocked is 'all'; there are: corrected, published"):
         batched_lower_bound(two_channels(), 2, blocked="all")  # type: ignore[arg-type]
+
+
+def test_a_long_chain_of_modules_is_bounded() -> None:
+    """Hundreds of modules, of which each waits for the one before."""
+    names = [f"t{index}" for index in range(4000)]
+    run_ns: dict[str, tuple[dict[int, int], ...]] = {name: ({1: 3, 2: 5},) for name in names}
+    case = batched(list(pairwise(names)), run_ns, {}, (1, 2))
+    problem = Problem(case.graph, case.cluster, case.costs)
+    assert problem.modules.path is not None
+    assert len(problem.modules.path.modules) > 400
+    assert batched_lower_bound(problem, 2).ns == 5 * 4000
+
+
+def test_modules_prove_nothing_once_the_time_is_up() -> None:
+    path = two_modules(two_channels())
+    late = batched_lower_bound(two_channels(), 2, path=path, deadline=Deadline.after(0.0))
+    assert late.source in ("critical path", "load")
+    assert late.ns <= batched_lower_bound(two_channels(), 2, path=path).ns
