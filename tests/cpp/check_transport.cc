@@ -18,8 +18,8 @@
 #include "check.h"
 #include "exec/net/local_transport.h"
 #include "exec/net/mpi_transport.h"
-#include "exec/net/ping_pong.h"
 #include "parcels.h"
+#include "ping_pong.h"
 #include "support/error.h"
 
 using namespace heteroplace;

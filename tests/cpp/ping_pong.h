@@ -1,26 +1,64 @@
-#include "exec/net/ping_pong.h"
+// What the transport costs: its messages against the same functions of MPI in a bare loop.
+#pragma once
+
+#include <dlfcn.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
-#include <mutex>
+#include <memory>
+#include <string>
+#include <vector>
 
-#include "exec/net/mpi_process.h"
+#include "check.h"
+#include "exec/net/mpi_transport.h"
 #include "exec/run/sync.h"
-#include "support/error.h"
 
-namespace heteroplace::exec {
+namespace heteroplace::test {
 
-namespace {
+using namespace exec;
+
+/*! \brief One size; medians over the rounds of half a round trip, in ns. 0 on other ranks than 0.
+ */
+struct PingPong {
+  int64_t bytes = 0;
+  /*! \brief Messages of the transport, the receive posted before the send. */
+  double ours_ns = 0;
+  /*! \brief MPI_Send and MPI_Recv. */
+  double send_recv_ns = 0;
+  /*! \brief MPI_Start and MPI_Wait of persistent requests, in the same order as ours. */
+  double persistent_ns = 0;
+};
+
+/*! \brief Functions that the transport does not use. */
+struct BareMpi {
+  explicit BareMpi(const std::string& library) {
+    void* const handle = dlopen(library.c_str(), RTLD_NOW);
+    CHECK(handle != nullptr);
+    Wait = reinterpret_cast<decltype(Wait)>(dlsym(handle, "MPI_Wait"));
+    Send = reinterpret_cast<decltype(Send)>(dlsym(handle, "MPI_Send"));
+    Recv = reinterpret_cast<decltype(Recv)>(dlsym(handle, "MPI_Recv"));
+    CHECK(Wait != nullptr && Send != nullptr && Recv != nullptr);
+  }
+  int (*Wait)(MpiHandle* request, MpiStatus* status);
+  int (*Send)(const void* data, int count, MpiHandle type, int peer, int tag,
+              MpiHandle communicator);
+  int (*Recv)(void* data, int count, MpiHandle type, int peer, int tag, MpiHandle communicator,
+              MpiStatus* status);
+};
 
 /*! \brief Round trips of one turn: enough for a clock, few enough that turns alternate often. */
-int NumTrips(int64_t bytes) { return bytes <= (1 << 16) ? 500 : bytes <= (1 << 20) ? 20 : 3; }
+inline int NumTrips(int64_t bytes) {
+  return bytes <= (1 << 16) ? 500 : bytes <= (1 << 20) ? 20 : 3;
+}
 
-void SpinUntilDone(Message* message) {
+inline void SpinUntilDone(Message* message) {
   while (!message->Test()) {
   }
 }
 
-double Median(std::vector<double>* samples) {
+inline double Median(std::vector<double>* samples) {
   const auto middle = samples->begin() + static_cast<std::ptrdiff_t>(samples->size() / 2);
   std::nth_element(samples->begin(), middle, samples->end());
   return *middle;
@@ -30,8 +68,9 @@ double Median(std::vector<double>* samples) {
 class Pair {
  public:
   Pair(const MpiOptions& options, Transport* transport, int64_t bytes)
-      : process_(MpiProcess::Get(options.library, options.communicator.has_value())),
-        communicator_(options.communicator.value_or(process_.abi().comm_world)),
+      : abi_(LoadMpiAbi(options.library)),
+        bare_(options.library),
+        communicator_(abi_.comm_world),
         transport_(transport),
         is_first_(transport->rank() == 0),
         peer_(is_first_ ? 1 : 0),
@@ -88,45 +127,44 @@ class Pair {
   }
 
   double SendRecvNs() {
-    std::lock_guard lock(process_.mutex());
-    const MpiAbi& abi = process_.abi();
     const int count = static_cast<int>(bytes());
     MpiStatus status;
     return HalfTripNs(
         [] {},
         [&] {
-          abi.Check(abi.Send(outgoing_.data(), count, abi.byte, peer_, 0, communicator_),
-                    "MPI_Send");
+          abi_.Check(bare_.Send(outgoing_.data(), count, abi_.byte, peer_, 0, communicator_),
+                     "MPI_Send");
         },
         [&] {
-          abi.Check(abi.Recv(incoming_.data(), count, abi.byte, peer_, 0, communicator_, &status),
-                    "MPI_Recv");
+          abi_.Check(
+              bare_.Recv(incoming_.data(), count, abi_.byte, peer_, 0, communicator_, &status),
+              "MPI_Recv");
         });
   }
 
   double PersistentNs() {
-    std::lock_guard lock(process_.mutex());
-    const MpiAbi& abi = process_.abi();
     const int count = static_cast<int>(bytes());
     MpiStatus status;
     MpiHandle send = 0;
     MpiHandle receive = 0;
-    abi.Check(abi.Send_init(outgoing_.data(), count, abi.byte, peer_, 1, communicator_, &send),
-              "MPI_Send_init");
-    abi.Check(abi.Recv_init(incoming_.data(), count, abi.byte, peer_, 1, communicator_, &receive),
-              "MPI_Recv_init");
-    const double half_trip_ns = HalfTripNs([&] { abi.Start(&receive); },
+    abi_.Check(abi_.Send_init(outgoing_.data(), count, abi_.byte, peer_, 1, communicator_, &send),
+               "MPI_Send_init");
+    abi_.Check(
+        abi_.Recv_init(incoming_.data(), count, abi_.byte, peer_, 1, communicator_, &receive),
+        "MPI_Recv_init");
+    const double half_trip_ns = HalfTripNs([&] { abi_.Start(&receive); },
                                            [&] {
-                                             abi.Start(&send);
-                                             abi.Wait(&send, &status);
+                                             abi_.Start(&send);
+                                             bare_.Wait(&send, &status);
                                            },
-                                           [&] { abi.Wait(&receive, &status); });
-    abi.Request_free(&send);
-    abi.Request_free(&receive);
+                                           [&] { bare_.Wait(&receive, &status); });
+    abi_.Request_free(&send);
+    abi_.Request_free(&receive);
     return half_trip_ns;
   }
 
-  MpiProcess& process_;
+  const MpiAbi abi_;
+  const BareMpi bare_;
   const MpiHandle communicator_;
   Transport* const transport_;
   const bool is_first_;
@@ -135,15 +173,16 @@ class Pair {
   std::vector<char> incoming_;
 };
 
-}  // namespace
-
-std::vector<PingPong> MeasurePingPong(const MpiOptions& options, const std::vector<int64_t>& sizes,
-                                      int num_rounds) {
+/*!
+ * \brief Sends bytes to and fro between the ranks 0 and 1, in the three ways by turns. All ranks
+ * call it.
+ * \param sizes below 2^31.
+ * \param num_rounds from 1; each takes some milliseconds per size and way.
+ */
+inline std::vector<PingPong> MeasurePingPong(const MpiOptions& options,
+                                             const std::vector<int64_t>& sizes, int num_rounds) {
   const std::unique_ptr<Transport> transport = MakeMpiTransport(options);
-  if (transport->num_ranks() < 2) {
-    throw Error(ErrorKind::kExecution,
-                "messages need two ranks, here is 1; start it by mpiexec -n 2");
-  }
+  CHECK(transport->num_ranks() >= 2);
   std::vector<PingPong> results;
   for (const int64_t bytes : sizes) {
     if (transport->rank() > 1) {
@@ -155,4 +194,4 @@ std::vector<PingPong> MeasurePingPong(const MpiOptions& options, const std::vect
   return results;
 }
 
-}  // namespace heteroplace::exec
+}  // namespace heteroplace::test
