@@ -50,8 +50,7 @@ WITH_TVM = ("check_exec", "check_faults", "check_helping", "check_ranks")
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
 
-RUNNING = ("check_exec", "check_faults", "check_file", "check_helping", "check_jobs")
-RUNNING += ("check_workspace",)
+RUNNING = (*sorted(THREADED.keys() - {"check_search"}), "check_file")
 """Programs about what runs programs; the others are about what makes plans."""
 
 PARTS = {
@@ -171,9 +170,14 @@ def seed_of(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("hypothesis_seed"))
 
 
+def chosen_part(request: pytest.FixtureRequest) -> str:
+    """Return the part that this commit builds."""
+    return list(PARTS)[seed_of(request) % len(PARTS)]
+
+
 def skip_unless_chosen(request: pytest.FixtureRequest, part: str) -> None:
     """Leave a part to other commits and to `make test-all`, if it is not this one's."""
-    chosen = list(PARTS)[seed_of(request) % len(PARTS)]
+    chosen = chosen_part(request)
     if not os.environ.get("ALL_CASES") and chosen != part:
         pytest.skip(f"this commit builds the part '{chosen}'; ALL_CASES=1 builds all ({part})")
 
@@ -215,13 +219,15 @@ def test_ranks_of_mpi(
     library: str, num_ranks: int, turn: int, request: pytest.FixtureRequest
 ) -> None:
     launcher, path = launcher_beside(library)
-    sanitizer = MEMORY if os.environ.get("ALL_CASES") else BUILDS[seed_of(request) % len(BUILDS)]
+    part = "running" if os.environ.get("ALL_CASES") else chosen_part(request)
+    if part == "planning":
+        pytest.skip("this commit builds what makes plans")
     command = [launcher, "-n", str(num_ranks)]
     environment = {**OPTIONS, **UNDER_MPI, "TURN": str(turn)}
     if library == "libmpi.so.40":
         command.append("--oversubscribe")
-    prefix = fixed_addresses() if sanitizer == THREAD else ()
-    program = str(built(sanitizer) / "check_transport")
+    prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
+    program = str(built(part) / "check_transport")
     checked_run([*command, *prefix, program, "mpi", path], RUN_SECONDS, environment)
 
 
