@@ -50,7 +50,7 @@ WITH_TVM = ("check_exec", "check_faults", "check_helping", "check_ranks")
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
 
-RUNNING = (*sorted(THREADED.keys() - {"check_search"}), "check_file")
+RUNNING = (*sorted(THREADED.keys() - {"check_search"}), "check_file", "check_group")
 """Programs about what runs programs; the others are about what makes plans."""
 
 PARTS = {
