@@ -56,12 +56,9 @@ void FindFunctions(void* library, MpiAbi* abi) {
   find("MPI_Recv_init", &abi->Recv_init);
   find("MPI_Start", &abi->Start);
   find("MPI_Test", &abi->Test);
-  find("MPI_Wait", &abi->Wait);
   find("MPI_Cancel", &abi->Cancel);
   find("MPI_Request_free", &abi->Request_free);
   find("MPI_Get_count", &abi->Get_count);
-  find("MPI_Send", &abi->Send);
-  find("MPI_Recv", &abi->Recv);
 }
 
 /*! \brief The first line of what a library says of itself: it may be called before MPI_Init. */
