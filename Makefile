@@ -75,7 +75,9 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .pkl_memoize_py3
 	find python tests -name __pycache__ -prune -exec rm -rf {} +
 
-setup: $(VENV)/.stamp-native
+# The core is compiled while pip, which takes one processor, installs the packages.
+setup: $(VENV)/.stamp-deps
+	@$(MAKE) --silent --jobs=2 --output-sync=target $(VENV)/.stamp-native $(VENV)/.stamp-packages
 
 # One line for each thing that only the system's package manager can install.
 define REQUIRE_SYSTEM
@@ -107,7 +109,18 @@ endif
 	$(PIP) install --upgrade "pip>=23"
 	touch $@
 
-$(VENV)/.stamp-tvm: $(VENV)/.stamp-venv python/heteroplace/tvm_wheel.py \
+# The requirements of [build-system] in pyproject.toml, and the tools that they call.
+$(VENV)/.stamp-deps: $(VENV)/.stamp-venv
+	$(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja
+	touch $@
+
+# Run again when the C++ sources, CMakeLists.txt or pyproject.toml change; Python files are read
+# from the tree, so a change there needs nothing.
+$(VENV)/.stamp-native: $(VENV)/.stamp-deps $(NATIVE_SOURCES)
+	MAKEFLAGS= PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation --no-deps -e .
+	touch $@
+
+$(VENV)/.stamp-tvm: $(VENV)/.stamp-deps python/heteroplace/tvm_wheel.py \
                     python/heteroplace/data/libcuda_lazy.c
 	@case "$$(cat $(VENV)/.tvm)" in \
 	  wheel) $(BIN)/python python/heteroplace/tvm_wheel.py install ;; \
@@ -117,13 +130,20 @@ $(VENV)/.stamp-tvm: $(VENV)/.stamp-venv python/heteroplace/tvm_wheel.py \
 	$(BIN)/python python/heteroplace/tvm_wheel.py check
 	touch $@
 
-# The requirements of [build-system] in pyproject.toml, and the tools that they call.
-$(VENV)/.stamp-deps: $(VENV)/.stamp-tvm
-	$(PIP) install "scikit-build-core>=0.10" "nanobind>=2.4" cmake ninja
-	touch $@
+# What the package, its Relay layers and its developers need, a line each.
+define REQUIREMENTS
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    from pip._vendor import tomli as tomllib
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+extras = project["optional-dependencies"]
+print(*project["dependencies"], *extras["relay"], *extras["dev"], sep="\n")
+endef
+export REQUIREMENTS
 
-# Run again when the C++ sources, CMakeLists.txt or pyproject.toml change; Python files are read
-# from the tree, so a change there needs nothing.
-$(VENV)/.stamp-native: $(VENV)/.stamp-deps $(NATIVE_SOURCES)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) install --no-build-isolation -e ".[relay,dev]"
+$(VENV)/.stamp-packages: $(VENV)/.stamp-tvm pyproject.toml
+	$(BIN)/python -c "$$REQUIREMENTS" > $(VENV)/requirements.txt
+	$(PIP) install -r $(VENV)/requirements.txt
 	touch $@

@@ -201,13 +201,14 @@ def described_clusters(draw: st.DrawFn) -> Cluster:
     words = st.one_of(st.just(""), st.text(max_size=5))
     numbers = st.one_of(st.integers(0, 10**13), st.integers(0, 40).map(lambda n: n * 10**9))
     figures = st.one_of(st.none(), numbers)
+    hosts = [draw(words) for _ in cluster.memories]
     devices = tuple(
         replace(
             device,
             name=f"{device.name}{draw(words)}",
             kind=draw(words),
             target=draw(words),
-            host=draw(words),
+            host=hosts[device.memory],
             flops_per_second=draw(figures),
             memory_bytes_per_second=draw(figures),
             launch_ns=draw(numbers),
@@ -227,8 +228,12 @@ def described_clusters(draw: st.DrawFn) -> Cluster:
         for link in cluster.links
     )
     memories = tuple(
-        Memory(f"{memory.name}{draw(words)}", draw(st.integers(1, 2**50)))
-        for memory in cluster.memories
+        Memory(
+            f"{memory.name}{draw(words)}",
+            draw(st.integers(1, 2**50)),
+            host if draw(st.booleans()) else "",
+        )
+        for memory, host in zip(cluster.memories, hosts, strict=True)
     )
     return replace(cluster, name=draw(words), memories=memories, devices=devices, links=links)
 

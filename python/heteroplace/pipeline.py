@@ -36,6 +36,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.demands import check_reachable, with_max_memory
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import Solution
 from heteroplace.place_options import PlaceOptions, check_options, demanded_graph
@@ -134,7 +135,7 @@ class CostedNetwork:
     def on(self, names: Sequence[str]) -> CostedNetwork:
         """Return the same for the part of the cluster with only these devices."""
         ids = [self.cluster.device_id(name) for name in names]
-        part = replace(self.cluster, devices=tuple(self.cluster.devices[index] for index in ids))
+        part = with_devices(self.cluster, ids)
         rows = tuple(tuple(row[index] for index in ids) for row in self.costs.rows)
         costs = table_from_rows(self.graph, part, rows)
 

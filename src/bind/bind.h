@@ -12,6 +12,7 @@ void BindList(nanobind::module_& module);
 void BindBounds(nanobind::module_& module);
 void BindSearch(nanobind::module_& module);
 void BindThroughput(nanobind::module_& module);
+void BindNet(nanobind::module_& module);
 void BindExec(nanobind::module_& module);
 void BindTrace(nanobind::module_& module);
 void BindFile(nanobind::module_& module);

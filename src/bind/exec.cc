@@ -1,6 +1,7 @@
 // `_core.Executor`: conversions between numpy and the executor.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -165,7 +166,8 @@ std::shared_ptr<const void> Kept(const BlobArray& blob) {
 void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
                   const std::string& library_path, const std::string& program_text,
                   uintptr_t module, const std::optional<BlobArray>& blob, int max_in_flight,
-                  std::optional<bool> helping, bool cuda_graphs, bool cuda_words) {
+                  std::optional<bool> helping, bool cuda_graphs, bool cuda_words,
+                  std::shared_ptr<exec::Transport> transport) {
   exec::ExecutorSource source;
   source.libtvm_path = libtvm_path;
   source.library_path = library_path;
@@ -175,6 +177,7 @@ void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
   source.helping = helping;
   source.has_cuda_graphs = cuda_graphs;
   source.has_cuda_words = cuda_words;
+  source.transport = std::move(transport);
   if (blob.has_value()) {
     source.blob = {blob->data(), static_cast<int64_t>(blob->size()), Kept(*blob)};
   }
@@ -313,6 +316,7 @@ void BindExec(nb::module_& module) {
            nb::arg("program_text"), nb::arg("module"), nb::arg("blob").none(),
            nb::arg("max_in_flight") = 1, nb::arg("helping").none() = nb::none(),
            nb::arg("cuda_graphs") = false, nb::arg("cuda_words") = true,
+           nb::arg("transport").none() = nb::none(),
            "Load a program; see ExecutorSource. `module`: a handle of TVM, or 0.")
       .def("begin", &Begin, nb::arg("timeout_s").none() = nb::none(), nb::keep_alive<0, 1>(),
            "A request in a slot of its own; None if none is free after so many seconds.")

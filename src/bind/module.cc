@@ -56,6 +56,7 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindBounds(module);
   heteroplace::bind::BindSearch(module);
   heteroplace::bind::BindThroughput(module);
+  heteroplace::bind::BindNet(module);
   heteroplace::bind::BindExec(module);
   heteroplace::bind::BindTrace(module);
   heteroplace::bind::BindFile(module);

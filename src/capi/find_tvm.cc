@@ -10,6 +10,7 @@
 #include "capi/status.h"
 #include "exec/devices/tvm_abi.h"
 #include "support/error.h"
+#include "support/own_folders.h"
 
 namespace heteroplace::capi {
 
@@ -19,26 +20,6 @@ namespace fs = std::filesystem;
 
 /*! \brief The runtime alone is a hundredth of the compiler's size. */
 constexpr const char* kNames[] = {"libtvm_runtime.so", "libtvm.so"};
-
-/*! \brief Folders of this code: of the program, and of the shared library that holds it. */
-std::vector<fs::path> OwnFolders() {
-  std::vector<fs::path> folders;
-  std::error_code error;
-  const auto add = [&](const fs::path& file) {
-    const fs::path real = fs::canonical(file, error);
-    if (error) return;
-    const fs::path folder = real.parent_path();
-    if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
-      folders.push_back(folder);
-    }
-  };
-  Dl_info info;
-  const bool is_known = dladdr(reinterpret_cast<const void*>(&FindTvm), &info) != 0;
-  // Of a program the loader knows what it was called by, which may be no path.
-  if (is_known && info.dli_fname != nullptr && info.dli_fname[0] == '/') add(info.dli_fname);
-  add("/proc/self/exe");
-  return folders;
-}
 
 /*! \brief The packages of the Python environments in a folder `lib`. */
 std::vector<fs::path> PackageFolders(const fs::path& lib) {

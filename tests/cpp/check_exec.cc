@@ -3,6 +3,7 @@
 #include <memory>
 #include <thread>
 
+#include "exec/run/engine.h"
 #include "exec/run/trace_json.h"
 #include "random_program.h"
 #include "support/error.h"
@@ -122,6 +123,23 @@ void CallersAreIndependent(Random& random) {
   for (std::thread& caller : callers) caller.join();
 }
 
+/*! \brief Whoever has got his request back finds the engine idle, as one that forks then must. */
+void EndedRequestsAreCompleted(Random& random) {
+  std::vector<Sample> samples(1);
+  exec::ExecutorSource source = SourceOf(RandomProgram(random, 1, &samples), 1 + random.Below(3));
+  exec::Engine engine(source);
+  exec::Slot* slot = engine.slots().Acquire({});
+  const int usable = exec::Cores().usable.exchange(random.Below(2) * 64);  // callers sleep, or spin
+  for (int request = 0; request < 500; ++request) {
+    engine.Submit(slot, {}, /*is_waited=*/false);
+    CHECK(engine.Await(slot, {}));
+    CHECK(engine.IsIdle());
+  }
+  exec::Cores().usable.store(usable);
+  engine.slots().Release(slot);
+  CHECK(engine.Stop());
+}
+
 /*! \brief Nobody spins where that takes a core from somebody, of whatever executor. */
 void SpinnersGiveWay(Random&) {
   exec::CoreTable& table = exec::Cores();
@@ -149,6 +167,7 @@ int main(int count, char** arguments) {
   libtvm_path = arguments[1];
   library_path = arguments[2];
   ForSeeds("spinners", Stride(), SpinnersGiveWay);
+  ForSeeds("completed", 4 * Stride(), EndedRequestsAreCompleted);
   ForSeeds("programs", 300, EqualsProgramOrder);
   ForSeeds("callers", 300, CallersAreIndependent);
   return 0;

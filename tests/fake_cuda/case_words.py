@@ -256,6 +256,25 @@ def test_after_a_fault_of_the_device_all_calls_are_refused_with_the_reason(
             call()
 
 
+@pytest.mark.parametrize("cuda_words", [True, False])
+def test_a_late_fault_names_the_steps_after_the_last_that_was_reached(
+    cuda_library: str, fake: FakeCuda, cuda_words: bool
+) -> None:
+    # Steps 2 to 7 are the GPU's kernels, of which the core waits for the third; the fifth fails.
+    last = "call 0 9 0 1 2,3 2:2"
+    text = chain_program(6).replace(last, "copy 0 4 1 3 1:3\n" + last)
+    executor = make_executor(cuda_library, text, cuda_words=cuda_words)
+    executor.set_input("x", vector(1))
+    executor.run()
+    fake.set("delay_ns", 20_000_000)  # a core that looks at events has time to
+    fake.fail("kernel twice_cuda_kernel", 4, 700)
+    where = (
+        r"one of steps 5 \(kernel 'twice_cuda'\) to 7 \(kernel 'twice_cuda'\) of queue 'gpu', or"
+    )
+    with pytest.raises(ExecutionError, match=f"a step failed on cuda:0, {where}.*CUDA error 700"):
+        executor.run()
+
+
 def test_a_fault_is_told_to_a_core_that_waits_for_a_word(cuda_library: str, fake: FakeCuda) -> None:
     # The thread that issues for the other GPU waits for that core: nobody has ended its part.
     writer = MixedWriter(37, (0, 1))

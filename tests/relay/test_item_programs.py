@@ -134,7 +134,7 @@ def check_items(
     calls = calls_of(graph, tensors, solution)
     oracle = Oracle(calls, lowered, KERNEL_ALIGNMENT_BYTES)
     oracle.check_races()
-    program, items = lowered.program, solution.plan.items
+    program, items = oracle.program, solution.plan.items
     arenas = [bytearray(b"?" * space.arena_bytes) for space in program.spaces]
 
     def view(tensor: int) -> memoryview:
@@ -163,11 +163,16 @@ def check_items(
     everything = tuple(range(items))
     for tensor, (_, port) in zip(graph.inputs, program.inputs, strict=True):
         view(port)[:] = whole(tensor, everything)
-    for number in oracle.order:
+    sent: dict[str, bytes] = {}
+    for number in oracle.acts():
         reads, writes = oracle.tensors(number)
         instruction = oracle.instruction(number)
         if instruction.kind == "copy":
             view(writes[0])[:] = bytes(view(reads[0]))
+        elif instruction.kind == "send":
+            sent[instruction.fields[0]] = bytes(view(reads[0]))
+        elif instruction.kind == "recv":
+            view(writes[0])[:] = sent[instruction.fields[0]]
         elif instruction.kind == "call":
             kernel = program.kernels[int(instruction.fields[0])]
             task = next(t for t, v in enumerate(graph.tasks) if v.name == kernel.split("_")[0])

@@ -17,7 +17,7 @@ from heteroplace.errors import ClusterError, ExecutionError, MissingCostError
 from heteroplace.measure.options import ProfileOptions
 from heteroplace.measure.profile import Profile, profile_network
 from heteroplace.measure.remote import RemoteHost
-from heteroplace.model.cluster import Cluster, Device
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 
 QUICK = ProfileOptions(modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1))
 
@@ -31,13 +31,14 @@ def remote() -> Iterator[RemoteHost]:
 
 def near_and_far() -> Cluster:
     """A core of this machine, and one and two of another."""
-    base = cpu_cluster()
+    memories = (*cpu_cluster().memories, Memory("far.ram", 2**33))
+    links = (Link("out", 0, 1, 10**9, 1000, "eth"), Link("back", 1, 0, 10**9, 1000, "eth"))
     devices = (
         Device("near", "cpu", TARGET, 0, 0, cores()[:1]),
-        Device("far.0", "cpu", TARGET, 0, 0, (0,), host="far"),
-        Device("far.all", "cpu", TARGET, 0, 0, (0, 1), host="far"),
+        Device("far.0", "cpu", TARGET, 0, 1, (0,), host="far"),
+        Device("far.all", "cpu", TARGET, 0, 1, (0, 1), host="far"),
     )
-    return Cluster("two machines", base.memories, devices, (), 0)
+    return Cluster("two machines", memories, devices, links, 0)
 
 
 def profile(options: ProfileOptions, remotes: tuple[RemoteHost, ...]) -> Profile:
@@ -60,7 +61,7 @@ def test_kernels_are_measured_where_their_device_is(remote: RemoteHost, tmp_path
 
 
 def test_a_host_that_is_not_given_is_missed() -> None:
-    with pytest.raises(MissingCostError, match=r"far\.0 \(on machine 'far'"):
+    with pytest.raises(MissingCostError, match=r"far\.0 \(on host 'far'"):
         profile(QUICK, ())
 
 

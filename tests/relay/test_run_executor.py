@@ -320,7 +320,7 @@ def only(device: Device, memory: int = 2**33) -> Cluster:
     ("device", "message"),
     [
         (Device("far", "cpu", TARGET, 0, 0, (997,)), "far \\(core 997; allowed are"),
-        (Device("box", "cpu", TARGET, 0, 0, (0,), "other"), "box \\(on machine 'other'"),
+        (Device("box", "cpu", TARGET, 0, 0, (0,), "other"), "box \\(on host 'other'"),
     ],
 )
 def test_a_missing_device_is_named_from_memory_and_file(

@@ -96,9 +96,10 @@ def _check_solution(kind: str, path: str) -> str:
 
 
 def _describe_cluster(cluster: Cluster) -> str:
+    hosts = "" if cluster.hosts == ("",) else f" on hosts {', '.join(map(repr, cluster.hosts))}"
     return (
         f"cluster {cluster.name!r} of {len(cluster.devices)} devices, {len(cluster.memories)} "
-        f"memories and {len(cluster.links)} links"
+        f"memories and {len(cluster.links)} links{hosts}"
     )
 
 

@@ -179,5 +179,5 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
-    text = lowered.program.to_text()
+    text = lowered.text
     return Manifest(tvm.__version__, text, solution, ports[0], ports[1], lowered.memory)

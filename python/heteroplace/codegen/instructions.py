@@ -1,4 +1,5 @@
-"""Kernel calls and copies of a program before it has queues: what they touch, and where that is."""
+"""Kernel calls, copies and messages of a program before it has queues: what they touch, and where
+that is."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ Instance = tuple[int, int]
 
 @dataclass(frozen=True)
 class Instruction:
-    """One kernel call or one copy."""
+    """One kernel call, one copy within a host, or one side of a message between two hosts."""
 
     call: int | None
-    """Position of the kernel call in the calls; None: a copy."""
+    """Position of the kernel call in the calls; None: a copy or a message."""
     device: int | None
     """Device that runs the kernel, or copies within its memory; None: a copy over links."""
     route: tuple[int, ...]
@@ -32,6 +33,19 @@ class Instruction:
     writes: tuple[Instance, ...]
     source: Instance | None = None
     """Of a copy of a part of what it reads: that part, as a value; None: all of it."""
+    message: int | None = None
+    """Tag of the message, which its two sides share. What sends it writes nothing; what receives
+    it reads nothing, and comes next in the order."""
+
+    @property
+    def is_send(self) -> bool:
+        """Whether it is the side that sends."""
+        return self.message is not None and not self.writes
+
+    @property
+    def is_receive(self) -> bool:
+        """Whether it is the side that receives."""
+        return self.message is not None and not self.reads
 
 
 @dataclass(frozen=True)

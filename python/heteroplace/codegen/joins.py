@@ -28,7 +28,7 @@ class Copier(Protocol):
 
     def over_links(
         self, source: Instance, part: Instance, written: Instance, item: int
-    ) -> Instruction:
+    ) -> list[Instruction]:
         """Copy a part of what a value holds, of an item, to another memory."""
 
     def within(
@@ -184,7 +184,7 @@ class Joins:
             part = self._part(source, run.offset, run.num_bytes)
             landed = self._block(run.num_bytes), memory
             self.stored[landed] = joined, run.begin
-            self.copies.append(self.copier.over_links(source, part, landed, run.item))
+            self.copies += self.copier.over_links(source, part, landed, run.item)
             first = run.begin // size if size else 0
             for at in range(first, first + (run.num_bytes // size if size else 1)):
                 number, place = divmod(at, len(value.items))

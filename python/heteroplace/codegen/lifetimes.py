@@ -102,7 +102,10 @@ class _Finder:
         num_queues = 1 + max(
             (max(q, *helpers, q) for q, helpers in queues_of_instruction), default=-1
         )
-        self._clocks = Clocks(num_queues)
+        pairs = zip(instructions, queues_of_instruction, strict=True)
+        self._clocks = Clocks(
+            num_queues, {queue for each, (queue, _) in pairs if each.message is not None}
+        )
         self._found = tuple(Conflicts() for _ in range(num_memories))
         self._live: list[dict[Instance, _Held]] = [{} for _ in range(num_memories)]
         self._retired: list[list[_Held]] = [[] for _ in range(num_memories)]
@@ -122,7 +125,8 @@ class _Finder:
                 if self._owner(instance) not in self._live[instance[1]]:
                     self._write(self._owner(instance), queue, instruction.start_ns)
                 self._writer[instance] = index
-            self._clocks.add(index, queue, helpers)
+            sent = index - 1 if instruction.is_receive else None
+            self._clocks.add(index, queue, helpers, sent)
             for instance in touched[index]:
                 held = self._live[instance[1]][instance]
                 held.users.append(index)

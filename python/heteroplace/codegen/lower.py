@@ -1,8 +1,9 @@
 """Plan + calls -> program: queues, waits, memory.
 
-One queue for each core, each GPU and each copy channel that the plan uses. A kernel on a device of
-several cores is called by the queue of its first core; the queues of the others join it. A wait is
-written only where the order within queues does not imply it already (vector clocks).
+One queue for each core, each GPU and each copy channel that the plan uses, and for messages from
+one host to another one on either side. A kernel on a device of several cores is called by the queue
+of its first core; the queues of the others join it. A wait is written only where the order within
+queues does not imply it already (vector clocks). All waits are within a host.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
@@ -23,15 +25,18 @@ from heteroplace.codegen.program import (
     QueueInstruction,
     Space,
     aligned,
+    bundle_text,
     in_pages,
 )
+from heteroplace.codegen.project import project
 from heteroplace.codegen.queues import NO_SPACE, QueueTable
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
 from heteroplace.codegen.weights import WeightTable
 from heteroplace.codegen.workspace import Workspace
-from heteroplace.errors import InfeasibleError
+from heteroplace.errors import InfeasibleError, LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.hosts import feeding_rank
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.plan import Plan
 from heteroplace.model.timeline import Timeline
@@ -43,11 +48,48 @@ class Lowered:
     """A program and the weights that it refers to."""
 
     program: Program
+    """Of all hosts together."""
     weights: Mapping[int, Value]
     """Distinct ones, by their offsets in the blob, which the program's constants refer to."""
     blob_bytes: int
     memory: tuple[MemoryUse, ...]
     """For each memory of the cluster what an executor will hold in it."""
+
+    hosts: tuple[str, ...] = ("",)
+    """Those of the cluster."""
+    feeder: int = 0
+    """Rank of the host that feeds the model and reads its outputs."""
+
+    @cached_property
+    def programs(self) -> tuple[Program, ...]:
+        """For each host its part of the program."""
+        return project(self.program, self.hosts, self.feeder)
+
+    def alone(self) -> Program:
+        """Return the program to run in one process: that of the only host that has work.
+
+        Raises
+        ------
+        LoweringError
+            Several hosts have.
+        """
+        busy = [
+            rank
+            for rank, program in enumerate(self.programs)
+            if any(queue.instructions for queue in program.queues)
+        ]
+        if busy and busy != [self.feeder]:
+            names = ", ".join(repr(self.hosts[rank]) for rank in sorted({*busy, self.feeder}))
+            raise LoweringError(
+                f"a plan over the hosts {names} cannot run in one process; start one for each host "
+                f"by mpiexec, or place the model on one of them"
+            )
+        return replace(self.programs[self.feeder], rank=None)
+
+    @property
+    def text(self) -> str:
+        """What a compiled file says: one program, or a bundle."""
+        return bundle_text(self.programs)
 
     @property
     def memory_bytes(self) -> tuple[int, ...]:
@@ -125,7 +167,8 @@ class _Lowering:
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
         self._arenas = [Arena() for _ in cluster.memories]
-        self._clocks = Clocks(len(self._queues))
+        messages = [at for at, queue in enumerate(self._queues) if queue.peer is not None]
+        self._clocks = Clocks(len(self._queues), messages)
         self._writer: dict[Instance, int] = {}
         self._freed_by: dict[Instance, tuple[int, ...]] = {}
         """Who had the bytes before: all who write a part have to wait for them."""
@@ -194,8 +237,11 @@ class _Lowering:
             self._writer[instance] = index
         queued = self._queue_instruction(instruction, len(helpers) + 1)
         queued.waits = self._clocks.wait(queue, needed)
+        for other, _ in queued.waits:
+            assert self._queues[other].host == self._queues[queue].host, "a wait on another host"
         self._queues[queue].instructions.append(queued)
-        position = self._clocks.add(index, queue, helpers)
+        sent = index - 1 if instruction.is_receive else None
+        position = self._clocks.add(index, queue, helpers, sent)
         self._need_workspace(queue, self._workspace(instruction).caller_bytes)
         helper_bytes = self._workspace(instruction).helper_bytes
         if self._queues[queue].kind == "cpu":
@@ -218,7 +264,11 @@ class _Lowering:
     def _need_help(self) -> None:
         """While it waits a core may help any other, whose cache it may share."""
         for helper, worker in enumerate(self._queues):
-            others = [need for queue, need in self._helper_bytes.items() if queue != helper]
+            others = [
+                need
+                for queue, need in self._helper_bytes.items()
+                if queue != helper and self._queues[queue].host == worker.host
+            ]
             if worker.kind == "cpu":
                 self._need_workspace(helper, max(others, default=0))
 
@@ -234,6 +284,13 @@ class _Lowering:
                 self._arenas[owner[1]].retire(owner[0], tuple(self._users[owner]))
 
     def _queue_instruction(self, instruction: Instruction, num_threads: int) -> QueueInstruction:
+        if instruction.is_receive:
+            fields = (str(instruction.message), str(self._tensor(*instruction.writes[0])))
+            return QueueInstruction("recv", instruction.step, fields)
+        if instruction.is_send:
+            source = instruction.source or instruction.reads[0]
+            fields = (str(instruction.message), str(self._tensor(*source)))
+            return QueueInstruction("send", instruction.step, fields)
         if instruction.call is None:
             source, target = instruction.source or instruction.reads[0], instruction.writes[0]
             tensors = (self._tensor(*source), self._tensor(*target))
@@ -297,7 +354,14 @@ class _Lowering:
             tuple(self._kernels),
         )
         layout = self._weights.layout
-        return Lowered(program, layout.weights, layout.blob_bytes, uses)
+        return Lowered(
+            program,
+            layout.weights,
+            layout.blob_bytes,
+            uses,
+            self._cluster.hosts,
+            feeding_rank(self._cluster),
+        )
 
     def _memory_use(self, memory: int, is_used: bool) -> MemoryUse:
         """What the executor will hold in a memory (`Executor::MemoryBytes` of the core)."""

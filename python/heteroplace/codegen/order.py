@@ -1,8 +1,10 @@
-"""KernelCalls + plan -> instructions: every kernel call and every copy, in one global order.
+"""KernelCalls + plan -> instructions: calls, copies and messages, in one global order.
 
 The plan says where each task runs and in which order; the calls say what really depends on what
 once layouts are chosen. The order is topological for the calls and otherwise follows the plan, so
-each queue of the program, which is a part of it, can never wait for itself.
+each queue of the program, which is a part of it, can never wait for itself. A copy from one host to
+another becomes messages, and copies within hosts; a message is received next to where it is sent,
+so that the order stays topological whenever a send has to wait for its receiver.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from itertools import repeat
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.joins import Joins
 from heteroplace.codegen.kernels import KernelCall, KernelCalls
+from heteroplace.codegen.legs import Legs
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.graph import TaskGraph
@@ -80,6 +83,7 @@ class _Orderer:
             for call, step in zip(calls.calls, self._steps, strict=True)
             for value in call.writes
         }
+        self._legs = Legs(cluster)
         self._copies: dict[Instance, Instruction] = {}
         self._needed: dict[Instance, int | None] = {}
         """Joined values by memory, each with the first call that reads it; None: an output."""
@@ -98,7 +102,7 @@ class _Orderer:
             for index, instances in enumerate(reads)
         ]
         instructions = self._sorted([*called, *self._copies.values(), *joins.copies])
-        return Ordered(instructions, tuple(joins.values), joins.stored)
+        return Ordered(_with_messages(instructions), tuple(joins.values), joins.stored)
 
     def _joins(self) -> Joins:
         """Place the joined values: outputs, then those of many items, which others lie in."""
@@ -175,10 +179,65 @@ class _Orderer:
         if self._kernel_calls.values[value].joined is not None:
             self._needed.setdefault((value, memory), reader)
             return
-        source = self._home(value)
-        if source != memory and (value, memory) not in self._copies:
-            items = self._kernel_calls.values[value].items
-            self._copies[value, memory] = self._over_links(value, memory, items[0])
+        is_known = (value, memory) in self._copies and len(self._cluster.hosts) == 1
+        if self._home(value) == memory or is_known:
+            return
+        item = self._kernel_calls.values[value].items[0]
+        source = self._source(value, memory, item)
+        self._need(value, source, reader)
+        copy = self._over_links(value, source, memory, item)
+        if (value, memory) not in self._copies:
+            self._copies |= {each.writes[0]: each for each in self._cut(copy)}
+        self._hasten(copy)
+
+    def _source(self, value: int, memory: int, item: int) -> int:
+        """The memory that a value is taken from to another one.
+
+        Over several hosts it is the plan's, which does not send twice what is near already.
+        """
+        home, step = self._home(value), self.transfer(value, memory, item)
+        if step is None or len(self._cluster.hosts) == 1:
+            return home
+        copy = self._plan.steps[step]
+        assert isinstance(copy, Copy)
+        before = self.transfer(value, copy.src, item)
+        return copy.src if before is not None and before < step else home
+
+    def _cut(self, copy: Instruction) -> list[Instruction]:
+        """The copies within hosts, and the messages, that a copy over links becomes.
+
+        Where the whole value is on the way already it is taken from there.
+        """
+        value = copy.writes[0][0]
+        legs = self._legs.of(copy.route)
+        first = 0
+        for index, leg in enumerate(legs[1:], 1):
+            if copy.source is None and self._is_brought(value, leg.src):
+                first = index
+        return [
+            replace(
+                copy,
+                route=leg.route,
+                reads=((value, leg.src),) if index else copy.reads,
+                writes=((value, leg.dst),),
+                source=None if index else copy.source,
+                message=0 if leg.is_message else None,
+            )
+            for index, leg in enumerate(legs[first:], first)
+        ]
+
+    def _is_brought(self, value: int, memory: int) -> bool:
+        return self._home(value) == memory or (value, memory) in self._copies
+
+    def _hasten(self, copy: Instruction) -> None:
+        """Bring what a copy needs on its way no later than the plan wants the copy itself."""
+        instance: Instance | None = copy.writes[0]
+        while instance in self._copies:
+            leg = self._copies[instance]
+            if copy.step < leg.step:
+                span = {"start_ns": copy.start_ns, "finish_ns": copy.finish_ns}
+                self._copies[instance] = replace(leg, step=copy.step, **span)
+            instance = leg.reads[0]
 
     def _home(self, value: int) -> int:
         return self._made[value].memory if value in self._made else self._host
@@ -187,9 +246,8 @@ class _Orderer:
         """Return the plan's step that copies an item of a value to a memory, if it has one."""
         return self._copy_step.get((self._tensor.get(value, -1), memory, item))
 
-    def _over_links(self, value: int, memory: int, item: int) -> Instruction:
-        """The copy of a whole value to another memory."""
-        source = self._home(value)
+    def _over_links(self, value: int, source: int, memory: int, item: int) -> Instruction:
+        """The copy of a whole value from one memory to another."""
         route = self._cluster.route(source, memory)
         duration = self._cluster.transfer_ns(route, self._kernel_calls.values[value].bytes)
         step = self.transfer(value, memory, item)
@@ -207,10 +265,10 @@ class _Orderer:
 
     def over_links(
         self, source: Instance, part: Instance, written: Instance, item: int
-    ) -> Instruction:
+    ) -> list[Instruction]:
         """Copy a part of what a value holds, of an item, to another memory."""
-        whole = self._over_links(source[0], written[1], item)
-        return replace(whole, writes=(written,), source=part)
+        whole = self._over_links(source[0], source[1], written[1], item)
+        return self._cut(replace(whole, writes=(written,), source=part))
 
     def within(
         self, source: Instance, part: Instance, written: Instance, reader: int | None
@@ -260,6 +318,20 @@ class _Orderer:
         if len(order) < len(instructions):
             raise LoweringError("the kernels depend on each other in a cycle; report this as a bug")
         return tuple(order)
+
+
+def _with_messages(instructions: Sequence[Instruction]) -> tuple[Instruction, ...]:
+    """The same with a send and a receive in place of each copy to another host, tags in order."""
+    found: list[Instruction] = []
+    num_messages = 0
+    for each in instructions:
+        if each.message is None:
+            found.append(each)
+            continue
+        found.append(replace(each, writes=(), message=num_messages))
+        found.append(replace(each, reads=(), source=None, message=num_messages))
+        num_messages += 1
+    return tuple(found)
 
 
 def _is_batch(shape: Sequence[int], of: Sequence[int], count: int) -> bool:

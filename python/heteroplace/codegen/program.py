@@ -1,11 +1,13 @@
 """The program of an executor as values, and its text form.
 
 The text is what the artefact stores and the C++ executor reads (grammar: `src/exec/README.md`).
-Ids are positions in the tuples.
+Ids are positions in the tuples. A plan over several hosts has a program for each, and their texts
+stand one after the other (`bundle_text`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tvm
@@ -67,7 +69,7 @@ class QueueInstruction:
     """One line of a queue."""
 
     kind: str
-    """"call", "join" or "copy"."""
+    """"call", "join", "copy", "send" or "recv"."""
     step: int
     """Position of the plan's step that it carries out."""
     fields: tuple[str, ...]
@@ -82,13 +84,26 @@ class Queue:
 
     name: str
     kind: str
-    """"cpu", "cuda" or "copy"."""
+    """"cpu", "cuda", "copy", "send" or "recv"."""
     dl_device: tuple[int, int]
     space: int
     core: int | None
     workspace_bytes: int = 0
     """Scratch memory that its kernels need."""
     instructions: list[QueueInstruction] = field(default_factory=list)
+    host: int = 0
+    """Rank of the host that it is on."""
+    peer: int | None = None
+    """Rank of the other host of a queue of messages; None: it is for something else."""
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Which program of a bundle it is."""
+
+    rank: int
+    num_ranks: int
+    host: str
 
 
 @dataclass(frozen=True)
@@ -103,15 +118,22 @@ class Program:
     """Name and tensor."""
     outputs: tuple[tuple[str, int], ...]
     kernels: tuple[str, ...]
+    rank: Rank | None = None
+    """None: it stands alone."""
 
     def to_text(self) -> str:
         """Return the text form."""
         lines = ["heteroplace-program 1"]
+        if self.rank is not None:
+            place = f"{self.rank.rank} {self.rank.num_ranks} {_quote(self.rank.host)}"
+            lines = [f"heteroplace-program 2 {place}"]
         for index, space in enumerate(self.spaces):
             device = f"{space.dl_device[0]} {space.dl_device[1]}"
             lines.append(f"space {index} {_quote(space.name)} {device} {space.arena_bytes}")
         for index, queue in enumerate(self.queues):
             core = "-" if queue.core is None else str(queue.core)
+            if queue.peer is not None:
+                core = str(queue.peer)
             device = f"{queue.dl_device[0]} {queue.dl_device[1]}"
             name = _quote(queue.name)
             lines.append(f"queue {index} {name} {queue.kind} {device} {queue.space} {core}")
@@ -138,6 +160,13 @@ class Program:
                 head = f"{instruction.kind} {index} {instruction.step}"
                 lines.append(f"{head} {fields} {waits}")
         return "\n".join([*lines, "end", ""])
+
+
+def bundle_text(programs: Sequence[Program]) -> str:
+    """Return the text of the programs of all ranks; of one alone it is its own."""
+    texts = [program.to_text() for program in programs]
+    head = [] if len(texts) == 1 else [f"heteroplace-programs 2 {len(texts)}\n"]
+    return "".join([*head, *texts])
 
 
 def _quote(name: str) -> str:

@@ -6,7 +6,6 @@ What every door does about the option `missing`: the pass, `tvmc` and `heteropla
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from heteroplace.costs.predict import predict_costs
 from heteroplace.costs.roofline import estimate_costs
@@ -14,6 +13,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.cost_lookup import check_known, find_costs, unknown_cells
 from heteroplace.model.graph import TaskGraph
+from heteroplace.model.hosts import with_devices
 
 
 def complete_costs(
@@ -61,7 +61,7 @@ def complete_costs(
 def _lacking(table: CostTable, graph: TaskGraph, cluster: Cluster) -> Cluster:
     """The part of the cluster with the devices of which the table does not know all."""
     ids = sorted({device for _, _, device in unknown_cells(table, graph, cluster)})
-    return replace(cluster, devices=tuple(cluster.devices[index] for index in ids))
+    return with_devices(cluster, ids)
 
 
 def _filled(table: CostTable, graph: TaskGraph, cluster: Cluster, others: CostTable) -> CostTable:

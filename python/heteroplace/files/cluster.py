@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec import structs
@@ -29,6 +29,7 @@ from heteroplace.files.reader import (
     write_json,
 )
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.model.hosts import devices_apart
 
 
 def load_cluster(path_or_name: str | os.PathLike[str]) -> Cluster:
@@ -94,9 +95,10 @@ def cluster_from_json(value: object, source: str = "cluster") -> Cluster:
     file, faults = read_struct(value, ClusterFile, source, ClusterError)
     memories = _Memories(faults, int(file.defaults.memory_reserve))
     for i, memory in enumerate(file.memories):
-        memories.add(memory.name, memory.size, ("memories", i, "size"))
+        memories.add(memory.name, memory.size, ("memories", i, "size"), memory.host)
     devices = tuple(_device(entry, i, memories) for i, entry in enumerate(file.devices))
     _check_cores(devices, faults)
+    _check_hosts(memories.found, devices, faults)
     links = _links(file, memories, devices)
     host = memories.find(file.host, ("host",)) if file.host is not None else None
     faults.check()
@@ -113,7 +115,10 @@ def cluster_to_json(cluster: Cluster) -> dict[str, object]:
         value["host"] = cluster.memories[cluster.host].name
     if cluster.congestion != "channel":
         value["congestion"] = cluster.congestion
-    value["memories"] = [{"name": memory.name, "size": memory.bytes} for memory in cluster.memories]
+    value["memories"] = [
+        {"name": memory.name, "size": memory.bytes} | ({"host": memory.host} if memory.host else {})
+        for memory in cluster.memories
+    ]
     value["devices"] = [_device_to_json(cluster, device) for device in cluster.devices]
     value["links"] = [_link_to_json(cluster, link) for link in cluster.links]
     return value
@@ -129,7 +134,7 @@ class _Memories:
         """Of each name the first memory."""
         self._reserve_bytes = reserve_bytes
 
-    def add(self, name: str, size: int, path: JsonPath) -> int:
+    def add(self, name: str, size: int, path: JsonPath, host: str = "") -> int:
         """Add a memory less the reserve and return its id; a size of 0 was faulty."""
         left = size - self._reserve_bytes if size else 1
         if left <= 0:
@@ -141,7 +146,7 @@ class _Memories:
         if name and name in self._ids:
             self.faults.add(path, f"a memory called {name!r} exists already")
         self._ids.setdefault(name, len(self.found))
-        self.found.append(Memory(name, left))
+        self.found.append(Memory(name, left, host))
         return len(self.found) - 1
 
     def find(self, name: str, path: JsonPath, hint: str = "") -> int:
@@ -190,6 +195,20 @@ def _check_cores(devices: tuple[Device, ...], faults: Faults) -> None:
                         ("devices", index),
                         'the key "cores" is missing, which other cpu devices of this host have',
                     )
+
+
+def _check_hosts(memories: Sequence[Memory], devices: tuple[Device, ...], faults: Faults) -> None:
+    """A memory is where its devices are, and on no host but theirs."""
+    known = list(dict.fromkeys(device.host for device in devices))
+    for index, memory in enumerate(memories):
+        if memory.host and memory.host not in known:
+            faults.add(
+                ("memories", index, "host"),
+                f"no device is on host {memory.host!r}"
+                f"{did_you_mean(memory.host, known) or ', so nothing could run there'}",
+            )
+    for index, fault in devices_apart(memories, devices):
+        faults.add(("devices", index, "host"), fault)
 
 
 def _links(file: ClusterFile, memories: _Memories, devices: tuple[Device, ...]) -> tuple[Link, ...]:

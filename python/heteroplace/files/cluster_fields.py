@@ -196,6 +196,7 @@ class MemoryEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         str, kind(_memory_name, "", schema=_MEMORY_NAME), about("Not a text that is also a size.")
     ]
     size: Annotated[MemorySize, about("Capacity.")]
+    host: Annotated[Text, about("Computer it sits in; absent: that of its devices.")] = ""
 
 
 class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -216,7 +217,7 @@ class DeviceEntry(Struct, forbid_unknown_fields=True, kw_only=True):
         about("The name of a memory, or the size of one of its own, called like the device."),
     ]
     cores: Annotated[Cores, about("Cores that a cpu device runs on.")] = ()
-    host: Annotated[Text, about("Machine it sits in; absent: this one.")] = ""
+    host: Annotated[Text, about("Computer it sits in; absent: the one without a name.")] = ""
     flops_per_second: Annotated[
         int | None,
         kind(positive(parse_flops_per_second), None, schema=_FLOPS),

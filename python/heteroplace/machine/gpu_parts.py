@@ -47,7 +47,7 @@ def split_gpus(cluster: Cluster, num_parts: int) -> Cluster:
         first, count = len(memories), num_parts if memory in split else 1
         ids.append(list(range(first, first + count)))
         names = [f"{whole.name}.{part}" for part in range(count)] if count > 1 else [whole.name]
-        memories += [Memory(name, whole.bytes // count) for name in names]
+        memories += [replace(whole, name=name, bytes=whole.bytes // count) for name in names]
     devices: list[Device] = []
     for device in cluster.devices:
         if device.memory not in split:

@@ -36,14 +36,15 @@ class PlanProgram:
         num_tasks: int,
     ) -> None:
         self.plan = plan
-        code, text = compiled.library.sealed(), lowered.program.to_text()
+        program = lowered.alone()
+        code, text = compiled.library.sealed(), program.to_text()
         # What a task takes must not hang on who was idle meanwhile.
         self.executor = Executor(str(library_path()), code.path, text, blob=blob, helping=False)
         # Loaders know the code by its path, which is another's as soon as the code is gone.
         self._code = code
         for name, array in input_arrays(compiled.calls.values).items():
             self.executor.set_input(name, array)
-        self.queue_kinds = tuple(queue.kind for queue in lowered.program.queues)
+        self.queue_kinds = tuple(queue.kind for queue in program.queues)
         """"cpu", "cuda" or "copy" for each queue of the executor."""
         kernels = compiled.calls.kernels
         self.task_of = tuple(
@@ -98,6 +99,8 @@ def load_programs(
     ------
     InfeasibleError
         A plan does not fit in some memory.
+    LoweringError
+        A plan is for several hosts.
     """
     programs = share_weights([lower(compiled.calls, graph, cluster, plan, None) for plan in plans])
     blob = weights_blob(programs[0])

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from heteroplace.errors import ClusterError
+from heteroplace.model.hosts import devices_apart, memory_hosts
 from heteroplace.model.identity import DeviceIdentity
 from heteroplace.model.routes import Routes
 
@@ -32,6 +33,8 @@ class Memory:
     name: str
     bytes: int
     """Capacity in bytes that a plan may use."""
+    host: str = ""
+    """Computer it sits in; "": that of its devices (`Cluster.memory_hosts`)."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Device:
     cores: tuple[int, ...] = ()
     """Cores of the host that a CPU device runs on; empty for other kinds."""
     host: str = ""
-    """Machine it sits in; "" is the machine that runs the plan."""
+    """Computer it sits in; "": it has no name, as the one that runs a plan alone."""
     flops_per_second: int | None = None
     """Peak speed, for estimates; None: unknown."""
     memory_bytes_per_second: int | None = None
@@ -135,7 +138,7 @@ class Cluster:
     """Memories, devices and links of a machine (or of several). Ids are positions in the tuples.
 
     Invariants, checked on construction: at least one device; names are unique within each kind;
-    ids are in range; sizes and bandwidths are positive.
+    ids are in range; sizes and bandwidths are positive; devices are where their memories are.
     """
 
     name: str
@@ -157,6 +160,17 @@ class Cluster:
     def identities(self) -> tuple[DeviceIdentity, ...]:
         """For each device what costs on it depend on."""
         return tuple(device.identity for device in self.devices)
+
+    @cached_property
+    def memory_hosts(self) -> tuple[str, ...]:
+        """For each memory the host it sits in."""
+        return memory_hosts(self.memories, self.devices)
+
+    @cached_property
+    def hosts(self) -> tuple[str, ...]:
+        """All hosts, in order of first mention by devices, then by memories."""
+        of_devices = (device.host for device in self.devices)
+        return tuple(dict.fromkeys((*of_devices, *self.memory_hosts)))
 
     @cached_property
     def units(self) -> tuple[str, ...]:
@@ -317,6 +331,9 @@ class Cluster:
         for link in value["links"]:
             if not link["measured"]:
                 del link["measured"]
+        for memory in value["memories"]:
+            if not memory["host"]:
+                del memory["host"]
         for device in value["devices"]:
             for key, default in (("copy_engines", None), ("batch_sizes", (1,)), ("part", 0)):
                 if device[key] == default:
@@ -365,6 +382,7 @@ def _faults(cluster: Cluster) -> list[str]:
             faults.append(
                 f"device {device.name!r}: batch_sizes must be numbers >= 1, ascending, got {sizes}"
             )
+    faults += [fault for _, fault in devices_apart(cluster.memories, cluster.devices)]
     for link in cluster.links:
         if link.src not in memory_ids or link.dst not in memory_ids or link.src == link.dst:
             faults.append(f"link {link.name!r}: needs two different memories")

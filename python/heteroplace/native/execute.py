@@ -127,7 +127,7 @@ class Executor:
         Absolute path of the library of kernels (`compiled_file.py` checks it and makes one);
         empty when `module` is given.
     program_text
-        The program.
+        The program, or those of all hosts.
     module_handle
         Handle of a `tvm.runtime.Module` in memory (`module.handle.value`), instead of a file.
         Its kernels run on one core each, as their parallel loops cannot be shared.
@@ -144,6 +144,8 @@ class Executor:
     cuda_words
         Let cores and GPUs wait for each other by words in pinned memory, where system and driver
         allow it; else by events.
+    transport
+        Messages between the hosts, of this executor alone: it runs the host of that rank.
 
     Raises
     ------
@@ -165,6 +167,7 @@ class Executor:
         helping: bool | None = None,
         cuda_graphs: bool = False,
         cuda_words: bool = True,
+        transport: _core.Transport | None = None,
     ) -> None:
         self._core = _core.Executor(
             libtvm_path,
@@ -176,6 +179,7 @@ class Executor:
             helping,
             cuda_graphs,
             cuda_words,
+            transport,
         )
         self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
         self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())

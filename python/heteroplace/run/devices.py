@@ -1,4 +1,4 @@
-"""From the devices of a plan to what of them this machine lacks."""
+"""From the devices of a plan to what of them this machine lacks, alone or as one of its hosts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.solution import Solution
 
 
-def check_devices_exist(solution: Solution, others: Sequence[str] = ()) -> None:
-    """Raise MissingDeviceError unless every device in use is here; `others` is missing too."""
-    missing = missing_devices(solution.cluster, solution.devices_used)
+def check_devices_exist(
+    solution: Solution, others: Sequence[str] = (), host: str | None = None
+) -> None:
+    """Raise MissingDeviceError unless every device in use is here; `others` is missing too.
+
+    `host`: see `missing_devices`.
+    """
+    missing = missing_devices(solution.cluster, solution.devices_used, host)
     told = "the plan needs devices that this machine does not have: "
     faults = [*([told + "; ".join(missing)] if missing else []), *others]
     if faults:
@@ -24,15 +29,25 @@ def check_devices_exist(solution: Solution, others: Sequence[str] = ()) -> None:
         )
 
 
-def missing_devices(cluster: Cluster, names: Sequence[str]) -> list[str]:
-    """Say for each of the named devices what of it this machine lacks; empty: nothing."""
+def missing_devices(cluster: Cluster, names: Sequence[str], host: str | None = None) -> list[str]:
+    """Say for each of the named devices what of it this machine lacks; empty: nothing.
+
+    Parameters
+    ----------
+    host
+        The host that this process runs, as one rank of several: its devices alone are looked for,
+        the others are the business of other ranks. None: the process runs all devices alone, so
+        one on a host with a name is missing.
+    """
     allowed = os.sched_getaffinity(0)
     missing = []
     for device in cluster.devices:
-        if device.name not in names:
+        if device.name not in names or (host is not None and device.host != host):
             continue
-        if device.host:
-            missing.append(f"{device.name} (on machine {device.host!r}; plans run on one machine)")
+        if device.host and host is None:
+            missing.append(
+                f"{device.name} (on host {device.host!r}; a process alone runs its own machine)"
+            )
             continue
         absent = sorted(set(device.cores) - allowed)
         if device.kind == "cpu" and absent:

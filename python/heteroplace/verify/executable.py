@@ -56,6 +56,7 @@ def check_can_verify(
     reason = _missing(source)
     devices = [device.name for device in cluster.devices if device.name not in exclude]
     absent = missing_devices(cluster, devices)
+    reason = reason or ("" if absent else _hosts_fault(cluster))
     if not reason and absent:
         reason = (
             f"devices of cluster {cluster.name!r} are not in this machine: {'; '.join(absent)}; "
@@ -112,8 +113,17 @@ def _absent(executable: Executable) -> str:
     solution = executable.solution
     absent = missing_devices(solution.cluster, solution.devices_used)
     if not absent:
-        return ""
+        return _hosts_fault(solution.cluster)
     return f"the plan needs devices that are not in this machine: {'; '.join(absent)}"
+
+
+def _hosts_fault(cluster: Cluster) -> str:
+    if len(cluster.hosts) == 1:
+        return ""
+    return (
+        f"cluster {cluster.name!r} has {len(cluster.hosts)} hosts, and outputs are compared in one "
+        f"process"
+    )
 
 
 def _compared(executable: Executable, mod: tvm.IRModule, source: OnnxSource) -> Verification:

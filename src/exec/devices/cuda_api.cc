@@ -95,12 +95,6 @@ std::string CudaRuntime::Describe(int error) const {
   return std::string(GetErrorString(error)) + " (CUDA error " + std::to_string(error) + ")";
 }
 
-void CudaRuntime::Check(int error, const std::string& what) const {
-  if (error == 0) return;
-  GetLastError();  // else the next unrelated check of whoever shares the runtime would report it
-  throw Error(ErrorKind::kExecution, what + ": " + Describe(error));
-}
-
 void CudaRuntime::Ignore(int error) const {
   if (error != 0) GetLastError();
 }
@@ -127,8 +121,6 @@ DeviceScope::~DeviceScope() {
   if (before_ != device_) cuda_.Ignore(cuda_.SetDevice(before_));
 }
 
-void DeviceScope::Check() const {
-  cuda_.Check(error_, "cudaSetDevice for " + DeviceName({kDLCUDA, device_}));
-}
+void DeviceScope::Check() const { cuda_.Check(error_, "cudaSetDevice for cuda:", device_); }
 
 }  // namespace heteroplace::exec

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "exec/devices/tvm_abi.h"
+#include "support/error.h"
 
 namespace heteroplace::exec {
 
@@ -64,8 +65,20 @@ struct CudaRuntime {
   /*! \brief "an illegal memory access was encountered (CUDA error 700)". */
   std::string Describe(int error) const;
 
-  /*! \brief Throws with the runtime's message, and clears it, unless `error` is 0. */
-  void Check(int error, const std::string& what) const;
+  /*!
+   * \brief Throws with the runtime's message, and clears it, unless `error` is 0.
+   * \param what parts of a text (strings, ints), put together only then: what works, and what is
+   * polled, takes no memory, and memory that is short fails no call that the device has done.
+   */
+  template <typename... Parts>
+  void Check(int error, const Parts&... what) const {
+    if (error == 0) return;
+    GetLastError();  // else the next unrelated check of whoever shares the runtime would report it
+    throw Error(ErrorKind::kExecution, (TextOf(what) + ...) + ": " + Describe(error));
+  }
+
+  static std::string TextOf(const std::string& text) { return text; }
+  static std::string TextOf(int number) { return std::to_string(number); }
 
   /*! \brief Forgets the error of a call that gives something back: its caller cannot mend it. */
   void Ignore(int error) const;

@@ -41,8 +41,10 @@ class CudaDevice : public Device {
     const DeviceScope scope(cuda_, device_);
     scope.Check();
     void* data = nullptr;
-    cuda_.Check(cuda_.Malloc(&data, static_cast<size_t>(bytes)),
-                "cannot allocate " + std::to_string(bytes) + " bytes on " + Name());
+    const int error = cuda_.Malloc(&data, static_cast<size_t>(bytes));
+    if (error != 0) {
+      cuda_.Check(error, "cannot allocate ", std::to_string(bytes), " bytes on cuda:", device_);
+    }
     return data;
   }
 
@@ -71,13 +73,13 @@ class CudaDevice : public Device {
     const std::string pair = Name() + " and cuda:" + std::to_string(peer);
     int can_access = 0;
     cuda_.Check(cuda_.DeviceCanAccessPeer(&can_access, device_, peer),
-                "cudaDeviceCanAccessPeer for " + pair);
+                "cudaDeviceCanAccessPeer for ", pair);
     if (can_access == 0) return;  // the driver takes the copies through host memory
     const int error = cuda_.DeviceEnablePeerAccess(peer, 0);
     if (error == kCudaPeerAccessAlreadyEnabled) {
       cuda_.Ignore(error);
     } else {
-      cuda_.Check(error, "cudaDeviceEnablePeerAccess for " + pair);
+      cuda_.Check(error, "cudaDeviceEnablePeerAccess for ", pair);
     }
   }
 

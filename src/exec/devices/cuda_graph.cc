@@ -36,21 +36,21 @@ CudaGraphObject::CudaGraphObject(const CudaRuntime& cuda, int device, CudaStream
     : cuda_(cuda), device_(device) {
   const std::string on = " on " + DeviceName({kDLCUDA, device_});
   Template graph(cuda_);
-  cuda_.Check(cuda_.StreamBeginCapture(stream, kCaptureThreadLocal), "cudaStreamBeginCapture" + on);
+  cuda_.Check(cuda_.StreamBeginCapture(stream, kCaptureThreadLocal), "cudaStreamBeginCapture", on);
   try {
     issue();
   } catch (...) {
     cuda_.Ignore(cuda_.StreamEndCapture(stream, graph.place()));
     throw;
   }
-  cuda_.Check(cuda_.StreamEndCapture(stream, graph.place()), "cudaStreamEndCapture" + on);
+  cuda_.Check(cuda_.StreamEndCapture(stream, graph.place()), "cudaStreamEndCapture", on);
   cuda_.Check(cuda_.GraphInstantiateWithFlags(&executable_, graph.get(), 0),
-              "cudaGraphInstantiateWithFlags" + on);
+              "cudaGraphInstantiateWithFlags", on);
   // Else the first launch would bring it to the device, in a run.
   const int error = cuda_.GraphUpload(executable_, stream);
   if (error == 0) return;
   cuda_.Ignore(cuda_.GraphExecDestroy(executable_));
-  cuda_.Check(error, "cudaGraphUpload" + on);
+  cuda_.Check(error, "cudaGraphUpload", on);
 }
 
 CudaGraphObject::~CudaGraphObject() {
@@ -59,8 +59,7 @@ CudaGraphObject::~CudaGraphObject() {
 }
 
 void CudaGraphObject::Launch(CudaStream stream) const {
-  cuda_.Check(cuda_.GraphLaunch(executable_, stream),
-              "cudaGraphLaunch on " + DeviceName({kDLCUDA, device_}));
+  cuda_.Check(cuda_.GraphLaunch(executable_, stream), "cudaGraphLaunch on cuda:", device_);
 }
 
 }  // namespace heteroplace::exec

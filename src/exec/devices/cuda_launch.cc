@@ -40,6 +40,17 @@ int Fail(const std::string& text) {
   return -1;
 }
 
+/*! \brief No exception may pass through compiled code: memory may be short for a text. */
+template <typename Work>
+int Guarded(const Work& work) noexcept {
+  try {
+    return work();
+  } catch (const std::exception& fault) {
+    current_target->abi->LeaveError(CauseOf(fault));
+    return -1;
+  }
+}
+
 std::string Extents(const std::array<unsigned, 7>& numbers) {
   std::string text;
   for (size_t i = 0; i < 6; ++i) {
@@ -116,19 +127,26 @@ int CallByTvm(TVMValue*, int*, int, void*, void*) {
 
 DeviceFunctionTable::DeviceFunctionTable(const TvmAbi& abi, const char* modules)
     : abi_(abi), code_(modules) {
-  for (size_t f = 0; f <= code_.functions().size(); ++f) {
-    TVMFunctionHandle handle = nullptr;
-    if (abi_.FuncCreateFromCFunc(&CallByTvm, nullptr, nullptr, &handle) != 0) {
-      for (TVMFunctionHandle made : handles_) abi_.FuncFree(made);
-      throw Error(ErrorKind::kExecution, "TVMFuncCreateFromCFunc: " + abi_.LastErrorLine());
+  handles_.reserve(code_.functions().size() + 1);  // first: what TVM gives must not be lost
+  try {
+    for (size_t f = 0; f <= code_.functions().size(); ++f) {
+      TVMFunctionHandle handle = nullptr;
+      if (abi_.FuncCreateFromCFunc(&CallByTvm, nullptr, nullptr, &handle) != 0) {
+        throw Error(ErrorKind::kExecution, "TVMFuncCreateFromCFunc: " + abi_.LastErrorLine());
+      }
+      handles_.push_back(handle);
+      const bool is_last = f == code_.functions().size();
+      by_handle_.emplace(handle, is_last ? kSetDevice : static_cast<int64_t>(f));
     }
-    handles_.push_back(handle);
-    const bool is_last = f == code_.functions().size();
-    by_handle_.emplace(handle, is_last ? kSetDevice : static_cast<int64_t>(f));
+  } catch (...) {
+    FreeHandles();
+    throw;
   }
 }
 
-DeviceFunctionTable::~DeviceFunctionTable() {
+DeviceFunctionTable::~DeviceFunctionTable() { FreeHandles(); }
+
+void DeviceFunctionTable::FreeHandles() {
   for (TVMFunctionHandle handle : handles_) abi_.FuncFree(handle);
 }
 
@@ -162,7 +180,7 @@ LoadedFunctions::LoadedFunctions(const CudaRuntime& cuda, int device,
         if (functions_[f] == nullptr) functions_[f] = LoadFunction(module, function);
       }
     }
-  } catch (const Error&) {
+  } catch (...) {
     Unload();
     throw;
   }
@@ -182,7 +200,7 @@ void LoadedFunctions::Unload() {
 int LoadedFunctions::Attribute(int attribute) const {
   int value = 0;
   cuda_.Check(cuda_.DeviceGetAttribute(&value, attribute, device_),
-              "cudaDeviceGetAttribute of cuda:" + std::to_string(device_));
+              "cudaDeviceGetAttribute of cuda:", device_);
   return value;
 }
 
@@ -209,17 +227,17 @@ CudaFunction LoadedFunctions::LoadFunction(CudaModule module,
   const std::string what =
       "GPU function '" + function.name + "' on cuda:" + std::to_string(device_) + ": ";
   CudaFunction code = nullptr;
-  cuda_.Check(TheDriver().ModuleGetFunction(&code, module, function.name.c_str()),
-              what + "cuModuleGetFunction");
+  cuda_.Check(TheDriver().ModuleGetFunction(&code, module, function.name.c_str()), what,
+              "cuModuleGetFunction");
   // The driver may leave the code on the host until it is first needed, which would be in a run.
-  if (TheDriver().FuncLoad != nullptr) cuda_.Check(TheDriver().FuncLoad(code), what + "cuFuncLoad");
+  if (TheDriver().FuncLoad != nullptr) cuda_.Check(TheDriver().FuncLoad(code), what, "cuFuncLoad");
   int own_bytes = 0;  // also makes drivers without cuFuncLoad bring the code
-  cuda_.Check(TheDriver().FuncGetAttribute(&own_bytes, kFunctionSharedBytes, code),
-              what + "cuFuncGetAttribute");
+  cuda_.Check(TheDriver().FuncGetAttribute(&own_bytes, kFunctionSharedBytes, code), what,
+              "cuFuncGetAttribute");
   if (function.HasDynamicShared()) {
     const int most_bytes = std::max(Attribute(kMaxSharedBytesOptIn) - own_bytes, 0);
     cuda_.Check(TheDriver().FuncSetAttribute(code, kFunctionMaxDynamicSharedBytes, most_bytes),
-                what + "cuFuncSetAttribute");
+                what, "cuFuncSetAttribute");
   }
   return code;
 }
@@ -236,7 +254,12 @@ void SetForeignCalls(const TvmAbi& abi) {
 
 int GetFunctionFromEnv(void* environment, const char* name, TVMFunctionHandle* out) {
   if (current_target != nullptr && current_target->functions != nullptr) {
-    *out = current_target->functions->table().Handle(name);
+    const auto find = [&] {
+      *out = current_target->functions->table().Handle(name);
+      return 0;
+    };
+    *out = nullptr;
+    if (Guarded(find) != 0) return -1;
     if (*out != nullptr) return 0;
   }
   return foreign_get.load(std::memory_order_relaxed)(environment, name, out);
@@ -246,8 +269,12 @@ int CallFunction(TVMFunctionHandle function, TVMValue* arguments, int* type_code
                  int num_arguments, TVMValue* result, int* result_code) {
   if (current_target != nullptr && current_target->functions != nullptr) {
     const int64_t index = current_target->functions->table().Find(function);
-    if (index >= 0) return Launch(*current_target, index, arguments, num_arguments);
-    if (index == DeviceFunctionTable::kSetDevice) return CheckDevice(*current_target, arguments);
+    if (index >= 0) {
+      return Guarded([&] { return Launch(*current_target, index, arguments, num_arguments); });
+    }
+    if (index == DeviceFunctionTable::kSetDevice) {
+      return Guarded([&] { return CheckDevice(*current_target, arguments); });
+    }
   }
   return foreign_call.load(std::memory_order_relaxed)(function, arguments, type_codes,
                                                       num_arguments, result, result_code);

@@ -43,6 +43,8 @@ class DeviceFunctionTable {
   int64_t Find(TVMFunctionHandle handle) const;
 
  private:
+  void FreeHandles();
+
   /*! \brief A copy: the table outlives the executor that makes it, if others use the library. */
   TvmAbi abi_;
   DeviceCode code_;

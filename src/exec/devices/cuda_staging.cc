@@ -58,17 +58,17 @@ void StagedCopies::Do(const Copy& copy) {
   Make();
   try {
     copy();
-  } catch (const Error&) {
+  } catch (...) {
     Drain();
     throw;
   }
 }
 
 /*! \brief Leaves no block on its way to memory that its owner may give back. */
-void StagedCopies::Drain() {
+void StagedCopies::Drain() noexcept {
   try {
     stream_->Synchronise();
-  } catch (const Error&) {  // the device has had a fault, and does nothing more
+  } catch (const std::exception&) {  // the device has had a fault, and does nothing more
   }
 }
 

@@ -43,7 +43,7 @@ class StagedCopies {
   template <typename Copy>
   void Do(const Copy& copy);
   void Make();
-  void Drain();
+  void Drain() noexcept;
   void UploadBlocks(const HostBytes& bytes, size_t* num_blocks);
   void DownloadBlocks(void* dst, const void* src, int64_t bytes);
   void CopyPageable(void* dst, const void* src, int64_t bytes);

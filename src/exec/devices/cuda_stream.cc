@@ -66,7 +66,7 @@ class CudaStreamObject : public Stream {
         target_{abi, &cuda_, functions, stream_.get(), device} {}
 
   void Attach() override {
-    cuda_.Check(cuda_.SetDevice(device_), "cudaSetDevice for cuda:" + std::to_string(device_));
+    cuda_.Check(cuda_.SetDevice(device_), "cudaSetDevice for cuda:", device_);
   }
 
   void Launch(const KernelCall& call) override {
@@ -156,7 +156,7 @@ class CudaStreamObject : public Stream {
 
  private:
   void CheckWord(int error, const char* function) const {
-    cuda_.Check(error, std::string(function) + " on " + DeviceName({kDLCUDA, device_}));
+    cuda_.Check(error, function, " on cuda:", device_);
   }
 
   /*! \brief Whether the driver lets streams of the device use words. */
@@ -187,7 +187,7 @@ CudaStreamHandle::CudaStreamHandle(const CudaRuntime& cuda, int device)
   const DeviceScope scope(cuda_, device_);
   scope.Check();
   cuda_.Check(cuda_.StreamCreateWithFlags(&stream_, kStreamNonBlocking),
-              "cudaStreamCreateWithFlags on cuda:" + std::to_string(device_));
+              "cudaStreamCreateWithFlags on cuda:", device_);
 }
 
 CudaStreamHandle::~CudaStreamHandle() {
@@ -198,7 +198,7 @@ CudaStreamHandle::~CudaStreamHandle() {
 bool CudaStreamHandle::IsIdle() const {
   const int status = cuda_.StreamQuery(stream_);
   if (status == kCudaNotReady) return false;
-  cuda_.Check(status, "the work of a stream of cuda:" + std::to_string(device_));
+  cuda_.Check(status, "the work of a stream of cuda:", device_);
   return true;
 }
 
@@ -211,7 +211,7 @@ CudaEventHandle::CudaEventHandle(const CudaRuntime& cuda, int device, bool is_ti
   const DeviceScope scope(cuda_, device_);
   scope.Check();
   cuda_.Check(cuda_.EventCreateWithFlags(&event_, is_timed ? 0 : kEventDisableTiming),
-              "cudaEventCreateWithFlags on cuda:" + std::to_string(device_));
+              "cudaEventCreateWithFlags on cuda:", device_);
 }
 
 CudaEventHandle::~CudaEventHandle() {
@@ -220,14 +220,13 @@ CudaEventHandle::~CudaEventHandle() {
 }
 
 void CudaEventHandle::Record(CudaStream stream) const {
-  cuda_.Check(cuda_.EventRecord(event_, stream),
-              "cudaEventRecord on cuda:" + std::to_string(device_));
+  cuda_.Check(cuda_.EventRecord(event_, stream), "cudaEventRecord on cuda:", device_);
 }
 
 bool CudaEventHandle::IsReached() const {
   const int status = cuda_.EventQuery(event_);
   if (status == kCudaNotReady) return false;
-  cuda_.Check(status, "the work of cuda:" + std::to_string(device_) + " before an event");
+  cuda_.Check(status, "the work of cuda:", device_, " before an event");
   return true;
 }
 

@@ -73,7 +73,8 @@ class Event {
 /*!
  * \brief An ordered queue of asynchronous work. Used by one worker thread.
  *
- * All functions throw Error kExecution with the device's message.
+ * All functions throw Error kExecution with the device's message, or std::bad_alloc where memory is
+ * short. IsIdle and Synchronise, and those of events, throw for a fault only.
  */
 class Stream {
  public:

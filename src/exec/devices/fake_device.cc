@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "exec/devices/device.h"
@@ -218,7 +219,12 @@ class FakeDevice : public Device {
     memory_->Download(dst, src, bytes);
   }
   std::unique_ptr<Stream> MakeStream() override {
-    return std::make_unique<FakeStream>(abi_, delay_ns_, memory_.get());
+    try {
+      return std::make_unique<FakeStream>(abi_, delay_ns_, memory_.get());
+    } catch (const std::system_error& error) {
+      throw Error(ErrorKind::kExecution,
+                  std::string("cannot start the thread of a fake device: ") + error.what());
+    }
   }
 
  private:

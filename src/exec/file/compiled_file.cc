@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "exec/program/program.h"
+#include "exec/program/bundle.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -50,20 +50,26 @@ std::vector<std::string> CompiledFile::Missing(const TvmAbi& abi) const {
 ElfImage CompiledFile::CheckedCode() const {
   ElfImage elf(file_.path(), ReadPart(file_, end_.parts, kCode));
   elf.Check();
-  CheckProgram(elf.functions());
+  CheckPrograms(elf.functions());
   CheckWeights(file_, end_.parts);
   ReadPart(file_, end_.parts, kSource);
   file_.ExpectUnchanged();
   return elf;
 }
 
-void CompiledFile::CheckProgram(const std::vector<std::string>& functions) const {
-  Program program;
+void CompiledFile::CheckPrograms(const std::vector<std::string>& functions) const {
+  std::vector<Program> programs;
   try {
-    program = ParseProgram(program_);
+    programs = ParsePrograms(program_);
   } catch (const Error& error) {
     throw Error(error.kind(), file_.path() + ": " + error.what());
   }
+  for (const Program& program : programs) CheckParts(program, functions);
+}
+
+/*! \brief Kernels and weights of a host's program are in the file. */
+void CompiledFile::CheckParts(const Program& program,
+                              const std::vector<std::string>& functions) const {
   for (const std::string& kernel : program.kernels) {
     if (std::find(functions.begin(), functions.end(), kernel) == functions.end()) {
       file_.Fail("does not have kernel '" + kernel +

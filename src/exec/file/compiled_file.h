@@ -12,6 +12,7 @@
 #include "exec/file/parts.h"
 #include "exec/file/sealed_code.h"
 #include "exec/file/weights_map.h"
+#include "exec/program/program.h"
 
 namespace heteroplace::exec {
 
@@ -39,7 +40,7 @@ class CompiledFile {
    */
   explicit CompiledFile(const std::string& path, const FileOptions& options = {});
 
-  /*! \brief The program's text; see src/exec/README.md. */
+  /*! \brief The program's text, or those of all hosts; see src/exec/README.md. */
   const std::string& program_text() const { return program_; }
   /*! \brief The JSON of the manifest; `heteroplace/files/manifest.py` reads it. */
   const std::string& manifest() const { return manifest_; }
@@ -89,7 +90,8 @@ class CompiledFile {
  private:
   ElfImage CheckedCode() const;
   void ExpectLoaded() const;
-  void CheckProgram(const std::vector<std::string>& functions) const;
+  void CheckPrograms(const std::vector<std::string>& functions) const;
+  void CheckParts(const Program& program, const std::vector<std::string>& functions) const;
 
   OpenFile file_;
   FileEnd end_;

@@ -112,6 +112,11 @@ void Executor::CheckSample(int64_t num_samples, int64_t num_calls, bool is_cold)
   }
   int64_t num_kernel_calls = 0;
   bool is_async = false;
+  if (program().num_hosts > 1) {
+    throw Error(ErrorKind::kExecution,
+                "only a program of one host can be sampled; this one is for " +
+                    std::to_string(program().num_hosts));
+  }
   for (const Queue& queue : program().queues) {
     for (const Instruction& at : queue.instructions) {
       if (at.opcode != Opcode::kCall) continue;

@@ -143,15 +143,21 @@ bool Worker::SampleCall(const BoundInstruction& instruction, SampleOrder* order)
 bool Worker::SampleStream(const BoundInstruction& instruction, SampleOrder* order) {
   const std::unique_ptr<Event> start = stream_->MakeEvent(/*is_timed=*/true);
   const std::unique_ptr<Event> finish = stream_->MakeEvent(/*is_timed=*/true);
-  for (int64_t sample = 0; sample < order->num_samples; ++sample) {
-    stream_->Record(start.get());
-    for (int64_t call = 0; call < order->num_calls; ++call) {
-      stream_->Launch(CallOf(instruction));
+  try {
+    for (int64_t sample = 0; sample < order->num_samples; ++sample) {
+      stream_->Record(start.get());
+      for (int64_t call = 0; call < order->num_calls; ++call) {
+        stream_->Launch(CallOf(instruction));
+      }
+      stream_->Record(finish.get());
+      finish->HostWait();
+      order->samples.push_back({finish->ElapsedNs(*start), 0});
+      if (slot_->HasFailed()) return false;
     }
-    stream_->Record(finish.get());
-    finish->HostWait();
-    order->samples.push_back({finish->ElapsedNs(*start), 0});
-    if (slot_->HasFailed()) return false;
+  } catch (const std::exception& fault) {
+    Fail(CauseOf(fault));
+    Drain();  // what was issued may still mark the events
+    return false;
   }
   return true;
 }

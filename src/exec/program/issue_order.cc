@@ -12,9 +12,9 @@ namespace {
 using Key = std::tuple<int64_t, int32_t, int32_t, int32_t>;
 
 /*! \brief The queues as far as they are ordered, and who waits for what. */
-class Order {
+class OrderFinder {
  public:
-  explicit Order(const Program& program) : program_(program), done_(program.queues.size()) {
+  explicit OrderFinder(const Program& program) : program_(program), done_(program.queues.size()) {
     for (const Queue& queue : program.queues) {
       followers_.emplace_back(queue.instructions.size() + 1);
     }
@@ -65,6 +65,8 @@ class Order {
 
 }  // namespace
 
-std::vector<InstructionId> IssueOrder(const Program& program) { return Order(program).Make(); }
+std::vector<InstructionId> IssueOrder(const Program& program) {
+  return OrderFinder(program).Make();
+}
 
 }  // namespace heteroplace::exec

@@ -12,6 +12,9 @@ namespace heteroplace::exec {
 /*! \brief The fields of the present line; field 0 is its word. All checks throw kArtifact. */
 class LineReader {
  protected:
+  /*! \param first_line number of the first line, for messages. */
+  explicit LineReader(int first_line) : line_(first_line - 1) {}
+
   /*! \brief Goes to the next line; false if it is blank or a comment. */
   bool SetLine(std::string_view line);
 
@@ -45,7 +48,7 @@ class LineReader {
 
   std::vector<std::string> fields_;
   /*! \brief Number of the line, from 1. */
-  int line_ = 0;
+  int line_;
 };
 
 }  // namespace heteroplace::exec

@@ -38,6 +38,8 @@ std::vector<int32_t> WrittenTensors(const Program& program) {
         written.insert(written.end(), at.tensors.begin(), at.tensors.end());
       } else if (at.opcode == Opcode::kCopy) {
         written.push_back(at.tensors[1]);
+      } else if (at.opcode == Opcode::kReceive) {
+        written.push_back(at.tensors[0]);
       }
     }
   }

@@ -1,7 +1,8 @@
 // The program of an executor: what `build/lower.py` writes and the artefact stores as text.
 //
 // Ids are positions in the owning vector. A program that ParseProgram returned is sound: every id
-// and byte range is checked, and no order of execution of its queues can deadlock.
+// and byte range is checked, and no order of execution of its queues can deadlock, as long as the
+// messages of other hosts come; bundle.h says when they do.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,14 @@
 
 namespace heteroplace::exec {
 
-/*! \brief Version of the text form that this library reads. */
+/*! \brief Version of the text form of the program of one host alone. */
 inline constexpr int kProgramVersion = 1;
+
+/*! \brief Version of the programs of several hosts, which exchange messages. */
+inline constexpr int kBundleVersion = 2;
+
+/*! \brief Most hosts that have programs together. */
+inline constexpr int64_t kMaxHosts = 65536;
 
 /*!
  * \brief Every tensor that a kernel or a port names starts at a multiple of this many bytes, as
@@ -62,7 +69,7 @@ struct Port {
   int32_t tensor;
 };
 
-enum class Opcode : uint8_t { kCall, kJoin, kCopy };
+enum class Opcode : uint8_t { kCall, kJoin, kCopy, kSend, kReceive };
 
 /*! \brief Holds an instruction back until `queue` has finished its first `count` instructions. */
 struct Wait {
@@ -76,6 +83,8 @@ struct Instruction {
   bool is_awaited = false;
   bool is_awaited_by_host = false;
   bool is_awaited_by_stream = false;
+  /*! \brief Whether one that waits for it is a message: also by the host. */
+  bool is_awaited_by_message = false;
   /*! \brief Step of the plan that this instruction carries out. */
   int64_t step;
   int32_t kernel = -1;
@@ -86,7 +95,10 @@ struct Instruction {
    * loop, and reads again what it wrote.
    */
   int32_t rank = 0;
-  std::vector<int32_t> tensors;  // call: arguments; copy: source, destination; join: none
+  /*! \brief Call: arguments; copy: source, destination; send, receive: the one; join: none. */
+  std::vector<int32_t> tensors;
+  /*! \brief Send, receive: the number of the message among those of all hosts. */
+  int64_t tag = -1;
   /*! \brief Join: the queue and the instruction to which this core lends itself. */
   int32_t leader_queue = -1;
   int32_t leader_index = -1;
@@ -95,9 +107,9 @@ struct Instruction {
   int32_t line = 0;
 };
 
-enum class QueueKind { kCpu, kCuda, kCopy, kFake };
+enum class QueueKind { kCpu, kCuda, kCopy, kFake, kSend, kReceive };
 
-/*! \brief One worker thread and its instructions, in the order in which it does them. */
+/*! \brief One worker thread, or the messages to or from one rank, and its instructions in order. */
 struct Queue {
   std::string name;
   QueueKind kind;
@@ -108,6 +120,8 @@ struct Queue {
   int32_t core;
   /*! \brief Fake queues: what every instruction lasts at least. */
   int64_t delay_ns;
+  /*! \brief Queues of messages: the rank to or from which they go; else -1. */
+  int32_t peer = -1;
   /*! \brief Scratch memory that its kernels will need; 0: not known, it grows when they run. */
   int64_t workspace_bytes = 0;
   std::vector<Instruction> instructions;
@@ -117,9 +131,20 @@ struct Queue {
     return kind == QueueKind::kFake || kind == QueueKind::kCuda ||
            (kind == QueueKind::kCopy && device.device_type == kDLCUDA);
   }
+  /*! \brief Whether its instructions are messages: it has no thread of its own. */
+  bool HasMessages() const { return kind == QueueKind::kSend || kind == QueueKind::kReceive; }
 };
 
+/*! \brief "host 'a' (rank 0)". */
+inline std::string DescribeHost(const std::string& host, int32_t rank) {
+  return "host '" + host + "' (rank " + std::to_string(rank) + ")";
+}
+
 struct Program {
+  /*! \brief Which of the hosts it is for, of how many, and that one's name. */
+  int32_t rank = 0;
+  int32_t num_hosts = 1;
+  std::string host;
   std::vector<Space> spaces;
   std::vector<Queue> queues;
   std::vector<Constant> constants;
@@ -127,13 +152,17 @@ struct Program {
   std::vector<std::string> kernels;  // symbols
   std::vector<Port> inputs;
   std::vector<Port> outputs;
+
+  /*! \brief "host 'a' (rank 0)", for messages. */
+  std::string DescribeHost() const { return exec::DescribeHost(host, rank); }
 };
 
 /*!
- * \brief Reads the text form and checks it.
+ * \brief Reads the text form of one program and checks it.
+ * \param first_line number of the text's first line, for messages.
  * \throws Error kArtifact, which names the line, what was expected and what was found.
  */
-Program ParseProgram(std::string_view text);
+Program ParseProgram(std::string_view text, int first_line = 1);
 
 /*!
  * \brief Checks that inputs can be written, outputs are, and bytes add up to what memory can be.

@@ -27,6 +27,7 @@ void CheckWaits(Program* program, size_t queue, const Instruction& instruction) 
     awaited.is_awaited = true;
     const bool is_stream = program->queues[queue].IsAsync();
     (is_stream ? awaited.is_awaited_by_stream : awaited.is_awaited_by_host) = true;
+    if (program->queues[queue].HasMessages()) awaited.is_awaited_by_message = true;
   }
 }
 
@@ -89,7 +90,8 @@ void FormTeams(Program* program) {
  *
  * An instruction needs its predecessor in the queue and its waits to have finished, and a join
  * also its leader's call; a leader never needs its joiners. These needs do not depend on timing,
- * so a program that completes here completes in any order of execution. Every queue is looked at
+ * so a program that completes here completes in any order of execution. Messages are taken to come
+ * (`CheckBundle`). Every queue is looked at
  * again only when a queue it was blocked on has moved: linear in instructions and waits.
  */
 void CheckNoDeadlock(const Program& program) {

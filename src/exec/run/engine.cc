@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "exec/net/network.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -21,11 +22,13 @@ int MaxSlots(int max_in_flight) {
 }  // namespace
 
 Engine::Engine(const ExecutorSource& source)
-    : image_(source),
+    : on_order_(source.on_order),
+      image_(source),
       progress_(image_),
       slots_(&image_, MaxSlots(source.max_in_flight),
              [this](Slot* slot) {
                for (std::unique_ptr<Worker>& worker : workers_) worker->MakeEvents(slot);
+               if (network_ != nullptr) network_->MakeMessages(slot);
              }),
       ring_(static_cast<size_t>(source.max_in_flight)) {
   Cores().Refresh();
@@ -35,6 +38,10 @@ Engine::Engine(const ExecutorSource& source)
     workers_.back()->MakeStream();
   }
   for (std::unique_ptr<Worker>& worker : workers_) worker->Bind(workers_);
+  if (std::any_of(queues.begin(), queues.end(), [](const Queue& q) { return q.HasMessages(); })) {
+    network_ = std::make_unique<Network>(this, &image_, workers_);
+    for (std::unique_ptr<Worker>& worker : workers_) worker->Join(network_.get());
+  }
   GroupWorkers();
   // Kernels in memory have the threads of TVM's pool, which only our own threads keep small.
   if (queues.size() == 1 && queues[0].kind == QueueKind::kCpu && !image_.library().IsInMemory()) {
@@ -93,18 +100,21 @@ void Engine::CheckUsable() {
   }
   if (!lost_.empty()) {
     throw Error(ErrorKind::kExecution,
-                "the executor cannot be used any more, a device is lost: " + lost_ +
-                    "; CUDA takes it back only for a new process: load the model there");
+                network_ != nullptr
+                    ? "the executor cannot be used any more: " + lost_ + "; start the job again"
+                    : "the executor cannot be used any more, a device is lost: " + lost_ +
+                          "; CUDA takes it back only for a new process: load the model there");
   }
   if (!is_child_) return;
   const auto is_gpu = [](const Queue& queue) { return queue.device.device_type == kDLCUDA; };
   const std::vector<Queue>& queues = image_.program().queues;
   const bool has_gpu = std::any_of(queues.begin(), queues.end(), is_gpu);
-  if (was_in_flight_ || has_gpu) {
+  if (was_in_flight_ || has_gpu || network_ != nullptr) {
     throw Error(ErrorKind::kExecution,
                 std::string("this process was forked from the one that loaded the executor, ") +
-                    (has_gpu ? "and GPUs do not follow into a child"
-                             : "while a request was in flight or held by a caller") +
+                    (has_gpu               ? "and GPUs do not follow into a child"
+                     : network_ != nullptr ? "and other hosts do not know a child"
+                                           : "while a request was in flight or held by a caller") +
                     "; load it in the child");
   }
   // What stood for the parent's threads cannot be joined here, nor destroyed.
@@ -146,6 +156,7 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
     {
       std::lock_guard lock(mutex_);
       if (!is_measuring_) {
+        if (on_order_) on_order_({Order::kRun, 1});
         number = Launch(slot);
         break;
       }
@@ -157,8 +168,14 @@ int64_t Engine::Submit(Slot* slot, const Limit& limit, bool is_waited) {
     }
   }
   const bool may_work = is_waited && lone_worker_ != nullptr && limit.deadline_ns == kNever;
-  if (!may_work || !lone_worker_->WorkHere(number)) submitted_bell_.Ring();
+  if (!may_work || !lone_worker_->WorkHere(number)) Wake();
   return number;
+}
+
+/*! \brief A request has been submitted. */
+void Engine::Wake() {
+  submitted_bell_.Ring();
+  if (network_ != nullptr) network_->Advance();
 }
 
 /*! \brief Puts a slot in the ring; returns the request's number. The caller holds the lock. */
@@ -180,12 +197,32 @@ int64_t Engine::Launch(Slot* slot) {
   return number;
 }
 
+StepReached Engine::Reached() const {
+  // The first request of all is the engine's own.
+  const int64_t last = num_submitted_.load() - 1;
+  const int64_t number = std::min(num_completed_.load(), last);
+  StepReached reached;
+  if (number < 1) return reached;
+  for (const std::unique_ptr<Worker>& worker : workers_) {
+    const auto& instructions = worker->queue().instructions;
+    const auto length = static_cast<int64_t>(instructions.size());
+    const int64_t done = std::min(worker->progress().done.load() - number * length, length);
+    if (done <= 0) continue;
+    reached.request = number - 1;
+    for (int64_t i = 0; i < done; ++i) {
+      reached.step = std::max(reached.step, instructions[static_cast<size_t>(i)].step);
+    }
+  }
+  return reached;
+}
+
 bool Engine::Await(Slot* slot, const Limit& limit) {
   return limit.Wait(&slot->bell, [&] { return slot->state.load() == SlotState::kHeld; });
 }
 
 void Engine::Fail(Slot* slot, std::string_view text) noexcept {
   slot->Fail(text);
+  if (network_ != nullptr) network_->AbortFor(slot);
   WakeAll();
 }
 
@@ -200,7 +237,9 @@ void Engine::Lose(const char* text) noexcept {
 }
 
 void Engine::Cancel(Slot* slot, int64_t number, std::string_view text) noexcept {
-  if (slot->FailRequest(number, text)) WakeAll();
+  if (!slot->FailRequest(number, text)) return;
+  if (network_ != nullptr) network_->AbortFor(slot);
+  WakeAll();
 }
 
 void Engine::WakeAll() noexcept {
@@ -215,7 +254,11 @@ void Engine::Finish(Slot* slot) {
   if (slot->working.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   slot->has_outputs = !slot->HasFailed();
   EndTrace(slot);
+  if (network_ != nullptr && !slot->has_outputs) network_->AbortFor(slot);
   if (slot->measurement != nullptr && Repeat(slot)) return;
+  // Before the slot is handed back: a caller whose requests are over may fork, and must find the
+  // engine idle. Its place in the ring is free only after, when somebody has released the slot.
+  num_completed_.fetch_add(1);
   // The caller, who may be gone, frees the slot once it is his again; else nobody comes for it.
   const bool is_abandoned = slot->state.exchange(SlotState::kHeld) == SlotState::kAbandoned;
   if (is_abandoned) {
@@ -224,7 +267,6 @@ void Engine::Finish(Slot* slot) {
   } else {
     slot->bell.Ring();
   }
-  num_completed_.fetch_add(1);
   idle_bell_.Ring();
 }
 
@@ -244,17 +286,25 @@ void Engine::Abandon(Slot* slot, bool is_stuck) {
 
 std::string Engine::DescribeStuck(Slot* slot, const char* before) const noexcept {
   try {
+    // One that waits, or helps, waits for the step of another, and messages for other hosts.
+    const auto patience = [](const Worker& worker) {
+      return worker.is_waiting() ? 2 : worker.queue().HasMessages() ? 1 : 0;
+    };
     const Worker* stuck = nullptr;
     for (const std::unique_ptr<Worker>& worker : workers_) {
       if (worker->num_finished() > slot->number()) continue;
-      // One that waits, or helps, waits for the step of another.
-      if (stuck == nullptr || stuck->is_waiting()) stuck = worker.get();
+      if (stuck == nullptr || patience(*worker) < patience(*stuck)) stuck = worker.get();
     }
     if (stuck != nullptr) return before + stuck->Where("does not end");
     return std::string(before) + "a step does not end";
   } catch (const std::bad_alloc&) {
     return kMemoryIsShort;  // a slot must not be lost for a text
   }
+}
+
+/*! \brief Why the job on all ranks ended, if it did; else what became of a request here. */
+std::string Engine::ReasonOr(const std::string& failure) const {
+  return network_ != nullptr && network_->is_aborted() ? network_->reason() : failure;
 }
 
 void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
@@ -276,10 +326,11 @@ void Engine::Finish(Slot* slot, const Limit& limit, bool* is_abandoned) {
   if (!is_over) {
     const std::string late = DescribeStuck(slot, "the request did not end within its limit: ");
     end(late);
-    throw Error(ErrorKind::kExecution,
-                late + (*is_abandoned ? "; the executor cannot be used until it does" : ""));
+    throw Error(
+        ErrorKind::kExecution,
+        ReasonOr(late) + (*is_abandoned ? "; the executor cannot be used until it does" : ""));
   }
-  if (!slot->has_outputs) throw Error(ErrorKind::kExecution, slot->failure());
+  if (!slot->has_outputs) throw Error(ErrorKind::kExecution, ReasonOr(slot->failure()));
 }
 
 }  // namespace heteroplace::exec

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -22,14 +23,24 @@
 
 namespace heteroplace::exec {
 
+class Network;
+
 /*! \brief What a call waits beyond its limit for a step that does not end. */
 inline constexpr int64_t kGraceNs = 100'000'000;
+
+/*! \brief A request, from 0, and a step of the plan that it has finished; -1: none yet. */
+struct StepReached {
+  int64_t request = -1;
+  int64_t step = -1;
+};
 
 /*!
  * \brief Image, slots and workers. Any thread may call it.
  *
  * Request k is in place k modulo the number of slots of a ring: requests end in the order in which
- * they began, and each has a slot until it has ended, so a place is free before it comes again.
+ * they began, and each has a slot until it has ended, so a place is free before it comes again. A
+ * request counts as completed before its slot is handed back, so whoever has got back all of his
+ * finds the engine idle, and one that is idle with no slot held has no worker in any slot.
  */
 class Engine : private ForkAware {
  public:
@@ -53,6 +64,10 @@ class Engine : private ForkAware {
   const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
   /*! \brief Clocks of the processor time of all workers' threads. \throws Error kExecution. */
   std::vector<int> Clocks();
+
+  /*! \brief How far the oldest request in flight, or the last one, is known to be: what somebody
+   * awaits is told. Any thread; takes no lock. */
+  StepReached Reached() const;
 
   /*!
    * \brief Refuses to begin anything that could not end.
@@ -123,7 +138,8 @@ class Engine : private ForkAware {
   bool is_repeating() const { return is_repeating_.load(std::memory_order_relaxed); }
   /*! \brief Spins of a worker with a core of its own before it sleeps. Constant after load. */
   int run_spins() const { return run_spins_; }
-  /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. */
+  /*! \brief Fails a request, and wakes all who wait in it; the first text is kept. One of several
+   * hosts fails them all. */
   void Fail(Slot* slot, std::string_view text) noexcept;
   /*! \brief Refuses all that is still to begin: a device does nothing more. The first text is kept.
    */
@@ -136,6 +152,8 @@ class Engine : private ForkAware {
   void GroupHelpers(bool is_everywhere);
   void StartThreads();
   void ThreadMain(Worker* leader);
+  void Wake();
+  std::string ReasonOr(const std::string& failure) const;
   int64_t Launch(Slot* slot);
   bool Repeat(Slot* slot);
   bool IsTracing();
@@ -148,13 +166,17 @@ class Engine : private ForkAware {
   void BeforeFork() override;
   void AfterFork(bool is_child) override;
 
+  /*! \brief See ExecutorSource; called under mutex_. */
+  const std::function<void(const Order&)> on_order_;
   Image image_;
   ProgressTable progress_;  // after the image, whose memory it uses; before all streams
   SlotPool slots_;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Worker>> workers_;  // [num_queues]
+  /*! \brief Messages to and from other hosts; null: there are none. Before all slots. */
+  std::unique_ptr<Network> network_;
   /*! \brief First worker of each thread: of a core, or of all streams of a GPU. [num_threads] */
   std::vector<Worker*> leaders_;
-  std::vector<std::thread> threads_;  // [num_threads]
+  std::vector<std::thread> threads_;  // [num_threads], and that of the network
   /*! \brief The only worker, if callers may do its work; else null. */
   Worker* lone_worker_ = nullptr;
   int run_spins_ = kSpins;

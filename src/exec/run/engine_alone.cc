@@ -47,9 +47,14 @@ void Engine::Alone::Run(RequestKind kind, Measurement* measurement, const Limit&
   engine_->is_repeating_.store(measurement != nullptr && measurement->runs_left > 1);
   {
     std::lock_guard lock(engine_->mutex_);
+    if (engine_->on_order_ && measurement != nullptr) {
+      const Order::Kind timed = is_timed ? Order::kProfile : Order::kBenchmark;
+      engine_->on_order_(
+          {kind == RequestKind::kCpuTimed ? Order::kProfileCpu : timed, measurement->runs_left});
+    }
     engine_->Launch(slot_);
   }
-  engine_->submitted_bell_.Ring();
+  engine_->Wake();
   engine_->Finish(slot_, limit, &is_abandoned_);
 }
 
@@ -76,7 +81,7 @@ bool Engine::Repeat(Slot* slot) {
         mutex_);  // nobody else submits while one measures, but a recording may end
     Launch(slot);
   }
-  submitted_bell_.Ring();
+  Wake();
   return true;
 }
 

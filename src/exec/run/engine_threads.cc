@@ -3,6 +3,7 @@
 #include <map>
 #include <system_error>
 
+#include "exec/net/network.h"
 #include "exec/program/issue_order.h"
 #include "exec/run/engine.h"
 #include "support/error.h"
@@ -21,6 +22,7 @@ void Engine::GroupWorkers() {
   std::vector<int32_t> first_of(workers_.size());
   for (size_t q = 0; q < workers_.size(); ++q) {
     const Queue& queue = workers_[q]->queue();
+    if (queue.HasMessages()) continue;
     const auto id = static_cast<int32_t>(q);
     const bool is_gpu = queue.device.device_type == kDLCUDA;
     first_of[q] = is_gpu ? first_of_gpu.emplace(queue.device.device_id, id).first->second : id;
@@ -29,6 +31,7 @@ void Engine::GroupWorkers() {
   std::map<int32_t, std::vector<IssueStep>> orders;
   for (const InstructionId& at : IssueOrder(image_.program())) {
     const auto q = static_cast<size_t>(at.queue);
+    if (workers_[q]->queue().HasMessages()) continue;
     orders[first_of[q]].push_back({workers_[q].get(), static_cast<size_t>(at.index)});
   }
   for (auto& [first, workers] : members) {
@@ -69,6 +72,7 @@ void Engine::StartThreads() {
     for (Worker* leader : leaders_) {
       threads_.emplace_back([this, leader] { ThreadMain(leader); });
     }
+    if (network_ != nullptr) threads_.emplace_back([this] { network_->Work(); });
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::kExecution, "cannot start " + std::to_string(leaders_.size()) +
                                            " worker threads: " + error.what());

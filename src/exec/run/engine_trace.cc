@@ -13,6 +13,7 @@ void Engine::StartTrace(std::optional<int64_t> max_requests) {
     throw Error(ErrorKind::kExecution,
                 "the executor records already; end that recording before the next one");
   }
+  if (on_order_) on_order_({Order::kStartTrace, max_requests.value_or(0)});
   trace_ = std::move(recorder);
 }
 
@@ -22,6 +23,7 @@ Trace Engine::StopTrace(const Limit& limit) {
   bool is_lost = false;  // what was in flight when the process forked never ends in the child
   {
     std::lock_guard lock(mutex_);
+    if (on_order_ && trace_ != nullptr) on_order_({Order::kStopTrace, 0});
     recorder = std::move(trace_);
     end = num_submitted_.load();
     is_lost = is_child_ && was_in_flight_;

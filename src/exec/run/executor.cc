@@ -75,7 +75,7 @@ std::unique_ptr<Request> Executor::Begin(const Limit& limit) {
   if (slot == nullptr) return nullptr;
   try {
     return std::make_unique<Request>(this, slot);
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     engine_->slots().Release(slot);
     throw;
   }

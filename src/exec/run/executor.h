@@ -43,6 +43,9 @@ class Executor {
   /*! \brief Most requests in flight. */
   int max_in_flight() const { return engine_->slots().max_slots(); }
 
+  /*! \brief See Engine. */
+  StepReached Reached() const { return engine_->Reached(); }
+
   /*! \brief Whether cores that wait do parts of others' kernels. */
   bool is_helping() const { return engine_->is_helping(); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "exec/program/bundle.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -22,13 +23,30 @@ void CheckBlob(const Program& program, const Blob& blob) {
   }
 }
 
+/*! \brief The program of this rank, all of them being checked. */
+Program OwnProgram(const ExecutorSource& source) {
+  std::vector<Program> programs = ParsePrograms(source.program_text);
+  const int num_ranks = source.transport == nullptr ? 1 : source.transport->num_ranks();
+  if (static_cast<int>(programs.size()) != num_ranks) {
+    throw Error(ErrorKind::kExecution,
+                "the program is for " + std::to_string(programs.size()) +
+                    (programs.size() == 1 ? " host" : " hosts, a rank each") + ", and there " +
+                    (num_ranks == 1 ? "is 1 rank" : "are " + std::to_string(num_ranks) + " ranks") +
+                    "; start it as mpiexec -n " + std::to_string(programs.size()));
+  }
+  const int rank = source.transport == nullptr ? 0 : source.transport->rank();
+  return std::move(programs[static_cast<size_t>(rank)]);
+}
+
 }  // namespace
 
 Image::Image(const ExecutorSource& source)
-    : has_cuda_graphs_(source.has_cuda_graphs), has_cuda_words_(source.has_cuda_words) {
+    : has_cuda_graphs_(source.has_cuda_graphs),
+      has_cuda_words_(source.has_cuda_words),
+      transport_(source.transport) {
   abi_ = LoadTvmAbi(source.libtvm_path);
   library_ = std::make_unique<KernelLibrary>(&abi_, source.library_path, source.module);
-  program_ = ParseProgram(source.program_text);
+  program_ = OwnProgram(source);
   if (library_->IsInMemory()) CheckKernelsInMemory();
   blob_ = source.blob;
   CheckBlob(program_, blob_);

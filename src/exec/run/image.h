@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,9 +11,11 @@
 #include <vector>
 
 #include "exec/devices/device.h"
+#include "exec/net/transport.h"
 #include "exec/program/program.h"
 #include "exec/run/device_memory.h"
 #include "exec/run/kernel_library.h"
+#include "exec/run/order.h"
 
 namespace heteroplace::exec {
 
@@ -24,8 +27,14 @@ struct ExecutorSource {
   std::string library_path;
   /*! \brief Instead of a file: a TVM module in memory, of which a reference is taken. */
   TVMModuleHandle module = nullptr;
-  /*! \brief The program; see src/exec/README.md. */
+  /*! \brief The program, or those of all hosts; see src/exec/README.md. */
   std::string program_text;
+  /*! \brief Messages to the other hosts: this one is that of its rank. Of this executor alone; null
+   * for a program of one host. */
+  std::shared_ptr<Transport> transport;
+  /*! \brief Told what callers have the engine do, in that order and before the workers see it; what
+   * it throws is thrown to the caller, and nothing is done. */
+  std::function<void(const Order&)> on_order;
   /*! \brief The weights. */
   Blob blob;
   /*! \brief Most requests in flight: slots that may be made; the first is made at load. */
@@ -72,6 +81,8 @@ class Image {
   int32_t gpu() const { return devices_.rbegin()->first.second; }
   bool uses_cuda_graphs() const { return has_cuda_graphs_; }
   bool uses_cuda_words() const { return has_cuda_words_; }
+  /*! \brief Messages to the other hosts; null: there are none. */
+  const std::shared_ptr<Transport>& transport() const { return transport_; }
   char* constant(int64_t id) const { return constants_[static_cast<size_t>(id)]; }
   /*! \brief Bytes of the constants of each space. [num_spaces] */
   const std::vector<int64_t>& weight_bytes() const { return weight_bytes_; }
@@ -85,6 +96,7 @@ class Image {
 
   bool has_cuda_graphs_;
   bool has_cuda_words_;
+  std::shared_ptr<Transport> transport_;
   TvmAbi abi_;
   std::unique_ptr<KernelLibrary> library_;
   Program program_;

@@ -68,8 +68,16 @@ class Bell {
       Pause();
       if (i % kSpinsPerQuestion == kSpinsPerQuestion - 1 && !core->MaySpin(i < kSpins)) break;
     }
-    sleepers_.fetch_add(1);
     core->Leave();
+    const bool is_ready = Sleep(ready, deadline_ns);
+    core->Enter();
+    return is_ready;
+  }
+
+  /*! \brief The same without spinning, for a thread that counts nowhere as at work. */
+  template <typename Ready>
+  bool Sleep(const Ready& ready, int64_t deadline_ns = kNever) {
+    sleepers_.fetch_add(1);
     bool is_ready = false;
     for (;;) {
       // Heard before the look at the condition: a ring after that look changes the count.
@@ -78,7 +86,6 @@ class Bell {
       if (is_ready || (deadline_ns != kNever && NowNs() >= deadline_ns)) break;
       SleepOn(&count_, heard, deadline_ns);
     }
-    core->Enter();
     sleepers_.fetch_sub(1);
     return is_ready;
   }
@@ -105,6 +112,8 @@ struct alignas(kCacheLineBytes) Progress {
   std::atomic<int64_t> done{0};
   /*! \brief Rung after `done` was raised, and when a request is cancelled. */
   Bell bell;
+  /*! \brief Of an asynchronous queue: a count that a core has found reached by its event. */
+  std::atomic<int64_t> seen{0};
   /*! \brief Of a queue of a GPU: the low half of what `done` was when that work was issued which
    * the device has finished by now. Written by the device. */
   alignas(kCacheLineBytes) std::atomic<uint32_t> reached{0};
@@ -118,8 +127,13 @@ struct alignas(kCacheLineBytes) Progress {
   /*! \brief Whether the device has come so far. */
   bool HasReached(int64_t count) const {
     // Half of the numbers lie before a count: no queue is that far ahead of who waits for it.
+    return ReachedAfter(count) >= 0;
+  }
+
+  /*! \brief How far the device is behind a count; negative: not there. */
+  int32_t ReachedAfter(int64_t count) const {
     return static_cast<int32_t>(reached.load(std::memory_order_acquire) -
-                                static_cast<uint32_t>(count)) >= 0;
+                                static_cast<uint32_t>(count));
   }
 };
 

@@ -59,9 +59,10 @@ std::map<Place, std::set<Place>> ArrowsTo(const Program& program) {
       arrows[place].insert(source->second);
     };
     for (const Wait& wait : at.waits) arrows[place].insert({wait.queue, wait.count - 1});
-    if (at.opcode == Opcode::kCopy) draw(makers, at.tensors[0]);
+    const bool is_move = at.opcode == Opcode::kCopy || at.opcode == Opcode::kSend;
+    if (is_move) draw(makers, at.tensors[0]);
     for (size_t t = 0; t < at.tensors.size(); ++t) {
-      if (at.opcode == Opcode::kCopy && t == 1) {
+      if ((at.opcode == Opcode::kCopy && t == 1) || at.opcode == Opcode::kReceive) {
         copies[at.tensors[t]] = place;
       } else {
         draw(copies, at.tensors[t]);
@@ -145,6 +146,7 @@ class TraceWriter {
     const auto step = static_cast<size_t>(at.step);
     if (step < step_names_.size()) return step_names_[step];
     if (at.opcode == Opcode::kCopy) return "copy of tensor " + std::to_string(at.tensors[0]);
+    if (at.tag >= 0) return "message " + std::to_string(at.tag);
     return program_.kernels[static_cast<size_t>(at.kernel)];
   }
 
@@ -164,7 +166,7 @@ class TraceWriter {
 
   void Slice(const TraceEvent& event) {
     const Instruction& at = At(program_, event.queue, event.instruction);
-    const char* kinds[] = {"run", "join", "copy"};
+    const char* kinds[] = {"run", "join", "copy", "send", "recv"};
     std::string name = event.is_done ? "" : "given up: ";
     name += NameOf(at);
     Event("X", kQueues, event.queue + 1, name, event.start_ns);
@@ -178,9 +180,10 @@ class TraceWriter {
     if (at.opcode == Opcode::kCall) {
       text_ += ", \"kernel\": " + JsonText(program_.kernels[static_cast<size_t>(at.kernel)]) +
                ", \"threads\": " + std::to_string(at.threads);
-    } else if (at.opcode == Opcode::kCopy) {
+    } else if (at.opcode != Opcode::kJoin) {
       const Tensor& tensor = program_.tensors[static_cast<size_t>(at.tensors[0])];
       text_ += ", \"bytes\": " + std::to_string(tensor.bytes);
+      if (at.tag >= 0) text_ += ", \"message\": " + std::to_string(at.tag);
     }
     text_ += "}}";
   }

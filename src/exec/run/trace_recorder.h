@@ -99,6 +99,9 @@ class TraceRecorder {
     return {&clock_, part(queue, number), spans(queue, number)};
   }
 
+  /*! \brief The present moment by the clock of the spans. */
+  int64_t Now() const { return clock_.Now(); }
+
   /*! \brief Adds what each instruction of a request took. [num_instructions], queue by queue */
   void AddDurations(int64_t number, std::vector<std::vector<int64_t>>* durations);
   /*! \brief What was recorded of the requests that have ended. No request may begin any more. */

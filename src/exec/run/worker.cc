@@ -1,89 +1,21 @@
 // The loop of a worker: its part of one request after the other.
 #include "exec/run/worker.h"
 
-#include <pthread.h>
-#include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cstring>
 #include <thread>
 
+#include "exec/net/network.h"
 #include "exec/run/engine.h"
+#include "exec/run/threads.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
 
 namespace {
 
-void PinToCore(const Queue& queue) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  CPU_SET(static_cast<size_t>(queue.core), &cores);
-  const int error = pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores);
-  if (error != 0) {
-    throw Error(ErrorKind::kExecution,
-                "queue '" + queue.name + "' needs core " + std::to_string(queue.core) +
-                    ", which this machine or this process's cpuset does not have (" +
-                    std::strerror(error) + "); plan for the cores it has");
-  }
-}
-
 /*! \brief No stream waits for more counts of a core than this: its words wrap around. */
 constexpr int64_t kMaxCounterWait = int64_t{1} << 30;
-
-/*! \brief Tells debuggers and profilers whose thread it is: "hp cpu.0". */
-void NameThread(const std::string& what) {
-  constexpr size_t kMostBytes = 15;  // of Linux
-  // Fails only for longer names.
-  static_cast<void>(
-      pthread_setname_np(pthread_self(), ("hp " + what).substr(0, kMostBytes).c_str()));
-}
-
-/*! \brief Lets the thread go wherever the process may: whoever loads may be pinned to one core. */
-void GoAnywhere() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  // Those of the process's first thread. Where the system refuses, the thread stays as it was made.
-  if (sched_getaffinity(getpid(), sizeof(cores), &cores) != 0) return;
-  static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof(cores), &cores));
-}
-
-/*! \brief Turn that a worker asks for: the shortest that Linux grants. */
-constexpr uint64_t kTurnNs = 100'000;
-
-/*! \brief The kernel's `sched_attr` in its first version; not every C library declares it. */
-struct SchedulingRequest {
-  uint32_t size = sizeof(SchedulingRequest);
-  uint32_t policy = 0;
-  uint64_t flags = 0;
-  int32_t nice = 0;
-  uint32_t priority = 0;
-  uint64_t runtime_ns = 0;
-  uint64_t deadline_ns = 0;
-  uint64_t period_ns = 0;
-};
-
-/*!
- * \brief Lets the calling thread, once woken, begin before the turn of another program is over.
- *
- * Since 6.6 Linux lets a running thread finish its turn of some milliseconds before one of equal
- * priority that has been woken: beside a busy program each hand-over would take as long as 50
- * undisturbed ones. Since 6.12 a thread that asks for shorter turns goes first. Its share of the
- * core stays the same. A wish only: older systems ignore it, sandboxes may refuse it, and all
- * works without it.
- */
-void AskForShortTurns() {
-#if defined(SYS_sched_getattr) && defined(SYS_sched_setattr)
-  SchedulingRequest request;
-  if (syscall(SYS_sched_getattr, 0, &request, sizeof(request), 0) != 0) return;
-  // Threads with a fixed priority, which someone has set, do not wait for others' turns.
-  if (request.policy != SCHED_OTHER && request.policy != SCHED_BATCH) return;
-  request.runtime_ns = kTurnNs;
-  static_cast<void>(syscall(SYS_sched_setattr, 0, &request, 0));
-#endif
-}
 
 }  // namespace
 
@@ -108,14 +40,14 @@ void Worker::Work() {
   CoreShare core(queue_.core);
   for (Worker* member : members_) member->core_ = &core;
   while (AwaitRequest()) {
-    std::lock_guard turn(turn_);
+    std::lock_guard turn(*turn_);
     if (engine_->num_submitted() > next_) Do();
   }
   for (Worker* member : members_) member->core_ = nullptr;
 }
 
 bool Worker::WorkHere(int64_t number) {
-  std::unique_lock turn(turn_, std::try_to_lock);
+  std::unique_lock turn(*turn_, std::try_to_lock);
   if (!turn.owns_lock()) return false;
   const CoreShare core(-1);
   SetWorkspacePool(&image_->abi(), &workspace_);
@@ -146,7 +78,10 @@ bool Worker::AwaitRequest() {
 template <typename Ready>
 void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
   while (leader_->MustPoll()) {
-    const auto moves = [&] { return !leader_->PollAllPending() || ready(); };
+    const auto moves = [&] {
+      PollNetwork();
+      return !leader_->PollAllPending() || ready();
+    };
     if (bell->WaitUntil(moves, core_, spins, NowNs() + kPollNs) && ready()) return;
     spins = 0;
   }
@@ -154,7 +89,10 @@ void Worker::WaitFor(Bell* bell, const Ready& ready, int spins) {
   Team* open = nullptr;
   do {
     open = nullptr;
-    const auto moves = [&] { return ready() || (open = FindOpenTeam()) != nullptr; };
+    const auto moves = [&] {
+      PollNetwork();
+      return ready() || (open = FindOpenTeam()) != nullptr;
+    };
     bell->WaitUntil(moves, core_, spins);
     if (open != nullptr) Help(open);
   } while (open != nullptr);
@@ -175,6 +113,7 @@ void Worker::Begin() {
   is_open_ = slot_->kind != RequestKind::kCpuTimed && slot_->kind != RequestKind::kSample;
   workspace_.Clear();
   position_.store(0, std::memory_order_relaxed);
+  num_issued_ = 0;
 }
 
 void Worker::DoHost() {
@@ -272,10 +211,11 @@ bool Worker::Await(const BoundInstruction& instruction) {
 /*! \brief Waits on the host for an event of another queue; false if the request has failed. */
 bool Worker::AwaitEvent(const BoundWait& wait, Event* event) {
   try {
-    return AwaitDevice([&] { return event->IsReached(); });
-  } catch (const Error& error) {
-    const Queue& other = image_->program().queues[static_cast<size_t>(wait.queue)];
-    engine_->Fail(slot_, DescribeQueue(other, "failed") + ": " + error.what());
+    if (!AwaitDevice([&] { return event->IsReached(); })) return false;
+    wait.progress->seen.store((next_ - 1) * wait.length + wait.count, std::memory_order_relaxed);
+    return true;
+  } catch (const std::exception& fault) {
+    engine_->workers()[static_cast<size_t>(wait.queue)]->FailBefore(slot_, wait, CauseOf(fault));
     return false;
   }
 }
@@ -289,6 +229,7 @@ bool Worker::AwaitEvent(const BoundWait& wait, Event* event) {
 bool Worker::AwaitDevice(const std::function<bool()>& is_reached) {
   for (int looks = 0; !is_reached(); ++looks) {
     if (slot_->HasFailed()) return false;
+    PollNetwork();
     leader_->PollAllPending();
     if (looks < kSpins && core_->MaySpin(/*is_short=*/true)) {
       Pause();
@@ -326,17 +267,30 @@ bool Worker::Execute(const BoundInstruction& instruction) {
                      static_cast<size_t>(instruction.bytes));
       }
       return true;
+    case Opcode::kSend:
+    case Opcode::kReceive:
+      return true;  // of no worker
   }
   return true;
 }
 
-void Worker::Fail(const char* cause) noexcept {
-  try {
-    engine_->Fail(slot_, Where("failed") + ": " + cause);
-  } catch (const std::bad_alloc&) {
-    engine_->Fail(slot_, kMemoryIsShort);
-  }
-  CheckLost();
+void Worker::AdvanceNetwork() { network_->Advance(); }
+
+void Worker::PollNetwork() noexcept {
+  if (network_ != nullptr) network_->Poll();
+}
+
+void Worker::TellMessage(int64_t request, size_t index) {
+  position_.store(index + 1, std::memory_order_relaxed);
+  if (!instructions_[index].is_awaited) return;
+  progress_.Publish(request * static_cast<int64_t>(instructions_.size()) +
+                    static_cast<int64_t>(index) + 1);
+}
+
+void Worker::EndMessages(Slot* slot) {
+  base_ = num_finished_.load() * static_cast<int64_t>(instructions_.size());
+  position_.store(0, std::memory_order_relaxed);
+  FinishPart(slot);
 }
 
 }  // namespace heteroplace::exec

@@ -24,12 +24,10 @@
 namespace heteroplace::exec {
 
 class Engine;
+class Network;
 
 /*! \brief Between two looks at an event when nothing else is to be done. */
 inline constexpr int64_t kPollNs = 20'000;
-
-/*! \brief "a step `what` on queue 'q0' (cpu:0)", where the step is not known. */
-std::string DescribeQueue(const Queue& queue, const std::string& what);
 
 /*! \brief A wait: for a counter, and for an event where the other queue is asynchronous. */
 struct BoundWait {
@@ -51,6 +49,8 @@ struct BoundWait {
 struct BoundInstruction {
   Opcode opcode;
   bool is_awaited;
+  /*! \brief Whether a message waits for it. */
+  bool is_sent = false;
   /*! \brief Size of the team of a call or a join, and this worker's place in it. */
   TeamRole role;
   /*! \brief Place of its event among the queue's events in a slot; -1: none. */
@@ -118,11 +118,14 @@ class Worker {
   void MakeStream();
   /*! \brief Resolves the instructions. All workers must exist. */
   void Bind(const std::vector<std::unique_ptr<Worker>>& workers);
+  /*! \brief Lets it move the engine's messages. */
+  void Join(Network* network) { network_ = network; }
   /*! \brief Gives a slot its events. Any thread, before the slot is used. */
   void MakeEvents(Slot* slot);
   /*! \brief The same for the times of its instructions, before a request that is recorded. */
   void MakeTimers(Slot* slot);
-  /*! \brief After a fork, whose child has no threads: a new stream where it was one of the host. */
+  /*! \brief After a fork, whose child has no threads: what the one of before may have held or was,
+   * its turn and a stream of the host, is made anew. */
   void Revive();
 
   /*! \brief Lets it do chunks of others' kernels while it waits, and others of its own. */
@@ -147,7 +150,20 @@ class Worker {
    */
   bool WorkHere(int64_t number);
 
+  // Of a queue of messages, which has no thread: of the network that moves them.
+
+  const std::vector<BoundInstruction>& instructions() const { return instructions_; }
+  /*! \brief Tells whoever waits for a message that it is complete. */
+  void TellMessage(int64_t request, size_t index);
+  /*! \brief Its part of a request is over. */
+  void EndMessages(Slot* slot);
+  /*! \brief Whether a message is under way, or all of them wait for others. */
+  void SetUnderWay(bool is_under_way) {
+    is_waiting_.store(!is_under_way, std::memory_order_relaxed);
+  }
+
   const Queue& queue() const { return queue_; }
+  size_t index() const { return index_; }
   Progress& progress() { return progress_; }
   Team& team() { return team_; }
   /*! \brief Scratch memory that it holds: of the host what was touched, of a GPU all. */
@@ -201,18 +217,30 @@ class Worker {
   void Tell(const BoundInstruction& instruction, size_t position) {
     if (instruction.is_awaited) progress_.Publish(base_ + static_cast<int64_t>(position) + 1);
     if (instruction.opcode == Opcode::kCall && instruction.role.threads > 1) team_.End();
+    if (instruction.is_sent) AdvanceNetwork();
   }
+  void AdvanceNetwork();
   void IssueOne(const BoundInstruction& instruction);
   /*! \brief Finishes the requests whose work on the stream has come to its end. */
   void PollPending() noexcept;
   /*! \brief The same for all queues of the thread; whether requests are left. */
   bool PollAllPending() noexcept;
+  /*! \brief Looks for messages, if there are any. */
+  void PollNetwork() noexcept;
   bool IsAnyPending() const;
   bool MustPoll() const { return looks_for_faults_ || IsAnyPending(); }
+  // Faults of streams: see worker_faults.cc.
   void LookForFault() noexcept;
-  void CheckLost() noexcept;
+  bool IsLost() noexcept;
   void FailQueue(Slot* slot, const char* cause) noexcept;
+  void FailBefore(Slot* slot, const BoundWait& wait, const char* cause) noexcept;
   void FailPending(Slot* slot, const char* cause) noexcept;
+  std::string StepText(size_t index, const std::string& what) const;
+  std::string StepsText(size_t first, size_t end) const;
+  std::string FaultText(Slot* slot, size_t unknown);
+  size_t NumReached(const Slot* slot, size_t num_issued) const;
+  size_t NumIssued(const Slot* slot) const;
+  bool HasReached(Slot* slot, size_t index) noexcept;
   void FinishPart(Slot* slot);
   void Drain() noexcept;
   // Of a stream, where the request is recorded; ReadTimers once all of it was reached.
@@ -241,7 +269,7 @@ class Worker {
   std::vector<std::pair<size_t, size_t>> recorded_;
 
   /*! \brief Held by the thread that does a request, the worker's own or a caller's. */
-  std::mutex turn_;
+  std::unique_ptr<std::mutex> turn_ = std::make_unique<std::mutex>();
 
   // Of that thread.
   /*! \brief The thread's queues and the order of their work, of the one that leads; and that one.
@@ -263,9 +291,13 @@ class Worker {
   int64_t closed_calls_ = 0;
   int64_t last_closed_calls_ = 0;
   std::vector<CallTime> call_times_;  // [num_instructions]; empty: nobody helps
+  /*! \brief Instructions of the present request that were issued, of a stream. */
+  size_t num_issued_ = 0;
   /*! \brief Requests that are issued but not finished, in order. */
   std::deque<Slot*> pending_;
   CoreShare* core_ = nullptr;
+  /*! \brief The messages of the engine; null: it has none. Constant after load. */
+  Network* network_ = nullptr;
   /*! \brief Whether nobody but this thread, which issues, would see a fault of its streams now. */
   bool looks_for_faults_ = false;
   uint32_t num_polls_ = 0;

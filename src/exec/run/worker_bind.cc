@@ -20,10 +20,6 @@ uint32_t MaxThreads(const Queue& queue) {
 
 }  // namespace
 
-std::string DescribeQueue(const Queue& queue, const std::string& what) {
-  return "a step " + what + " on queue '" + queue.name + "' (" + DeviceName(queue.device) + ")";
-}
-
 Worker::Worker(Engine* engine, const Image* image, ProgressTable* progress, size_t queue)
     : engine_(engine),
       image_(image),
@@ -84,6 +80,10 @@ void Worker::Lead(std::vector<Worker*> members, std::vector<IssueStep> order) {
 }
 
 void Worker::Revive() {
+  // The thread of before has its turn for a moment after the end of a request. Nobody gives it back
+  // here, and a mutex that is held cannot be destroyed.
+  static_cast<void>(turn_.release());
+  turn_ = std::make_unique<std::mutex>();
   if (fake_device_ == nullptr) return;
   // The thread of the old stream is not there: to end it would take for ever.
   static_cast<void>(stream_.release());
@@ -107,6 +107,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
     BoundInstruction& to = instructions_[i];
     to.opcode = from.opcode;
     to.is_awaited = from.is_awaited;
+    to.is_sent = from.is_awaited_by_message;
     to.role = {static_cast<uint32_t>(from.threads), static_cast<uint32_t>(from.rank)};
     for (const Wait& wait : from.waits) {
       Worker& other = *workers[static_cast<size_t>(wait.queue)];
@@ -134,7 +135,7 @@ void Worker::Bind(const std::vector<std::unique_ptr<Worker>>& workers) {
       to.leader = &leader.progress_;
       to.leader_count = static_cast<int64_t>(from.leader_index) + 1;
       to.leader_length = static_cast<int64_t>(leader.instructions_.size());
-    } else {
+    } else if (from.opcode == Opcode::kCopy) {
       to.src = from.tensors[0];
       to.dst = from.tensors[1];
       to.bytes = program.tensors[static_cast<size_t>(to.src)].bytes;
@@ -152,18 +153,6 @@ void Worker::TouchArena() {
     if (other.kind == QueueKind::kCpu && other.space == queue_.space) return;
   }
   slot_->TouchArena(queue_.space);
-}
-
-std::string Worker::Where(const std::string& what) const {
-  const size_t position = position_.load(std::memory_order_relaxed);
-  if (position >= queue_.instructions.size()) return DescribeQueue(queue_, what);
-  const Instruction& at = queue_.instructions[position];
-  std::string where = "step " + std::to_string(at.step) + " " + what + " on queue '" + queue_.name +
-                      "' (" + DeviceName(queue_.device) + ")";
-  if (at.opcode == Opcode::kCall) {
-    where += " in kernel '" + image_->program().kernels[static_cast<size_t>(at.kernel)] + "'";
-  }
-  return where;
 }
 
 }  // namespace heteroplace::exec

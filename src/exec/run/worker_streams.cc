@@ -89,6 +89,7 @@ bool Worker::Issue(size_t index) {
     IssueOne(instruction);
   }
   if (is_traced) EndTimer(index);
+  num_issued_ = index + 1;
   if (!instruction.is_awaited) return true;
   const int64_t count = base_ + static_cast<int64_t>(index) + 1;
   if (instruction.writes_word) stream_->WriteWord(word_, static_cast<uint32_t>(count));
@@ -115,7 +116,7 @@ void Worker::EndSample() {
   try {
     stream_->Synchronise();
   } catch (const std::exception& fault) {
-    Fail(CauseOf(fault));
+    FailQueue(slot_, CauseOf(fault));
   }
 }
 
@@ -157,39 +158,15 @@ bool Worker::PollAllPending() noexcept {
   return MustPoll();
 }
 
-/*! \brief Fails the request that is being issued if the stream has had a fault. */
-void Worker::LookForFault() noexcept {
-  if (slot_ == nullptr || slot_->HasFailed()) return;
-  try {
-    static_cast<void>(stream_->IsIdle());
-  } catch (const std::exception& fault) {
-    FailQueue(slot_, CauseOf(fault));
-  }
-}
-
-/*! \brief After a failure: a device that answers a question with a fault again is lost. */
-void Worker::CheckLost() noexcept {
-  if (stream_ == nullptr || queue_.device.device_type != kDLCUDA) return;
-  try {
-    static_cast<void>(stream_->IsIdle());
-  } catch (const Error& error) {
-    engine_->Lose(error.what());
-  } catch (const std::exception&) {  // memory was short for the answer
-  }
-}
-
 /*!
  * \brief Waits until the stream is empty, as what was issued is at work in the slot until then. A
  * fault that it had is of the present request, if there is one.
  */
 void Worker::Drain() noexcept {
-  for (;;) {
-    try {
-      return stream_->Synchronise();
-    } catch (const std::exception& fault) {
-      if (slot_ != nullptr) Fail(CauseOf(fault));
-      if (dynamic_cast<const Error*>(&fault) != nullptr) return;  // else it may not be empty yet
-    }
+  try {
+    stream_->Synchronise();
+  } catch (const std::exception& fault) {
+    if (slot_ != nullptr) FailQueue(slot_, CauseOf(fault));
   }
 }
 
@@ -205,21 +182,6 @@ void Worker::PollPending() noexcept {
     pending_.pop_front();
     FinishPart(slot);
   }
-}
-
-/*! \brief A stream tells of a fault only when it is asked, so its step is not known. */
-void Worker::FailQueue(Slot* slot, const char* cause) noexcept {
-  try {
-    engine_->Fail(slot, DescribeQueue(queue_, "failed") + ": " + cause);
-  } catch (const std::bad_alloc&) {
-    engine_->Fail(slot, kMemoryIsShort);
-  }
-  CheckLost();
-}
-
-void Worker::FailPending(Slot* slot, const char* cause) noexcept {
-  FailQueue(slot, cause);
-  Drain();
 }
 
 void Worker::IssueOne(const BoundInstruction& instruction) {

@@ -256,6 +256,34 @@ MEANING_FAULTS = {
         r"\$\.memories\[1\]\.size: a memory called 'ram' exists already",
     ),
     "links alike": (small(links=small()["links"] * 2), r"\$\.links: 2 links are called"),
+    "host of a memory without devices": (
+        small_with("memories", 0, host="b"),
+        r"\$\.memories\[0\]\.host: no device is on host 'b', so nothing could run there",
+    ),
+    "host of a memory, misspelt": (
+        small(
+            memories=[{"name": "ram", "size": 9, "host": "node-2"}],
+            devices=[{**small()["devices"][0], "host": "node-1"}, small()["devices"][1]],
+        ),
+        r"\$\.memories\[0\]\.host: no device is on host 'node-2'; did you mean \"node-1\"",
+    ),
+    "devices of a memory on two hosts": (
+        small(
+            devices=[
+                {**small()["devices"][0], "host": "a"},
+                {**small()["devices"][0], "name": "far", "host": "b"},
+                small()["devices"][1],
+            ]
+        ),
+        r"\$\.devices\[1\]\.host: device 'far' is on host 'b', and its memory 'ram' is on host 'a'",
+    ),
+    "device without the host of its memory": (
+        small(
+            memories=[{"name": "ram", "size": 9, "host": "b"}],
+            devices=[small()["devices"][0], {**small()["devices"][1], "host": "b"}],
+        ),
+        r"\$\.devices\[0\]\.host: device 'cpu' is on host '', and its memory 'ram' is on host 'b'",
+    ),
     "device twice": (small(devices=[*small()["devices"], small()["devices"][0]]), "used 2 times"),
 }
 MEANING_FAULTS["cpu without cores"][0]["devices"][0].pop("cores")
@@ -331,8 +359,9 @@ def clusters(draw):
     """Any cluster that a file can hold, reachable from its host (through links both ways)."""
     memory_names = draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
     sizes = st.integers(1, 2**50)
-    memories = tuple(Memory(name, draw(sizes)) for name in memory_names)
-    ids = st.integers(0, len(memories) - 1)
+    sizes_of = {name: draw(sizes) for name in memory_names}
+    hosts = [draw(st.text(max_size=3)) for _ in memory_names]
+    ids = st.integers(0, len(memory_names) - 1)
     optional = st.none() | st.integers(1, 2**60)
     devices = tuple(
         Device(
@@ -340,8 +369,8 @@ def clusters(draw):
             draw(st.sampled_from(["cuda", "vulkan", "npu"])),
             draw(st.sampled_from(["llvm", "cuda -arch=sm_75"])),
             draw(st.integers(0, 9)),
-            draw(ids),
-            host=draw(st.text(max_size=3)),
+            memory := draw(ids),
+            host=hosts[memory],
             flops_per_second=draw(optional),
             memory_bytes_per_second=draw(optional),
             copy_engines=draw(st.sampled_from(COPY_ENGINES)),
@@ -350,6 +379,11 @@ def clusters(draw):
             model=draw(st.text(max_size=3)),
         )
         for name in draw(st.lists(NAMES, min_size=1, max_size=4, unique=True))
+    )
+    used = {device.host for device in devices}
+    memories = tuple(
+        Memory(name, sizes_of[name], host if host in used and draw(st.booleans()) else "")
+        for name, host in zip(memory_names, hosts, strict=True)
     )
     ends = [(a, b) for a in range(len(memories)) for b in range(len(memories)) if a != b]
     links = tuple(

@@ -29,6 +29,7 @@ from heteroplace.errors import HeteroPlaceError
 from heteroplace.machine.local import local_cluster
 from heteroplace.measure.interference import measure_interference
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.hosts import with_devices
 from heteroplace.model.plan import Plan, Step
 from heteroplace.model.solution import Solution
 from heteroplace.model.timeline import Timeline
@@ -84,8 +85,8 @@ table = prediction_table
 def prediction_cluster(cluster: Cluster, all_devices: bool) -> Cluster:
     """Return the cluster without the device of all cores, if it has parts and that is asked."""
     most = max(len(device.cores) for device in cluster.devices)
-    parts = tuple(device for device in cluster.devices if len(device.cores) < most)
-    return replace(cluster, devices=parts) if parts and not all_devices else cluster
+    parts = [index for index, device in enumerate(cluster.devices) if len(device.cores) < most]
+    return with_devices(cluster, parts) if parts and not all_devices else cluster
 
 
 def predict_model(

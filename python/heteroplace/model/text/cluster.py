@@ -40,7 +40,8 @@ def print_cluster(cluster: Cluster) -> str:
         head += f" congestion {quote(cluster.congestion)}"
     lines = [head]
     for memory in cluster.memories:
-        lines.append(f"memory {quote(memory.name)} {format_exactly(memory.bytes, 'B')}")
+        host = f" host {quote(memory.host)}" if memory.host else ""
+        lines.append(f"memory {quote(memory.name)} {format_exactly(memory.bytes, 'B')}{host}")
     lines += [_print_device(cluster, device) for device in cluster.devices]
     lines += [_print_link(cluster, link) for link in cluster.links]
     return "\n".join(lines) + "\n"
@@ -98,8 +99,8 @@ def parse_cluster(text: str) -> Cluster:
     )
     memories = []
     while lines.next_is("memory"):
-        memory, size = lines.match(rf"memory ({WORD}) ({_SIZE})")
-        memories.append(Memory(unquote(memory), parse_bytes(size)))
+        memory, size, place = lines.match(rf"memory ({WORD}) ({_SIZE})(?: host ({WORD}))?")
+        memories.append(Memory(unquote(memory), parse_bytes(size), unquote(place or "")))
     memory_id = ids((memory.name for memory in memories), "memory", ClusterError)
     devices = []
     while lines.next_is("device"):

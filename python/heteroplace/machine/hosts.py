@@ -1,0 +1,197 @@
+"""Several machines, or parts of one, as the hosts of one cluster: a rank runs each.
+
+Links between hosts are estimates until `heteroplace probe` has measured them, run as a rank on
+each host.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from heteroplace.errors import ClusterError
+from heteroplace.machine.probe import local_cpu_cluster, split_cores
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
+from heteroplace.tvm_bridge import llvm_cpu_target
+
+ESTIMATED_LATENCY_NS = 50_000
+"""Of a message over a network that is not measured."""
+ESTIMATED_BYTES_PER_SECOND = 1_000_000_000
+"""Of such a network."""
+
+
+def hosts_of_cores(names: Sequence[str], cores: Sequence[int] | None = None) -> Cluster:
+    """Return this machine as several hosts, each of one core and a memory of its own.
+
+    For trying plans over hosts where there is one machine: `mpiexec -n 2` runs two of them here.
+
+    Parameters
+    ----------
+    names
+        Of the hosts; the first one feeds the model.
+    cores
+        The core of each host. None: those that this process may run on, in turns; where there are
+        fewer cores than hosts, some hosts share one.
+
+    Raises
+    ------
+    ClusterError
+        A name is used twice or there is none, there is not a core for each host, or this process
+        may not run on one.
+
+    Examples
+    --------
+    >>> cluster = hosts_of_cores(["a", "b"])
+    >>> cluster.hosts, [memory.name for memory in cluster.memories]
+    (('a', 'b'), ['ram.a', 'ram.b'])
+    """
+    allowed = sorted(os.sched_getaffinity(0))
+    if cores is None:
+        cores = [allowed[index % len(allowed)] for index in range(len(names))]
+    if len(cores) != len(names):
+        raise ClusterError(
+            f"{len(names)} hosts need as many cores, got {list(cores)}; name one for each"
+        )
+    target = llvm_cpu_target()
+    parts = [local_cpu_cluster(target, [core]) for core in cores]
+    return join_hosts("hosts", names, [part_of(part, len(names)) for part in parts])
+
+
+def part_of(cluster: Cluster, count: int) -> Cluster:
+    """Return the cluster with a `count`-th of each memory, for one of so many hosts that share."""
+    memories = tuple(
+        replace(memory, bytes=max(1, memory.bytes // count)) for memory in cluster.memories
+    )
+    return replace(cluster, memories=memories)
+
+
+def join_hosts(name: str, hosts: Sequence[str], parts: Sequence[Cluster]) -> Cluster:
+    """Return one cluster of several machines; the first one's host memory feeds the model.
+
+    Memories, devices and links are called after their machine: "ram" of host "a" is "ram.a". Every
+    two memories of CPUs on different hosts have a link each way, an estimate; what is sent from
+    one host to one other shares a channel.
+
+    Parameters
+    ----------
+    name
+        Of the cluster.
+    hosts
+        A name for each machine.
+    parts
+        The machines, whose devices have no host yet.
+
+    Raises
+    ------
+    ClusterError
+        A host has no name, or one that another has too.
+    """
+    _check_names(hosts)
+    memories: list[Memory] = []
+    devices: list[Device] = []
+    links: list[Link] = []
+    for host, part in zip(hosts, parts, strict=True):
+        first = len(memories)
+        memories += [
+            replace(memory, name=f"{memory.name}.{host}", host=host) for memory in part.memories
+        ]
+        devices += [
+            replace(device, name=f"{device.name}.{host}", host=host, memory=first + device.memory)
+            for device in part.devices
+        ]
+        links += [
+            replace(
+                link,
+                name=f"{link.name}.{host}",
+                channel=f"{link.channel}.{host}",
+                src=first + link.src,
+                dst=first + link.dst,
+            )
+            for link in part.links
+        ]
+    links += _estimated_links(memories, devices)
+    return Cluster(name, tuple(memories), tuple(devices), tuple(links), host=parts[0].host)
+
+
+@dataclass(frozen=True)
+class MachineShare:
+    """What a rank may use of the machine that it runs on."""
+
+    machine: str
+    """Tells machines apart, whatever they are called: one boot of one kernel."""
+    name: str
+    """What the machine is called."""
+    cores: tuple[int, ...]
+    """The logical processors that the rank would use if it were alone."""
+
+
+def host_names(shares: Sequence[MachineShare]) -> tuple[str, ...]:
+    """Return a name for each rank's host: its machine's, with a number where ranks share one.
+
+    >>> a, b = MachineShare("1", "box", (0, 1)), MachineShare("2", "node", (0, 1))
+    >>> host_names([a, b, a])
+    ('box.0', 'node', 'box.1')
+    """
+    uses = Counter(share.name for share in shares)
+    seen: Counter[str] = Counter()
+    names = []
+    for share in shares:
+        is_shared = uses[share.name] > 1
+        names.append(f"{share.name}.{seen[share.name]}" if is_shared else share.name)
+        seen[share.name] += 1
+    return tuple(names)
+
+
+def share_cores(shares: Sequence[MachineShare]) -> tuple[tuple[int, ...], ...]:
+    """Return the cores of each rank: ranks of one machine that may use the same ones share them.
+
+    Raises
+    ------
+    ClusterError
+        There are fewer cores than ranks that share them.
+
+    >>> share_cores([MachineShare("1", "box", (0, 1, 2))] * 2)
+    ((0, 1), (2,))
+    """
+    found = []
+    for rank, share in enumerate(shares):
+        alike = [
+            other
+            for other, each in enumerate(shares)
+            if each.machine == share.machine and set(each.cores) & set(share.cores)
+        ]
+        if len(alike) > len(share.cores):
+            raise ClusterError(
+                f"{len(alike)} ranks on {share.name!r} share the cores {list(share.cores)}, and "
+                f"each needs one of its own; start fewer, or let the launcher spread them"
+            )
+        groups = split_cores(share.cores, len(alike))
+        found.append(groups[alike.index(rank)])
+    return tuple(found)
+
+
+def _check_names(hosts: Sequence[str]) -> None:
+    if not hosts or "" in hosts or len(set(hosts)) < len(hosts):
+        raise ClusterError(f"hosts {list(hosts)}: expected different names, one at least")
+
+
+def _estimated_links(memories: Sequence[Memory], devices: Sequence[Device]) -> list[Link]:
+    of_cpus = sorted({device.memory for device in devices if device.kind == "cpu"})
+    links = []
+    for src in of_cpus:
+        for dst in of_cpus:
+            near, far = memories[src].host, memories[dst].host
+            if near != far:
+                links.append(
+                    Link(
+                        f"{memories[src].name}->{memories[dst].name}",
+                        src,
+                        dst,
+                        ESTIMATED_BYTES_PER_SECOND,
+                        ESTIMATED_LATENCY_NS,
+                        f"{near}->{far}",
+                    )
+                )
+    return links

@@ -1,0 +1,121 @@
+// Lines that say what is done: calls, joins, copies and messages.
+#include <algorithm>
+#include <utility>
+
+#include "exec/program/program_parser.h"
+
+namespace heteroplace::exec {
+
+void ProgramParser::ParseCall() {
+  ExpectFields(7, "call <queue> <step> <kernel> <threads> <tensors> <waits>");
+  Instruction call = ParseInstruction(Opcode::kCall, 6);
+  Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
+  call.kernel = Id(3, "kernel", program_.kernels.size());
+  call.threads = static_cast<int32_t>(Number(4, "threads", 1, 1024));
+  ExpectComputes(queue);
+  if (queue.kind == QueueKind::kCopy) Fail("copy queue '" + queue.name + "' runs no kernels");
+  if (call.threads > 1 && queue.kind != QueueKind::kCpu) {
+    Fail("a call on queue '" + queue.name + "' has " + fields_[4] +
+         " threads; only cpu queues have teams");
+  }
+  for (int64_t id : List(5, "tensor id", 0, LastId(program_.tensors.size()))) {
+    const Tensor& tensor = program_.tensors[static_cast<size_t>(id)];
+    const Space& space = program_.spaces[static_cast<size_t>(tensor.space)];
+    if (!(space.device == queue.device)) {
+      Fail("tensor " + std::to_string(id) + " is on " + DeviceName(space.device) + " (space '" +
+           space.name + "'), the call's queue '" + queue.name + "' on " + DeviceName(queue.device) +
+           "; copy the tensor first");
+    }
+    ExpectAlignedTensor(static_cast<int32_t>(id));
+    call.tensors.push_back(static_cast<int32_t>(id));
+  }
+  queue.instructions.push_back(std::move(call));
+}
+
+void ProgramParser::ParseJoin() {
+  ExpectFields(6, "join <queue> <step> <leader queue> <leader instruction> <waits>");
+  Instruction join = ParseInstruction(Opcode::kJoin, 5);
+  join.leader_queue = Id(3, "leader queue", program_.queues.size());
+  join.leader_index = static_cast<int32_t>(Number(4, "leader instruction", 0, kMaxCount));
+  Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
+  if (queue.kind != QueueKind::kCpu) Fail("queue '" + queue.name + "' is no cpu: cannot join");
+  queue.instructions.push_back(std::move(join));
+}
+
+void ProgramParser::ParseCopy() {
+  ExpectFields(6, "copy <queue> <step> <source tensor> <destination tensor> <waits>");
+  Instruction copy = ParseInstruction(Opcode::kCopy, 5);
+  copy.tensors = {Id(3, "tensor", program_.tensors.size()),
+                  Id(4, "tensor", program_.tensors.size())};
+  Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
+  ExpectComputes(queue);
+  const Tensor& src = program_.tensors[static_cast<size_t>(copy.tensors[0])];
+  const Tensor& dst = program_.tensors[static_cast<size_t>(copy.tensors[1])];
+  if (src.bytes != dst.bytes) {
+    Fail("a copy from " + std::to_string(src.bytes) + " bytes to " + std::to_string(dst.bytes) +
+         " bytes");
+  }
+  if (dst.storage == Storage::kConstant) Fail("a copy overwrites a constant");
+  for (const Tensor* tensor : {&src, &dst}) {
+    const Space& space = program_.spaces[static_cast<size_t>(tensor->space)];
+    if (space.device.device_type != kDLCPU && queue.device.device_type == kDLCPU) {
+      Fail("queue '" + queue.name + "' is on cpu:0 and cannot copy a tensor of space '" +
+           space.name + "' on " + DeviceName(space.device));
+    }
+  }
+  queue.instructions.push_back(std::move(copy));
+}
+
+void ProgramParser::ParseMessage(bool is_send) {
+  ExpectFields(6, fields_[0] + " <queue> <step> <tag> <tensor> <waits>");
+  Instruction message = ParseInstruction(is_send ? Opcode::kSend : Opcode::kReceive, 5);
+  Queue& queue = program_.queues[static_cast<size_t>(Id(1, "queue", program_.queues.size()))];
+  message.tag = Number(3, "tag", 0, kMaxBytes);
+  message.tensors = {Id(4, "tensor", program_.tensors.size())};
+  if (queue.kind != (is_send ? QueueKind::kSend : QueueKind::kReceive)) {
+    Fail("queue '" + queue.name + "' is not of kind " + fields_[0] + ", the instruction is");
+  }
+  const Tensor& tensor = program_.tensors[static_cast<size_t>(message.tensors[0])];
+  const Space& space = program_.spaces[static_cast<size_t>(tensor.space)];
+  if (space.device.device_type != kDLCPU) {
+    Fail("tensor " + fields_[4] + " is on " + DeviceName(space.device) + " (space '" + space.name +
+         "'); messages are between memories of hosts: copy the tensor first");
+  }
+  if (!is_send && tensor.storage == Storage::kConstant) Fail("a message overwrites a constant");
+  queue.instructions.push_back(std::move(message));
+}
+
+/*! \brief Of what queues of messages do not do. */
+void ProgramParser::ExpectComputes(const Queue& queue) const {
+  if (!queue.HasMessages()) return;
+  Fail("queue '" + queue.name + "' has messages alone, got a " + fields_[0]);
+}
+
+/*! \brief What all instructions share: queue, step and waits. */
+Instruction ProgramParser::ParseInstruction(Opcode opcode, size_t waits_field) {
+  Instruction instruction;
+  instruction.opcode = opcode;
+  instruction.step = Number(2, "step", 0, kMaxBytes);
+  instruction.line = line_;
+  const std::string& text = fields_[waits_field];
+  if (text == "-") return instruction;
+  size_t begin = 0;
+  while (begin <= text.size()) {
+    size_t end = std::min(text.find(',', begin), text.size());
+    std::string_view item = std::string_view(text).substr(begin, end - begin);
+    size_t colon = item.find(':');
+    if (colon == std::string_view::npos) {
+      Fail("wait '" + std::string(item) + "'; expected <queue>:<count>");
+    }
+    Wait wait;
+    wait.queue = static_cast<int32_t>(
+        Integer(item.substr(0, colon), "queue of a wait", 0, LastId(program_.queues.size())));
+    wait.count =
+        static_cast<int32_t>(Integer(item.substr(colon + 1), "count of a wait", 1, kMaxCount));
+    instruction.waits.push_back(wait);
+    begin = end + 1;
+  }
+  return instruction;
+}
+
+}  // namespace heteroplace::exec

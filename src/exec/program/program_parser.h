@@ -1,0 +1,56 @@
+// The state of reading one program's text, line by line; the form of each line is in README.md.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "exec/program/line_reader.h"
+#include "exec/program/program.h"
+
+namespace heteroplace::exec {
+
+/*! \brief Text -> Program. Each function reads the present line; all throw Error kArtifact. */
+class ProgramParser : private LineReader {
+ public:
+  /*! \param first_line number of the text's first line, for messages. */
+  explicit ProgramParser(int first_line) : LineReader(first_line) {}
+
+  Program Parse(std::string_view text);
+
+ private:
+  bool ParseLine();
+  bool ParseInstructionLine();
+  void ParseHeader();
+  void ParseHost();
+
+  // What there is; parse_declarations.cc.
+  void ParseSpace();
+  void ParseQueue();
+  QueueKind ParseQueueKind() const;
+  void ParseQueueCore(Queue* queue);
+  void ParseQueuePeer(Queue* queue);
+  void CheckQueueDevice(const Queue& queue) const;
+  void CheckQueueSpace(const Queue& queue) const;
+  void ParseWorkspace();
+  void ParseConstant();
+  void ParseTensor();
+  void ParseTensorPlace(Tensor* tensor);
+  void ExpectAlignedTensor(int32_t id) const;
+  void ParsePort(bool is_input);
+  DLDevice ParseDevice(size_t field) const;
+  DLDataType ParseType() const;
+
+  // What is done; parse_instructions.cc.
+  void ParseCall();
+  void ParseJoin();
+  void ParseCopy();
+  void ParseMessage(bool is_send);
+  void ExpectComputes(const Queue& queue) const;
+  Instruction ParseInstruction(Opcode opcode, size_t waits_field);
+
+  Program program_;
+  bool has_header_ = false;
+  bool has_peers_ = false;
+};
+
+}  // namespace heteroplace::exec

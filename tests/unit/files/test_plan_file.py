@@ -1,0 +1,102 @@
+"""Plan files: round trips, faults with their paths."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heteroplace.errors import PlanError
+from heteroplace.files.graph import graph_from_json
+from heteroplace.files.plan import load_plan, plan_from_json, plan_to_json, save_plan
+from heteroplace.model.cluster import Cluster
+from heteroplace.model.plan import Copy, Plan, Run
+from tests.strategies import exact_cases
+from tests.unit.files.graph_files import CLUSTER, VALIDATORS, diamond, graphs
+
+
+@pytest.fixture
+def read():
+    return graph_from_json(diamond())
+
+
+def make_plan(graph):
+    steps = (Copy(0, 0, 1, (0,)), Run(0, 1), Copy(1, 1, 0, (1,)), Run(1, 0), Run(2, 0))
+    return Plan(graph.digest(), CLUSTER.digest(), steps, "by hand", ("fast", "only cpu", "pinned"))
+
+
+def test_saved_plan_is_read_back_equal(read, tmp_path):
+    plan = make_plan(read.graph)
+    save_plan(plan, read.graph, CLUSTER, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json", read.graph, CLUSTER) == plan
+    value = json.loads((tmp_path / "plan.json").read_text())
+    assert value["steps"][0] == {"copy": "x", "from": "ram", "to": "gram", "via": ["up"]}
+    VALIDATORS["plan"].validate(value)
+
+
+@exact_cases(50)
+@given(graphs(), st.data())
+def test_any_plan_is_read_back_equal(graph, data):
+    steps = []
+    items = st.lists(st.integers(0, 3), max_size=3).map(tuple)
+    if graph.tasks:
+        tasks = st.integers(0, len(graph.tasks) - 1)
+        steps.append(st.builds(Run, tasks, st.integers(0, 1), items))
+    if graph.tensors:
+        ids = st.integers(0, len(graph.tensors) - 1)
+        memory = st.integers(0, 1)
+        route = st.lists(st.integers(0, 1), min_size=1, max_size=3).map(tuple)
+        steps.append(st.builds(Copy, ids, memory, memory, route, items))
+    chosen = tuple(data.draw(st.lists(st.one_of(steps), max_size=6))) if steps else ()
+    plan = Plan(graph.digest(), CLUSTER.digest(), chosen, data.draw(st.text(max_size=3)), (), 4)
+    value = json.loads(json.dumps(plan_to_json(plan, graph, CLUSTER)))
+    assert plan_from_json(value, graph, CLUSTER) == plan
+    VALIDATORS["plan"].validate(value)
+
+
+def test_plan_of_two_items_is_read_back_equal(read):
+    steps = (Copy(0, 0, 1, (0,), (0, 1)), Run(0, 1, (0, 1)), Run(1, 0))
+    plan = Plan(read.graph.digest(), CLUSTER.digest(), steps, "by hand", items=2)
+    value = plan_to_json(plan, read.graph, CLUSTER)
+    assert value["items"] == 2
+    assert [step["items"] for step in value["steps"]] == [[0, 1], [0, 1], [0]]
+    VALIDATORS["plan"].validate(value)
+    assert plan_from_json(value, read.graph, CLUSTER) == plan
+
+
+def test_plan_of_one_item_does_not_mention_items(read):
+    assert '"items"' not in json.dumps(plan_to_json(make_plan(read.graph), read.graph, CLUSTER))
+
+
+def test_steps_of_a_plan_of_two_items_must_say_which(read):
+    value = {**plan_to_json(make_plan(read.graph), read.graph, CLUSTER), "items": 2}
+    with pytest.raises(PlanError, match=r'\$\.steps\[0\]: the key "items" is missing'):
+        plan_from_json(value, read.graph, CLUSTER)
+
+
+def test_all_faults_of_a_plan_are_reported_at_once(read):
+    value = plan_to_json(make_plan(read.graph), read.graph, CLUSTER)
+    value["steps"][0].update(via=["upp"], to="gramm")
+    value["steps"][1] = {"run": "a", "at": "gpu"}
+    value["reasons"] = ["one"]
+    with pytest.raises(PlanError) as fault:
+        plan_from_json(value, read.graph, CLUSTER, "p.json")
+    assert str(fault.value).splitlines() == [
+        "p.json: 5 faults",
+        "  $.reasons: has 1 texts; expected one per task: 3",
+        '  $.steps[0].to: no memory is called "gramm"; did you mean "gram"?',
+        '  $.steps[0].via[0]: no link is called "upp"; did you mean "up"?',
+        '  $.steps[1]: the key "on" is missing',
+        '  $.steps[1]: unknown key "at"; known keys: items, copy, run, on',
+    ]
+    assert not VALIDATORS["plan"].is_valid(value)
+
+
+def test_plan_of_another_cluster_is_refused(read, tmp_path):
+    other = Cluster("one", CLUSTER.memories, CLUSTER.devices, CLUSTER.links)
+    plan = make_plan(read.graph)
+    with pytest.raises(PlanError, match="the plan: made for a cluster with digest"):
+        save_plan(plan, read.graph, other, tmp_path / "plan.json")
+    save_plan(plan, read.graph, CLUSTER, tmp_path / "plan.json")
+    with pytest.raises(PlanError, match=r"plan\.json: made for a cluster with digest"):
+        load_plan(tmp_path / "plan.json", read.graph, other)
