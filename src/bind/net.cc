@@ -9,6 +9,7 @@
 
 #include "bind/bind.h"
 #include "bind/gil.h"
+#include "exec/net/local_transport.h"
 #include "exec/net/transport.h"
 #include "exec/program/bundle.h"
 
@@ -26,6 +27,16 @@ std::vector<std::string> CheckPrograms(const std::string& text) {
   return hosts;
 }
 
+std::vector<std::shared_ptr<exec::Transport>> LocalTransports(int num_ranks, uint64_t seed,
+                                                              int64_t max_delay_ns,
+                                                              bool is_buffered) {
+  std::vector<std::shared_ptr<exec::Transport>> found;
+  for (auto& each : exec::MakeLocalTransports(num_ranks, {seed, max_delay_ns, is_buffered})) {
+    found.push_back(std::move(each));
+  }
+  return found;
+}
+
 }  // namespace
 
 void BindNet(nb::module_& module) {
@@ -38,6 +49,9 @@ void BindNet(nb::module_& module) {
           "abort", [](exec::Transport& self, const std::string& reason) { self.Abort(reason); },
           nb::arg("reason"), nb::call_guard<nb::gil_scoped_release>(),
           "End all messages on all ranks; of any thread.");
+  module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed"),
+             nb::arg("max_delay_ns"), nb::arg("is_buffered"),
+             "Transports of ranks that are threads of this process, by rank.");
   module.def("check_programs", &CheckPrograms, nb::arg("text"),
              "Check the programs of all hosts, or of one alone: names of the hosts, by rank.");
 }

@@ -98,9 +98,7 @@ def join_hosts(name: str, hosts: Sequence[str], parts: Sequence[Cluster]) -> Clu
             replace(memory, name=f"{memory.name}.{host}", host=host) for memory in part.memories
         ]
         devices += [
-            replace(
-                device, name=f"{device.name}.{host}", host=host, memory=first + device.memory
-            )
+            replace(device, name=f"{device.name}.{host}", host=host, memory=first + device.memory)
             for device in part.devices
         ]
         links += [
