@@ -1,15 +1,20 @@
 // `_core.Transport`: messages between the hosts of a plan; the programs of all hosts, checked.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "exec/net/local_transport.h"
+#include "exec/net/mpi_transport.h"
 #include "exec/net/transport.h"
 #include "exec/program/bundle.h"
 
@@ -27,14 +32,17 @@ std::vector<std::string> CheckPrograms(const std::string& text) {
   return hosts;
 }
 
+std::shared_ptr<exec::Transport> MpiTransport(std::optional<uintptr_t> communicator) {
+  exec::MpiOptions options;
+  if (communicator.has_value()) options.communicator = *communicator;
+  return Unlocked([&] { return exec::MakeMpiTransport(options); });
+}
+
 std::vector<std::shared_ptr<exec::Transport>> LocalTransports(int num_ranks, uint64_t seed,
                                                               int64_t max_delay_ns,
                                                               bool is_buffered) {
-  std::vector<std::shared_ptr<exec::Transport>> found;
-  for (auto& each : exec::MakeLocalTransports(num_ranks, {seed, max_delay_ns, is_buffered})) {
-    found.push_back(std::move(each));
-  }
-  return found;
+  auto made = exec::MakeLocalTransports(num_ranks, {seed, max_delay_ns, is_buffered});
+  return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
 }
 
 }  // namespace
@@ -49,9 +57,11 @@ void BindNet(nb::module_& module) {
           "abort", [](exec::Transport& self, const std::string& reason) { self.Abort(reason); },
           nb::arg("reason"), nb::call_guard<nb::gil_scoped_release>(),
           "End all messages on all ranks; of any thread.");
-  module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed"),
-             nb::arg("max_delay_ns"), nb::arg("is_buffered"),
-             "Transports of ranks that are threads of this process, by rank.");
+  module.def("mpi_transport", &MpiTransport, nb::arg("communicator").none() = nb::none(),
+             "The transport of this rank; all ranks of the communicator make theirs at once.");
+  module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed") = 0,
+             nb::arg("max_delay_ns") = 0, nb::arg("is_buffered") = false,
+             "Transports of ranks that are threads of this process.");
   module.def("check_programs", &CheckPrograms, nb::arg("text"),
              "Check the programs of all hosts, or of one alone: names of the hosts, by rank.");
 }

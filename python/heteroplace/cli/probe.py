@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from heteroplace.cli.job import ended_together, job_ranks, join_machines
 from heteroplace.cli.shared import check_writable, plural
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
@@ -21,7 +23,9 @@ from heteroplace.machine.gpu import GpuInfo, read_gpus
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.probe import machine_cluster
 from heteroplace.measure.link_report import CopyTimes, LinkReport, with_measured_links
+from heteroplace.measure.ranks import Ranks, check_ranks
 from heteroplace.model.cluster import Cluster
+from heteroplace.model.hosts import on_host
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.report.tables import format_table
 from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
@@ -29,6 +33,8 @@ from heteroplace.tvm_bridge import llvm_cpu_target, require_tvm
 _MAX_CORES_TIMED = 16
 _MEASURING = "heteroplace.measure.links"
 """Imports TVM, so it is imported when it is asked for."""
+_HOSTS = "heteroplace.cli.probe_hosts"
+"""Likewise."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,7 +43,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "probe",
         help="find out what is in this machine, and measure its links",
         description="Find out what is in this machine, measure its links, and write it as a "
-        "cluster file.",
+        "cluster file. Under mpiexec: the machines of all ranks as the hosts of one cluster, with "
+        "the links between them.",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the cluster")
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
@@ -70,35 +77,90 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Print what is found and measured, and write the cluster."""
+    """Print what is found and measured, and write the cluster.
+
+    Under `mpiexec` each rank looks at its own machine, and the first one prints and writes.
+    """
     _check_options(arguments)
-    measuring = None if arguments.no_links else _measuring()
+    ranks = job_ranks()
+    if ranks is not None:
+        with ended_together(ranks):
+            _run_on_ranks(arguments, ranks)
+        return
+    measuring = None if arguments.no_links else _measuring(_MEASURING)
     cpu = read_cpus()
     gpus = () if arguments.cpu_only else read_gpus()
     if arguments.cluster is None:
-        cluster = machine_cluster(cpu, gpus, llvm_cpu_target(), arguments.cores)
-        cluster = split_gpus(cluster, arguments.gpu_parts)
+        cluster = _find(arguments, cpu, gpus, arguments.cores)
     else:
         cluster = load_cluster(arguments.cluster)
-    print(describe_cpu(cpu, cluster))
-    for gpu in gpus:
-        print(describe_gpu(gpu))
+    print(_describe(cpu, gpus, cluster))
     print("\n" + _device_table(cluster))
     if measuring is not None:
         cores = _used_cores(cluster)[:_MAX_CORES_TIMED]
         for one, other, core_to_core_ns in measuring.core_latencies(cores):
             print(describe_core_to_core(one, other, core_to_core_ns))
-        report = measuring.measure_links(
-            cluster, _say, measuring.QUICK if arguments.quick else measuring.LinkProbeOptions()
-        )
+        report = measuring.measure_links(cluster, _say, _link_options(arguments, measuring))
         cluster = with_measured_links(cluster, report)
         if report.links:
             print("\n" + link_table(cluster, report))
     elif cluster.links:
         print("\n" + _estimate_table(cluster))
+    _write(arguments, cluster)
+
+
+def _run_on_ranks(arguments: argparse.Namespace, ranks: Ranks) -> None:
+    measuring = None if arguments.no_links else _measuring(_HOSTS)
+    cpu = read_cpus()
+    gpus = () if arguments.cpu_only else read_gpus()
+    if arguments.cluster is None:
+        cores = arguments.cores or cpu.first_threads
+        cluster = join_machines(ranks, cores, lambda own: _find(arguments, cpu, gpus, own))
+    else:
+        cluster = load_cluster(arguments.cluster)
+    check_ranks(cluster, ranks)
+    own = on_host(cluster, cluster.hosts[ranks.rank])
+    texts = ranks.gather(_describe(cpu, gpus, own))
+    is_first = ranks.rank == 0
+    if is_first:
+        for host, text in zip(cluster.hosts, texts, strict=True):
+            print(f"host {host!r}: {text}")
+        print("\n" + _device_table(cluster))
+    if measuring is not None:
+        say = _say if is_first else None
+        options = _link_options(arguments, measuring)
+        cluster, reports = measuring.measure_hosts(cluster, ranks, say, options)
+        if is_first:
+            for report in reports:
+                if report.links:
+                    print("\n" + link_table(cluster, report))
+    elif is_first:
+        print("\n" + _estimate_table(cluster))
+    if is_first:
+        _write(arguments, cluster)
+
+
+def _find(
+    arguments: argparse.Namespace,
+    cpu: CpuInfo,
+    gpus: Sequence[GpuInfo],
+    cores: Sequence[int] | None,
+) -> Cluster:
+    return split_gpus(machine_cluster(cpu, gpus, llvm_cpu_target(), cores), arguments.gpu_parts)
+
+
+def _link_options(arguments: argparse.Namespace, measuring: Any) -> Any:
+    return measuring.QUICK if arguments.quick else measuring.LinkProbeOptions()
+
+
+def _write(arguments: argparse.Namespace, cluster: Cluster) -> None:
     if arguments.output is not None:
         save_cluster(cluster, arguments.output)
         print(f"\nwritten: {arguments.output}")
+
+
+def _describe(cpu: CpuInfo, gpus: Sequence[GpuInfo], cluster: Cluster) -> str:
+    return "\n".join([describe_cpu(cpu, cluster), *map(describe_gpu, gpus)])
 
 
 def describe_cpu(cpu: CpuInfo, cluster: Cluster) -> str:
@@ -218,8 +280,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise HeteroPlaceError(f"{path} exists already; give another name, or --force")
 
 
-def _measuring() -> Any:
-    """The module that measures.
+def _measuring(name: str) -> Any:
+    """A module that measures.
 
     Raises
     ------
@@ -232,7 +294,7 @@ def _measuring() -> Any:
         raise MissingPackageError(
             f"links are measured by the executor, which needs TVM: {err}. Or give --no-links"
         ) from err
-    return importlib.import_module(_MEASURING)
+    return importlib.import_module(name)
 
 
 def _cores(text: str) -> tuple[int, ...]:

@@ -12,10 +12,12 @@ import importlib.util
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from heteroplace.cli.job import ended_together, job_ranks
 from heteroplace.cli.shared import (
     add_cluster,
     add_output,
@@ -28,6 +30,7 @@ from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.machine.local import open_cluster
+from heteroplace.measure.ranks import Ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, from_arguments, option, seconds
@@ -37,6 +40,7 @@ from heteroplace.solve.list.sequential_placement import SEQUENTIAL_ORDERS
 from heteroplace.tvm_bridge import require_tvm
 
 _PROFILER = "heteroplace.cli.profile_model"
+_HOSTS = "heteroplace.cli.profile_hosts"
 _OPTIONS = "heteroplace.measure.options"
 _REMOTE = "heteroplace.measure.remote"
 _LARGEST = 10
@@ -128,7 +132,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "profile",
         help="measure the kernels of a model on the devices of a cluster",
         description="Measure what each task of a model takes on each device of a cluster. What "
-        "the store knows is not measured again.",
+        "the store knows is not measured again. Under mpiexec: on all hosts of the cluster at "
+        "once, a rank on each.",
     )
     parser.add_argument("model", metavar="MODEL.onnx", help="the model")
     add_cluster(parser)
@@ -147,16 +152,29 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(arguments: argparse.Namespace) -> None:
     """Measure, write the files that were asked for, and print a summary.
 
+    Under `mpiexec` each rank measures its host; the first one has the store, writes and prints.
+
     Raises
     ------
     HeteroPlaceError
         An input is wrong or missing, or an output could not be written: told before any work.
     """
+    ranks = job_ranks()
+    if ranks is None:
+        _run(arguments, None)
+        return
+    with ended_together(ranks):
+        _run(arguments, ranks)
+
+
+def _run(arguments: argparse.Namespace, ranks: Ranks | None) -> None:
+    is_first = ranks is None or ranks.rank == 0
     model = Path(arguments.model)
     if not model.is_file():
         raise FrontendError(f"{model}: there is no such file; give the path of an ONNX model")
     extras = from_arguments(Extras, arguments)
-    check_writable(arguments.output, arguments.graph_out)
+    if is_first:
+        check_writable(arguments.output, arguments.graph_out)
     cluster = open_cluster(arguments.cluster)
     require_tvm()
     if importlib.util.find_spec("onnx") is None:
@@ -165,9 +183,9 @@ def run(arguments: argparse.Namespace) -> None:
         )
     profiler, options = importlib.import_module(_PROFILER), importlib.import_module(_OPTIONS)
     remote = importlib.import_module(_REMOTE)
-    is_shown = arguments.progress or sys.stderr.isatty()
+    is_shown = is_first and (arguments.progress or sys.stderr.isatty())
     line = StepLine(sys.stderr if is_shown else None)
-    with CostStore(arguments.store) as store:
+    with CostStore(arguments.store) if is_first else nullcontext() as store:
         chosen = options.ProfileOptions(
             is_in_place=not extras.is_isolated,
             modes=("hot", "cold") if extras.is_isolated else ("hot",),
@@ -179,13 +197,20 @@ def run(arguments: argparse.Namespace) -> None:
         )
         remotes = [remote.RemoteHost(*where) for where in extras.remotes]
         try:
-            found = profiler.profile_model(model, cluster, chosen, remotes, extras)
+            if ranks is None:
+                found = profiler.profile_model(model, cluster, chosen, remotes, extras)
+            else:
+                hosts = importlib.import_module(_HOSTS)
+                found = hosts.profile_hosts(model, cluster, chosen, extras, ranks)
         except KeyboardInterrupt:
             line.close()
-            print(f"what was measured is kept in {store.path}", file=sys.stderr)
+            if store is not None:
+                print(f"what was measured is kept in {store.path}", file=sys.stderr)
             raise
         finally:
             line.close()
+        if store is None:
+            return
         path = store.path
     if arguments.graph_out:
         save_graph(found.graph, arguments.graph_out)

@@ -1,7 +1,7 @@
 """Memories of a cluster -> programs of copies only, for the executor that runs plans.
 
 What is costed is what is run: the copies go through the executor's own copy queues, between its
-own arenas, and are awaited as in a plan.
+own arenas, and are awaited as in a plan. Between hosts they are messages (`message_programs.py`).
 """
 
 from __future__ import annotations
@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from heteroplace.codegen.program import Program, ProgramTensor, Queue, QueueInstruction, Space
+from heteroplace.codegen.program import Program, ProgramTensor, Queue, Space
 from heteroplace.codegen.targets import DL_DEVICE_TYPES
-from heteroplace.errors import ClusterError
+from heteroplace.measure.copy_writer import REST_BYTES, CopyWriter, Wait
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.tvm_bridge import library_path
 
-REST_BYTES = 1 << 20
-"""Before it hands something over a memory's own queue copies this much: longer than a waiting
-worker spins. So copies find their workers asleep, as they mostly do between kernels."""
-_NUM_WARM_TRIPS = 4
+NUM_WARM_TRIPS = 4
 """Trips of each pair that do not count: the first ones wake workers that have slept for long, maybe
 on a core that another program has had meanwhile."""
-_NO_SPACE = -1
 _CPU = DL_DEVICE_TYPES["cpu"]
 
 
@@ -65,13 +61,13 @@ def round_trips(cluster: Cluster, sizes: Sequence[int]) -> tuple[Program, tuple[
 
     Each pair starts with some short trips that are not returned.
     """
-    largest = _aligned(max(sizes))
-    writer = _Writer(cluster, [2 * largest + 2 * REST_BYTES] * len(cluster.memories))
+    largest = page_aligned(max(sizes))
+    writer = CopyWriter(cluster, [2 * largest + 2 * REST_BYTES] * len(cluster.memories))
     trips = []
     for low in range(len(cluster.memories)):
         for high in range(low + 1, len(cluster.memories)):
             steps = []
-            for size in (*([sizes[0]] * _NUM_WARM_TRIPS), *sizes):
+            for size in (*([sizes[0]] * NUM_WARM_TRIPS), *sizes):
                 low_begin, low_done = writer.produce(low, size, largest)
                 there = writer.carry(low, high, (largest, 0), size)
                 high_begin, high_done = writer.produce(high, size, largest)
@@ -79,7 +75,7 @@ def round_trips(cluster: Cluster, sizes: Sequence[int]) -> tuple[Program, tuple[
                 steps.append((low_begin, low_done, there, high_begin, high_done, back))
             end, _ = writer.produce(low, sizes[0], largest)
             begins = [*(low_begin for low_begin, *_ in steps[1:]), end]
-            counted = list(zip(steps, begins, strict=True))[_NUM_WARM_TRIPS:]
+            counted = list(zip(steps, begins, strict=True))[NUM_WARM_TRIPS:]
             for size, ((_, done, there, first, last, back), begin) in zip(
                 sizes, counted, strict=True
             ):
@@ -107,11 +103,11 @@ def contention(
     num_bytes : int
         Size of each copy. Every link has bytes of its own in both of its memories.
     """
-    stride = _aligned(num_bytes)
+    stride = page_aligned(num_bytes)
     users = [[i for i, ends in enumerate(links) if m in ends] for m in range(len(cluster.memories))]
-    writer = _Writer(cluster, [stride * len(found) for found in users])
+    writer = CopyWriter(cluster, [stride * len(found) for found in users])
     phases = []
-    awaited: tuple[tuple[int, int], ...] = ()
+    awaited: tuple[Wait, ...] = ()
     for group, times in zip(groups, counts, strict=True):
         first, last, ends = [], [], []
         for link, count in zip(group, times, strict=True):
@@ -135,7 +131,7 @@ def contention(
 
 def ports(cluster: Cluster, memory: int, sizes: Sequence[int]) -> Program:
     """Return a program that does nothing, with inputs "in<bytes>" and outputs "out<bytes>"."""
-    writer = _Writer(cluster, [max(sizes) if m == memory else 0 for m in range(memory + 1)])
+    writer = CopyWriter(cluster, [max(sizes) if m == memory else 0 for m in range(memory + 1)])
     writer.produce_nothing(memory)
     program = writer.finish()
     first = len(program.tensors)
@@ -155,147 +151,6 @@ def two_cores(cores: tuple[int, int]) -> Program:
     return Program(spaces, queues, (), (), (), (), ())
 
 
-class _Writer:
-    """A program under construction.
-
-    Every memory has a home: a queue that produces and consumes there. Two CPU memories share one
-    only if they have no two cores between them. Every ordered pair may have a copy queue.
-    """
-
-    def __init__(self, cluster: Cluster, arena_bytes: Sequence[int]) -> None:
-        self._cluster = cluster
-        self._spaces = [
-            Space(cluster.memories[index].name, self._dl_device(index), max(num_bytes, 1))
-            for index, num_bytes in enumerate(arena_bytes)
-        ]
-        self._queues: list[Queue] = []
-        self._homes = self._make_homes(len(arena_bytes))
-        self._copy_queues: dict[tuple[int, int], int] = {}
-        self._tensors: dict[tuple[int, int, int], int] = {}
-        self._last: tuple[int, int] | None = None
-        self._num_steps = 0
-
-    def produce(self, memory: int, num_bytes: int, place: int) -> tuple[int, int]:
-        """Let a memory's queue read what has come to its start, after a rest, and write `place`.
-
-        Returns the first and the last step.
-        """
-        home = self._homes[memory]
-        waits = () if self._last is None else (self._last,)
-        rest = 2 * place
-        rest_tensors = (
-            self.tensor(memory, rest, REST_BYTES),
-            self.tensor(memory, rest + REST_BYTES, REST_BYTES),
-        )
-        first = self.copy(home, rest_tensors, waits)
-        data = (self.tensor(memory, 0, num_bytes), self.tensor(memory, place, num_bytes))
-        last = self.copy(home, data, ())
-        self._last = self.finished(home)
-        return first, last
-
-    def produce_nothing(self, memory: int) -> None:
-        """Give a memory's queue something to do, of one byte."""
-        tensor = self.tensor(memory, 0, 1)
-        self.copy(self._homes[memory], (tensor, tensor), ())
-
-    def carry(self, src: int, dst: int, places: tuple[int, int], num_bytes: int) -> int:
-        """Copy to another memory what was produced last; return the step."""
-        queue = self.copy_queue(src, dst)
-        tensors = (
-            self.tensor(src, places[0], num_bytes),
-            self.tensor(dst, places[1], num_bytes),
-        )
-        assert self._last is not None
-        step = self.copy(queue, tensors, (self._last,))
-        self._last = self.finished(queue)
-        return step
-
-    def copy(self, queue: int, tensors: tuple[int, int], waits: tuple[tuple[int, int], ...]) -> int:
-        """Add a copy to a queue and return its step; it need not wait for its own queue."""
-        others = tuple(wait for wait in waits if wait[0] != queue)
-        step = self._num_steps
-        self._num_steps += 1
-        instruction = QueueInstruction("copy", step, tuple(map(str, tensors)), others)
-        self._queues[queue].instructions.append(instruction)
-        return step
-
-    def finished(self, queue: int) -> tuple[int, int]:
-        """What to wait for: that all that the queue has so far is done."""
-        return queue, len(self._queues[queue].instructions)
-
-    def tensor(self, memory: int, place: int, num_bytes: int) -> int:
-        """The id of a tensor of bytes in a memory's arena."""
-        return self._tensors.setdefault((memory, place, num_bytes), len(self._tensors))
-
-    def copy_queue(self, src: int, dst: int) -> int:
-        """The queue of copies from `src` to `dst`; its device is the first GPU at an end, if any.
-
-        The same as in plans (`heteroplace.codegen.lower`).
-        """
-        if (src, dst) not in self._copy_queues:
-            self._copy_queues[src, dst] = len(self._queues)
-            gpus = [
-                (DL_DEVICE_TYPES[device.kind], device.index)
-                for device in self._cluster.devices
-                if device.memory in (src, dst) and device.kind == "cuda"
-            ]
-            device = gpus[0] if gpus else (_CPU, 0)
-            names = (self._cluster.memories[end].name for end in (src, dst))
-            self._queues.append(Queue("->".join(names), "copy", device, _NO_SPACE, None))
-        return self._copy_queues[src, dst]
-
-    def finish(self) -> Program:
-        """Return the program."""
-        tensors = tuple(
-            ProgramTensor(memory, "arena", place, "uint8", (num_bytes,))
-            for memory, place, num_bytes in self._tensors
-        )
-        return Program(tuple(self._spaces), tuple(self._queues), (), tensors, (), (), ())
-
-    def _make_homes(self, num_memories: int) -> list[int]:
-        """The home of each memory. Those with the fewest cores choose theirs first."""
-        homes = [-1] * num_memories
-        of_core: dict[int, int] = {}
-        cores = [self._cores_of(memory) for memory in range(num_memories)]
-        for memory in sorted(range(num_memories), key=lambda memory: len(cores[memory])):
-            core = next((core for core in cores[memory] if core not in of_core), None)
-            if cores[memory] and core is None:
-                # Two workers on one core are refused, since they would wait for each other.
-                homes[memory] = of_core[cores[memory][0]]
-                continue
-            if core is not None:
-                of_core[core] = len(self._queues)
-            homes[memory] = len(self._queues)
-            name = f"in {self._cluster.memories[memory].name}"
-            kind = self._device_of(memory)[0]
-            self._queues.append(Queue(name, kind, self._dl_device(memory), memory, core))
-        return homes
-
-    def _cores_of(self, memory: int) -> list[int]:
-        """Cores of the CPU devices of a memory, each once; none for a GPU's."""
-        return list(
-            dict.fromkeys(
-                core
-                for device in self._cluster.devices
-                if device.memory == memory and device.kind == "cpu"
-                for core in device.cores
-            )
-        )
-
-    def _dl_device(self, memory: int) -> tuple[int, int]:
-        kind, index = self._device_of(memory)
-        return DL_DEVICE_TYPES[kind], 0 if kind == "cpu" else index
-
-    def _device_of(self, memory: int) -> tuple[str, int]:
-        """Kind and number of the first device that works in a memory."""
-        for device in self._cluster.devices:
-            if device.memory == memory and (device.kind != "cpu" or device.cores):
-                return device.kind, device.index
-        raise ClusterError(
-            f"memory {self._cluster.memories[memory].name!r} has no device whose cores or GPU are "
-            f"known, so nobody can fill it or read it; give one of its devices 'cores'"
-        )
-
-
-def _aligned(num_bytes: int) -> int:
+def page_aligned(num_bytes: int) -> int:
+    """Return what `num_bytes` take of an arena, on pages of their own."""
     return -(-num_bytes // 4096) * 4096

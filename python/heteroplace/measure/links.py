@@ -45,7 +45,7 @@ _MIN_PHASE_NS = 5_000_000
 """Copies that are timed beside others go on for at least this long: the workers' wake-ups, some
 tens of microseconds, then hardly count."""
 _MAX_COPIES = 64
-_QUIET_SHARE = 0.25
+QUIET_SHARE = 0.25
 """Of a quiet round the lower quartile counts, of disturbed ones the shortest of all."""
 _MAX_ROUNDS = 4
 """So many rounds are tried for a quiet one."""
@@ -207,14 +207,14 @@ def _time_copies(
     for _ in range(_MAX_ROUNDS):
         before = Usage.now()
         found = []
-        for starts, finishes in _runs(executor, options):
+        for starts, finishes in step_times_of_runs(executor, options):
             for trip in trips:
                 there_ns, back_ns, wait_ns = trip_times(trip, starts, finishes)
                 found.append(((trip.low, trip.high), trip.bytes, there_ns, wait_ns))
                 found.append(((trip.high, trip.low), trip.bytes, back_ns, wait_ns))
         others_cores = Usage.now().others_since(before)
         if others_cores <= QUIET_CORES:
-            return _fit_pairs(found, _QUIET_SHARE)
+            return _fit_pairs(found, QUIET_SHARE)
         say(f"other programs disturb the copies, on {others_cores:.1f} cores; timing more of them")
         samples += found
     say("other programs never rested: the shortest copies and waits count")
@@ -255,7 +255,7 @@ def _time_contention(
     program, phases = contention(cluster, ends, counts, groups, options.contention_bytes)
     executor = load_program(program)
     ratios: dict[tuple[int, int], list[float]] = {}
-    for starts, finishes in _runs(executor, options):
+    for starts, finishes in step_times_of_runs(executor, options):
         spans = [_phase_ns(phase, starts, finishes) for phase in phases]
         for group, count, span in list(zip(groups, counts, spans, strict=True))[len(links) :]:
             for place, link in enumerate(group):
@@ -284,7 +284,7 @@ def _copy_ns(times: CopyTimes, num_bytes: int) -> int:
     return max(1, times.latency_ns + num_bytes * 10**9 // times.bytes_per_second)
 
 
-def _runs(
+def step_times_of_runs(
     executor: NativeExecutor, options: LinkProbeOptions
 ) -> list[tuple[dict[int, int], dict[int, int]]]:
     """Start and finish of every step, of the runs that count."""
@@ -304,7 +304,7 @@ def _runs(
 
 def _fit(times_ns: dict[int, list[int]]) -> CopyTimes:
     # A clock may not see the shortest copies at all.
-    found = undisturbed_ns(times_ns, _QUIET_SHARE)
+    found = undisturbed_ns(times_ns, QUIET_SHARE)
     return fit_copies([(size, max(1, ns)) for size, ns in found.items()])
 
 

@@ -8,7 +8,45 @@ from __future__ import annotations
 import heteroplace._core as _core
 from heteroplace._core import Transport
 
-__all__ = ["Transport", "check_programs", "local_transports"]
+__all__ = ["Transport", "check_programs", "local_transports", "mpi_transport"]
+
+
+def mpi_transport(communicator: int | None = None) -> Transport:
+    """Return the transport of this rank; all ranks of the communicator make theirs at once.
+
+    Parameters
+    ----------
+    communicator
+        Handle of mpi4py's, `MPI._handleof(comm)`; None: of all ranks that the launcher started.
+
+    Raises
+    ------
+    ExecutionError
+        There is no library of MPI, or one that is refused, or what it says.
+    """
+    return _core.mpi_transport(communicator)
+
+
+def local_transports(
+    num_ranks: int, *, seed: int = 0, max_delay_ns: int = 0, is_buffered: bool = False
+) -> tuple[Transport, ...]:
+    """Make the transports of ranks that are threads of this process, where there is no MPI.
+
+    Parameters
+    ----------
+    seed
+        Of the delays.
+    max_delay_ns
+        Each message takes from 0 to this long after both sides have started it.
+    is_buffered
+        A send is complete when its bytes are taken, not when they are received.
+
+    Returns
+    -------
+    tuple of Transport
+        By rank; each for one executor.
+    """
+    return tuple(_core.local_transports(num_ranks, seed, max_delay_ns, is_buffered))
 
 
 def check_programs(text: str) -> tuple[str, ...]:
@@ -25,18 +63,3 @@ def check_programs(text: str) -> tuple[str, ...]:
         A line is wrong, a message has not its two ends, or the programs would deadlock.
     """
     return tuple(_core.check_programs(text))
-
-
-def local_transports(
-    num_ranks: int, seed: int = 0, max_delay_ns: int = 0, is_buffered: bool = False
-) -> list[Transport]:
-    """Return the transports of ranks that are threads of this process, by rank.
-
-    Parameters
-    ----------
-    seed, max_delay_ns
-        Each message takes a random time of at most so long.
-    is_buffered
-        A send is over when its bytes are copied; else when they are received.
-    """
-    return list(_core.local_transports(num_ranks, seed, max_delay_ns, is_buffered))
