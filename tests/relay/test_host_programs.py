@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import tvm
 from program_oracle import Oracle
 from relay_models import (
     CUDA,
@@ -13,22 +15,27 @@ from relay_models import (
     cores,
     extraction_of,
     mixed_cluster,
+    random_costs,
     solution_of,
     two_branches,
 )
+from tvm import relay
 
+import heteroplace as hp
 from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.executable import write_programs
 from heteroplace.codegen.kernels import KernelCall, KernelCalls, Value
 from heteroplace.codegen.lower import Lowered, lower
 from heteroplace.codegen.needs import needs_text
 from heteroplace.codegen.targets import cluster_targets
-from heteroplace.errors import LoweringError
+from heteroplace.errors import ArtifactError, LoweringError, MissingDeviceError
 from heteroplace.files.cluster import cluster_from_json
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run
+from heteroplace.native.compiled_file import CompiledFile
 from heteroplace.native.transports import check_programs
+from heteroplace.tvm_bridge import library_path
 
 MEMORIES = tuple(Memory(f"ram.{name}", 10**6) for name in "abc")
 DEVICES = tuple(
@@ -306,3 +313,39 @@ def test_a_file_says_what_each_host_needs() -> None:
     for program in executable.lowered.programs:
         assert 0 < len(program.kernels) < len(kernels.calls.kernels)
         assert program.constants
+
+
+def test_the_pass_places_over_hosts_and_build_writes_a_program_for_each() -> None:
+    with tvm.transform.PassContext(opt_level=3):
+        placed = relay.transform.HeteroPlace(
+            replace(LINE, memories=tuple(replace(each, bytes=2**30) for each in MEMORIES)),
+            costs=random_costs,
+            solver="heft",
+            pin={"nn.conv2d": "cpu.c"},
+        )(two_branches())
+        executable = hp.build(placed, verify="off")
+    programs = executable.lowered.programs
+    assert check_programs(executable.manifest.program_text) == ("a", "b", "c")
+    assert [bool(program.inputs) for program in programs] == [True, False, False]
+    assert "send" in executable.manifest.program_text
+    assert "cpu.c" in executable.solution.devices_used
+    with pytest.raises(MissingDeviceError, match=r"cpu\.c \(on host 'c'"):
+        hp.Executor(executable)
+
+
+def test_a_file_for_hosts_is_read_and_checked_whole(tmp_path: Path) -> None:
+    with tvm.transform.PassContext(opt_level=3):
+        cluster = replace(LINE, memories=tuple(replace(each, bytes=2**30) for each in MEMORIES))
+        extraction = extraction_of(two_branches())
+        count = len(extraction.graph.tasks)
+        solution = solution_of(extraction, cluster, [n % 3 for n in range(count)])
+        kernels = compiled_of(extraction).kernels(cluster, [0] * count)
+        (executable,) = write_programs(kernels, [solution])
+    path = tmp_path / "model.so"
+    executable.export_library(path)
+    file = CompiledFile(path)
+    file.check()
+    assert file.program_text == executable.lowered.text
+    assert [file.missing(str(library_path()), rank) for rank in range(3)] == [[], [], []]
+    with pytest.raises(ArtifactError, match="is for 3 hosts, and has none of rank 3"):
+        file.missing(str(library_path()), 3)

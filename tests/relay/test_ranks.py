@@ -71,7 +71,10 @@ def load_ranks(random: Random, lowered: Lowered, code_path: str) -> Ranks:
     text = bundle_text(programs)
     assert check_programs(text) == lowered.hosts
     transports = local_transports(
-        len(programs), random.randrange(2**32), random.choice(MAX_DELAYS_NS), random.random() < 0.5
+        len(programs),
+        seed=random.randrange(2**32),
+        max_delay_ns=random.choice(MAX_DELAYS_NS),
+        is_buffered=random.random() < 0.5,
     )
     blob, in_flight = weights_blob(lowered), random.randint(1, 3)
     loaded = [

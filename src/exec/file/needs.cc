@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kHeader = "heteroplace-needs 1";
 constexpr std::string_view kHostsHeader = "heteroplace-needs 2";
-constexpr int32_t kMaxHosts = 1 << 20;
+constexpr int32_t kMaxRank = 1 << 20;
 
 /*! \brief Numbers of the attributes in CUDA's interface. */
 constexpr int kCapabilityMajor = 75;
@@ -58,7 +58,7 @@ class NeedsReader {
     const std::string_view value = line.substr(std::min(blank + 1, line.size()));
     if (value.empty()) Fail("a word without a value");
     if (word == "host" && has_hosts_) {
-      if (Integer(value, kMaxHosts) != static_cast<int32_t>(needs->hosts.size())) {
+      if (Integer(value, kMaxRank) != static_cast<int32_t>(needs->hosts.size())) {
         Fail("hosts are not in the order of ranks");
       }
       needs->hosts.emplace_back();
