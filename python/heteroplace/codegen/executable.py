@@ -26,6 +26,7 @@ from heteroplace.model.solution import Solution
 from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
+from heteroplace.native.transports import check_programs
 from heteroplace.relay.source import Source, source_to_json
 from heteroplace.report.tables import (
     cost_sources_line,
@@ -166,6 +167,9 @@ def write_programs(
         lower(compiled.calls, p.graph, p.cluster, p.plan, timeline)
         for p, timeline in zip(solutions, known, strict=True)
     ]
+    for lowered in programs:
+        if len(lowered.hosts) > 1:  # what each rank checks when it loads is told here
+            check_programs(lowered.text)
     if len(programs) > 1:
         programs = share_weights(programs)
     make_blob = functools.cache(partial(weights_blob, programs[0]))
