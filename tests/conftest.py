@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import subprocess
 from collections.abc import Callable, Iterator
@@ -102,6 +103,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if reason is not None and item.get_closest_marker(mark) is not None:
                 item.add_marker(pytest.mark.skip(reason=reason))
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector of cycles pass over what lives to the end, and look less often.
+
+    Modules and thousands of tests are most of its work otherwise: a tenth of the processor time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def _is_grouped(item: pytest.Item) -> bool:

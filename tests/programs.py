@@ -11,6 +11,20 @@ _ROOT = Path(__file__).resolve().parents[1]
 _TIME_LIMIT_S = 120
 
 
+_SHORTLY = """import heteroplace
+import heteroplace.measure.interference
+heteroplace.measure.interference._ROUND_NS = 1
+heteroplace.measure.interference._NUM_ROUNDS = 2
+"""
+
+
+def measured_shortly(program: str) -> str:
+    """A program that imports heteroplace, with shorter measuring of how tasks disturb others."""
+    before, found, after = program.partition("import heteroplace\n")
+    assert found
+    return before + _SHORTLY + after
+
+
 def environment(**changes: str | None) -> dict[str, str]:
     """That of this process, with what it can import and `tests`; None takes a variable away."""
     path = [str(_ROOT), *(entry for entry in sys.path if entry)]

@@ -11,6 +11,7 @@ import pytest
 
 from heteroplace.options import options_of
 from heteroplace.place_options import OPTION_CLASSES
+from tests.programs import measured_shortly
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -34,7 +35,7 @@ def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     for text, shorter in (("time_limit=5)", "time_limit=1)"), ("_wired()", "_wired(nodes=8)")):
         assert text in program
         program = program.replace(text, shorter)
-    (tmp_path / "program.py").write_text(program)
+    (tmp_path / "program.py").write_text(measured_shortly(program))
     done = subprocess.run(
         [sys.executable, "-W", "error", "program.py"],
         cwd=tmp_path,

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import measured_shortly
+
 ROOT = Path(__file__).resolve().parent.parent
 TUTORIALS = sorted((ROOT / "tutorials").glob("*.py"))
 
@@ -21,7 +23,8 @@ def test_tutorial_runs_with_warnings_as_errors(path: Path, tmp_path: Path) -> No
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "TMPDIR": str(tmp_path)}
     text = path.read_text()
     assert "time_limit=5.0" in text
-    (tmp_path / path.name).write_text(text.replace("time_limit=5.0", "time_limit=1.0"))
+    text = measured_shortly(text.replace("time_limit=5.0", "time_limit=1.0"))
+    (tmp_path / path.name).write_text(text)
     done = subprocess.run(
         [sys.executable, "-W", "error", path.name],
         cwd=tmp_path,

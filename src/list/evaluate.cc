@@ -1,6 +1,7 @@
 #include "list/evaluate.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "list/copies.h"
 #include "simulate/simulator.h"
@@ -9,7 +10,9 @@ namespace heteroplace::list {
 
 namespace {
 
-constexpr int kBuckets = 1024;  // of time, in which live bytes are added up
+// Of time, in which live bytes are added up: fewer for few spans, as all of them are looked at.
+constexpr size_t kLeastBuckets = 64;
+constexpr size_t kMostBuckets = 1024;
 constexpr int kUnreached = -2;  // among the copies: there is no way
 
 }  // namespace
@@ -20,7 +23,12 @@ Evaluator::Evaluator(const model::Problem& problem)
       unit_free_ns_(problem.num_units, 0),
       busy_(problem.num_resources - problem.num_units),
       finish_ns_(problem.num_tasks, 0),
-      copied_(problem.num_tensors) {}
+      copied_(problem.num_tensors),
+      input_bytes_(problem.num_memories, 0) {
+  for (int tensor = 0; tensor < problem.num_tensors && problem.host >= 0; ++tensor) {
+    if (problem.producer[tensor] < 0) input_bytes_[problem.host] += problem.tensor_bytes[tensor];
+  }
+}
 
 Value Evaluator::operator()(std::span<const int> device, std::span<const int> order,
                             int64_t limit_ns) {
@@ -94,40 +102,40 @@ void Evaluator::FindSpans(std::span<const int> device) {
 }
 
 bool Evaluator::FitsInBuckets(std::span<const int> device) {
+  FindSpans(device);
   const auto num_memories = static_cast<size_t>(problem_.num_memories);
-  std::vector<int64_t> live(num_memories * (kBuckets + 1), 0);
-  const auto bucket = [this](int64_t time_ns) {
-    const double part = static_cast<double>(time_ns) / static_cast<double>(makespan_ns_ + 1);
-    return static_cast<size_t>(part * kBuckets);
+  const size_t spans = home_spans_.size() + copy_spans_.size();
+  const size_t buckets = std::clamp(std::bit_ceil(2 * spans), kLeastBuckets, kMostBuckets);
+  live_.assign(num_memories * (buckets + 1), 0);
+  const double per_ns = static_cast<double>(buckets) / static_cast<double>(makespan_ns_ + 1);
+  const auto bucket = [buckets, per_ns](int64_t time_ns) {
+    return std::min(buckets - 1, static_cast<size_t>(static_cast<double>(time_ns) * per_ns));
   };
   const auto add = [&](int tensor, int memory, const Span& span) {
-    int64_t* here = live.data() + static_cast<size_t>(memory) * (kBuckets + 1);
+    int64_t* here = live_.data() + static_cast<size_t>(memory) * (buckets + 1);
     here[bucket(span.begin_ns)] += problem_.tensor_bytes[tensor];
     here[bucket(span.end_ns) + 1] -= problem_.tensor_bytes[tensor];
   };
-  FindSpans(device);
   for (int tensor = 0; tensor < problem_.num_tensors; ++tensor) {
     if (problem_.producer[tensor] >= 0) add(tensor, Home(tensor, device), home_spans_[tensor]);
   }
   for (size_t index = 0; index < copies_.size(); ++index) {
     add(copies_[index].tensor, copies_[index].dst, copy_spans_[index]);
   }
-  std::vector<int64_t> held(num_memories, 0), workspace(problem_.device_memory.size(), 0);
-  for (int tensor = 0; tensor < problem_.num_tensors && problem_.host >= 0; ++tensor) {
-    if (problem_.producer[tensor] < 0) held[problem_.host] += problem_.tensor_bytes[tensor];
-  }
+  held_ = input_bytes_;
+  workspace_.assign(problem_.device_memory.size(), 0);
   for (int task = 0; task < problem_.num_tasks; ++task) {
-    int64_t& largest = workspace[device[task]];
-    held[problem_.device_memory[device[task]]] += problem_.weight_bytes[task];
+    int64_t& largest = workspace_[device[task]];
+    held_[problem_.device_memory[device[task]]] += problem_.weight_bytes[task];
     largest = std::max(largest, problem_.workspace_bytes[task]);
   }
-  for (size_t place = 0; place < workspace.size(); ++place) {
-    held[problem_.device_memory[place]] += workspace[place];
+  for (size_t place = 0; place < workspace_.size(); ++place) {
+    held_[problem_.device_memory[place]] += workspace_[place];
   }
   for (size_t memory = 0; memory < num_memories; ++memory) {
-    int64_t sum = held[memory];
-    for (size_t index = 0; index < kBuckets; ++index) {
-      sum += live[memory * (kBuckets + 1) + index];
+    int64_t sum = held_[memory];
+    for (size_t index = 0; index < buckets; ++index) {
+      sum += live_[memory * (buckets + 1) + index];
       if (sum > problem_.memory_bytes[memory]) return false;
     }
   }

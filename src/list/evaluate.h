@@ -84,8 +84,11 @@ class Evaluator {
   model::TensorPlaces copied_;          // into copies_; kUnreached: there is no way
   std::vector<model::ScheduledCopy> copies_;
   std::vector<int> waiting_outputs_;
-  std::vector<Span> home_spans_;  // [num_tensors], in the memory where it is made
-  std::vector<Span> copy_spans_;  // of copies_, in the memory that it goes to
+  std::vector<Span> home_spans_;      // [num_tensors], in the memory where it is made
+  std::vector<Span> copy_spans_;      // of copies_, in the memory that it goes to
+  std::vector<int64_t> input_bytes_;  // [num_memories], of model inputs, which are live always
+  // Of FitsInBuckets, kept for their storage.
+  std::vector<int64_t> live_, held_, workspace_;
   int64_t makespan_ns_ = 0;
   int64_t unreachable_ = 0;
 };

@@ -36,12 +36,13 @@ THREADED = {
     "check_faults": [],
     "check_helping": [],
     "check_jobs": [],
+    "check_ranks": [],
     "check_search": ["threads"],
     "check_workspace": [],
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
 
-WITH_TVM = ("check_exec", "check_faults", "check_helping")
+WITH_TVM = ("check_exec", "check_faults", "check_helping", "check_ranks")
 """Programs that load a library of kernels by TVM."""
 
 TURNS = 8

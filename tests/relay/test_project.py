@@ -15,7 +15,7 @@ from test_item_programs import check_items, lowered_of
 from test_item_programs import random_graph as random_item_graph
 from test_lower import check_program, random_calls
 from tests.corpus import corpus
-from tests.strategies import num_cases, random_graph, random_plan
+from tests.strategies import exact_cases, random_graph, random_plan
 
 from heteroplace.codegen.kernels import KernelCalls
 from heteroplace.codegen.lower import Lowered, lower
@@ -53,13 +53,13 @@ def host_cases(random: Random) -> Case:
     return calls, graph, cluster, lowered
 
 
-@num_cases(250)
+@exact_cases(40)
 @given(host_cases())
 def test_every_read_finds_its_value_on_every_host(case: Case) -> None:
     check_program(case[0], case[3])
 
 
-@num_cases(100)
+@exact_cases(40)
 @given(host_cases())
 def test_no_wait_is_implied_by_the_others(case: Case) -> None:
     oracle = check_program(case[0], case[3])
@@ -111,7 +111,7 @@ def whole_text(program: Program) -> Counter[str]:
     return found
 
 
-@num_cases(100)
+@exact_cases(40)
 @given(host_cases())
 def test_the_programs_of_all_hosts_are_the_program(case: Case) -> None:
     _, _, cluster, lowered = case
@@ -143,7 +143,7 @@ def is_subsequence_of(part, whole) -> bool:
     return all(each in rest for each in part)
 
 
-@num_cases(100)
+@exact_cases(40)
 @given(host_cases())
 def test_each_message_has_two_equal_sides_in_one_order(case: Case) -> None:
     lowered = case[3]
@@ -166,7 +166,7 @@ def test_each_message_has_two_equal_sides_in_one_order(case: Case) -> None:
     assert tags == list(range(len(tags)))
 
 
-@num_cases(100)
+@exact_cases(40)
 @given(host_cases())
 def test_no_value_comes_to_a_memory_twice(case: Case) -> None:
     oracle = check_program(case[0], case[3])
@@ -186,7 +186,7 @@ def item_host_cases(random: Random):
     return graph, tensors, random_item_solution(random, graph, cluster, items)
 
 
-@num_cases(100)
+@exact_cases(40)
 @given(item_host_cases())
 def test_every_item_gets_what_it_gets_alone_on_any_host(case) -> None:
     check_items(*case, lowered_of(*case, case[2].cluster))

@@ -120,7 +120,7 @@ def compile_kernels(kernels: Sequence[Kernel]) -> KernelLibrary:
         return KernelLibrary.empty()
     by_target: dict[str, list[Kernel]] = {}
     for kernel in kernels:
-        by_target.setdefault(str(kernel.target), []).append(kernel)
+        by_target.setdefault(f"{kernel.target} host {kernel.target.host}", []).append(kernel)
     compiled: list[tvm.runtime.Module] = []
     for group in by_target.values():
         functions: dict[tvm.ir.GlobalVar, tvm.tir.PrimFunc] = {}

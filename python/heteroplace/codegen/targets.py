@@ -45,14 +45,28 @@ def device_target(device: Device, host: tvm.target.Target | None = None) -> tvm.
 def cluster_targets(cluster: Cluster) -> tuple[tuple[tvm.target.Target, ...], tuple[int, ...]]:
     """Return the distinct targets of a cluster, and for each device the position of its own.
 
-    The target of the first CPU device is the host of all others.
+    The target of the first CPU device of a host is, for TVM, the host of all others there.
     """
-    texts = list(dict.fromkeys(device.target for device in cluster.devices))
-    host_device = next((device for device in cluster.devices if device.kind == "cpu"), None)
-    host = None if host_device is None else device_target(host_device)
-    by_text = {device.target: device_target(device, host) for device in reversed(cluster.devices)}
-    positions = tuple(texts.index(device.target) for device in cluster.devices)
-    return tuple(by_text[text] for text in texts), positions
+    launchers = [launcher(cluster, device.host) for device in cluster.devices]
+    keys = [
+        (device.target, None if first is None else first.target)
+        for device, first in zip(cluster.devices, launchers, strict=True)
+    ]
+    distinct = list(dict.fromkeys(keys))
+    by_key = {
+        key: device_target(device, None if first is None else device_target(first))
+        for key, device, first in zip(keys, cluster.devices, launchers, strict=True)
+    }
+    return tuple(by_key[key] for key in distinct), tuple(map(distinct.index, keys))
+
+
+def launcher(cluster: Cluster, host: str) -> Device | None:
+    """Return the CPU device whose code launches the kernels of all devices of a host.
+
+    The first one there; of the whole cluster if there is none. None: there is none at all.
+    """
+    cpus = [device for device in cluster.devices if device.kind == "cpu"]
+    return next((device for device in cpus if device.host == host), next(iter(cpus), None))
 
 
 def placed_targets(

@@ -29,17 +29,24 @@ def mpi_transport(communicator: int | None = None) -> Transport:
 
 def local_transports(
     num_ranks: int, *, seed: int = 0, max_delay_ns: int = 0, is_buffered: bool = False
-) -> list[Transport]:
-    """Return the transports of ranks that are threads of this process.
+) -> tuple[Transport, ...]:
+    """Make the transports of ranks that are threads of this process, where there is no MPI.
 
     Parameters
     ----------
-    seed, max_delay_ns
-        Each message takes up to this long, drawn from the seed.
+    seed
+        Of the delays.
+    max_delay_ns
+        Each message takes from 0 to this long after both sides have started it.
     is_buffered
         A send is complete when its bytes are taken, not when they are received.
+
+    Returns
+    -------
+    tuple of Transport
+        By rank; each for one executor.
     """
-    return list(_core.local_transports(num_ranks, seed, max_delay_ns, is_buffered))
+    return tuple(_core.local_transports(num_ranks, seed, max_delay_ns, is_buffered))
 
 
 def check_programs(text: str) -> tuple[str, ...]:

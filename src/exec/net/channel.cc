@@ -1,6 +1,9 @@
 #include "exec/net/channel.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
 
 #include "exec/run/engine.h"
 #include "support/error.h"
@@ -14,6 +17,49 @@ bool HasMessages(const Slot& slot) {
   return slot.kind == RequestKind::kRun || slot.kind == RequestKind::kCpuTimed;
 }
 
+/*! \brief Who wrote the bytes of a region last, as ranges that do not overlap. */
+class LastWriters {
+ public:
+  /*! \brief Makes `number` the writer of a range; returns the highest number in it before, or 0. */
+  size_t Write(int64_t begin, int64_t end, size_t number) {
+    size_t highest = 0;
+    auto at = ranges_.lower_bound(begin);
+    if (at != ranges_.begin() && std::prev(at)->second.end > begin) --at;
+    while (at != ranges_.end() && at->first < end) {
+      const auto [first, old] = *at;
+      highest = std::max(highest, old.number);
+      at = ranges_.erase(at);
+      if (first < begin) ranges_[first] = {begin, old.number};
+      if (old.end > end) ranges_[end] = old;
+    }
+    ranges_[begin] = {end, number};
+    return highest;
+  }
+
+ private:
+  struct Range {
+    int64_t end;
+    size_t number;
+  };
+
+  std::map<int64_t, Range> ranges_;  // by their first byte
+};
+
+std::vector<size_t> CountBefore(const Program& program, const Queue& queue) {
+  std::vector<size_t> counts(queue.instructions.size());
+  if (queue.kind == QueueKind::kSend) return counts;        // which only reads
+  std::map<std::pair<bool, int32_t>, LastWriters> regions;  // arenas, and tensors of their own
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const int32_t id = queue.instructions[i].tensors[0];
+    const Tensor& tensor = program.tensors[static_cast<size_t>(id)];
+    if (tensor.bytes == 0) continue;
+    const bool is_arena = tensor.storage == Storage::kArena;
+    LastWriters& region = regions[{is_arena, is_arena ? tensor.space : id}];
+    counts[i] = region.Write(tensor.place, tensor.place + tensor.bytes, i + 1);
+  }
+  return counts;
+}
+
 }  // namespace
 
 Channel::Channel(Engine* engine, const Image* image, Worker* worker)
@@ -21,7 +67,8 @@ Channel::Channel(Engine* engine, const Image* image, Worker* worker)
       image_(image),
       worker_(worker),
       queue_(worker->queue()),
-      length_(queue_.instructions.size()) {}
+      length_(queue_.instructions.size()),
+      num_before_(CountBefore(image->program(), queue_)) {}
 
 void Channel::MakeMessages(Slot* slot) {
   const auto place = static_cast<size_t>(slot->index());
@@ -64,6 +111,8 @@ bool Channel::StartSome() {
 
 /*! \brief Whether all waits are over: the bytes may be read, or written. */
 bool Channel::MayStart(Slot* slot, size_t index) {
+  const size_t num_ended = ended_.request == next_.request ? ended_.index : 0;
+  if (num_ended < num_before_[index]) return false;
   for (const BoundWait& wait : worker_->instructions()[index].waits) {
     if (HasReached(wait, slot)) continue;
     ThrowIfFailed(slot);

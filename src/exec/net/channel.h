@@ -72,6 +72,9 @@ class Channel {
   Worker* worker_;
   const Queue& queue_;
   const size_t length_;
+  /*! \brief How many messages of the same request are complete before each starts: those into some
+   * of its bytes are not under way with it. [length] */
+  const std::vector<size_t> num_before_;
   /*! \brief The next message to start, and the next one to end; the first is never behind. */
   Place next_, ended_;
   /*! \brief Requests whose recording has begun, and when the last message ended by its clock. */

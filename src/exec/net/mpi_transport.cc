@@ -72,6 +72,7 @@ class MpiLanes {
   std::array<MpiHandle, 2> communicators_ = {};
   // Guarded by the process's lock:
   bool is_aborted_ = false;
+  bool is_listening_ = false;  // the receive of a reason is in flight
   int num_looks_ = 0;
   int64_t give_up_ns_ = 0;  // after a failure: until when to wait for what is given up
   std::unique_ptr<KeptBytes> reason_ = std::make_unique<KeptBytes>();  // texts that end with a 0
@@ -128,31 +129,34 @@ void MpiLanes::ListenForReason() {
                               largest_tag_, control, &reason_request_),
               "MPI_Recv_init");
   abi().Check(abi().Start(&reason_request_), "MPI_Start");
+  is_listening_ = true;
 }
 
 MpiLanes::~MpiLanes() {
   if (!process_.IsUsable()) return;
   std::lock_guard lock(process_.mutex());
+  if (is_listening_) {
+    abi().Cancel(&reason_request_);
+    is_listening_ = !Finish(&reason_request_);
+  }
+  if (!is_listening_ && num_ranks_ > 1) abi().Request_free(&reason_request_);
   // Left as they are after a failure: else MPI could give their numbers to others, whom late
   // messages would reach.
   if (is_aborted_) {
     process_.Keep(std::move(reason_));
     return;
   }
-  if (num_ranks_ > 1) {
-    for (MpiHandle& notice : notices_) abi().Request_free(&notice);
-    abi().Cancel(&reason_request_);
-    if (Finish(&reason_request_)) abi().Request_free(&reason_request_);
-  }
+  for (MpiHandle& notice : notices_) abi().Request_free(&notice);
   for (MpiHandle& own : communicators_) abi().Comm_free(&own);
 }
 
 void MpiLanes::LookForReason() {
-  if (++num_looks_ % kLooksPerNotice != 0 || num_ranks_ == 1) return;
+  if (++num_looks_ % kLooksPerNotice != 0 || !is_listening_) return;
   int flag = 0;
   MpiStatus status;
   abi().Check(abi().Test(&reason_request_, &flag, &status), "MPI_Test");
   if (flag == 0) return;
+  is_listening_ = false;
   reason_->outgoing = reason_->incoming;
   End();
   CheckAlive();

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -33,12 +36,25 @@ def silent(_line: str) -> None:
     """Drop a line."""
 
 
+def work_here(
+    names: list[str], options: place.PlaceOptions, _limit_s: float | None
+) -> subprocess.CompletedProcess[str]:
+    """What a worker says, without a process of its own."""
+    said = io.StringIO()
+    command = [*names, "--budget", str(options.budget_s), "--seed", str(options.seed)]
+    command += ["--objective", options.objective, "--items", str(options.items)]
+    with contextlib.redirect_stdout(said):
+        code = place_worker.main(command)
+    return subprocess.CompletedProcess(command, code, said.getvalue(), "")
+
+
 def small(
     monkeypatch: pytest.MonkeyPatch, *cases: Case, budget_s: float = 0.3
 ) -> tuple[list[place.Row], list[str]]:
     """Rows and messages of cases of their own."""
     said: list[str] = []
     monkeypatch.setattr(exact, "all_cases", lambda: list(cases))
+    monkeypatch.setattr(place, "_worker", work_here)
     return exact_rows(ExactOptions(".", budget_s=budget_s), said.append), said
 
 
@@ -168,6 +184,7 @@ def test_files_under_the_published_names_are_a_table(
 ) -> None:
     """Small files of ours: the best plan of four tasks takes 5.5 ms, the paper's sample 30."""
     monkeypatch.setenv(GRAPHS_VARIABLE, str(write_stand_ins(tmp_path)))
+    monkeypatch.setattr(place, "_worker", work_here)
     assert PUBLISHED in {case.table for case in select_cases(None)}
     options = ExactOptions("published/example-1", ("single", "cpsat"), budget_s=5)
     single, cpsat = exact_rows(options, silent)

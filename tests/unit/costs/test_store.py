@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
-from tests.measurements import LLVM, NOON, note, notes, row, unique_rows
+from tests.measurements import LLVM, NOON, note, row
+from tests.random_measurements import notes, unique_rows
 
 from heteroplace.costs.measurement import Conditions, Measurement
 from heteroplace.costs.store import CostStore, default_path

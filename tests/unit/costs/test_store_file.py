@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from tests.measurements import note, notes, row, unique_rows
+from tests.measurements import note, row
+from tests.random_measurements import notes, unique_rows
 from tests.strategies import exact_cases
 
 from heteroplace.costs.store_file import load_rows, rows_from_json, rows_to_json

@@ -45,9 +45,9 @@ GRAPHS = (
 """Without `--only`, and those of `published/` for latency, if they are there."""
 _PUBLISHED = r"^published/(.*-latency|googlenet|example-1)$"
 _ITERATIONS: Mapping[str, int] = {
-    **dict.fromkeys(("search", "auto", "lns", "split", "cpsat"), 20_000),
+    **dict.fromkeys(("search", "auto", "lns", "split", "cpsat"), 5_000),
     **dict.fromkeys(("sa", "ea", "cross-entropy"), 1_000),
-    "moirai": 500,
+    "moirai": 200,
 }
 """`SolveOptions.iterations` of solvers that else take all the time there is."""
 _LIMIT_S = 300.0
