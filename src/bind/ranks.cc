@@ -72,7 +72,7 @@ void MakeRanked(exec::RankedExecutor* place, std::shared_ptr<exec::Group> group,
                                                max_in_flight, helping, cuda_graphs, cuda_words);
   const exec::Limit limit = LimitOf({});
   Unlocked([&] {
-    new (place) exec::RankedExecutor(std::move(group), source, [](const exec::Program&) {}, limit);
+    new (place) exec::RankedExecutor(std::move(group), source, [](int) {}, limit);
   });
 }
 

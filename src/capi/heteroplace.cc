@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,15 +28,12 @@ constexpr const char* kStatusNames[] = {"ok",        "bad argument",  "bad file"
 heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
   heteroplace_load_options options{};
   if (given == nullptr) return options;
-  // Of a program that was compiled with the header of version 1.
-  constexpr size_t kFirstBytes = offsetof(heteroplace_load_options, is_rank);
-  size_t bytes = 0;
-  std::memcpy(&bytes, given, sizeof(bytes));
-  if (bytes != kFirstBytes) {
-    ExpectStruct(given, sizeof(options), "the options");
-    bytes = sizeof(options);
+  constexpr size_t kOfVersion1 = offsetof(heteroplace_load_options, helping);
+  std::memcpy(&options, given, ExpectStruct(given, kOfVersion1, sizeof(options), "the options"));
+  if (options.is_rank != 0 && options.is_rank != 1) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT,
+                "is_rank is " + std::to_string(options.is_rank) + "; expected 0 or 1");
   }
-  std::memcpy(&options, given, bytes);
   if (options.max_in_flight < 0) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, "max_in_flight is " +
                                               std::to_string(options.max_in_flight) +
@@ -46,6 +44,21 @@ heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
                                               "; expected seconds, or 0 for 30");
   }
   return options;
+}
+
+std::optional<bool> HelpingOf(const heteroplace_load_options& options) {
+  switch (options.helping) {
+    case HETEROPLACE_HELPING_AUTO:
+      return {};
+    case HETEROPLACE_HELPING_OFF:
+      return false;
+    case HETEROPLACE_HELPING_ON:
+      return true;
+    default:
+      throw Fault(HETEROPLACE_BAD_ARGUMENT,
+                  "helping is " + std::to_string(options.helping) +
+                      "; expected 0 (HETEROPLACE_HELPING_AUTO), 1 (_OFF) or 2 (_ON)");
+  }
 }
 
 exec::FileOptions FileOptionsOf(const heteroplace_load_options& options) {
@@ -66,6 +79,7 @@ LoadPlan PlanOf(const char* path, const heteroplace_load_options& options) {
   plan.file = FileOptionsOf(options);
   plan.tvm_library = text(options.tvm_library);
   plan.max_in_flight = std::max(options.max_in_flight, 1);
+  plan.helping = HelpingOf(options);
   plan.is_rank = options.is_rank != 0;
   plan.hosts = text(options.hosts);
   plan.mpi_library = text(options.mpi_library);
@@ -82,7 +96,7 @@ LoadPlan PlanOf(const char* path, const heteroplace_load_options& options) {
 void Describe(const Model& model, const std::vector<exec::Port>& ports, const char* kind,
               int32_t index, heteroplace_tensor* tensor) {
   ExpectNotNull(tensor, "tensor");
-  ExpectStruct(tensor, sizeof(heteroplace_tensor), "the tensor");
+  ExpectStruct(tensor, sizeof(heteroplace_tensor), sizeof(heteroplace_tensor), "the tensor");
   if (index < 0 || static_cast<size_t>(index) >= ports.size()) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, std::string("there is no ") + kind + " " +
                                               std::to_string(index) + "; there are " +
@@ -139,6 +153,14 @@ heteroplace_status heteroplace_serve(heteroplace_model* model) {
   return Guarded([&] {
     ExpectNotNull(model, "model");
     model->model->Serve();
+  });
+}
+
+heteroplace_status heteroplace_is_helping(const heteroplace_model* model, int32_t* is_helping) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    ExpectNotNull(is_helping, "is_helping");
+    *is_helping = model->model->is_helping() ? 1 : 0;
   });
 }
 

@@ -59,6 +59,17 @@ enum {
   HETEROPLACE_INTERNAL = 8       /*!< a fault of this library; the text says which */
 };
 
+/*!
+ * \brief Whether cores that wait take parts of the kernels of others meanwhile; the numbers that
+ * come out are the same. By itself: where they share a cache and each worker has a core.
+ */
+typedef int32_t heteroplace_helping;
+enum {
+  HETEROPLACE_HELPING_AUTO = 0,
+  HETEROPLACE_HELPING_OFF = 1,
+  HETEROPLACE_HELPING_ON = 2 /*!< among all cores, also where it may not pay */
+};
+
 /*! \brief A loaded file: program, kernels, weights, worker threads. */
 typedef struct heteroplace_model heteroplace_model;
 
@@ -78,11 +89,10 @@ typedef struct heteroplace_load_options {
   /*! \brief Files of public Ed25519 keys, PEM: only what one of them has signed is loaded. NULL: a
    * signature is not looked at. */
   const char* const* trusted_keys; /* [num_trusted_keys] */
-
-  /* Version 2: files for several hosts, one process each. */
-
-  /*! \brief 1: this process is one of the ranks that a launcher of MPI started, which all load the
-   * same file, one rank for each of its hosts. 0: it is alone. */
+  /*! \brief Since version 2: one of HETEROPLACE_HELPING_AUTO and so on. */
+  heteroplace_helping helping;
+  /*! \brief Since version 2, as all below. 1: this process is one of the ranks that a launcher of
+   * MPI started, which all load one file, a rank for each of its hosts. 0: it is alone. */
   int32_t is_rank;
   /*! \brief Which host each rank runs, "b,a"; NULL: rank i runs the cluster's host i. */
   const char* hosts;
@@ -142,6 +152,9 @@ HETEROPLACE_API heteroplace_status heteroplace_is_feeding(const heteroplace_mode
 /*! \brief Does the part of a rank that does not feed the model, until the one that does unloads it.
  * HETEROPLACE_FAILED: a rank has failed, and all have. */
 HETEROPLACE_API heteroplace_status heteroplace_serve(heteroplace_model* model);
+/*! \brief Whether any cores help each other: 1 or 0. Since version 2. */
+HETEROPLACE_API heteroplace_status heteroplace_is_helping(const heteroplace_model* model,
+                                                          int32_t* is_helping);
 
 /*! \brief The number of inputs, and of outputs. */
 HETEROPLACE_API heteroplace_status heteroplace_num_inputs(const heteroplace_model* model,
@@ -219,7 +232,8 @@ HETEROPLACE_API heteroplace_status heteroplace_start_trace(heteroplace_model* mo
 
 /*!
  * \brief Ends the recording, and writes it as a trace for https://ui.perfetto.dev.
- * \param path of the file, which appears as a whole.
+ * \param path of the file, which appears as a whole. Where it cannot be written, the recording has
+ * ended, and another call writes it, unless a new one was begun.
  * \param timeout_s how long to wait for requests in it that are at work; others are not written.
  */
 HETEROPLACE_API heteroplace_status heteroplace_stop_trace(heteroplace_model* model,

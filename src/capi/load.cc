@@ -11,19 +11,6 @@
 
 namespace heteroplace::capi {
 
-namespace {
-
-/*! \brief Whether the program has work for a GPU, which other hosts' programs of a file may have.
- */
-bool UsesGpu(const exec::Program& program) {
-  for (const exec::Queue& queue : program.queues) {
-    if (queue.device.device_type == exec::kDLCUDA) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 Model::Model(const LoadPlan& plan) {
   if (plan.is_rank) {
     LoadAsRank(plan);
@@ -44,6 +31,7 @@ exec::ExecutorSource Model::Open(const LoadPlan& plan) {
   source.library_path = file_->code_path();
   source.program_text = file_->program_text();
   source.max_in_flight = plan.max_in_flight;
+  source.helping = plan.helping;
   const std::shared_ptr<const exec::WeightsMap>& weights = file_->weights();
   source.blob = {weights->data(), weights->bytes(), file_};
   return source;
@@ -69,8 +57,8 @@ void Model::LoadAsRank(const LoadPlan& plan) {
     if (thrown != nullptr) std::rethrow_exception(thrown);
     throw;
   }
-  const auto check = [&](const exec::Program& program) {
-    if (UsesGpu(program)) file_->CheckGpus(exec::LoadTvmAbi(source.libtvm_path));
+  const auto check = [&](int host) {
+    file_->CheckHost(exec::LoadTvmAbi(source.libtvm_path), host);
   };
   ranked_ = std::make_unique<exec::RankedExecutor>(group, source, check, exec::Limit{});
 }

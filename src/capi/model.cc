@@ -66,17 +66,33 @@ void Model::StartTrace(int64_t max_requests) {
   CheckFeeding("heteroplace_start_trace");
   const auto most = max_requests == 0 ? std::nullopt : std::optional(max_requests);
   ranked_ == nullptr ? executor_->StartTrace(most) : ranked_->StartTrace(most);
+  std::lock_guard lock(mutex_);
+  unsaved_.reset();
 }
 
 void Model::StopTrace(const std::string& path, const exec::Limit& limit) {
   CheckFeeding("heteroplace_stop_trace");
-  const exec::Trace trace =
-      ranked_ == nullptr ? executor_->StopTrace(limit) : ranked_->MergedTrace(limit);
+  std::unique_lock lock(mutex_);
+  std::optional<exec::Trace> trace = std::exchange(unsaved_, std::nullopt);
+  lock.unlock();
+  if (!trace.has_value()) {
+    trace = ranked_ == nullptr ? executor_->StopTrace(limit) : ranked_->MergedTrace(limit);
+  }
+  const auto keep = [&] {
+    lock.lock();
+    unsaved_ = std::move(trace);
+  };
   const exec::Program& drawn = ranked_ == nullptr ? program() : ranked_->merged();
   try {
-    WriteWhole(path, exec::TraceJson(drawn, trace));
+    WriteWhole(path, exec::TraceJson(drawn, *trace));
   } catch (const Error& error) {
-    throw Fault(HETEROPLACE_BAD_ARGUMENT, error.what());
+    keep();
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, std::string(error.what()) +
+                                              "; the recording has ended, and is written by "
+                                              "another call with another path");
+  } catch (...) {
+    keep();
+    throw;
   }
 }
 
@@ -114,7 +130,8 @@ std::vector<const heteroplace_tensor*> Match(const Model& model,
     // A program of a later header has larger structs, of which the first fields are these.
     const auto* tensor = reinterpret_cast<const heteroplace_tensor*>(
         bytes + static_cast<size_t>(i) * tensors->struct_size);
-    ExpectStruct(tensor, sizeof(heteroplace_tensor), std::string(kind) + " " + std::to_string(i));
+    ExpectStruct(tensor, sizeof(heteroplace_tensor), sizeof(heteroplace_tensor),
+                 std::string(kind) + " " + std::to_string(i));
     const std::string name = tensor->name == nullptr ? "" : tensor->name;
     const auto port = std::find_if(ports.begin(), ports.end(),
                                    [&](const exec::Port& other) { return other.name == name; });

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,7 @@ struct LoadPlan {
   exec::FileOptions file;
   std::string tvm_library;
   int max_in_flight = 1;
+  std::optional<bool> helping;
   bool is_rank = false;
   std::string hosts;
   std::string mpi_library;
@@ -39,6 +42,9 @@ class Model {
   const exec::Program& program() const {
     return ranked_ == nullptr ? executor_->program() : ranked_->executor().program();
   }
+  bool is_helping() const {
+    return ranked_ == nullptr ? executor_->is_helping() : ranked_->executor().is_helping();
+  }
   bool is_feeding() const { return ranked_ == nullptr || ranked_->is_feeding(); }
   /*! \brief Throws Error kExecution on a rank that does not feed the model, or if any has failed.
    */
@@ -53,7 +59,8 @@ class Model {
 
   /*! \param max_requests 0: the executor's own choice. \throws Fault, Error. */
   void StartTrace(int64_t max_requests);
-  /*! \throws Fault HETEROPLACE_BAD_ARGUMENT if the file cannot be written; Error. */
+  /*! \throws Fault HETEROPLACE_BAD_ARGUMENT if the file cannot be written: the next call writes
+   * the recording; Error. */
   void StopTrace(const std::string& path, const exec::Limit& limit);
 
   /*! \brief Writes what is known of a port but the size of the struct and the data. */
@@ -69,6 +76,9 @@ class Model {
   /*! \brief The one of a process alone, or of a rank. */
   std::unique_ptr<exec::Executor> executor_;
   std::unique_ptr<exec::RankedExecutor> ranked_;
+  std::mutex mutex_;
+  /*! \brief A recording that has ended and could not be written; guarded by mutex_. */
+  std::optional<exec::Trace> unsaved_;
 };
 
 /*! \brief DLPack's type of a caller's data for it: bool has 8 bits there. */

@@ -84,6 +84,7 @@ Model::Model(const RunOptions& options, Job* job) {
   how.silence_s = std::max(options.timeout_s, 0.0);
   how.tell = Tell;
   how.tell_context = job;
+  how.helping = options.helping;
   how.trusted_keys = keys.empty() ? nullptr : keys.data();
   heteroplace_model* model = nullptr;
   Expect(heteroplace_load(options.model.c_str(), &how, &model));

@@ -113,12 +113,9 @@ def _load_here(
 ) -> RankedExecutor:
     """Load the program of one host, of which the others wait to hear."""
     libtvm = str(library_path())
-    solution = manifest.solution
-    used = [device for device in solution.cluster.devices if device.name in solution.devices_used]
     try:
-        check_devices_exist(solution, host=host)
-        # A file has code for GPUs of other hosts too.
-        file.load(libtvm, gpus=any(one.kind == "cuda" and one.host == host for one in used))
+        check_devices_exist(manifest.solution, file.missing(libtvm, group.host), host)
+        file.load(libtvm, group.host)
     except HeteroPlaceError as err:
         group.fail(str(err))
         raise

@@ -166,9 +166,9 @@ std::vector<std::string> Group::Exchange(const std::string& own, const Limit& li
   return texts;
 }
 
-void Group::Agree(const std::vector<Fact>& facts, const std::string& fault, const Limit& limit) {
+void Group::Agree(const std::vector<Term>& terms, const std::string& fault, const Limit& limit) {
   std::vector<std::string> own = {fault};
-  for (const auto& [what, value] : facts) own.insert(own.end(), {what, value});
+  for (const auto& [what, value] : terms) own.insert(own.end(), {what, value});
   const std::vector<std::string> records = Exchange(Packed(own), limit);
   std::string text;
   const auto add = [&](int rank, const std::string& what) {

@@ -22,7 +22,7 @@
 
 namespace heteroplace::exec {
 
-/*! \brief Tags of the lane of control; each is an order of its own per pair of ranks. */
+/*! \brief Tags of messages that control the job; each is an order of its own per pair of ranks. */
 enum class ControlTag : int64_t { kBytes, kLength, kBeat, kOrder, kReplyLength, kReply, kClock };
 
 /*! \brief What a group is told at its making. */
@@ -35,7 +35,7 @@ struct GroupOptions {
 };
 
 /*! \brief Something that all ranks must have alike: what it is, and what this rank has. */
-using Fact = std::pair<std::string, std::string>;
+using Term = std::pair<std::string, std::string>;
 
 /*! \brief One rank's part. Any thread may call it, but one at a time what says "all ranks". */
 class Group : public std::enable_shared_from_this<Group> {
@@ -62,11 +62,11 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<std::string> Exchange(const std::string& own, const Limit& limit);
 
   /*!
-   * \brief Goes on only if every rank has the same facts and no fault; all ranks.
+   * \brief Goes on only if every rank has the same terms and no fault; all ranks.
    * \param fault what this rank cannot do; "": nothing.
    * \throws Error kExecution on all ranks: who has a fault or differs, and in what.
    */
-  void Agree(const std::vector<Fact>& facts, const std::string& fault, const Limit& limit);
+  void Agree(const std::vector<Term>& terms, const std::string& fault, const Limit& limit);
 
   /*! \brief Fails with what every rank finds at this place. \throws Error kExecution. */
   [[noreturn]] void FailAlike(const std::string& text);

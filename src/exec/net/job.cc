@@ -71,12 +71,12 @@ std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const st
   } catch (const Error& error) {
     fault = file.path + ": " + error.what();
   }
-  const std::vector<Fact> facts = {{"version", std::to_string(kGroupVersion)},
+  const std::vector<Term> terms = {{"version", std::to_string(kGroupVersion)},
                                    {"MPI library", group->transport_name()},
                                    {"file", file.digest},
                                    {"hosts", hosts.empty() ? "as in the file" : hosts},
                                    {"max_in_flight", std::to_string(max_in_flight)}};
-  group->Agree(facts, fault, limit);
+  group->Agree(terms, fault, limit);
   // All have the same from here on, and find the same.
   const auto num_ranks = static_cast<size_t>(group->num_ranks());
   if (names.size() != num_ranks) {

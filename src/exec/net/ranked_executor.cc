@@ -32,14 +32,14 @@ int FeedingHost(const std::vector<Program>& programs) {
 }  // namespace
 
 RankedExecutor::RankedExecutor(std::shared_ptr<Group> group, ExecutorSource source,
-                               const std::function<void(const Program&)>& check, const Limit& limit)
+                               const std::function<void(int)>& check, const Limit& limit)
     : group_(std::move(group)) {
   std::string fault;
   std::exception_ptr thrown;
   try {
     programs_ = ParsePrograms(source.program_text);
     merged_ = MergedPrograms(programs_);
-    check(programs_[static_cast<size_t>(group_->host())]);
+    check(group_->host());
     feeding_rank_ = group_->RankOf(FeedingHost(programs_));
     source.transport = group_->HostTransport();
     if (is_feeding()) {

@@ -13,7 +13,7 @@
 
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
-#include "exec/net/order_lane.h"
+#include "exec/net/order_messages.h"
 #include "exec/run/executor.h"
 
 namespace heteroplace::exec {
@@ -35,11 +35,11 @@ class RankedExecutor {
   /*!
    * \brief Loads; all ranks. \param source its `program_text` holds the programs of all hosts, its
    * `transport` is set here.
-   * \param check may refuse this rank's program before it is loaded.
+   * \param check may refuse this rank's host, by its position, before it is loaded.
    * \throws Error as Executor here, and kExecution on the other ranks.
    */
   RankedExecutor(std::shared_ptr<Group> group, ExecutorSource source,
-                 const std::function<void(const Program&)>& check, const Limit& limit);
+                 const std::function<void(int)>& check, const Limit& limit);
   /*! \brief Closes if nobody has. */
   ~RankedExecutor();
   RankedExecutor(const RankedExecutor&) = delete;
