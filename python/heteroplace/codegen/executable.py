@@ -16,12 +16,14 @@ from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.program import bundle_text
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.weights import WeightLayout
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
+from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
 from heteroplace.native.transports import check_programs
@@ -183,5 +185,7 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
-    text = lowered.text
+    plan, graph, cluster = solution.plan, solution.graph, solution.cluster
+    names = [step_name(step, graph, cluster) for step in plan.steps]
+    text = bundle_text(lowered.programs, names)
     return Manifest(tvm.__version__, text, solution, ports[0], ports[1], lowered.memory)

@@ -41,8 +41,8 @@ enum class Lane { kProgram, kControl };
  * \brief The messages of one rank.
  *
  * Used by one thread at a time, the one that holds `mutex`, also for its messages and for
- * destruction, but for `Abort`. Messages of one lane, pair of ranks and tag match in the order of `Start`, on
- * either side. Sizes must be equal on both sides. Messages may outlive their transport.
+ * destruction, but for `Abort`. Messages of one lane, pair of ranks and tag match in the order of
+ * `Start`, on either side. Sizes must be equal on both sides. Messages may outlive their transport.
  */
 class Transport {
  public:
