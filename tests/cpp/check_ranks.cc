@@ -161,8 +161,9 @@ void FailsEverywhere(Random& random) {
   }
   if (cause == kKernel) {
     // Not each rank need have failed: some were done with their part.
-    CHECK(reason.find("(rank ") != std::string::npos);
-    CHECK(reason.find("keep_positive") != std::string::npos);
+    const bool names_host =
+        reason.find("host 'host ") == 0 && reason.find("failed on queue") != std::string::npos;
+    if (!names_host) test::Fail(__FILE__, __LINE__, reason);
   }
   if (!reason.empty()) {
     // Nothing begins any more on a rank that knows.
@@ -181,7 +182,8 @@ int main(int count, char** arguments) {
   CHECK(count == 3);
   libtvm_path = arguments[1];
   library_path = arguments[2];
-  ForSeeds("bundles", 1024, EqualsStepOrder);
-  ForSeeds("failures", 256, FailsEverywhere);
+  const int part = Stride() == 1 ? 1 : 4;  // each case loads several executors
+  ForSeeds("bundles", 1024 / part, EqualsStepOrder);
+  ForSeeds("failures", 256 / part, FailsEverywhere);
   return 0;
 }
