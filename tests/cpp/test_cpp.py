@@ -215,9 +215,9 @@ def run_transport(
     if part == "planning":
         pytest.skip("this commit builds what makes plans")
     prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
-    program = str(built(part) / "check_transport")
     turn = seed_of(request) // len(PARTS) % TURNS
     environment = {**OPTIONS, **UNDER_MPI, "TURN": str(turn)}
+    program = str(built(part) / "check_transport")
     checked_run([*launcher, *prefix, program, *arguments], RUN_SECONDS, environment)
 
 
