@@ -74,6 +74,8 @@ UNDER_MPI = {
     "UCX_ERROR_SIGNALS": "",
     # Sanitizers take the other process's addresses in process_vm_readv for this one's.
     "UCX_TLS": "^cma",
+    # It hooks into calls that threads make after the thread sanitizer has left them.
+    "UCX_MEM_EVENTS": "no",
     # Open MPI asks whether root means it.
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
