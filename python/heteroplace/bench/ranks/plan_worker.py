@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from heteroplace.bench.ranks.shaped import sent_bytes
-from heteroplace.cli.job import job_ranks
-from heteroplace.measure.ranks import Ranks
+from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.transports import Transport
 from heteroplace.tvm_bridge import library_path
