@@ -80,4 +80,5 @@ def _slice_at(rows: dict[tuple[int, int], list[Event]], arrow: Event) -> Event:
         if round(1000 * e["ts"]) <= at <= _end(e) and e.get("cat") != "wait"
     ]
     assert around, arrow
-    return around[0]
+    # Where one ends as the next begins, an arrow leaves the first and reaches the last.
+    return around[0 if arrow["ph"] == "s" else -1]

@@ -68,10 +68,11 @@ void BindFile(nb::module_& module) {
            "Check all, copy the code and map the weights.")
       .def(
           "missing",
-          [](const exec::CompiledFile& self, const std::string& libtvm_path) {
-            return self.Missing(exec::LoadTvmAbi(libtvm_path));
+          [](const exec::CompiledFile& self, const std::string& libtvm_path, int host) {
+            return self.Missing(exec::LoadTvmAbi(libtvm_path), host);
           },
-          nb::arg("libtvm_path"), "What it needs of processor and GPUs that is not here.")
+          nb::arg("libtvm_path"), nb::arg("host"),
+          "What it needs on a host of processor and GPUs that is not here.")
       .def("check_signature", &exec::CompiledFile::CheckSignature,
            "Check that a signature is of this content.")
       .def("signer", &exec::CompiledFile::signer, "Public key, hexadecimal; '': not signed.")
@@ -91,11 +92,12 @@ void BindFile(nb::module_& module) {
           },
           nb::rv_policy::automatic, "Check all and map the weights; the code is not loaded.")
       .def(
-          "check_gpus",
-          [](const exec::CompiledFile& self, const std::string& libtvm_path) {
-            self.CheckGpus(exec::LoadTvmAbi(libtvm_path));
+          "check_host",
+          [](const exec::CompiledFile& self, const std::string& libtvm_path, int host) {
+            self.CheckHost(exec::LoadTvmAbi(libtvm_path), host);
           },
-          nb::arg("libtvm_path"), "Check that the GPUs here can run the code for them.")
+          nb::arg("libtvm_path"), nb::arg("host"),
+          "Check that processor and GPUs can run the code of a host.")
       .def_prop_ro(
           "program_text",
           [](const exec::CompiledFile& self) { return ToBytes(self.program_text()); },

@@ -4,7 +4,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,8 +40,11 @@ std::shared_ptr<exec::Transport> MpiTransport(std::optional<uintptr_t> communica
 std::vector<std::shared_ptr<exec::Transport>> LocalTransports(int num_ranks, uint64_t seed,
                                                               int64_t max_delay_ns,
                                                               bool is_buffered) {
-  auto made = exec::MakeLocalTransports(num_ranks, {seed, max_delay_ns, is_buffered});
-  return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
+  std::vector<std::shared_ptr<exec::Transport>> transports;
+  for (auto& transport : exec::MakeLocalTransports(num_ranks, {seed, max_delay_ns, is_buffered})) {
+    transports.push_back(std::move(transport));
+  }
+  return transports;
 }
 
 }  // namespace
@@ -57,11 +59,11 @@ void BindNet(nb::module_& module) {
           "abort", [](exec::Transport& self, const std::string& reason) { self.Abort(reason); },
           nb::arg("reason"), nb::call_guard<nb::gil_scoped_release>(),
           "End all messages on all ranks; of any thread.");
-  module.def("mpi_transport", &MpiTransport, nb::arg("communicator").none() = nb::none(),
+  module.def("mpi_transport", &MpiTransport, nb::arg("communicator").none(),
              "The transport of this rank; all ranks of the communicator make theirs at once.");
-  module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed") = 0,
-             nb::arg("max_delay_ns") = 0, nb::arg("is_buffered") = false,
-             "Transports of ranks that are threads of this process.");
+  module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed"),
+             nb::arg("max_delay_ns"), nb::arg("is_buffered"),
+             "Ranks as threads of this process; see src/exec/net/local_transport.h.");
   module.def("check_programs", &CheckPrograms, nb::arg("text"),
              "Check the programs of all hosts, or of one alone: names of the hosts, by rank.");
 }

@@ -2,7 +2,9 @@
 #include "capi/heteroplace.h"
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,14 +24,33 @@ constexpr const char* kStatusNames[] = {"ok",        "bad argument",  "bad file"
 heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
   heteroplace_load_options options{};
   if (given == nullptr) return options;
-  ExpectStruct(given, sizeof(options), "the options");
-  options = *given;
+  constexpr size_t kOfVersion1 = offsetof(heteroplace_load_options, helping);
+  std::memcpy(&options, given, ExpectStruct(given, kOfVersion1, sizeof(options), "the options"));
+  if (options.reserved != 0) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, "reserved is " + std::to_string(options.reserved) +
+                                              "; expected 0, as no option is there yet");
+  }
   if (options.max_in_flight < 0) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, "max_in_flight is " +
                                               std::to_string(options.max_in_flight) +
                                               "; expected at least 1, or 0 for 1");
   }
   return options;
+}
+
+std::optional<bool> HelpingOf(const heteroplace_load_options& options) {
+  switch (options.helping) {
+    case HETEROPLACE_HELPING_AUTO:
+      return {};
+    case HETEROPLACE_HELPING_OFF:
+      return false;
+    case HETEROPLACE_HELPING_ON:
+      return true;
+    default:
+      throw Fault(HETEROPLACE_BAD_ARGUMENT,
+                  "helping is " + std::to_string(options.helping) +
+                      "; expected 0 (HETEROPLACE_HELPING_AUTO), 1 (_OFF) or 2 (_ON)");
+  }
 }
 
 exec::FileOptions FileOptionsOf(const heteroplace_load_options& options) {
@@ -46,7 +67,7 @@ exec::FileOptions FileOptionsOf(const heteroplace_load_options& options) {
 void Describe(const Model& model, const std::vector<exec::Port>& ports, const char* kind,
               int32_t index, heteroplace_tensor* tensor) {
   ExpectNotNull(tensor, "tensor");
-  ExpectStruct(tensor, sizeof(heteroplace_tensor), "the tensor");
+  ExpectStruct(tensor, sizeof(heteroplace_tensor), sizeof(heteroplace_tensor), "the tensor");
   if (index < 0 || static_cast<size_t>(index) >= ports.size()) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, std::string("there is no ") + kind + " " +
                                               std::to_string(index) + "; there are " +
@@ -83,12 +104,20 @@ heteroplace_status heteroplace_load(const char* path, const heteroplace_load_opt
     ExpectNotNull(path, "path");
     const heteroplace_load_options how = OptionsOf(options);
     const std::string tvm_library = how.tvm_library == nullptr ? "" : how.tvm_library;
-    *model = new heteroplace_model{std::make_shared<Model>(path, FileOptionsOf(how), tvm_library,
-                                                           std::max(how.max_in_flight, 1))};
+    *model = new heteroplace_model{std::make_shared<Model>(
+        path, FileOptionsOf(how), tvm_library, std::max(how.max_in_flight, 1), HelpingOf(how))};
   });
 }
 
 void heteroplace_unload(heteroplace_model* model) { delete model; }
+
+heteroplace_status heteroplace_is_helping(const heteroplace_model* model, int32_t* is_helping) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    ExpectNotNull(is_helping, "is_helping");
+    *is_helping = model->model->is_helping() ? 1 : 0;
+  });
+}
 
 heteroplace_status heteroplace_num_inputs(const heteroplace_model* model, int32_t* count) {
   return Guarded([&] {

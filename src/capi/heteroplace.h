@@ -40,7 +40,7 @@ extern "C" {
 #endif
 
 /*! \brief Raised when functions or fields are added. */
-#define HETEROPLACE_API_VERSION 1
+#define HETEROPLACE_API_VERSION 2
 
 /*! \brief For `timeout_s`: any negative number. */
 #define HETEROPLACE_NO_LIMIT (-1.0)
@@ -57,6 +57,17 @@ enum {
   HETEROPLACE_CANCELLED = 6,     /*!< by heteroplace_cancel */
   HETEROPLACE_OUT_OF_MEMORY = 7, /*!< of the host */
   HETEROPLACE_INTERNAL = 8       /*!< a fault of this library; the text says which */
+};
+
+/*!
+ * \brief Whether cores that wait take parts of the kernels of others meanwhile; the numbers that
+ * come out are the same. By itself: where they share a cache and each worker has a core.
+ */
+typedef int32_t heteroplace_helping;
+enum {
+  HETEROPLACE_HELPING_AUTO = 0,
+  HETEROPLACE_HELPING_OFF = 1,
+  HETEROPLACE_HELPING_ON = 2 /*!< among all cores, also where it may not pay */
 };
 
 /*! \brief A loaded file: program, kernels, weights, worker threads. */
@@ -78,6 +89,9 @@ typedef struct heteroplace_load_options {
   /*! \brief Files of public Ed25519 keys, PEM: only what one of them has signed is loaded. NULL: a
    * signature is not looked at. */
   const char* const* trusted_keys; /* [num_trusted_keys] */
+  /*! \brief Since version 2: one of HETEROPLACE_HELPING_AUTO and so on. */
+  heteroplace_helping helping;
+  int32_t reserved; /*!< since version 2: 0 */
 } heteroplace_load_options;
 
 /*! \brief An input or output of a model, and the caller's memory for it. */
@@ -116,6 +130,10 @@ HETEROPLACE_API heteroplace_status heteroplace_load(const char* path,
 /*! \brief Gives a handle back; NULL: nothing. Requests keep what they need until they are closed.
  */
 HETEROPLACE_API void heteroplace_unload(heteroplace_model* model);
+
+/*! \brief Whether any cores help each other: 1 or 0. Since version 2. */
+HETEROPLACE_API heteroplace_status heteroplace_is_helping(const heteroplace_model* model,
+                                                          int32_t* is_helping);
 
 /*! \brief The number of inputs, and of outputs. */
 HETEROPLACE_API heteroplace_status heteroplace_num_inputs(const heteroplace_model* model,
@@ -193,7 +211,8 @@ HETEROPLACE_API heteroplace_status heteroplace_start_trace(heteroplace_model* mo
 
 /*!
  * \brief Ends the recording, and writes it as a trace for https://ui.perfetto.dev.
- * \param path of the file, which appears as a whole.
+ * \param path of the file, which appears as a whole. Where it cannot be written, the recording has
+ * ended, and another call writes it, unless a new one was begun.
  * \param timeout_s how long to wait for requests in it that are at work; others are not written.
  */
 HETEROPLACE_API heteroplace_status heteroplace_stop_trace(heteroplace_model* model,

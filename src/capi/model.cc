@@ -65,7 +65,7 @@ class Faults {
 }  // namespace
 
 Model::Model(const std::string& path, const exec::FileOptions& options,
-             const std::string& tvm_library, int max_in_flight)
+             const std::string& tvm_library, int max_in_flight, std::optional<bool> helping)
     : file_(std::make_shared<exec::CompiledFile>(path, options)) {
   file_->Load();  // nothing of it runs; a damaged file is told where no TVM is, too
   const std::string libtvm = FindTvm(tvm_library);
@@ -75,6 +75,7 @@ Model::Model(const std::string& path, const exec::FileOptions& options,
   source.library_path = file_->code_path();
   source.program_text = file_->program_text();
   source.max_in_flight = max_in_flight;
+  source.helping = helping;
   const std::shared_ptr<const exec::WeightsMap>& weights = file_->weights();
   source.blob = {weights->data(), weights->bytes(), file_};
   executor_ = std::make_unique<exec::Executor>(source);
@@ -83,14 +84,29 @@ Model::Model(const std::string& path, const exec::FileOptions& options,
 void Model::StartTrace(int64_t max_requests) {
   const bool is_default = max_requests == 0;
   executor_->StartTrace(is_default ? std::nullopt : std::optional(max_requests));
+  std::lock_guard lock(mutex_);
+  unsaved_.reset();
 }
 
 void Model::StopTrace(const std::string& path, const exec::Limit& limit) {
-  const exec::Trace trace = executor_->StopTrace(limit);
+  std::unique_lock lock(mutex_);
+  std::optional<exec::Trace> trace = std::exchange(unsaved_, std::nullopt);
+  lock.unlock();
+  if (!trace.has_value()) trace = executor_->StopTrace(limit);
+  const auto keep = [&] {
+    lock.lock();
+    unsaved_ = std::move(trace);
+  };
   try {
-    WriteWhole(path, exec::TraceJson(program(), trace));
+    WriteWhole(path, exec::TraceJson(program(), *trace));
   } catch (const Error& error) {
-    throw Fault(HETEROPLACE_BAD_ARGUMENT, error.what());
+    keep();
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, std::string(error.what()) +
+                                              "; the recording has ended, and is written by "
+                                              "another call with another path");
+  } catch (...) {
+    keep();
+    throw;
   }
 }
 
@@ -128,7 +144,8 @@ std::vector<const heteroplace_tensor*> Match(const Model& model,
     // A program of a later header has larger structs, of which the first fields are these.
     const auto* tensor = reinterpret_cast<const heteroplace_tensor*>(
         bytes + static_cast<size_t>(i) * tensors->struct_size);
-    ExpectStruct(tensor, sizeof(heteroplace_tensor), std::string(kind) + " " + std::to_string(i));
+    ExpectStruct(tensor, sizeof(heteroplace_tensor), sizeof(heteroplace_tensor),
+                 std::string(kind) + " " + std::to_string(i));
     const std::string name = tensor->name == nullptr ? "" : tensor->name;
     const auto port = std::find_if(ports.begin(), ports.end(),
                                    [&](const exec::Port& other) { return other.name == name; });

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,11 +20,12 @@ class Model {
  public:
   /*! \throws Fault, Error as `heteroplace_load`. */
   Model(const std::string& path, const exec::FileOptions& options, const std::string& tvm_library,
-        int max_in_flight);
+        int max_in_flight, std::optional<bool> helping);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
   exec::Executor& executor() { return *executor_; }
+  bool is_helping() const { return executor_->is_helping(); }
   const exec::Program& program() const { return executor_->program(); }
   const exec::Tensor& TensorOf(const exec::Port& port) const {
     return program().tensors[static_cast<size_t>(port.tensor)];
@@ -30,7 +33,8 @@ class Model {
 
   /*! \param max_requests 0: the executor's own choice. \throws Fault, Error. */
   void StartTrace(int64_t max_requests);
-  /*! \throws Fault HETEROPLACE_BAD_ARGUMENT if the file cannot be written; Error. */
+  /*! \throws Fault HETEROPLACE_BAD_ARGUMENT if the file cannot be written: the next call writes
+   * the recording; Error. */
   void StopTrace(const std::string& path, const exec::Limit& limit);
 
   /*! \brief Writes what is known of a port but the size of the struct and the data. */
@@ -41,6 +45,9 @@ class Model {
    * runs. Shared with an executor that a step which does not end keeps. */
   std::shared_ptr<exec::CompiledFile> file_;
   std::unique_ptr<exec::Executor> executor_;
+  std::mutex mutex_;
+  /*! \brief A recording that has ended and could not be written; guarded by mutex_. */
+  std::optional<exec::Trace> unsaved_;
 };
 
 /*! \brief DLPack's type of a caller's data for it: bool has 8 bits there. */

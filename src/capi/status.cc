@@ -62,15 +62,16 @@ void ExpectNotNull(const void* pointer, const char* what) {
   }
 }
 
-void ExpectStruct(const void* given, size_t known, const std::string& what) {
+size_t ExpectStruct(const void* given, size_t first, size_t known, const std::string& what) {
   constexpr size_t kMostBytes = 4096;  // more is no size
   size_t size = 0;
   std::memcpy(&size, given, sizeof(size));
-  if (size < known || size > kMostBytes) {
+  if (size < first || size > kMostBytes) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, "struct_size of " + what + " is " + std::to_string(size) +
                                               "; set it to the size of the struct, " +
                                               std::to_string(known) + " bytes");
   }
+  if (size <= known) return size;
   const auto* bytes = static_cast<const char*>(given);
   if (std::any_of(bytes + known, bytes + size, [](char byte) { return byte != 0; })) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT,
@@ -78,6 +79,7 @@ void ExpectStruct(const void* given, size_t known, const std::string& what) {
                     std::to_string(HETEROPLACE_API_VERSION) +
                     " of the interface, does not have; use a later one, or leave them zero");
   }
+  return known;
 }
 
 }  // namespace heteroplace::capi

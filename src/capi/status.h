@@ -43,9 +43,11 @@ void ExpectNotNull(const void* pointer, const char* what);
 
 /*!
  * \brief Checks a struct of the interface, which begins with its size.
+ * \param first size of the struct in the first version that had it.
  * \param known size of the struct in this version.
+ * \return how many of its bytes are known: of an earlier header fewer than in this version.
  * \throws Fault if it is smaller, or if fields behind it, of a later header, are not zero.
  */
-void ExpectStruct(const void* given, size_t known, const std::string& what);
+size_t ExpectStruct(const void* given, size_t first, size_t known, const std::string& what);
 
 }  // namespace heteroplace::capi

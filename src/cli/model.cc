@@ -58,6 +58,7 @@ Model::Model(const RunOptions& options) {
   how.tvm_library = options.tvm_library.empty() ? nullptr : options.tvm_library.c_str();
   how.max_in_flight = options.requests_in_flight;
   how.num_trusted_keys = static_cast<int32_t>(keys.size());
+  how.helping = options.helping;
   how.trusted_keys = keys.empty() ? nullptr : keys.data();
   heteroplace_model* model = nullptr;
   Expect(heteroplace_load(options.model.c_str(), &how, &model));

@@ -21,6 +21,8 @@ const char kHelp[] =
                              https://ui.perfetto.dev
   --tvm-library PATH         libtvm_runtime.so or libtvm.so; else looked for beside this program, in
                              ../lib, in the Python environment around it, and where the loader looks
+  --helping auto|on|off      whether a core that waits does parts of other cores' kernels (auto:
+                             those that share a cache do); outputs are the same to the last bit
   --trusted-key KEY.pem      run only what this public key has signed; may be given again
   --describe                 only say what the model takes and gives
   --help                     this text
@@ -82,6 +84,17 @@ void Add(std::vector<std::pair<std::string, std::string>>* pairs, const std::str
   pairs->push_back(pair);
 }
 
+heteroplace_helping HelpingOf(const std::string& option, const std::string& text) {
+  constexpr std::pair<std::string_view, heteroplace_helping> kWords[] = {
+      {"auto", HETEROPLACE_HELPING_AUTO},
+      {"on", HETEROPLACE_HELPING_ON},
+      {"off", HETEROPLACE_HELPING_OFF}};
+  for (const auto& [word, helping] : kWords) {
+    if (text == word) return helping;
+  }
+  Fail(option + " is '" + text + "'; expected auto, on or off");
+}
+
 /*! \brief An option with a value. */
 struct Option {
   std::string_view name;
@@ -91,6 +104,8 @@ struct Option {
 constexpr Option kOptions[] = {
     {"--input", [](const auto& o, const auto& value, auto* to) { Add(&to->inputs, o, value); }},
     {"--output", [](const auto& o, const auto& value, auto* to) { Add(&to->outputs, o, value); }},
+    {"--helping",
+     [](const auto& o, const auto& value, auto* to) { to->helping = HelpingOf(o, value); }},
     {"--repeat",
      [](const auto& o, const auto& value, auto* to) { to->repeat = CountOf(o, value); }},
     {"--requests-in-flight", [](const auto& o, const auto& value,

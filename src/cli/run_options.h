@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "capi/heteroplace.h"
+
 namespace heteroplace::cli {
 
 /*! \brief What the command line asks for. */
@@ -20,6 +22,7 @@ struct RunOptions {
   /*! \brief File of the trace; "": none. */
   std::string trace;
   std::string tvm_library;
+  heteroplace_helping helping = HETEROPLACE_HELPING_AUTO;
   /*! \brief Files of public keys; empty: a signature is not looked at. */
   std::vector<std::string> trusted_keys;
   /*! \brief Only say what the model takes and gives. */

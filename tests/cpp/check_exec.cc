@@ -1,5 +1,10 @@
 // The executor's queues and workers: random programs over cores and fake devices, with failures.
 // Arguments: the path of libtvm.so, and of the library of kernels.cc.
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -160,6 +165,35 @@ void SpinnersGiveWay(Random&) {
   table.usable.store(usable);
 }
 
+void Write(const std::filesystem::path& path, const std::string& text) {
+  std::filesystem::create_directories(path.parent_path());
+  std::ofstream(path) << text;
+}
+
+/*! \brief A share of the processor's time, of whatever group around the process, counts as cores.
+ */
+void SharesOfTimeCount(Random&) {
+  exec::CoreTable table{};
+  const auto root = std::filesystem::temp_directory_path() / ("cores-" + std::to_string(getpid()));
+  table.Refresh(root);  // nothing is there: no limit
+  const int all = table.usable.load();
+  const auto usable = [&](const std::string& groups, const std::string& file,
+                          const std::string& text) {
+    Write(root / "proc/self/cgroup", groups);
+    Write(root / "sys/fs/cgroup" / file, text);
+    table.Refresh(root);
+    return table.usable.load();
+  };
+  CHECK_EQ(usable("0::/a/b\n", "a/b/cpu.max", "max 100000\n"), all);
+  CHECK_EQ(usable("0::/a/b\n", "a/cpu.max", "250000 100000\n"), std::min(all, 2));
+  CHECK_EQ(usable("0::/a/b\n", "a/cpu.max", "50000 100000\n"), 1);
+  Write(root / "sys/fs/cgroup/cpu,cpuacct/x/cpu.cfs_period_us", "100000\n");
+  const std::string first = "2:memory:/x\n3:cpu,cpuacct:/x\n";
+  CHECK_EQ(usable(first, "cpu,cpuacct/x/cpu.cfs_quota_us", "100000\n"), 1);
+  CHECK_EQ(usable(first, "cpu,cpuacct/x/cpu.cfs_quota_us", "-1\n"), all);
+  std::filesystem::remove_all(root);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -168,6 +202,7 @@ int main(int count, char** arguments) {
   library_path = arguments[2];
   ForSeeds("spinners", Stride(), SpinnersGiveWay);
   ForSeeds("completed", 4 * Stride(), EndedRequestsAreCompleted);
+  ForSeeds("shares of time", Stride(), SharesOfTimeCount);
   ForSeeds("programs", 300, EqualsProgramOrder);
   ForSeeds("callers", 300, CallersAreIndependent);
   return 0;

@@ -2,16 +2,15 @@
 //
 //   check_transport FOREIGN_MPI.so           local transports, with delays, rendezvous and buffered
 //   mpiexec -n 2 check_transport mpi LIB     the MPI library LIB, in each rank
+//   check_transport unfit LIB, launcher LIB  processes in which the library is not used
+//   mpiexec -n 2 check_transport measure LIB times of messages against those of bare MPI
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cstring>
 #include <deque>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -20,6 +19,9 @@
 #include "check.h"
 #include "exec/net/local_transport.h"
 #include "exec/net/mpi_transport.h"
+#include "mpi_libraries.h"
+#include "parcels.h"
+#include "ping_pong.h"
 #include "support/error.h"
 
 using namespace heteroplace;
@@ -32,76 +34,6 @@ namespace {
 constexpr int64_t kPartBytes = (1 << 18) + 1;
 
 constexpr Lane kLanes[] = {Lane::kProgram, Lane::kControl};
-
-/*! \brief Bytes that tell which message they are of. */
-std::vector<char> Pattern(int sender, int64_t tag, int64_t round, int64_t bytes) {
-  std::vector<char> data(static_cast<size_t>(bytes));
-  Random random(static_cast<uint64_t>(sender * 1000003 + tag * 8191 + round));
-  const uint64_t word = random.Next();
-  for (size_t i = 0; i < data.size(); ++i) {
-    data[i] = static_cast<char>((word >> (i % 8 * 8)) + i / 8 * 31);
-  }
-  return data;
-}
-
-/*! \brief Tests one message until it is complete. */
-void Finish(Message* message) {
-  // Ranks may be more than cores: who has waited for long leaves them to others.
-  for (int looks = 0; !message->Test(); ++looks) {
-    if (looks < 100) std::this_thread::yield();
-    if (looks >= 100) std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
-}
-
-/*! \brief The text of the Error that a call throws; "" if it throws none. */
-template <typename Call>
-std::string ErrorOf(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.kind() == ErrorKind::kExecution);
-    return error.what();
-  }
-  return "";
-}
-
-bool Contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
-
-/*! \brief A message and its bytes. */
-struct Parcel {
-  int peer;
-  int64_t tag;
-  std::vector<char> data;
-  std::unique_ptr<Message> message;
-};
-
-Parcel MakeParcel(Transport* transport, Lane lane, int peer, int64_t tag, int64_t bytes,
-                  bool is_send) {
-  Parcel parcel{peer, tag, std::vector<char>(static_cast<size_t>(bytes)), nullptr};
-  parcel.message = is_send ? transport->MakeSend(lane, peer, tag, parcel.data.data(), bytes)
-                           : transport->MakeReceive(lane, peer, tag, parcel.data.data(), bytes);
-  return parcel;
-}
-
-/*! \brief Writes the bytes of a parcel, which stay where they are. */
-void Fill(Parcel* parcel, const std::vector<char>& bytes) {
-  std::copy(bytes.begin(), bytes.end(), parcel->data.begin());
-}
-
-/*! \brief Waits until all ranks are here: each tells all others. */
-void Meet(Transport* transport) {
-  std::vector<Parcel> parcels;
-  for (int peer = 0; peer < transport->num_ranks(); ++peer) {
-    if (peer == transport->rank()) continue;
-    for (const bool is_send : {false, true}) {
-      parcels.push_back(MakeParcel(transport, Lane::kControl, peer, 1 << 20, 1, is_send));
-    }
-  }
-  for (Parcel& parcel : parcels) parcel.message->Start();
-  for (Parcel& parcel : parcels) Finish(parcel.message.get());
-}
 
 /*! \brief One rank's part in a case; all ranks draw the same random numbers. */
 using Case = void (*)(Transport* transport, Random random);
@@ -402,28 +334,46 @@ void RendezvousWaits() {
   CHECK(send.message->Test());
 }
 
-/*! \brief Libraries that cannot be used are told by what they are. */
-void ForeignLibrariesAreRefused(const std::string& foreign) {
-  const std::string text = ErrorOf([&] { LoadMpiAbi(foreign); });
-  CHECK(Contains(text, "is 'Foreign MPI 1.2'"));
-  CHECK(Contains(text, foreign));
-  CHECK(Contains(text, "expected MPICH, Open MPI"));
-  CHECK(Contains(ErrorOf([&] { FindMpi(foreign); }), "Foreign MPI 1.2"));
-  CHECK(Contains(ErrorOf([] { LoadMpiAbi("libm.so.6"); }), "no MPI library"));
-  CHECK(Contains(ErrorOf([] { LoadMpiAbi("/no/such/libmpi.so"); }), "/no/such/libmpi.so"));
+/*! \brief Prints a line for each size. */
+void PrintTimes(const std::string& library) {
+  MpiOptions options;
+  options.library = library;
+  for (const PingPong& times : MeasurePingPong(options, {8, 4096, 1 << 20, 16 << 20}, 100, 500)) {
+    if (times.ours_ns == 0) continue;  // measured by rank 0
+    const double raw_ns = std::min(times.send_recv_ns, times.persistent_ns);
+    std::printf(
+        "%9lld bytes: ours %.2f us, MPI_Send/Recv %.2f us, persistent %.2f us, ratio %.2f\n",
+        static_cast<long long>(times.bytes), times.ours_ns / 1e3, times.send_recv_ns / 1e3,
+        times.persistent_ns / 1e3, times.ours_ns / raw_ns);
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CHECK(argc >= 2);
-  if (std::string_view(argv[1]) != "mpi") {
+  CHECK(argc == 2 || argc == 3);
+  const std::string_view mode = argv[1];
+  if (argc == 2) {
     ForeignLibrariesAreRefused(argv[1]);
     RendezvousWaits();
     for (const NamedCase& named : kCases) RunLocal(named);
     return 0;
   }
-  CHECK_EQ(argc, 3);
+  if (mode == "measure") {
+    PrintTimes(argv[2]);
+    return 0;
+  }
+  if (mode == "unfit") {
+    UnfitProcessesAreRefused(argv[2]);
+    return 0;
+  }
+  if (mode == "launcher") {
+    OtherLaunchersAreRefused(argv[2]);
+    return 0;
+  }
+  CHECK(mode == "mpi");
+  // A short one: who spins beside other work waits for a core at each trip.
+  CHECK(MeasurePingPong({.library = argv[2]}, {8, 1 << 18}, 1, 2).size() == 2);
   for (const NamedCase& named : kCases) RunMpi(named, argv[2]);
   RunMpi({"forks", ForksAreNoRanks, 8}, argv[2]);
   // All ranks live, so that MPI can end in spite of what was aborted.

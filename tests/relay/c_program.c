@@ -3,6 +3,7 @@
  * the inputs of all callers, and becomes their outputs. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,20 @@ static void answer(const char* task, const char* path) {
   free(answers);
 }
 
+/* How the model is loaded says whether cores help each other. */
+static void tell_helping(const char* path) {
+  const heteroplace_helping choices[] = {HETEROPLACE_HELPING_ON, HETEROPLACE_HELPING_OFF};
+  for (int i = 0; i < 2; ++i) {
+    heteroplace_model* other = NULL;
+    int32_t is_helping = -1;
+    heteroplace_load_options options = {.struct_size = sizeof options, .helping = choices[i]};
+    expect(heteroplace_load(path, &options, &other));
+    expect(heteroplace_is_helping(other, &is_helping));
+    printf("%d\n", is_helping);
+    heteroplace_unload(other);
+  }
+}
+
 static void misuse_handles(void) {
   heteroplace_model* none = NULL;
   heteroplace_request* request = NULL;
@@ -113,6 +128,16 @@ static void misuse_handles(void) {
   tell("no path", heteroplace_load(NULL, NULL, &none));
   tell("nowhere to put it", heteroplace_load("model.so", NULL, NULL));
   tell("negative in flight", heteroplace_load("model.so", &options, &none));
+  options.max_in_flight = 0;
+  options.helping = 3;
+  tell("unknown helping", heteroplace_load("model.so", &options, &none));
+  options.helping = HETEROPLACE_HELPING_ON;
+  options.reserved = 1;
+  tell("reserved", heteroplace_load("model.so", &options, &none));
+  /* What an earlier header does not have is not looked at. */
+  options.helping = 3;
+  options.struct_size = offsetof(heteroplace_load_options, helping);
+  tell("earlier header", heteroplace_load("/nowhere/model.so", &options, &none));
   options.struct_size = 4;
   tell("small options", heteroplace_load("model.so", &options, &none));
   struct {
@@ -127,11 +152,15 @@ static void misuse_handles(void) {
   tell("missing file", heteroplace_load("/nowhere/model.so", NULL, &none));
   tell("no model", heteroplace_num_inputs(NULL, &count));
   tell("no count", heteroplace_num_outputs(model, NULL));
+  tell("no answer", heteroplace_is_helping(model, NULL));
   tell("no request", heteroplace_submit(NULL));
   tell("begin of nothing", heteroplace_begin(NULL, 0, &request));
   tell("nothing is closed", heteroplace_close(NULL));
   tell("trace of nothing", heteroplace_start_trace(NULL, 0));
   tell("negative requests", heteroplace_start_trace(model, -1));
+  expect(heteroplace_start_trace(model, 0));
+  tell("no folder", heteroplace_stop_trace(model, "/nowhere/trace.json", 1));
+  tell("another folder", heteroplace_stop_trace(model, "/dev/null", 1));
   tell("no trace", heteroplace_stop_trace(model, "/dev/null", 1));
   tell("no file", heteroplace_stop_trace(model, NULL, 1));
   heteroplace_unload(NULL);
@@ -218,6 +247,8 @@ int main(int argc, char** argv) {
     misuse_handles();
     misuse_tensors();
     misuse_requests();
+  } else if (strcmp(task, "helping") == 0) {
+    tell_helping(argv[2]);
   } else if (strcmp(task, "early") == 0) {
     end_early();
   } else {

@@ -209,7 +209,7 @@ REFUSED: tuple[Rule, ...] = (
     Rule(
         {"items": "two", "objective": "throughput"},
         SolverError,
-        "does not offer objective 'throughput'",
+        "no solver chooses batches for a steady state",
     ),
     Rule({"items": "two", "engine": "cpsat"}, SolverError, "solves no programme by"),
     Rule(

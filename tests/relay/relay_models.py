@@ -101,8 +101,21 @@ def fire_modules() -> tvm.IRModule:
     return module([x], relay.nn.softmax(relay.nn.dense(pooled, weights(10, 8))))
 
 
+_extractions: dict[str, Extraction] = {}
+_executors: dict[str, Callable[[dict[str, np.ndarray]], list[np.ndarray]]] = {}
+"""By all that a module holds, written out: equal modules are worked on once."""
+
+
 def extraction_of(mod: tvm.IRModule) -> Extraction:
-    """Prepared and cut into tasks at the highest opt level."""
+    """Prepared and cut into tasks at the highest opt level; once for equal modules."""
+    key = tvm.ir.save_json(mod)
+    if key not in _extractions:
+        _extractions[key] = extracted_anew(mod)
+    return _extractions[key]
+
+
+def extracted_anew(mod: tvm.IRModule) -> Extraction:
+    """The same, whatever was extracted before."""
     with tvm.transform.PassContext(opt_level=3):
         return extract(prepare(mod))
 
@@ -186,6 +199,15 @@ def stock_executor(
     mod: tvm.IRModule, target: str = TARGET, **context: Any
 ) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
     """The same, compiled, for any inputs."""
+    key = f"{target} {context} {tvm.ir.save_json(mod)}"
+    if key not in _executors:
+        _executors[key] = _built_by_stock(mod, target, context)
+    return _executors[key]
+
+
+def _built_by_stock(
+    mod: tvm.IRModule, target: str, context: dict[str, Any]
+) -> Callable[[dict[str, np.ndarray]], list[np.ndarray]]:
     with tvm.transform.PassContext(opt_level=3, **context):
         library = relay.build(mod, target=target)
     executor = graph_executor.GraphModule(library["default"](tvm.cpu(0)))

@@ -85,18 +85,24 @@ def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
         "no path": "bad argument: path is NULL",
         "nowhere to put it": "bad argument: model is NULL",
         "negative in flight": "bad argument: max_in_flight is -1; expected at least 1, or 0 for 1",
+        "unknown helping": "bad argument: helping is 3; expected 0 (HETEROPLACE_HELPING_AUTO), 1",
+        "reserved": "bad argument: reserved is 1; expected 0",
+        "earlier header": "bad file: /nowhere/model.so: cannot be read",
         "small options": "bad argument: struct_size of the options is 4; set it to",
         "later header": "bad file: /nowhere/model.so: cannot be read",
-        "later field": "bad argument: the options: has fields that this library, of version 1",
+        "later field": "bad argument: the options: has fields that this library, of version 2",
         "garbage for a size": "bad argument: struct_size of the options is 18446744073709551615",
         "missing file": "bad file: /nowhere/model.so: cannot be read",
         "no model": "bad argument: model is NULL",
         "no count": "bad argument: count is NULL",
+        "no answer": "bad argument: is_helping is NULL",
         "no request": "bad argument: request is NULL",
         "begin of nothing": "bad argument: model is NULL",
         "nothing is closed": "ok: ",
         "trace of nothing": "bad argument: model is NULL",
         "negative requests": "failed: ",
+        "no folder": "bad argument: /nowhere/trace.json.",
+        "another folder": "ok: ",
         "no trace": "failed: nothing is recorded",
         "no file": "bad argument: path is NULL",
         "small tensor": "bad argument: struct_size of the tensor is 8; set it to",
@@ -148,7 +154,7 @@ def test_a_wrong_tvm_library_has_a_status_of_its_own(program: Path, model: Path)
 def test_the_header_is_cplusplus_too_and_the_library_gives_no_other_name(tmp_path: Path) -> None:
     source = tmp_path / "plus.cc"
     source.write_text(
-        '#include "heteroplace.h"\nint main() { return heteroplace_api_version() - 1; }\n'
+        '#include "heteroplace.h"\nint main() { return heteroplace_api_version() - 2; }\n'
     )
     assert run_program(program=compiled(tmp_path, source)).returncode == 0
     names = subprocess.run(
@@ -157,6 +163,13 @@ def test_the_header_is_cplusplus_too_and_the_library_gives_no_other_name(tmp_pat
     exported = {line.split()[-1] for line in names.stdout.splitlines()}
     declared = set(re.findall(r"\b(heteroplace_\w+)\(", HEADER.read_text()))
     assert exported == declared and len(declared) > 15
+
+
+def test_a_model_is_loaded_with_and_without_helping(program: Path, model: Path) -> None:
+    expected = [hp.load(model, helping=helping).is_helping for helping in (True, False)]
+    done = run_program("helping", model, "-", "-", program=program)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line == "1" for line in done.stdout.splitlines()] == expected
 
 
 def test_structs_and_statuses_of_version_1_stay_as_they_are(tmp_path: Path) -> None:
@@ -168,7 +181,8 @@ def test_structs_and_statuses_of_version_1_stay_as_they_are(tmp_path: Path) -> N
             "bytes 32 data 40"
         ),
         "heteroplace_load_options": (
-            "struct_size 0 tvm_library 8 max_in_flight 16 num_trusted_keys 20 trusted_keys 24"
+            "struct_size 0 tvm_library 8 max_in_flight 16 num_trusted_keys 20 trusted_keys 24 "
+            "helping 32 reserved 36"
         ),
     }
     checks = []

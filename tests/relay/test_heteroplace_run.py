@@ -79,6 +79,11 @@ def test_a_network_of_the_catalogue_gives_the_bytes_of_python(name: str, tmp_pat
     check_equal_to_python(tmp_path / "model.so", network.inputs, tmp_path, "--repeat", "5")
 
 
+@pytest.mark.parametrize("helping", ["auto", "on", "off"])
+def test_helping_changes_no_byte(network, tmp_path: Path, helping: str) -> None:
+    check_equal_to_python(*network, tmp_path, "--helping", helping)
+
+
 @pytest.mark.parametrize("in_flight", [1, 3])
 def test_more_runs_are_timed_and_traced(network, tmp_path: Path, in_flight: int) -> None:
     trace = tmp_path / "trace.json"
@@ -89,6 +94,27 @@ def test_more_runs_are_timed_and_traced(network, tmp_path: Path, in_flight: int)
     assert times[1] <= times[0] <= times[2]
     requests = {event["id"] for event in of(checked(trace.read_text()), "b")}
     assert len(requests) == 20
+
+
+def test_a_trace_names_the_steps_of_the_plan(network, tmp_path: Path) -> None:
+    model, inputs = network
+    executor = hp.load(model)
+    with executor.trace() as recording:
+        executor.run(inputs)
+    recording.save(tmp_path / "python.json")
+    done = run_program(model, *saved(tmp_path, inputs), "--trace", tmp_path / "c.json")
+    assert done.returncode == 0, done.stderr
+    names = [
+        sorted(
+            (event["tid"], event["args"]["instruction"], event["name"])
+            for event in of(checked((tmp_path / f"{face}.json").read_text()), "X")
+            if event["name"] != "wait"
+        )
+        for face in ("python", "c")
+    ]
+    assert names[0] == names[1]
+    tasks = {task.name for task in executor.solution.graph.tasks}
+    assert {name for _, _, name in names[1]} & tasks
 
 
 def test_a_trace_of_one_run_is_of_that_run(network, tmp_path: Path) -> None:
@@ -148,6 +174,7 @@ def test_a_library_that_is_no_tvm_is_refused(network, library: str) -> None:
         (("a.so", "--fast", "1"), "no option --fast"),
         (("a.so", "--fast"), "no option --fast"),
         (("a.so", "--repeat"), "--repeat has no value"),
+        (("a.so", "--helping", "yes"), "--helping is 'yes'; expected auto, on or off"),
         (("a.so", "--repeat", "0"), "--repeat is '0'; expected a whole number from 1 on"),
         (("a.so", "--repeat=2x"), "--repeat is '2x'"),
         (("a.so", "--repeat=99999999999"), "--repeat is '99999999999'"),
@@ -168,7 +195,7 @@ def test_help_tells_every_option_and_exit_code() -> None:
     assert done.returncode == 0
     source = (Path(__file__).parents[2] / "src" / "cli" / "run_options.cc").read_text()
     options = set(re.findall(r'\{"(--[a-z-]+)",', source))
-    assert len(options) == 8
+    assert len(options) == 9
     assert not [option for option in options if option not in done.stdout]
     assert "Exit codes: 0 done; 1 " in done.stdout
 

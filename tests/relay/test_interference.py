@@ -9,21 +9,12 @@ import pytest
 import tvm
 from relay_models import compiled_of, conv, cores, cpu_cluster, extraction_of, module, var
 
-from heteroplace.measure import interference
 from heteroplace.measure.interference import fetch_ns_per_byte, measure_interference
 from heteroplace.model.cluster import Cluster, Link, Memory
 from heteroplace.relay.tasks.extract import Extraction
 from heteroplace.simulate.interference import Interference
 
 two_cores = pytest.mark.skipif(len(cores()) < 2, reason="needs two cores")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_runs() -> None:
-    """A hundredth of the usual time for each device."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interference, "_ROUND_NS", 1)
-        yield
 
 
 @pytest.fixture(scope="module")

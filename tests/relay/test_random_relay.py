@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 import tvm
+from host_clusters import FAR_CORE
 from random_relay import Batch, random_batch
 from relay_models import TARGET, cores, random_costs, stock_executor
 from tests.strategies import random_plan
@@ -24,6 +25,7 @@ from heteroplace.codegen.program import Program
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.graph import TaskGraph, TaskGraphBuilder
+from heteroplace.native.compiled_file import SealedCode
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.run.loaded_program import LoadedProgram
 from heteroplace.simulate.simulator import simulate
@@ -38,8 +40,6 @@ NUM_SAMPLES = 3
 FUSE_DEPTHS = (1, 2, 256)
 """Ops that TVM fuses at most: small kernels, which programs share, and large ones."""
 DELAYS_NS = (0, 2_000, 20_000)
-FAR_CORE = 100_000
-"""The first core that no machine has: its queue becomes a fake device."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ def check_part(random: Random, part: Part, code_path: str) -> None:
     assert not faults, "\n".join([*faults, text])
 
 
-def check_batch(seed: str, num_programs: int) -> None:
-    """Compile programs together, by stock TVM and as tasks, and run each of them by some plans."""
+def compiled_batch(seed: str, num_programs: int) -> tuple[list[Part], SealedCode]:
+    """Compile programs together, by stock TVM and as tasks."""
     random = Random(seed)
     batch = random_batch(random, num_programs)
     config = {"relay.FuseOps.max_depth": random.choice(FUSE_DEPTHS)}
@@ -198,8 +198,14 @@ def check_batch(seed: str, num_programs: int) -> None:
         device = Device("cpu", "cpu", TARGET, 0, 0, cores()[:1])
         one = Cluster("one", (Memory("ram", 2**33),), (device,), (), 0)
         kernels = compiled.kernels(one, [0] * len(compiled.graph.tasks))
-    code = kernels.library.sealed()
-    for number, part in enumerate(parts_of(batch, compiled.graph, kernels.calls, samples)):
+    parts = parts_of(batch, compiled.graph, kernels.calls, samples)
+    return parts, kernels.library.sealed()
+
+
+def check_batch(seed: str, num_programs: int) -> None:
+    """Run each program of a batch by some plans."""
+    parts, code = compiled_batch(seed, num_programs)
+    for number, part in enumerate(parts):
         for plan in range(NUM_PLANS):
             check_part(Random(f"{seed} {number} {plan}"), part, code.path)
 

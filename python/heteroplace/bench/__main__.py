@@ -15,6 +15,7 @@ from heteroplace.bench.conformance import options as conformance_options
 from heteroplace.bench.exact import command as exact
 from heteroplace.bench.place import command as place
 from heteroplace.bench.prediction import options as prediction_options
+from heteroplace.bench.ranks.options import add_ranks_arguments
 from heteroplace.tvm_bridge import require_tvm
 
 USAGE = 2
@@ -49,6 +50,10 @@ _PREDICTION = "heteroplace.bench.prediction.command"
 """Imports TVM too, but has options of its own."""
 _CONFORMANCE = "heteroplace.bench.conformance.command"
 """Likewise."""
+_RANKS = "heteroplace.bench.ranks.command"
+"""Likewise."""
+_RANKS_TEXT = "messages and plans over several ranks, against MPI alone and one process"
+_OF_ARGUMENTS = {"conformance": _CONFORMANCE, "ranks": _RANKS}
 _CONFORMANCE_TEXT = "ONNX's own test suite: cases that are equal, refused, wrong, or crash"
 _PREDICTION_TEXT = "predicted times and memory of plans, against real runs"
 _EXACT_TEXT = "the tables of DiviML and Moirai: exact solvers, splits and bounds"
@@ -79,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             require_tvm()
             module = importlib.import_module(_PREDICTION)
             rows, table = module.run(asked, _say), module.table
-        elif options.benchmark == "conformance":
+        elif options.benchmark in _OF_ARGUMENTS:
             require_tvm()
-            module = importlib.import_module(_CONFORMANCE)
+            module = importlib.import_module(_OF_ARGUMENTS[options.benchmark])
             rows, table = module.run(options, _say), module.table
         else:
             module = exact if options.benchmark == "exact" else place
@@ -107,6 +112,7 @@ def make_parser() -> argparse.ArgumentParser:
     texts = {name: text for name, (_, text) in _NEED_TVM.items()} | {
         "prediction": _PREDICTION_TEXT,
         "conformance": _CONFORMANCE_TEXT,
+        "ranks": _RANKS_TEXT,
         "place": _PLACE_TEXT,
         "exact": _EXACT_TEXT,
     }
@@ -128,6 +134,8 @@ def make_parser() -> argparse.ArgumentParser:
             prediction_options.add_arguments(command)
         if name == "conformance":
             conformance_options.add_arguments(command)
+        if name == "ranks":
+            add_ranks_arguments(command)
         if name == "exact":
             exact.add_arguments(command)
     return parser

@@ -245,7 +245,7 @@ def link_table(cluster: Cluster, report: LinkReport) -> str:
 
 def _estimate_table(cluster: Cluster) -> str:
     rows = [
-        [link.name, format_ns(link.latency_ns), f"{link.bytes_per_second / 1e9:.1f}"]
+        [link.name, format_ns(link.latency_ns), _gigabytes(link.bytes_per_second)]
         for link in cluster.links
     ]
     table = format_table(["link", "latency", "GB/s"], rows, "<>>")
@@ -264,7 +264,17 @@ def _device_table(cluster: Cluster) -> str:
 
 
 def _line(times: CopyTimes) -> list[str]:
-    return [format_ns(times.latency_ns), f"{times.bytes_per_second / 1e9:.1f}"]
+    return [format_ns(times.latency_ns), _gigabytes(times.bytes_per_second)]
+
+
+def _gigabytes(bytes_per_second: int) -> str:
+    """A speed in GB/s; networks have few.
+
+    >>> _gigabytes(12_340_000_000), _gigabytes(12_500_000)
+    ('12.3', '0.0125')
+    """
+    digits = ".1f" if bytes_per_second >= 10**9 else ".3g"
+    return f"{bytes_per_second / 1e9:{digits}}"
 
 
 def _check_options(arguments: argparse.Namespace) -> None:

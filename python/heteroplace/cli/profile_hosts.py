@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +43,7 @@ class HostPart:
     """What one rank has found out."""
 
     graph: TaskGraph
-    rows: dict[int, Sequence[Sequence[Cost]]]
+    rows: Mapping[int, tuple[tuple[Cost, ...], ...]]
     """By batch size: [num_tasks][devices of the host]."""
     profiles: dict[int, Profile]
 
@@ -134,13 +134,13 @@ def _joined(cluster: Cluster, parts: Sequence[HostPart]) -> ModelProfile:
     tables = {}
     profiles: dict[int, Profile] = {}
     for batch in parts[0].rows:
-        rows = [
-            [
+        rows = tuple(
+            tuple(
                 parts[host].rows[batch][task][place]
                 for host, place in zip(hosts, places, strict=True)
-            ]
+            )
             for task in range(len(graph.tasks))
-        ]
+        )
         tables[batch] = table_from_rows(graph, cluster, rows)
         of_hosts = [part.profiles[batch] for part in parts]
         profiles[batch] = Profile(

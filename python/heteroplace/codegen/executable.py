@@ -16,14 +16,17 @@ from heteroplace.codegen.compile import CompiledKernels
 from heteroplace.codegen.kernels import Value
 from heteroplace.codegen.library import KernelLibrary
 from heteroplace.codegen.lower import Lowered, lower
+from heteroplace.codegen.program import bundle_text
 from heteroplace.codegen.shared_weights import share_weights
 from heteroplace.codegen.weights import WeightLayout
 from heteroplace.errors import ArtifactError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
+from heteroplace.model.text.plan import step_name
 from heteroplace.model.timeline import Timeline
 from heteroplace.model.verification import Verification
+from heteroplace.native.transports import check_programs
 from heteroplace.relay.source import Source, source_to_json
 from heteroplace.report.tables import (
     cost_sources_line,
@@ -164,6 +167,9 @@ def write_programs(
         lower(compiled.calls, p.graph, p.cluster, p.plan, timeline)
         for p, timeline in zip(solutions, known, strict=True)
     ]
+    for lowered in programs:
+        if len(lowered.hosts) > 1:  # what each rank checks when it loads is told here
+            check_programs(lowered.text)
     if len(programs) > 1:
         programs = share_weights(programs)
     make_blob = functools.cache(partial(weights_blob, programs[0]))
@@ -179,5 +185,7 @@ def _manifest(lowered: Lowered, solution: Solution) -> Manifest:
         tuple((name, tensors[tensor].shape, tensors[tensor].dtype) for name, tensor in named)
         for named in (lowered.program.inputs, lowered.program.outputs)
     ]
-    text = lowered.text
+    plan, graph, cluster = solution.plan, solution.graph, solution.cluster
+    names = [step_name(step, graph, cluster) for step in plan.steps]
+    text = bundle_text(lowered.programs, names)
     return Manifest(tvm.__version__, text, solution, ports[0], ports[1], lowered.memory)

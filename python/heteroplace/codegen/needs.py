@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import tvm
 from tvm.target import codegen
 
-from heteroplace.codegen.targets import device_target
+from heteroplace.codegen.targets import device_target, launcher
 from heteroplace.errors import LoweringError
 from heteroplace.model.cluster import Device
 from heteroplace.model.solution import Solution
@@ -18,7 +18,7 @@ from heteroplace.native.compiled_file import known_features, machine_name
 
 
 def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
-    """Return the text.
+    """Return the text, with what each host needs for itself.
 
     Parameters
     ----------
@@ -32,23 +32,32 @@ def needs_text(solution: Solution, digests: Mapping[str, str]) -> str:
     LoweringError
         The target of a GPU does not say its architecture.
     """
-    devices = solution.cluster.devices
-    used = [device for device in devices if device.name in solution.devices_used]
-    cpus = [device for device in used if device.kind == "cpu"]
-    gpus = [device for device in used if device.kind == "cuda"]
-    # Kernels of a GPU are launched by code for the host, which is the first CPU's.
-    hosts = [device for device in devices if device.kind == "cpu"][: bool(gpus)]
+    hosts = solution.cluster.hosts
+    lines = [f"heteroplace-needs {min(2, len(hosts))}", f"machine {machine_name()}"]
+    for rank, host in enumerate(hosts):
+        lines += [f"host {rank}"] if len(hosts) > 1 else []
+        lines += _host_lines(solution, host)
+    lines += [f"{part} {digest}" for part, digest in digests.items()]
+    return "\n".join([*lines, "end", ""])
+
+
+def _host_lines(solution: Solution, host: str) -> list[str]:
+    """The features and GPUs that the plan needs on one host."""
+    cluster = solution.cluster
+    used = [device for device in cluster.devices if device.name in solution.devices_used]
+    cpus = [device for device in used if device.kind == "cpu" and device.host == host]
+    gpus = [device for device in used if device.kind == "cuda" and device.host == host]
+    first = launcher(cluster, host) if gpus else None
     features: set[str] = set()
-    for device in (*cpus, *hosts):
+    for device in (*cpus, *([] if first is None else [first])):
         features |= cpu_features(device_target(device))
-    lines = ["heteroplace-needs 1", f"machine {machine_name()}"]
-    lines += [f"feature {name}" for name in sorted(features)]
     capabilities: dict[int, int] = {}
     for device in gpus:  # the parts of a GPU may have targets of their own
         capabilities[device.index] = max(capabilities.get(device.index, 0), _capability(device))
-    lines += [f"cuda {index} {value}" for index, value in sorted(capabilities.items())]
-    lines += [f"{part} {digest}" for part, digest in digests.items()]
-    return "\n".join([*lines, "end", ""])
+    return [
+        *(f"feature {name}" for name in sorted(features)),
+        *(f"cuda {index} {value}" for index, value in sorted(capabilities.items())),
+    ]
 
 
 def cpu_features(target: tvm.target.Target) -> frozenset[str]:

@@ -122,8 +122,8 @@ class Program:
     rank: Rank | None = None
     """None: it stands alone."""
 
-    def to_text(self) -> str:
-        """Return the text form."""
+    def to_text(self, step_names: Sequence[str] = ()) -> str:
+        """Return the text form; `step_names` are what recordings call the steps of the plan."""
         lines = ["heteroplace-program 1"]
         if self.rank is not None:
             place = f"{self.rank.rank} {self.rank.num_ranks} {_quote(self.rank.host)}"
@@ -154,6 +154,9 @@ class Program:
         lines += [f"input {_quote(name)} {tensor}" for name, tensor in self.inputs]
         lines += [f"output {_quote(name)} {tensor}" for name, tensor in self.outputs]
         lines += [f"kernel {index} {symbol}" for index, symbol in enumerate(self.kernels)]
+        # A line each: whatever ends one is a blank in a name.
+        names = (" ".join(name.split()) for name in step_names)
+        lines += [f"step {index} {_quote(name)}" for index, name in enumerate(names)]
         for index, queue in enumerate(self.queues):
             for instruction in queue.instructions:
                 waits = ",".join(f"{other}:{count}" for other, count in instruction.waits) or "-"
@@ -163,9 +166,9 @@ class Program:
         return "\n".join([*lines, "end", ""])
 
 
-def bundle_text(programs: Sequence[Program]) -> str:
+def bundle_text(programs: Sequence[Program], step_names: Sequence[str] = ()) -> str:
     """Return the text of the programs of all ranks; of one alone it is its own."""
-    texts = [program.to_text() for program in programs]
+    texts = [program.to_text(step_names) for program in programs]
     head = [] if len(texts) == 1 else [f"heteroplace-programs 2 {len(texts)}\n"]
     return "".join([*head, *texts])
 

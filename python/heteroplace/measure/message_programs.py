@@ -179,6 +179,28 @@ def message_streams(
     return writer.finish(), tuple(phases)
 
 
+def round_trip_program(cluster: Cluster, num_bytes: int, num_trips: int) -> Program:
+    """Return a program that sends something there and back between the first two hosts.
+
+    Each core waits for what comes, does next to nothing, and what it sends then waits for it.
+    """
+    low, high = message_pairs(cluster)[0]
+    # The first page is for what the cores do, then there is what goes and what comes.
+    going, size = page_aligned(1), page_aligned(num_bytes)
+    writer = CopyWriter(cluster, [going + 2 * size] * len(cluster.memories))
+    awaited: tuple[Wait, ...] = ()
+    for _ in range(num_trips):
+        for src, dst in ((low, high), (high, low)):
+            made = writer.do_little(src, awaited)
+            ends = (
+                writer.tensor(src, going, num_bytes),
+                writer.tensor(dst, going + size, num_bytes),
+            )
+            awaited = (writer.send(src, dst, ends, (made,), ()),)
+    writer.do_little(low, awaited)
+    return writer.finish()
+
+
 def _meet(cluster: Cluster, writer: CopyWriter, ends: Sequence[Sequence[Wait]]) -> list[list[Wait]]:
     """Let all hosts come to what they have to wait for; return what to wait for until all have."""
     hosts = cluster.memory_hosts

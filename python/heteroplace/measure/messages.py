@@ -6,7 +6,7 @@ other's way. A rank runs on each host; all call the same and find the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from heteroplace.costs.link_fit import undisturbed_ns
@@ -40,7 +40,7 @@ from heteroplace.stats import median
 _FIRST_SIZES = (4, 4096, 65536)
 """Bytes of the messages that tell how large ones can be measured in reasonable time."""
 _MAX_MESSAGE_NS = 100_000_000
-"""Longer messages are not measured, but for those of `_FIRST_SIZES`: networks may be slow, and
+"""Longer messages are not measured, unless they are small or one of two: networks may be slow, and
 beyond the largest size the bandwidth counts."""
 _STREAM_MESSAGE_NS = 10_000_000
 """About how long each message of a stream takes."""
@@ -88,15 +88,15 @@ def measure_messages(
         return LinkReport((), ())
     say(f"timing messages between {len(cluster.hosts)} hosts")
     brief = replace(options, sizes=_FIRST_SIZES, num_runs=3, num_warm_runs=1)
-    times = _time_trips(cluster, ranks, brief)
-    sizes = [
-        size
-        for size in options.sizes
-        if size <= _FIRST_SIZES[-1]
-        or all(_message_ns(fit, size) <= _MAX_MESSAGE_NS for fit in times.values())
-    ]
+    each_ns = max(map(_byte_ns, _time_trips(cluster, ranks, brief).values()))
+    num_sizes = sum(
+        size <= _FIRST_SIZES[-1] or size * each_ns <= _MAX_MESSAGE_NS for size in options.sizes
+    )
+    # A line needs two.
+    sizes = options.sizes[: max(2, num_sizes)]
     say(f"timing messages of up to {format_bytes(sizes[-1])}")
-    times = _time_trips(cluster, ranks, replace(options, sizes=tuple(sizes)))
+    found = _time_trips(cluster, ranks, replace(options, sizes=sizes))
+    times = {pair: fit_copies(list(of_size.items())) for pair, of_size in found.items()}
     ordered = [pair for low, high in pairs for pair in ((low, high), (high, low))]
     links = tuple(LinkMeasurement(*pair, times[pair], times[pair], None) for pair in ordered)
     say(f"timing {len(links)} links between hosts against each other")
@@ -116,8 +116,15 @@ def _check(cluster: Cluster, ranks: Ranks) -> None:
         )
 
 
-def _time_trips(cluster: Cluster, ranks: Ranks, options: LinkProbeOptions) -> dict[Pair, CopyTimes]:
-    """For each ordered pair the times from who makes the bytes to who reads them."""
+def _byte_ns(times_ns: Mapping[int, int]) -> float:
+    """About what a byte takes beside the latency, by the times of `_FIRST_SIZES`."""
+    return max(1, times_ns[_FIRST_SIZES[-1]] - times_ns[_FIRST_SIZES[0]]) / _FIRST_SIZES[-1]
+
+
+def _time_trips(
+    cluster: Cluster, ranks: Ranks, options: LinkProbeOptions
+) -> dict[Pair, dict[int, int]]:
+    """For each ordered pair, by size, the ns from who makes the bytes to who reads them."""
     program, trips = message_trips(cluster, options.sizes)
     runs = _runs(load_on_ranks(program, cluster, ranks), ranks, options)
     totals: dict[Pair, dict[int, list[int]]] = {}
@@ -133,7 +140,7 @@ def _time_trips(cluster: Cluster, ranks: Ranks, options: LinkProbeOptions) -> di
     for pair, of_size in totals.items():
         found = undisturbed_ns(of_size, QUIET_SHARE)
         one_way_ns = found[short] // 2
-        times[pair] = fit_copies([(size, max(1, ns - one_way_ns)) for size, ns in found.items()])
+        times[pair] = {size: max(1, ns - one_way_ns) for size, ns in found.items()}
     return times
 
 
@@ -203,10 +210,6 @@ def _balanced(times_ns: Sequence[int]) -> list[int]:
     """How many messages of each link last equally long."""
     whole_ns = _NUM_STREAM_MESSAGES * max(times_ns)
     return [min(_MAX_STREAM_MESSAGES, max(2, round(whole_ns / each))) for each in times_ns]
-
-
-def _message_ns(times: CopyTimes, num_bytes: int) -> int:
-    return num_bytes * 10**9 // times.bytes_per_second
 
 
 def _runs(

@@ -75,8 +75,13 @@ class CompiledFile:
         """
         self._core.check()
 
-    def load(self, libtvm_path: str) -> None:
+    def load(self, libtvm_path: str, host: int = 0) -> None:
         """Check all, make the private copy of the code and map the weights.
+
+        Parameters
+        ----------
+        host
+            Rank of the host that this process runs.
 
         Raises
         ------
@@ -86,11 +91,22 @@ class CompiledFile:
             This processor or a GPU cannot run the code.
         """
         self._core.load()
-        self._core.check_gpus(libtvm_path)
+        self._core.check_host(libtvm_path, host)
 
-    def missing(self, libtvm_path: str) -> list[str]:
-        """Say what it needs of the processor and of GPUs that is not here; empty: nothing."""
-        return list(self._core.missing(libtvm_path))
+    def missing(self, libtvm_path: str, host: int = 0) -> list[str]:
+        """Say what it needs of the processor and of GPUs that is not here; empty: nothing.
+
+        Parameters
+        ----------
+        host
+            Rank of the host that this process runs.
+
+        Raises
+        ------
+        ArtifactError
+            The file has no such host.
+        """
+        return list(self._core.missing(libtvm_path, host))
 
     @property
     def signer(self) -> str:

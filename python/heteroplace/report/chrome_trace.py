@@ -7,6 +7,7 @@ and one counter per memory.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -122,22 +123,23 @@ def _arrows(
     """An arrow for each (maker, copy) and (copy, reader in the memory it was copied to)."""
     first_span = {span.step: span for span in reversed(run.timeline.spans)}
     steps = run.plan.steps
-    pairs: list[tuple[int, int]] = []
-    # The last step that put a tensor into a memory.
-    source: dict[tuple[int, int], int] = {}
+    pairs: dict[tuple[int, int], None] = {}  # once, also where they have several items in common
+    # The last step that put a tensor of an item into a memory.
+    source: dict[tuple[int, int, int], int] = {}
     for index, step in enumerate(steps):
         if isinstance(step, Copy):
-            if (step.tensor, step.src) in source:
-                pairs.append((source[step.tensor, step.src], index))
-            source[step.tensor, step.dst] = index
+            for item in step.items:
+                if (step.tensor, step.src, item) in source:
+                    pairs[source[step.tensor, step.src, item], index] = None
+                source[step.tensor, step.dst, item] = index
         else:
             memory = cluster.devices[step.device].memory
-            for tensor in graph.task_inputs[step.task]:
-                maker = source.get((tensor, memory))
+            for tensor, item in itertools.product(graph.task_inputs[step.task], step.items):
+                maker = source.get((tensor, memory, item))
                 if maker is not None and isinstance(steps[maker], Copy):
-                    pairs.append((maker, index))
-            for tensor in graph.task_outputs[step.task]:
-                source[tensor, memory] = index
+                    pairs[maker, index] = None
+            for tensor, item in itertools.product(graph.task_outputs[step.task], step.items):
+                source[tensor, memory, item] = index
     events: list[Event] = []
     for number, (before, after) in enumerate(pairs):
         if before not in first_span or after not in first_span:

@@ -16,7 +16,7 @@ from heteroplace.model.units import format_bytes
 from heteroplace.native.arrays import IMPOSSIBLE, IntArray
 from heteroplace.native.list import critical_path_order, heft, order_place
 from heteroplace.native.problem import UNREACHABLE_PENALTY, NativePlan, NativeProblem
-from heteroplace.native.simulate import simulate_plan, simulate_steps
+from heteroplace.native.simulate import StepTimes, simulate_plan, simulate_steps
 from heteroplace.solve.problem import Problem
 
 
@@ -186,19 +186,24 @@ def excess_bytes(problem: Problem, plan: NativePlan) -> dict[str, int]:
     """
     if plan.violation >= UNREACHABLE_PENALTY:
         return {}
-    peaks = simulate_plan(problem.native, plan).peak_bytes
+    needs = _needed_bytes(problem, simulate_plan(problem.native, plan))
     return {
         memory.name: need - memory.bytes
-        for memory, need in zip(problem.cluster.memories, peaks, strict=True)
+        for memory, need in zip(problem.cluster.memories, needs, strict=True)
         if need > memory.bytes
     }
 
 
 def overflow(problem: Problem, steps: Sequence[Step]) -> tuple[int, ...]:
     """Return the bytes that a plan of one item lacks in each memory; all 0: it fits."""
-    peaks = simulate_steps(problem.native, steps).peak_bytes
+    needs = _needed_bytes(problem, simulate_steps(problem.native, steps))
     memories = problem.cluster.memories
-    return tuple(max(0, p - m.bytes) for p, m in zip(peaks, memories, strict=True))
+    return tuple(max(0, need - m.bytes) for need, m in zip(needs, memories, strict=True))
+
+
+def _needed_bytes(problem: Problem, times: StepTimes) -> tuple[int, ...]:
+    """What a plan needs in each memory, by the rule of the problem."""
+    return times.peak_bytes if problem.frees_tensors else times.used_bytes
 
 
 def overcommitted_error(problem: Problem, solver: str, plan: NativePlan) -> SolverLimitError:

@@ -12,7 +12,7 @@ from heteroplace.solve.batched.list_solver import batch_bound
 from heteroplace.solve.bounds import lower_bound
 from heteroplace.solve.deadline import Deadline
 from heteroplace.solve.objective import THROUGHPUT, objective_ns
-from heteroplace.solve.problem import Problem, SolveOptions, SolveResult
+from heteroplace.solve.problem import Problem, SolveOptions, SolveResult, check_items_of
 from heteroplace.solve.throughput.prices import price_bound
 
 REPLAY = "plan_in"
@@ -29,7 +29,7 @@ def replay(problem: Problem, plan: Plan, options: SolveOptions) -> SolveResult:
     PlanError
         It breaks a rule of the problem: pins, memories, links.
     SolverError
-        It is for another number of items than was asked for.
+        It is for another number of items than was asked for, or for several with throughput.
     """
     begin = time.perf_counter()
     num_items(plan, options)
@@ -38,12 +38,13 @@ def replay(problem: Problem, plan: Plan, options: SolveOptions) -> SolveResult:
 
 
 def num_items(plan: Plan, options: SolveOptions) -> int:
-    """Return the items of a saved plan; SolverError if another number was asked for."""
+    """Return the items of a saved plan; SolverError if that is not what was asked for."""
     if options.items not in (1, plan.items):
         raise SolverError(
             f"the plan by {plan.origin!r} is for {plan.items} items, and items is "
             f"{options.items}; leave items out, or solve again without plan_in"
         )
+    check_items_of(options.objective, plan.items)
     return plan.items
 
 

@@ -182,6 +182,21 @@ class SolveOptions:
                 raise SolverError(f"{name} must be {expected}, got {getattr(self, name)!r}")
 
 
+def check_items_of(objective: str, items: int) -> None:
+    """Raise SolverError for several items in a steady state: neither number nor bound is known.
+
+    A steady state is that of a plan of one item, repeated. With batches the time per item hangs on
+    their sizes, which no solver for throughput chooses, and prices bound times without them.
+    """
+    if objective != "latency" and items > 1:
+        raise SolverError(
+            f"objective {objective!r} is the time per item of a plan of one item that is repeated "
+            f"without a pause, and the plan is for {items} items: no solver chooses batches for a "
+            "steady state, or bounds its time; ask for the latency of all items, whose makespan "
+            "over their number is a time per item too, or for the throughput of one"
+        )
+
+
 @dataclass(frozen=True)
 class SolveResult:
     """A valid plan and how good it is known to be."""

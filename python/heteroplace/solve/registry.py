@@ -17,6 +17,7 @@ from heteroplace.solve.problem import (
     Problem,
     SolveOptions,
     SolveResult,
+    check_items_of,
 )
 
 
@@ -107,6 +108,7 @@ class RegisteredSolver:
     def check(self, options: SolveOptions) -> None:
         """Raise SolverError for an objective, items or an engine that it does not offer."""
         if self._for(options) is not self:
+            check_items_of(options.objective, options.items)
             self._for(options).check(options)
             return
         if options.objective not in self.objectives:
@@ -115,6 +117,7 @@ class RegisteredSolver:
                 f"solver {self.name!r} does not offer objective {options.objective!r}; offered by: "
                 f"{', '.join(others) or 'no solver'}"
             )
+        check_items_of(options.objective, options.items)
         if options.items > 1 and not self.takes_items:
             others = [name for name in SOLVERS if SOLVERS[name].takes_items]
             raise SolverError(

@@ -41,9 +41,14 @@ void CompiledFile::CheckSignature() const {
   if (!end_.signature.empty()) exec::CheckSignature(file_, end_.signature, end_.tail);
 }
 
-std::vector<std::string> CompiledFile::Missing(const TvmAbi& abi) const {
-  std::vector<std::string> missing = MissingOfProcessor(needs_);
-  for (std::string& what : MissingOfGpus(needs_, abi)) missing.push_back(std::move(what));
+std::vector<std::string> CompiledFile::Missing(const TvmAbi& abi, int host) const {
+  if (host < 0 || static_cast<size_t>(host) >= needs_.hosts.size()) {
+    file_.Fail("is for " + std::to_string(needs_.hosts.size()) + " hosts, and has none of rank " +
+               std::to_string(host));
+  }
+  const size_t rank = static_cast<size_t>(host);
+  std::vector<std::string> missing = MissingOfProcessor(needs_, rank);
+  for (std::string& what : MissingOfGpus(needs_, rank, abi)) missing.push_back(std::move(what));
   return missing;
 }
 
@@ -63,6 +68,11 @@ void CompiledFile::CheckPrograms(const std::vector<std::string>& functions) cons
     programs = ParsePrograms(program_);
   } catch (const Error& error) {
     throw Error(error.kind(), file_.path() + ": " + error.what());
+  }
+  if (programs.size() != needs_.hosts.size()) {
+    file_.Fail("has " + std::to_string(programs.size()) + " programs, and says what " +
+               std::to_string(needs_.hosts.size()) +
+               " hosts need; the file was changed, compile it again");
   }
   for (const Program& program : programs) CheckParts(program, functions);
 }
@@ -93,7 +103,7 @@ void CompiledFile::Check() try { CheckedCode(); } catch (const std::bad_alloc&) 
 void CompiledFile::Load() try {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (code_ != nullptr) return;
-  ExpectNothingMissing(file_, MissingOfProcessor(needs_));
+  if (needs_.hosts.size() == 1) ExpectNothingMissing(file_, MissingOfProcessor(needs_, 0));
   ElfImage image = CheckedCode();
   weights_ = MapWeights();
   code_ = std::make_unique<SealedCode>(std::move(image));

@@ -56,8 +56,9 @@ class CompiledFile {
    * \throws Error kArtifact: it is not; kExecution: no library for signatures. */
   void CheckSignature() const;
 
-  /*! \brief What the file needs of processor and GPUs that is not here; empty: nothing. */
-  std::vector<std::string> Missing(const TvmAbi& abi) const;
+  /*! \brief What the file needs of processor and GPUs on one of its hosts, by rank, that is not
+   * here; empty: nothing. \throws Error kArtifact: it has no such host. */
+  std::vector<std::string> Missing(const TvmAbi& abi, int host = 0) const;
 
   /*!
    * \brief Checks the code and all weights against their digests and against the program.
@@ -69,13 +70,22 @@ class CompiledFile {
 
   /*!
    * \brief Does what `Check` does, makes the private copy of the code, and maps the weights; once.
-   * \throws Error kArtifact; kExecution: this machine cannot run the code.
+   *
+   * Nothing runs yet: a rank of several calls `CheckHost` when it knows which host it is.
+   * \throws Error kArtifact; kExecution: this machine cannot run the code of a file for one host.
    */
   void Load();
 
-  /*! \brief Checks that the GPUs can run their code. \throws Error kExecution. */
+  /*! \brief Checks that the GPUs can run their code, of a file for one host. \throws Error
+   * kExecution. */
   void CheckGpus(const TvmAbi& abi) const {
-    ExpectNothingMissing(file_, MissingOfGpus(needs_, abi));
+    ExpectNothingMissing(file_, MissingOfGpus(needs_, 0, abi));
+  }
+
+  /*! \brief Checks that the processor and the GPUs can run the code of a host. \throws Error
+   * kExecution; kArtifact: there is no such host. */
+  void CheckHost(const TvmAbi& abi, int host) const {
+    ExpectNothingMissing(file_, Missing(abi, host));
   }
 
   /*! \brief Maps the weights, after `Check`, where the code is not to be run.

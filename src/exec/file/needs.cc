@@ -14,6 +14,8 @@ namespace heteroplace::exec {
 namespace {
 
 constexpr std::string_view kHeader = "heteroplace-needs 1";
+constexpr std::string_view kHostsHeader = "heteroplace-needs 2";
+constexpr int32_t kMaxRank = 1 << 20;
 
 /*! \brief Numbers of the attributes in CUDA's interface. */
 constexpr int kCapabilityMajor = 75;
@@ -24,12 +26,16 @@ class NeedsReader {
   NeedsReader(const OpenFile& file, std::string_view text) : file_(file), text_(text) {}
 
   Needs Read() {
-    if (NextLine() != kHeader) Fail("expected '" + std::string(kHeader) + "'");
+    const std::string_view header = NextLine();
+    has_hosts_ = header == kHostsHeader;
+    if (header != kHeader && !has_hosts_) Fail("expected '" + std::string(kHeader) + "', or 2");
     Needs needs;
+    if (!has_hosts_) needs.hosts.emplace_back();
     for (std::string_view line = NextLine(); line != "end"; line = NextLine()) {
       TakeLine(line, &needs);
     }
     if (begin_ != text_.size()) Fail("text after 'end'");
+    if (needs.hosts.empty()) Fail("no host");
     for (const std::string* field : {&needs.machine, &needs.code, &needs.program, &needs.weights}) {
       if (field->empty()) Fail("machine, code, program and weights are not all there");
     }
@@ -51,10 +57,19 @@ class NeedsReader {
     const std::string_view word = line.substr(0, blank);
     const std::string_view value = line.substr(std::min(blank + 1, line.size()));
     if (value.empty()) Fail("a word without a value");
-    if (word == "feature") {
-      needs->features.emplace_back(value);
-    } else if (word == "cuda") {
-      needs->cuda.push_back(Cuda(value));
+    if (word == "host" && has_hosts_) {
+      if (Integer(value, kMaxRank) != static_cast<int32_t>(needs->hosts.size())) {
+        Fail("hosts are not in the order of ranks");
+      }
+      needs->hosts.emplace_back();
+    } else if (word == "feature" || word == "cuda") {
+      if (needs->hosts.empty()) Fail("a need of no host");
+      HostNeeds& host = needs->hosts.back();
+      if (word == "feature") {
+        host.features.emplace_back(value);
+      } else {
+        host.cuda.push_back(Cuda(value));
+      }
     } else {
       std::string* field = word == "machine"   ? &needs->machine
                            : word == "code"    ? &needs->code
@@ -92,6 +107,7 @@ class NeedsReader {
   std::string_view text_;
   size_t begin_ = 0;
   int line_ = 0;
+  bool has_hosts_ = false;
 };
 
 /*! \brief 10 times major + minor; none where there is no such GPU, or no CUDA. */
@@ -128,13 +144,13 @@ void CheckTogether(const OpenFile& file, const Needs& needs, const FileParts& pa
   }
 }
 
-std::vector<std::string> MissingOfProcessor(const Needs& needs) {
+std::vector<std::string> MissingOfProcessor(const Needs& needs, size_t host) {
   if (needs.machine != MachineName()) {
     return {"has code for " + needs.machine + ", this machine is " + MachineName()};
   }
   const std::vector<std::string> present = PresentFeatures();
   std::string absent;
-  for (const std::string& feature : needs.features) {
+  for (const std::string& feature : needs.hosts[host].features) {
     if (std::find(present.begin(), present.end(), feature) != present.end()) continue;
     absent += (absent.empty() ? "" : ", ") + feature;
   }
@@ -142,9 +158,9 @@ std::vector<std::string> MissingOfProcessor(const Needs& needs) {
   return {"its code uses " + absent + ", which this processor does not have"};
 }
 
-std::vector<std::string> MissingOfGpus(const Needs& needs, const TvmAbi& abi) {
+std::vector<std::string> MissingOfGpus(const Needs& needs, size_t host, const TvmAbi& abi) {
   std::vector<std::string> missing;
-  for (const CudaNeed& need : needs.cuda) {
+  for (const CudaNeed& need : needs.hosts[host].cuda) {
     const std::optional<int32_t> found = CapabilityOf(abi, need.device_id);
     if (!found.has_value() || *found >= need.capability) continue;
     missing.push_back("its code for cuda:" + std::to_string(need.device_id) +

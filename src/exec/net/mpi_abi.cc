@@ -26,12 +26,15 @@ constexpr const char* kAbiName = "libmpi_abi.so.1";
 /*! \brief As long as any library's texts, in all of their versions. */
 constexpr size_t kMaxText = 8192;
 
-[[noreturn]] void Refuse(const std::string& text) { throw Error(ErrorKind::kExecution, text); }
+[[noreturn]] void RefuseLibrary(const std::string& text) {
+  throw Error(ErrorKind::kExecution, text);
+}
 
 template <typename Function>
 void FindFunction(void* library, const std::string& path, const char* name, Function* out) {
   void* symbol = dlsym(library, name);
-  if (symbol == nullptr) Refuse("'" + path + "' has no function " + name + ": no MPI library");
+  if (symbol == nullptr)
+    RefuseLibrary("'" + path + "' has no function " + name + ": no MPI library");
   *out = reinterpret_cast<Function>(symbol);
 }
 
@@ -56,12 +59,9 @@ void FindFunctions(void* library, MpiAbi* abi) {
   find("MPI_Recv_init", &abi->Recv_init);
   find("MPI_Start", &abi->Start);
   find("MPI_Test", &abi->Test);
-  find("MPI_Wait", &abi->Wait);
   find("MPI_Cancel", &abi->Cancel);
   find("MPI_Request_free", &abi->Request_free);
   find("MPI_Get_count", &abi->Get_count);
-  find("MPI_Send", &abi->Send);
-  find("MPI_Recv", &abi->Recv);
 }
 
 /*! \brief The first line of what a library says of itself: it may be called before MPI_Init. */
@@ -116,7 +116,8 @@ void TakeStandardAbi(MpiAbi* abi) {
 void TakeOpenMpi(void* library, MpiAbi* abi) {
   const auto address = [&](const char* name) {
     void* symbol = dlsym(library, name);
-    if (symbol == nullptr) Refuse("'" + abi->path + "' calls itself Open MPI but has no " + name);
+    if (symbol == nullptr)
+      RefuseLibrary("'" + abi->path + "' calls itself Open MPI but has no " + name);
     return reinterpret_cast<MpiHandle>(symbol);
   };
   abi->comm_world = address("ompi_mpi_comm_world");
@@ -195,13 +196,13 @@ void MpiAbi::Check(int code, const std::string& what) const {
   if (Error_string(code, text.data(), &length) != 0) text[0] = '\0';
   std::string said = text[0] != '\0' ? text.data() : "error " + std::to_string(code);
   std::replace(said.begin(), said.end(), '\n', ' ');  // MPICH tells who called whom, line by line
-  Refuse(what + ": " + name + " says: " + said);
+  RefuseLibrary(what + ": " + name + " says: " + said);
 }
 
 MpiAbi LoadMpiAbi(const std::string& path) {
   // Stays loaded: MPI has threads and handlers of its own until the process ends.
   void* library = dlopen(path.empty() ? nullptr : path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) Refuse(dlerror());  // it names the file
+  if (library == nullptr) RefuseLibrary(dlerror());  // it names the file
   MpiAbi abi;
   abi.path = path.empty() ? "this process" : path;
   // First of all: a library of another family lacks other things, too, and is told by its name.
@@ -211,8 +212,8 @@ MpiAbi LoadMpiAbi(const std::string& path) {
   const std::string open_mpi = VersionAfter(line, "Open MPI");
   if (const int version = AbiVersion(library); version != 0) {
     if (version != 1)
-      Refuse("'" + abi.path + "' has version " + std::to_string(version) +
-             " of the ABI of MPI; expected version 1");
+      RefuseLibrary("'" + abi.path + "' has version " + std::to_string(version) +
+                    " of the ABI of MPI; expected version 1");
     abi.name = (!mpich.empty() ? "MPICH " + mpich : line) + " by the ABI of MPI 5";
     TakeStandardAbi(&abi);
   } else if (!mpich.empty()) {
@@ -222,9 +223,10 @@ MpiAbi LoadMpiAbi(const std::string& path) {
     abi.name = "Open MPI " + open_mpi;
     TakeOpenMpi(library, &abi);
   } else {
-    Refuse("'" + abi.path + "' is '" + line +
-           "', of which the handles are not known; expected MPICH, Open MPI or a library with the "
-           "ABI of MPI 5 (libmpi_abi.so)");
+    RefuseLibrary(
+        "'" + abi.path + "' is '" + line +
+        "', of which the handles are not known; expected MPICH, Open MPI or a library with the "
+        "ABI of MPI 5 (libmpi_abi.so)");
   }
   FindFunctions(library, &abi);
   return abi;
@@ -241,9 +243,10 @@ MpiAbi FindMpi(const std::string& given) {
       why += (why.empty() ? "" : "; ") + std::string(error.what());
     }
   }
-  Refuse("no MPI library is found: " + why +
-         "; install one (pip install 'heteroplace[mpi]'), name its folder in LD_LIBRARY_PATH, or "
-         "give its path");
+  RefuseLibrary(
+      "no MPI library is found: " + why +
+      "; install one (pip install 'heteroplace[mpi]'), name its folder in LD_LIBRARY_PATH, or "
+      "give its path");
 }
 
 std::optional<int> LaunchedRanks() {

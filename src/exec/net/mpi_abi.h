@@ -47,14 +47,9 @@ struct MpiAbi {
                    MpiHandle* request);
   int (*Start)(MpiHandle* request);
   int (*Test)(MpiHandle* request, int* flag, MpiStatus* status);
-  int (*Wait)(MpiHandle* request, MpiStatus* status);
   int (*Cancel)(MpiHandle* request);
   int (*Request_free)(MpiHandle* request);
   int (*Get_count)(const MpiStatus* status, MpiHandle type, int* count);
-  int (*Send)(const void* data, int count, MpiHandle type, int peer, int tag,
-              MpiHandle communicator);
-  int (*Recv)(void* data, int count, MpiHandle type, int peer, int tag, MpiHandle communicator,
-              MpiStatus* status);
 
   MpiHandle comm_world;
   MpiHandle comm_null;

@@ -14,12 +14,12 @@ namespace heteroplace::exec {
 /*! \brief Which library and which ranks. */
 struct MpiOptions {
   /*! \brief Path of the library; "": see FindMpi. */
-  std::string library;
+  std::string library = {};
   /*!
    * \brief The handle of the ranks' communicator, from a program that has begun MPI itself (of
    * mpi4py `MPI._handleof(comm)`); none: all ranks that the launcher has started.
    */
-  std::optional<MpiHandle> communicator;
+  std::optional<MpiHandle> communicator = {};
   /*! \brief Messages above go in parts of so many bytes; at most 2^31 - 1, MPI's limit. */
   int64_t part_bytes = int64_t{1} << 30;
 };

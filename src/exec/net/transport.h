@@ -41,8 +41,8 @@ enum class Lane { kProgram, kControl };
  * \brief The messages of one rank.
  *
  * Used by one thread at a time, the one that holds `mutex`, also for its messages and for
- * destruction, but for `Abort`. Messages of one lane, pair of ranks and tag match in the order of `Start`, on
- * either side. Sizes must be equal on both sides. Messages may outlive their transport.
+ * destruction, but for `Abort`. Messages of one lane, pair of ranks and tag match in the order of
+ * `Start`, on either side. Sizes must be equal on both sides. Messages may outlive their transport.
  */
 class Transport {
  public:
@@ -75,7 +75,8 @@ class Transport {
    * \brief Ends all messages on all ranks; any thread, also while another uses the transport.
    *
    * Afterwards `Start`, `Test` and the making of messages throw Error kExecution with the reason,
-   * on every rank that lives: here at once, on others as soon as they look. The first reason stays.
+   * on every rank that lives: here at once, on others as soon as they look. The first reason stays;
+   * of a long one others may see only the first 1,000 bytes or so.
    */
   virtual void Abort(const std::string& reason) noexcept = 0;
 

@@ -150,6 +150,8 @@ struct Program {
   std::vector<Constant> constants;
   std::vector<Tensor> tensors;
   std::vector<std::string> kernels;  // symbols
+  /*! \brief What the plan's steps are about, for people; may be shorter than the plan. */
+  std::vector<std::string> step_names;
   std::vector<Port> inputs;
   std::vector<Port> outputs;
 

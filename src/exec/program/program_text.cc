@@ -40,6 +40,10 @@ bool ProgramParser::ParseLine() {
     ExpectFields(3, "kernel <id> <symbol>");
     ExpectNextId("kernel", program_.kernels.size());
     program_.kernels.push_back(fields_[2]);
+  } else if (word == "step") {
+    ExpectFields(3, "step <id> <name>");
+    ExpectNextId("step", program_.step_names.size());
+    program_.step_names.push_back(fields_[2]);
   } else if (word == "input" || word == "output") {
     ParsePort(word == "input");
   } else if (word == "queue") {
@@ -53,7 +57,7 @@ bool ProgramParser::ParseLine() {
     return true;
   } else {
     Fail("unknown word '" + word + "'; expected space, queue, workspace, constant, tensor, " +
-         "input, output, kernel, call, join, copy" + (has_peers_ ? ", send, recv" : "") +
+         "input, output, kernel, step, call, join, copy" + (has_peers_ ? ", send, recv" : "") +
          " or end");
   }
   return false;

@@ -24,16 +24,17 @@ double GroupCores(const std::string& folder, double none) {
 }
 
 /*! \brief Least limit of processor time of the groups that this process is in, in cores. */
-double QuotaCores(double none) {
+double QuotaCores(const std::string& system, double none) {
   double cores = none;
-  std::ifstream groups("/proc/self/cgroup");
+  std::ifstream groups(system + "/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     // hierarchy:controllers:path; version 2 has no controllers.
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     if (!controllers.empty() && controllers.find("cpu") == std::string::npos) continue;
-    const std::string root = "/sys/fs/cgroup" + (controllers.empty() ? "" : "/" + controllers);
+    const std::string root =
+        system + "/sys/fs/cgroup" + (controllers.empty() ? "" : "/" + controllers);
     // A container may see its own group at the root; a limit holds for all groups below it.
     std::string path = line.substr(second + 1);
     for (;;) {
@@ -75,14 +76,14 @@ CoreTable& Cores() {
   return table;
 }
 
-void CoreTable::Refresh() {
+void CoreTable::Refresh(const std::string& root) {
   cpu_set_t set;
   CPU_ZERO(&set);
   // Of the process's first thread: the caller may be pinned to one core, the workers are not.
   const bool is_known = sched_getaffinity(getpid(), sizeof(set), &set) == 0;
   const int allowed =
       is_known ? CPU_COUNT(&set) : static_cast<int>(std::thread::hardware_concurrency());
-  const int quota = static_cast<int>(QuotaCores(allowed));
+  const int quota = static_cast<int>(QuotaCores(root, allowed));
   usable.store(std::max(1, std::min(allowed, quota)));
 }
 

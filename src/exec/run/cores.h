@@ -25,8 +25,8 @@ struct CoreTable {
    * rounded down, but one at least; read when an executor is made. */
   std::atomic<int32_t> usable;
 
-  /*! \brief Reads `usable` from the system. */
-  void Refresh();
+  /*! \brief Reads `usable` from the system; the share of time from files below `root`. */
+  void Refresh(const std::string& root = "");
   /*! \brief In the child of a fork nobody but the caller lives. */
   void Forget();
 };

@@ -111,6 +111,10 @@ class Slot {
 
   /*! \brief Forgets the last request: the slot is that of request `number` from now on. */
   void Begin(int64_t number);
+  /*! \brief Around a fork: nobody is failing the request, as that would be for ever in the child.
+   */
+  void Lock() { mutex_.lock(); }
+  void Unlock() { mutex_.unlock(); }
   /*! \brief Position among all requests of the executor: the order in which workers take them. */
   int64_t number() const { return number_.load(std::memory_order_relaxed); }
 

@@ -80,6 +80,20 @@ void SlotPool::Release(Slot* slot) {
   released_bell_.Ring();
 }
 
+void SlotPool::Lock() {
+  mutex_.lock();
+  for (std::unique_ptr<Slot>& slot : slots_) {
+    if (slot != nullptr) slot->Lock();
+  }
+}
+
+void SlotPool::Unlock() {
+  for (std::unique_ptr<Slot>& slot : slots_) {
+    if (slot != nullptr) slot->Unlock();
+  }
+  mutex_.unlock();
+}
+
 std::vector<int64_t> SlotPool::HeldBytes() {
   std::vector<int64_t> bytes(image_->program().spaces.size());
   std::lock_guard lock(mutex_);

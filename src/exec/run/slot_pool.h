@@ -34,9 +34,9 @@ class SlotPool {
   /*! \brief Bytes of all slots in each space. [num_spaces] */
   std::vector<int64_t> HeldBytes();
 
-  /*! \brief Around a fork: no other thread is in the pool. */
-  void Lock() { mutex_.lock(); }
-  void Unlock() { mutex_.unlock(); }
+  /*! \brief Around a fork: no other thread is in the pool, or cancels a request of a slot. */
+  void Lock();
+  void Unlock();
   /*! \brief Between the two: whether anybody holds a slot. */
   bool IsInUse() const { return num_held_ != 0; }
 

@@ -96,7 +96,10 @@ class TraceWriter {
  public:
   TraceWriter(const Program& program, const Trace& trace,
               const std::vector<std::string>& step_names)
-      : program_(program), trace_(trace), step_names_(step_names), arrows_(ArrowsTo(program)) {}
+      : program_(program),
+        trace_(trace),
+        step_names_(step_names.empty() ? program.step_names : step_names),
+        arrows_(ArrowsTo(program)) {}
 
   std::string Json() {
     text_ = "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"dropped_requests\": " +

@@ -16,7 +16,8 @@ namespace heteroplace::exec {
 
 /*!
  * \brief The trace as JSON. Linear in the events.
- * \param step_names of the plan's steps, [num_steps]; without one a call has its kernel's name.
+ * \param step_names of the plan's steps, [num_steps]; empty: the program's own. Without one a call
+ * has its kernel's name.
  */
 std::string TraceJson(const Program& program, const Trace& trace,
                       const std::vector<std::string>& step_names = {});

@@ -155,6 +155,13 @@ def test_several_items_are_compared_with_several_on_one_device(files, capsys):
     assert "predicted 400 us for 2 items on gpu0+gpu1 (best single device gpu0 800 us" in text
 
 
+def test_a_plan_of_several_items_is_not_judged_as_a_steady_state_of_one(files, capsys):
+    # Loads of single runs would be its number, and prices of single runs its bound.
+    placed(capsys, "--items", "2", "--solver", "bheft", "-o", "plan.json")
+    text = refused(capsys, "--plan-in", "plan.json", "--objective", "throughput")
+    assert "the plan is for 2 items: no solver chooses batches for a steady state" in text
+
+
 @pytest.mark.parametrize("engine", ["highs", "cpsat"])
 def test_an_engine_is_chosen_by_name(files, capsys, engine):
     found = placed(capsys, "--solver", "moirai", "--engine", engine)
@@ -183,7 +190,7 @@ def test_an_engine_is_chosen_by_name(files, capsys, engine):
             "solver 'auto' solves no programme by engine 'gurobi' for latency",
         ),
         (["--items", "2", "--solver", "heft"], "'heft' makes plans for one item, not for 2"),
-        (["--items", "2", "--objective", "throughput"], "does not offer objective 'throughput'"),
+        (["--items", "2", "--objective", "throughput"], "plan is for 2 items: no solver chooses"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(files, capsys, options, message):

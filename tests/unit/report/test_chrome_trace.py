@@ -3,8 +3,13 @@
 import json
 
 import pytest
+from hypothesis import given
+from tests.chrome_trace_model import checked, of
+from tests.strategies import Instance, instances_with_plan, num_cases
 
-from heteroplace.report.chrome_trace import TraceRun, write_trace
+from heteroplace.model.plan import Plan
+from heteroplace.report.chrome_trace import TraceRun, trace_events, write_trace
+from heteroplace.simulate.simulator import simulate
 
 
 @pytest.fixture
@@ -15,11 +20,18 @@ def events(tmp_path, graph, cluster, plan, predicted, measured):
     ]
     write_trace(tmp_path / "trace.json", graph, cluster, runs)
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
-    return json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    return checked((tmp_path / "trace.json").read_text())
 
 
-def of(events, phase):
-    return [event for event in events if event["ph"] == phase]
+@given(instances_with_plan(max_tasks=7, max_items=3))
+@num_cases(100)
+def test_the_trace_of_any_plan_is_one_that_viewers_draw(case: tuple[Instance, Plan]) -> None:
+    found, plan = case
+    timeline = simulate(found.graph, found.cluster, found.costs, plan)
+    runs = [TraceRun("predicted", plan, timeline)]
+    events = trace_events(found.graph, found.cluster, runs)
+    spans = of(checked(json.dumps({"traceEvents": events})), "X")
+    assert len(spans) == len(timeline.spans)
 
 
 def test_events_have_the_required_fields_and_are_sorted(events):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ from heteroplace.errors import ExecutionError
 from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.measure.message_programs import load_on_ranks, round_trip_program
 from heteroplace.measure.ranks import MpiRanks
+from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.stats import median
 
@@ -69,8 +71,7 @@ def _compile(library: Path) -> None:
 class _Ours:
     """A program of round trips, run again and again."""
 
-    def __init__(self, ranks: MpiRanks, num_bytes: int, num_trips: int) -> None:
-        cluster = hosts_of_cores(["a", "b"])
+    def __init__(self, cluster: Cluster, ranks: MpiRanks, num_bytes: int, num_trips: int) -> None:
         program = round_trip_program(cluster, num_bytes, num_trips)
         self._executor: NativeExecutor = load_on_ranks(program, cluster, ranks)
         self._num_trips = num_trips
@@ -83,7 +84,8 @@ class _Ours:
 class _Raw:
     """The same by MPI alone, in this process."""
 
-    def __init__(self, library: str, num_bytes: int, num_trips: int) -> None:
+    def __init__(self, library: str, cores: Sequence[int], num_bytes: int, num_trips: int) -> None:
+        self._cores = cores
         self._comm = importlib.import_module("mpi4py.MPI").COMM_WORLD.Dup()
         self._data = np.zeros(num_bytes, np.uint8)
         self._num_trips = num_trips
@@ -93,7 +95,11 @@ class _Raw:
     def one_way_ns(self) -> float:
         data = self._data.ctypes.data_as(ctypes.c_void_p)
         size, trips = ctypes.c_int(self._data.size), ctypes.c_int(self._num_trips)
+        # Of this thread alone: its core is that of the program's worker, which sleeps meanwhile.
+        everywhere = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self._cores)
         total_ns = self._call(ctypes.c_int(self._comm.py2f()), data, size, trips)
+        os.sched_setaffinity(0, everywhere)
         return float(total_ns) / (2 * self._num_trips)
 
 
@@ -102,7 +108,10 @@ def _measure(library: str, num_bytes: int, num_rounds: int) -> Row | None:
     ranks = job_ranks()
     assert ranks is not None  # `message_rows` starts two
     num_trips = max(2, min(_MOST_TRIPS, _TURN_BYTES // num_bytes))
-    ours, raw = _Ours(ranks, num_bytes, num_trips), _Raw(library, num_bytes, num_trips)
+    cluster = hosts_of_cores(["a", "b"])
+    cores = cluster.devices[ranks.rank].cores
+    ours = _Ours(cluster, ranks, num_bytes, num_trips)
+    raw = _Raw(library, cores, num_bytes, num_trips)
     times: list[tuple[float, float]] = []
     for _ in range(num_rounds):
         ranks.gather(None)

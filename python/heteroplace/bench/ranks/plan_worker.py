@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,12 @@ class Job:
         return cls(**{**found, "programs": tuple(map(tuple, found["programs"]))})
 
 
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name to an `.npz` file."""
+    named: dict[str, Any] = dict(arrays)
+    np.savez(path, **named)
+
+
 class _Entry:
     """One program, on this rank."""
 
@@ -80,8 +87,8 @@ class _Entry:
 def _run(folder: Path, ranks: Ranks) -> None:
     job = Job.read(folder)
     entries = [_Entry(folder, file, is_alone, ranks) for file, is_alone in job.programs]
-    with np.load(Path(folder, INPUTS)) as arrays:
-        inputs = dict(arrays)
+    with np.load(Path(folder, INPUTS)) as found:
+        inputs = dict(found)
     outputs = {entry.file: _first_run(entry, inputs, ranks) for entry in entries}
     sent = {entry.file: _sent_bytes(entry, ranks, job.is_shaped) for entry in entries}
     num_runs = {entry.file: _runs_of_turn(entry, ranks, job.turn_ns) for entry in entries}
@@ -93,10 +100,8 @@ def _run(folder: Path, ranks: Ranks) -> None:
     ranks.gather(None)
     if ranks.rank == 0:
         Path(folder, RESULT).write_text(json.dumps({"times_ns": times, "sent_bytes": sent}))
-        np.savez(
-            Path(folder, OUTPUTS),
-            **{f"{file}/{name}": array for file, each in outputs.items() for name, array in each},
-        )
+        arrays = {f"{file}/{name}": array for file, each in outputs.items() for name, array in each}
+        save_arrays(Path(folder, OUTPUTS), arrays)
 
 
 def _first_run(

@@ -35,6 +35,8 @@ _BUFFER_BYTES = 16 << 20
 _FIRST_DESCRIPTOR = 200
 """Of the namespaces, by rank from here on."""
 _LOOK_S = 0.02
+_RESEND_S = 10
+"""Before this a connection sends nothing again: the wire loses nothing, however long it takes."""
 _CLONE_NEWNET = 0x40000000
 _TUNSETIFF = 0x400454CA
 _IFF_TUN_NO_PI = 0x1001
@@ -173,6 +175,8 @@ class Wire:
         for name, value in (
             ("conf/all/disable_ipv6", "1"),
             ("tcp_slow_start_after_idle", "0"),
+            # The wire loses nothing, and what waits in it is not to be sent again.
+            ("tcp_early_retrans", "0"),
             ("tcp_rmem", buffers),
             ("tcp_wmem", buffers),
         ):
@@ -185,7 +189,8 @@ class Wire:
             f"link set dev {INTERFACE} txqueuelen 10000",
             f"link set dev {INTERFACE} mtu {_MTU} up",
             # From the first packet on as fast as the link, not as a connection that feels its way.
-            f"route change {network}.0/24 dev {INTERFACE} initcwnd 256 initrwnd 256",
+            f"route change {network}.0/24 dev {INTERFACE} initcwnd 256 initrwnd 256 "
+            f"rto_min {_RESEND_S}s",
         ):
             subprocess.run(["ip", *words.split()], check=True)
         return end

@@ -1,0 +1,17 @@
+"""What all tests of the Relay layers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_rounds() -> Iterator[None]:
+    """How tasks disturb each other is measured in as few runs as it allows."""
+    from heteroplace.measure import interference
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interference, "_ROUND_NS", 1)
+        yield
