@@ -89,14 +89,13 @@ class _Part:
     def _instruction(self, instruction: QueueInstruction) -> QueueInstruction:
         first, *rest = instruction.fields
         tensors = [str(self._tensors[tensor]) for tensor in named_tensors(instruction)]
+        fields: tuple[str, ...] = (first, *tensors)  # a tag means the same on all hosts
         if instruction.kind == "call":
             fields = (str(self._kernels[int(first)]), rest[0], ",".join(tensors))
         elif instruction.kind == "join":
             fields = (str(self._queues[int(first)]), *rest)
         elif instruction.kind == "copy":
-            fields = (tensors[0], tensors[1])
-        else:  # the tag of a message means the same on all hosts
-            fields = (first, tensors[0])
+            fields = tuple(tensors)
         waits = tuple((self._queues[queue], count) for queue, count in instruction.waits)
         return replace(instruction, fields=fields, waits=waits)
 
