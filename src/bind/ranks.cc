@@ -71,9 +71,7 @@ void MakeRanked(exec::RankedExecutor* place, std::shared_ptr<exec::Group> group,
   const exec::ExecutorSource source = SourceOf(libtvm_path, library_path, program_text, blob,
                                                max_in_flight, helping, cuda_graphs, cuda_words);
   const exec::Limit limit = LimitOf({});
-  Unlocked([&] {
-    new (place) exec::RankedExecutor(std::move(group), source, [](int) {}, limit);
-  });
+  Unlocked([&] { new (place) exec::RankedExecutor(std::move(group), source, [](int) {}, limit); });
 }
 
 void Serve(exec::RankedExecutor& ranked) {
@@ -87,11 +85,11 @@ NumpyInts TimeRuns(exec::RankedExecutor& ranked, int64_t num_runs) {
   return ToNumpy(Unlocked([&] { return (ranked.*kMeasure)(num_runs, limit); }));
 }
 
-void StartTrace(exec::RankedExecutor& ranked, std::optional<int64_t> max_requests) {
+void StartRankedTrace(exec::RankedExecutor& ranked, std::optional<int64_t> max_requests) {
   Unlocked([&] { ranked.StartTrace(max_requests); });
 }
 
-exec::Trace StopTrace(exec::RankedExecutor& ranked, std::optional<double> timeout_s) {
+exec::Trace StopRankedTrace(exec::RankedExecutor& ranked, std::optional<double> timeout_s) {
   const exec::Limit limit = LimitOf(timeout_s);
   return Unlocked([&] { return ranked.MergedTrace(limit); });
 }
@@ -162,9 +160,9 @@ void BindRanks(nb::module_& module) {
       .def("profile_cpu", &TimeRuns<&exec::RankedExecutor::ProfileCpu>, nb::arg("num_runs"),
            "As Executor, of all hosts.")
       .def("memory_bytes", &MemoryBytes, "As Executor, of all hosts.")
-      .def("start_trace", &StartTrace, nb::arg("max_requests").none() = nb::none(),
+      .def("start_trace", &StartRankedTrace, nb::arg("max_requests").none() = nb::none(),
            "Record on all ranks.")
-      .def("stop_trace", &StopTrace, nb::arg("timeout_s").none() = nb::none(),
+      .def("stop_trace", &StopRankedTrace, nb::arg("timeout_s").none() = nb::none(),
            "End the recording: that of all ranks as one.")
       .def(
           "trace_json",
