@@ -51,20 +51,24 @@ def two_hosts(last: int | None = None) -> Cluster:
     return Cluster("two", memories, devices, links, 0)
 
 
+def weights(step: int) -> np.ndarray:
+    """Of one dense layer: small whole numbers."""
+    return np.random.default_rng(step).integers(-2, 3, (16, 16)).astype("float32")
+
+
 def chain() -> tvm.IRModule:
-    """Small steps whose values are whole numbers: exact, in whatever order they are computed."""
-    x = relay.var("x", shape=(64,), dtype="float32")
+    """Small layers whose values are whole numbers: exact, in whatever order they are computed."""
+    x = relay.var("x", shape=(4, 16), dtype="float32")
     value = x
     for step in range(NUM_STEPS):
-        doubled = relay.multiply(value, relay.const(2.0))
-        value = relay.nn.relu(relay.subtract(doubled, relay.const(float(step))))
+        value = relay.nn.dense(value, relay.const(weights(step)))
     return relay.transform.InferType()(tvm.IRModule.from_expr(relay.Function([x], value)))
 
 
 def chain_of(x: np.ndarray) -> np.ndarray:
     """What the chain computes."""
     for step in range(NUM_STEPS):
-        x = np.maximum(x * np.float32(2) - np.float32(step), np.float32(0))
+        x = x @ weights(step).T
     return x
 
 
@@ -81,7 +85,7 @@ def compiled(path: Path, cluster: Cluster) -> Path:
 
 def values() -> np.ndarray:
     """An input."""
-    return np.arange(-8, 56, dtype="float32")
+    return np.arange(-8, 56, dtype="float32").reshape(4, 16)
 
 
 def job(count: int, *command: object) -> list[str]:

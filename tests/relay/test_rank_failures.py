@@ -55,7 +55,8 @@ def strike(model: Path, how: signal.Signals, victim: int, delay_s: float, *optio
 def check_kills(model: Path, seed: int) -> None:
     """Kill one rank at a random moment in load or run."""
     random = Random(seed)
-    victim, delay_s = random.randrange(2), random.choice((0.0, 0.05, 0.3)) * random.random()
+    # Just met, the survivor has to have a turn to look before the launcher ends it.
+    victim, delay_s = random.randrange(2), 0.1 + random.choice((0.1, 0.5)) * random.random()
     line = strike(model, signal.SIGKILL, victim, delay_s)
     assert line.startswith(f"heteroplace-run: rank {victim} (")
     assert ") died: its process " in line

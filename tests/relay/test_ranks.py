@@ -42,8 +42,7 @@ def test_two_ranks_give_the_bytes_of_one_process(model: Path, hosts: str, tmp_pa
     written = json.loads(trace.read_text())
     uncertain_ns = written["otherData"]["clock_uncertainty_ns"]
     assert list(uncertain_ns) == ["a", "b"]
-    feeds = 0 if hosts.startswith("a") else 1
-    assert uncertain_ns["a"] == 0 < uncertain_ns["b"], feeds
+    assert uncertain_ns["a"] == 0 < uncertain_ns["b"]  # host a feeds, whatever its rank
     rows = [at["args"]["name"] for at in written["traceEvents"] if at["name"] == "thread_name"]
     assert {row.split("/")[0] for row in rows} == {"a", "b"}
     arrows = [at for at in written["traceEvents"] if at.get("cat") == "data"]
@@ -84,11 +83,11 @@ def test_a_foreign_file_on_one_rank_ends_all(model: Path, tmp_path: Path) -> Non
 
 def test_a_missing_core_on_one_rank_ends_all(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", values())
-    model = compiled(tmp_path / "model.so", two_hosts(last=4095))
+    model = compiled(tmp_path / "model.so", two_hosts(last=1000))
     done = run_job(2, PROGRAM, model, *inputs_of(model))
     (line,) = told(done)
     assert line.startswith("heteroplace-run: rank 1 (host 'b' on ")
-    assert "4095" in line
+    assert "1000" in line
     assert done.returncode != 0
 
 
@@ -100,7 +99,7 @@ def test_a_wrong_command_line_is_told_once(model: Path) -> None:
 
 def on_ranks(model: Path, work: Callable[[RankedExecutor], None]) -> list[BaseException | None]:
     """Load on two ranks that are threads, and do something on each; return what each raised."""
-    transports = local_transports(2, 0, 0, True)
+    transports = local_transports(2, is_buffered=True)
     raised: list[BaseException | None] = [None, None]
 
     def rank(number: int) -> None:
@@ -122,7 +121,7 @@ def test_all_functions_work_on_the_feeding_rank(model: Path) -> None:
     x, expected = values(), chain_of(values())
 
     def work(executor: RankedExecutor) -> None:
-        assert executor.inputs == (("x", (64,), "float32"),)
+        assert executor.inputs == (("x", (4, 16), "float32"),)
         if not executor.is_feeding:
             executor.serve()
             return

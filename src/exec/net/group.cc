@@ -89,6 +89,14 @@ std::shared_ptr<Group> Group::Meet(std::shared_ptr<Transport> transport, GroupOp
 }
 
 void Group::MeetOthers(const Limit& limit) {
+  // Who has this rank's page can see it die: it is held before anybody is told of it.
+  try {
+    watcher_ = std::thread([this] { Watch(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::kExecution,
+                std::string("cannot start the thread that watches the ranks: ") + error.what());
+  }
+  is_held_.wait(false);
   const auto records = Exchange(Packed({NodeName(), own_page_.address()}), limit);
   for (int rank = 0; rank < num_ranks_; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
@@ -101,12 +109,8 @@ void Group::MeetOthers(const Limit& limit) {
     peer.heard_ns.store(NowNs());
   }
   last_beat_ns_ = NowNs();
-  try {
-    watcher_ = std::thread([this] { Watch(); });
-  } catch (const std::system_error& error) {
-    throw Error(ErrorKind::kExecution,
-                std::string("cannot start the thread that watches the ranks: ") + error.what());
-  }
+  has_met_.store(true);
+  own_page_.WakeOwner();
   // Pages are found by the process that shows them: nobody goes before all have looked.
   Exchange("", limit);
 }
@@ -231,7 +235,7 @@ void Group::Fail(const std::string& text) noexcept {
     std::string whole = TextOfFallen();
     if (whole.empty() && text.compare(0, kRankWord.size(), kRankWord) == 0) whole = text;
     // Nor is what came too late the fault of who waited for it.
-    if (whole.empty() && watcher_.joinable()) whole = TextOfSilent(kSuspiciousNs);
+    if (whole.empty() && has_met_.load()) whole = TextOfSilent(kSuspiciousNs);
     if (whole.empty()) whole = NameOf(rank_) + ": " + WithoutHost(text);
     const bool is_own = TellerOf(whole) == rank_ && whole.find(kLastStep) == std::string::npos;
     if (is_own) whole += LastOwnStep();

@@ -157,6 +157,8 @@ class Group : public std::enable_shared_from_this<Group> {
 
   mutable std::mutex failure_mutex_;
   std::string failure_;  // guarded by failure_mutex_
+  std::atomic<bool> is_held_{false};  // the page's word is
+  std::atomic<bool> has_met_{false};  // the peers are complete
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> has_ended_{false};
   std::atomic<bool> is_leaving_{false};

@@ -4,6 +4,7 @@
 
 #include "exec/net/group.h"
 #include "exec/net/patience.h"
+#include "exec/run/threads.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -22,7 +23,16 @@ constexpr int64_t kLastBeatNs = 1'000'000;
 }  // namespace
 
 void Group::Watch() {
+  // A launcher that sees a death too ends this process: the first to have a turn is to be this one.
+  AskForShortTurns();
   own_page_.Hold();
+  is_held_.store(true);
+  is_held_.notify_all();
+  while (!has_met_.load() && !is_leaving_.load()) {
+    const uint32_t heard = own_page_.page().calls.load();
+    if (has_met_.load() || is_leaving_.load()) break;
+    WaitForPages(own_page_.page(), heard, {}, NowNs() + kBeatNs);
+  }
   try {
     for (Peer& peer : peers_) {
       if (peer.receive != nullptr) peer.receive->Start();
