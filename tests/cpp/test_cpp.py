@@ -227,10 +227,10 @@ def run_transport(
     ("library", "num_ranks"),
     [
         ("libmpi.so.12", 2),
-        ("libmpi.so.12", 4),
-        ("libmpi_abi.so.1", 2),
-        ("libmpi.so.40", 2),
-        ("libmpi.so.40", 4),
+        pytest.param("libmpi.so.12", 4, marks=pytest.mark.slow),  # ranks beyond the cores spin
+        pytest.param("libmpi_abi.so.1", 2, marks=pytest.mark.slow),
+        pytest.param("libmpi.so.40", 2, marks=pytest.mark.slow),
+        pytest.param("libmpi.so.40", 4, marks=pytest.mark.slow),
     ],
 )
 def test_ranks_of_mpi(library: str, num_ranks: int, request: pytest.FixtureRequest) -> None:
