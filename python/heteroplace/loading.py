@@ -121,7 +121,7 @@ def load(
         abort_after_failure(group, comm)
         return load_as_rank(os.fspath(path), group, hosts, trusted_keys, **options)
     assert file is not None
-    make = partial(Executor, **options)
+    make: Callable[..., Executor] = partial(Executor, **options)
     try:
         return make(file)
     except MissingDeviceError as fault:

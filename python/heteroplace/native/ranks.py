@@ -265,8 +265,10 @@ class RankedExecutor(Executor):
         """As `Executor.profile_runs`, of all hosts' instructions."""
         self._ranked.check_feeding("profile_runs")
         with self.naming_failures():
-            durations: npt.NDArray[np.int64] = self._ranked.profile(num_runs)
-            return durations.reshape(-1, num_runs).T
+            durations: npt.NDArray[np.int64] = (
+                self._ranked.profile(num_runs).reshape(-1, num_runs).T
+            )
+            return durations
 
     def sample(
         self, num_samples: int, num_calls: int, is_cold: bool = False
