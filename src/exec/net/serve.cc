@@ -55,7 +55,7 @@ void RankedExecutor::AwaitOrder(Order* order, const Limit& limit) {
   while (!in_flight_.empty()) {
     if (receiver_->Take(order)) return;
     // Where no core is to spare the workers have them all; else its end wakes this thread.
-    const Limit look = may_spin_ ? Limit{}.Within(kLookNs) : Limit{0, {}};
+    const Limit look = may_spin_ ? Limit{}.Within(kOrderLookNs) : Limit{0, {}};
     if (in_flight_.front()->Wait(look)) {
       FinishOldest(limit);
     } else if (!may_spin_) {
