@@ -2,6 +2,7 @@
 //
 //   check_transport FOREIGN_MPI.so           local transports, with delays, rendezvous and buffered
 //   mpiexec -n 2 check_transport mpi LIB     the MPI library LIB, in each rank
+//   check_transport unfit LIB, launcher LIB  processes in which the library is not used
 //   mpiexec -n 2 check_transport measure LIB times of messages against those of bare MPI
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "check.h"
 #include "exec/net/local_transport.h"
 #include "exec/net/mpi_transport.h"
+#include "mpi_libraries.h"
 #include "parcels.h"
 #include "ping_pong.h"
 #include "support/error.h"
@@ -332,22 +334,11 @@ void RendezvousWaits() {
   CHECK(send.message->Test());
 }
 
-/*! \brief Libraries that cannot be used are told by what they are. */
-void ForeignLibrariesAreRefused(const std::string& foreign) {
-  const std::string text = ErrorOf([&] { LoadMpiAbi(foreign); });
-  CHECK(Contains(text, "is 'Foreign MPI 1.2'"));
-  CHECK(Contains(text, foreign));
-  CHECK(Contains(text, "expected MPICH, Open MPI"));
-  CHECK(Contains(ErrorOf([&] { FindMpi(foreign); }), "Foreign MPI 1.2"));
-  CHECK(Contains(ErrorOf([] { LoadMpiAbi("libm.so.6"); }), "no MPI library"));
-  CHECK(Contains(ErrorOf([] { LoadMpiAbi("/no/such/libmpi.so"); }), "/no/such/libmpi.so"));
-}
-
 /*! \brief Prints a line for each size. */
 void PrintTimes(const std::string& library) {
   MpiOptions options;
   options.library = library;
-  for (const PingPong& times : MeasurePingPong(options, {8, 4096, 1 << 20, 16 << 20}, 100)) {
+  for (const PingPong& times : MeasurePingPong(options, {8, 4096, 1 << 20, 16 << 20}, 100, 500)) {
     if (times.ours_ns == 0) continue;  // measured by rank 0
     const double raw_ns = std::min(times.send_recv_ns, times.persistent_ns);
     std::printf(
@@ -360,21 +351,29 @@ void PrintTimes(const std::string& library) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CHECK(argc >= 2);
+  CHECK(argc == 2 || argc == 3);
   const std::string_view mode = argv[1];
-  if (mode != "mpi" && mode != "measure") {
+  if (argc == 2) {
     ForeignLibrariesAreRefused(argv[1]);
     RendezvousWaits();
     for (const NamedCase& named : kCases) RunLocal(named);
     return 0;
   }
-  CHECK_EQ(argc, 3);
   if (mode == "measure") {
     PrintTimes(argv[2]);
     return 0;
   }
-  // A short one, for its messages.
-  CHECK(MeasurePingPong({.library = argv[2]}, {8, 1 << 18}, 1).size() == 2);
+  if (mode == "unfit") {
+    UnfitProcessesAreRefused(argv[2]);
+    return 0;
+  }
+  if (mode == "launcher") {
+    OtherLaunchersAreRefused(argv[2]);
+    return 0;
+  }
+  CHECK(mode == "mpi");
+  // A short one: who spins beside other work waits for a core at each trip.
+  CHECK(MeasurePingPong({.library = argv[2]}, {8, 1 << 18}, 1, 2).size() == 2);
   for (const NamedCase& named : kCases) RunMpi(named, argv[2]);
   RunMpi({"forks", ForksAreNoRanks, 8}, argv[2]);
   // All ranks live, so that MPI can end in spite of what was aborted.

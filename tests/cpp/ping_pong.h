@@ -67,11 +67,12 @@ inline double Median(std::vector<double>* samples) {
 /*! \brief One of the two ranks, with the bytes that all three ways send. */
 class Pair {
  public:
-  Pair(const MpiOptions& options, Transport* transport, int64_t bytes)
+  Pair(const MpiOptions& options, Transport* transport, int64_t bytes, int num_trips)
       : abi_(LoadMpiAbi(options.library)),
         bare_(options.library),
         communicator_(abi_.comm_world),
         transport_(transport),
+        num_trips_(num_trips),
         is_first_(transport->rank() == 0),
         peer_(is_first_ ? 1 : 0),
         outgoing_(static_cast<size_t>(bytes), 'x'),
@@ -103,15 +104,14 @@ class Pair {
   /*! \brief Half a round trip; `send` returns early, `receive` when the message is there. */
   double HalfTripNs(const std::function<void()>& prepare, const std::function<void()>& send,
                     const std::function<void()>& receive) const {
-    const int trips = NumTrips(bytes());
     const int64_t start_ns = NowNs();
-    for (int trip = 0; trip < trips; ++trip) {
+    for (int trip = 0; trip < num_trips_; ++trip) {
       prepare();
       if (is_first_) send();
       receive();
       if (!is_first_) send();
     }
-    return static_cast<double>(NowNs() - start_ns) / (2.0 * trips);
+    return static_cast<double>(NowNs() - start_ns) / (2.0 * num_trips_);
   }
 
   double OursNs() {
@@ -167,6 +167,7 @@ class Pair {
   const BareMpi bare_;
   const MpiHandle communicator_;
   Transport* const transport_;
+  const int num_trips_;
   const bool is_first_;
   const int peer_;
   std::vector<char> outgoing_;
@@ -177,10 +178,12 @@ class Pair {
  * \brief Sends bytes to and fro between the ranks 0 and 1, in the three ways by turns. All ranks
  * call it.
  * \param sizes below 2^31.
+ * \param max_trips of one way in a round.
  * \param num_rounds from 1; each takes some milliseconds per size and way.
  */
 inline std::vector<PingPong> MeasurePingPong(const MpiOptions& options,
-                                             const std::vector<int64_t>& sizes, int num_rounds) {
+                                             const std::vector<int64_t>& sizes, int num_rounds,
+                                             int max_trips) {
   const std::unique_ptr<Transport> transport = MakeMpiTransport(options);
   CHECK(transport->num_ranks() >= 2);
   std::vector<PingPong> results;
@@ -189,7 +192,8 @@ inline std::vector<PingPong> MeasurePingPong(const MpiOptions& options,
       results.push_back({.bytes = bytes});
       continue;
     }
-    results.push_back(Pair(options, transport.get(), bytes).Measure(num_rounds));
+    results.push_back(Pair(options, transport.get(), bytes, std::min(NumTrips(bytes), max_trips))
+                          .Measure(num_rounds));
   }
   return results;
 }

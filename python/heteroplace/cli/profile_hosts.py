@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import glob
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +43,7 @@ class HostPart:
     """What one rank has found out."""
 
     graph: TaskGraph
-    rows: dict[int, Sequence[Sequence[Cost]]]
+    rows: Mapping[int, tuple[tuple[Cost, ...], ...]]
     """By batch size: [num_tasks][devices of the host]."""
     profiles: dict[int, Profile]
 
@@ -105,10 +105,10 @@ def _own_store(
     ranks: Ranks, store: CostStore | None, devices: Sequence[str]
 ) -> Iterator[CostStore]:
     """The first rank's store; for another one, what that knows of its devices."""
-    wanted = ranks.gather(tuple(dict.fromkeys(devices)))
-    known: list[list[Row]] = [[] for _ in wanted]
+    asked = ranks.gather(tuple(dict.fromkeys(devices)))
+    known: list[list[Row]] = [[] for _ in asked]
     if store is not None:
-        for rank, names in enumerate(wanted[1:], start=1):
+        for rank, names in enumerate(asked[1:], start=1):
             known[rank] = [row for name in names for row in store.rows(_of_device(name))]
     given = ranks.gather(known)[0]
     if store is not None:
@@ -134,13 +134,13 @@ def _joined(cluster: Cluster, parts: Sequence[HostPart]) -> ModelProfile:
     tables = {}
     profiles: dict[int, Profile] = {}
     for batch in parts[0].rows:
-        rows = [
-            [
+        rows = tuple(
+            tuple(
                 parts[host].rows[batch][task][place]
                 for host, place in zip(hosts, places, strict=True)
-            ]
+            )
             for task in range(len(graph.tasks))
-        ]
+        )
         tables[batch] = table_from_rows(graph, cluster, rows)
         of_hosts = [part.profiles[batch] for part in parts]
         profiles[batch] = Profile(

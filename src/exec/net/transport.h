@@ -75,7 +75,8 @@ class Transport {
    * \brief Ends all messages on all ranks; any thread, also while another uses the transport.
    *
    * Afterwards `Start`, `Test` and the making of messages throw Error kExecution with the reason,
-   * on every rank that lives: here at once, on others as soon as they look. The first reason stays.
+   * on every rank that lives: here at once, on others as soon as they look. The first reason stays;
+   * of a long one others may see only the first 1,000 bytes or so.
    */
   virtual void Abort(const std::string& reason) noexcept = 0;
 

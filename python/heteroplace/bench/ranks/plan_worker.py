@@ -11,12 +11,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from heteroplace.bench.ranks.shaped import sent_bytes
-from heteroplace.cli.job import job_ranks
-from heteroplace.measure.ranks import Ranks
+from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.native.transports import Transport
 from heteroplace.tvm_bridge import library_path
@@ -24,6 +24,8 @@ from heteroplace.tvm_bridge import library_path
 JOB, RESULT, OUTPUTS = "job.json", "result.json", "outputs.npz"
 LIBRARY, WEIGHTS, INPUTS = "kernels.so", "weights.npy", "inputs.npz"
 _MOST_RUNS = 50
+_LONG_NS = 200_000_000
+"""A run of this length needs none before it that warms up."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,12 @@ class Job:
         """Read what `write` wrote."""
         found = json.loads(Path(folder, JOB).read_text())
         return cls(**{**found, "programs": tuple(map(tuple, found["programs"]))})
+
+
+def save_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name to an `.npz` file."""
+    named: dict[str, Any] = dict(arrays)
+    np.savez(path, **named)
 
 
 class _Entry:
@@ -80,8 +88,8 @@ class _Entry:
 def _run(folder: Path, ranks: Ranks) -> None:
     job = Job.read(folder)
     entries = [_Entry(folder, file, is_alone, ranks) for file, is_alone in job.programs]
-    with np.load(Path(folder, INPUTS)) as arrays:
-        inputs = dict(arrays)
+    with np.load(Path(folder, INPUTS)) as found:
+        inputs = dict(found)
     outputs = {entry.file: _first_run(entry, inputs, ranks) for entry in entries}
     sent = {entry.file: _sent_bytes(entry, ranks, job.is_shaped) for entry in entries}
     num_runs = {entry.file: _runs_of_turn(entry, ranks, job.turn_ns) for entry in entries}
@@ -89,14 +97,13 @@ def _run(folder: Path, ranks: Ranks) -> None:
     for _ in range(job.num_rounds):
         for entry in entries:
             ranks.gather(None)
-            times[entry.file].append(entry.benchmark(num_runs[entry.file])[1:])
+            found_ns = entry.benchmark(num_runs[entry.file])
+            times[entry.file].append(found_ns[1:] or found_ns)
     ranks.gather(None)
     if ranks.rank == 0:
         Path(folder, RESULT).write_text(json.dumps({"times_ns": times, "sent_bytes": sent}))
-        np.savez(
-            Path(folder, OUTPUTS),
-            **{f"{file}/{name}": array for file, each in outputs.items() for name, array in each},
-        )
+        arrays = {f"{file}/{name}": array for file, each in outputs.items() for name, array in each}
+        save_arrays(Path(folder, OUTPUTS), arrays)
 
 
 def _first_run(
@@ -124,9 +131,11 @@ def _sent_bytes(entry: _Entry, ranks: Ranks, is_shaped: bool) -> int | None:
 
 
 def _runs_of_turn(entry: _Entry, ranks: Ranks, turn_ns: int) -> int:
-    """How many runs a turn has, the first of which does not count."""
+    """How many runs a turn has; of several, the first one does not count."""
     ranks.gather(None)
     found = ranks.gather(entry.benchmark(2))[0]
+    if found[-1] > _LONG_NS:
+        return 1
     return 1 + max(1, min(_MOST_RUNS, turn_ns // found[-1]))
 
 

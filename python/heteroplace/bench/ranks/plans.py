@@ -187,7 +187,7 @@ def _one_process(network: _Network) -> tuple[Cluster, list[int]]:
 
 def _costs_alone(network: _Network, alone: Cluster, places: Sequence[int]) -> CostTable:
     firsts = [places.index(place) for place in range(len(alone.devices))]
-    rows = [[row[first] for first in firsts] for row in network.costs.rows]
+    rows = tuple(tuple(row[first] for first in firsts) for row in network.costs.rows)
     return table_from_rows(network.compiled.graph, alone, rows)
 
 
@@ -217,7 +217,7 @@ def _write_job(
         programs.append((file, is_alone))
     Path(folder, plan_worker.LIBRARY).write_bytes(executables[0].library.image)
     np.save(Path(folder, plan_worker.WEIGHTS), executables[0].blob)
-    np.savez(Path(folder, plan_worker.INPUTS), **inputs)
+    plan_worker.save_arrays(Path(folder, plan_worker.INPUTS), inputs)
     plan_worker.Job(tuple(programs), options.num_rounds, options.turn_ns, link is not None).write(
         folder
     )
