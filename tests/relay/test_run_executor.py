@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -42,9 +43,15 @@ def build_randomly(mod: tvm.IRModule, seed: int, cluster: Cluster | None = None)
         return build(placed_randomly(mod, cluster or cpu_cluster(), seed))
 
 
+@cache
+def fire_executable(seed: int) -> Executable:
+    """Fire modules on the cores, as the seed says: built once."""
+    return build_randomly(fire_modules(), seed)
+
+
 @pytest.fixture(scope="module")
 def executable() -> Executable:
-    return build_randomly(fire_modules(), 1)
+    return fire_executable(1)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +68,7 @@ def expected(inputs: dict[str, np.ndarray]) -> np.ndarray:
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
 )
 def test_random_placements_equal_stock_tvm_to_the_bit(seed: int, inputs, expected) -> None:
-    executor = hp.Executor(build_randomly(fire_modules(), seed))
+    executor = hp.Executor(fire_executable(seed))
     for _ in range(50):
         np.testing.assert_array_equal(executor.run(**inputs)[0], expected)
 
@@ -216,7 +223,7 @@ def kernel_steps(executable: Executable) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_timeline_covers_every_step_that_has_a_kernel(seed: int, inputs) -> None:
-    executable = build_randomly(fire_modules(), seed)
+    executable = fire_executable(seed)
     executor = hp.Executor(executable)
     executor.run(**inputs)
     timeline = executor.timeline(5)

@@ -8,12 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
-from relay_models import cpu_cluster, fire_modules, placed_randomly, random_inputs
+from relay_models import (
+    cpu_cluster,
+    extraction_of,
+    fire_modules,
+    random_devices,
+    random_inputs,
+    solution_of,
+    written,
+)
 from tests.chrome_trace_model import checked, of
 
 import heteroplace as hp
 from heteroplace.errors import ExecutionError
-from heteroplace.hetero_place import build
 from heteroplace.model.trace import QueueUse
 from heteroplace.report.tables import busy_table
 from heteroplace.run.trace import Trace
@@ -23,10 +30,9 @@ _CALLS = 12
 
 @pytest.fixture(scope="module")
 def executor() -> hp.Executor:
-    with tvm.transform.PassContext(opt_level=3):
-        return hp.Executor(
-            build(placed_randomly(fire_modules(), cpu_cluster(), 1)), max_in_flight=3
-        )
+    extraction, cluster = extraction_of(fire_modules()), cpu_cluster()
+    solution = solution_of(extraction, cluster, random_devices(extraction, cluster, 1))
+    return hp.Executor(written(fire_modules(), solution), max_in_flight=3)
 
 
 @pytest.fixture(scope="module")
