@@ -195,6 +195,13 @@ def placed_randomly(mod: tvm.IRModule, cluster: Cluster, seed: int) -> tvm.IRMod
     return annotate(extraction, solution_of(extraction, cluster, devices))
 
 
+def written_randomly(mod: tvm.IRModule, cluster: Cluster, seed: int) -> Executable:
+    """What `build` makes of it, over the kernels of the shared network."""
+    extraction = extraction_of(mod)
+    devices = random_devices(extraction, cluster, seed)
+    return written(mod, solution_of(extraction, cluster, devices))
+
+
 def random_inputs(mod: tvm.IRModule, seed: int = 0) -> dict[str, np.ndarray]:
     """An array for each parameter of main."""
     random = np.random.default_rng(seed)

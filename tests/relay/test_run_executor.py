@@ -24,6 +24,8 @@ from relay_models import (
     stock_outputs,
     two_branches,
     var,
+    written,
+    written_randomly,
 )
 from tvm import relay
 
@@ -34,7 +36,6 @@ from heteroplace.hetero_place import build
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
-from heteroplace.relay.annotate.writer import annotate
 from heteroplace.run.timeline import measured_timeline
 
 
@@ -115,7 +116,7 @@ def test_two_memories_of_one_machine(inputs, expected) -> None:
         pytest.skip("one core")
     links = (Link("up", 0, 1, 10**10, 100, "up"), Link("down", 1, 0, 10**10, 100, "down"))
     memories = (Memory("ram0", 2**32), Memory("ram1", 2**32))
-    executable = build_randomly(fire_modules(), 1, Cluster("numa", memories, devices, links, 0))
+    executable = written_randomly(fire_modules(), Cluster("numa", memories, devices, links, 0), 1)
     assert {queue.kind for queue in executable.lowered.program.queues} == {"cpu", "copy"}
     executor = hp.Executor(executable)
     for _ in range(20):
@@ -241,9 +242,8 @@ def test_spans_of_devices_led_by_one_core_do_not_overlap(inputs) -> None:
     """(A helper may still be at work elsewhere when the first core of a device begins.)"""
     extraction = extraction_of(fire_modules())
     devices = [index % len(cpu_cluster().devices) for index in range(len(extraction.graph.tasks))]
-    with tvm.transform.PassContext(opt_level=3):
-        mod = annotate(extraction, solution_of(extraction, cpu_cluster(), devices))
-        executor = hp.Executor(build(mod))
+    solution = solution_of(extraction, cpu_cluster(), devices)
+    executor = hp.Executor(written(fire_modules(), solution))
     executor.run(**inputs)
     leader = {device.name: device.cores[0] for device in executor.solution.cluster.devices}
     of_core: dict[int, list[Span]] = {}
@@ -333,7 +333,7 @@ def only(device: Device, memory: int = 2**33) -> Cluster:
 def test_a_missing_device_is_named_from_memory_and_file(
     device: Device, message: str, tmp_path: Path
 ) -> None:
-    executable = build_randomly(two_branches(), 0, only(device))
+    executable = written_randomly(two_branches(), only(device), 0)
     executable.export_library(tmp_path / "model.so")
     for source in (executable, tmp_path / "model.so"):
         with pytest.raises(
@@ -353,8 +353,7 @@ def test_a_missing_gpu_is_named() -> None:
 def test_a_gpu_that_the_plan_does_not_use_is_not_needed() -> None:
     extraction = extraction_of(two_branches())
     solution = solution_of(extraction, mixed_cluster(), [0] * len(extraction.graph.tasks))
-    with tvm.transform.PassContext(opt_level=3):
-        executable = build(annotate(extraction, solution))
+    executable = written(two_branches(), solution)
     assert [space.name for space in executable.lowered.program.spaces] == ["ram"]
     inputs = random_inputs(two_branches())
     (actual,) = hp.Executor(executable).run(**inputs)

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tvm
 from relay_models import (
     cpu_cluster,
-    extraction_of,
     fire_modules,
-    random_devices,
     random_inputs,
-    solution_of,
-    written,
+    written_randomly,
 )
 from tests.chrome_trace_model import checked, of
 
@@ -30,9 +26,7 @@ _CALLS = 12
 
 @pytest.fixture(scope="module")
 def executor() -> hp.Executor:
-    extraction, cluster = extraction_of(fire_modules()), cpu_cluster()
-    solution = solution_of(extraction, cluster, random_devices(extraction, cluster, 1))
-    return hp.Executor(written(fire_modules(), solution), max_in_flight=3)
+    return hp.Executor(written_randomly(fire_modules(), cpu_cluster(), 1), max_in_flight=3)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +98,6 @@ def test_what_was_not_recorded_is_told(executor: hp.Executor, caplog) -> None:
 
 
 def test_loading_is_logged(caplog) -> None:
-    with caplog.at_level(logging.INFO, "heteroplace"), tvm.transform.PassContext(opt_level=3):
-        hp.Executor(build(placed_randomly(fire_modules(), cpu_cluster(), 2)))
+    with caplog.at_level(logging.INFO, "heteroplace"):
+        hp.Executor(written_randomly(fire_modules(), cpu_cluster(), 2))
     assert any(message.startswith("loaded from memory: queues ") for message in caplog.messages)
