@@ -18,12 +18,17 @@ def test_there_are_tutorials() -> None:
 
 
 @pytest.mark.relay
-@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        # What the second does is in `tests/relay/test_ranks.py` and others, step by step.
+        pytest.param(path, marks=pytest.mark.slow if "hosts" in path.stem else (), id=path.stem)
+        for path in TUTORIALS
+    ],
+)
 def test_tutorial_runs_with_warnings_as_errors(path: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "TMPDIR": str(tmp_path)}
-    text = path.read_text()
-    assert "time_limit=5.0" in text
-    text = measured_shortly(text.replace("time_limit=5.0", "time_limit=1.0"))
+    text = measured_shortly(path.read_text().replace("time_limit=5.0", "time_limit=1.0"))
     (tmp_path / path.name).write_text(text)
     done = subprocess.run(
         [sys.executable, "-W", "error", path.name],

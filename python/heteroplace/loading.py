@@ -19,10 +19,14 @@ from heteroplace.machine.local import LOCAL, open_cluster
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_ns
 from heteroplace.native.compiled_file import CompiledFile
+from heteroplace.native.ranks import Group, mpi_transport
+from heteroplace.native.transports import check_programs
 from heteroplace.place_options import read_options
 from heteroplace.relay.source import source_from_json
 from heteroplace.relay.source_child import check_ends_nothing
 from heteroplace.run.executor import Executor
+from heteroplace.run.launcher import handle_of, launched_ranks, world
+from heteroplace.run.ranks import abort_after_failure, load_as_rank
 
 ON_MISSING = ("error", "replan")
 """What to do where a device of a file's plan, or what its code needs of one, is not here."""
@@ -38,8 +42,14 @@ def load(
     place_options: Mapping[str, Any] | None = None,
     cuda_graphs: bool = False,
     cuda_words: bool = True,
+    comm: Any = None,
+    hosts: Sequence[str] = (),
+    silence_s: float = 30.0,
 ) -> Executor:
     """Load a compiled file; see `Executor`.
+
+    One for several hosts is loaded by one process for each, its ranks, all at once, and is then a
+    `RankedExecutor`: under `mpiexec`, or with a communicator.
 
     Parameters
     ----------
@@ -59,6 +69,13 @@ def load(
         Options of `HeteroPlace` for that, and `cluster`, if it is not to be this machine.
     cuda_graphs, cuda_words
         How the work of GPUs is issued and awaited.
+    comm
+        The ranks: a communicator of mpi4py. None: for a file for several hosts all that the
+        launcher (`mpiexec`) has started; other files are loaded by each process for itself.
+    hosts
+        The host that each rank runs, by name; empty: in the order of the cluster.
+    silence_s
+        A rank that is silent for so many seconds has failed, and so have all.
 
     Raises
     ------
@@ -68,7 +85,10 @@ def load(
         This machine lacks something, which is not to be mended by a new plan or cannot be, as the
         file has no Relay module.
     ExecutionError
-        An option is wrong, or there is no library for signatures.
+        An option is wrong, or there is no library for signatures; a rank cannot load or has another
+        file, or there are too few ranks or too many.
+    MissingPackageError
+        The file is for several hosts, and mpi4py is not installed.
     HeteroPlaceError
         The model cannot be placed on this machine; see `HeteroPlace`.
     """
@@ -81,14 +101,27 @@ def load(
             "place_options say how a model is placed again, and on_missing='error' does not do "
             "that; leave them out, or give on_missing='replan'"
         )
-    file = CompiledFile(path, trusted_keys)
-    make = partial(
-        Executor,
-        max_in_flight=max_in_flight,
-        helping=helping,
-        cuda_graphs=cuda_graphs,
-        cuda_words=cuda_words,
-    )
+    options = {
+        "max_in_flight": max_in_flight,
+        "helping": helping,
+        "cuda_graphs": cuda_graphs,
+        "cuda_words": cuda_words,
+    }
+    # With a communicator all others wait, also for one that cannot read the file.
+    file = CompiledFile(path, trusted_keys) if comm is None else None
+    if file is not None and (num_hosts := len(check_programs(file.program_text))) > 1:
+        comm = _world_for(num_hosts, file.path)
+    if comm is not None:
+        if on_missing == "replan":
+            raise ExecutionError(
+                "on_missing='replan' is for a process alone: several ranks would have to agree on "
+                "the new plan; place the model again for the cluster, and compile it"
+            )
+        group = Group(mpi_transport(handle_of(comm)), silence_s)
+        abort_after_failure(group, comm)
+        return load_as_rank(os.fspath(path), group, hosts, trusted_keys, **options)
+    assert file is not None
+    make = partial(Executor, **options)
     try:
         return make(file)
     except MissingDeviceError as fault:
@@ -97,6 +130,16 @@ def load(
                 f"{file.path}: {fault}, or load it with on_missing='replan'"
             ) from fault
         return _placed_again(file, fault, make, dict(place_options or {}))
+
+
+def _world_for(num_hosts: int, path: str) -> Any:
+    """Return the communicator of all ranks that a launcher has started."""
+    if launched_ranks() > 1:
+        return world()
+    raise ExecutionError(
+        f"{path} is for {num_hosts} hosts, one rank each, and this process is alone; start "
+        f"{num_hosts}: mpiexec -n {num_hosts} python ..., or pass comm"
+    )
 
 
 def _placed_again(

@@ -13,6 +13,7 @@ void BindBounds(nanobind::module_& module);
 void BindSearch(nanobind::module_& module);
 void BindThroughput(nanobind::module_& module);
 void BindNet(nanobind::module_& module);
+void BindRanks(nanobind::module_& module);
 void BindExec(nanobind::module_& module);
 void BindTrace(nanobind::module_& module);
 void BindFile(nanobind::module_& module);

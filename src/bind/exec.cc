@@ -14,6 +14,7 @@
 
 #include "bind/arrays.h"
 #include "bind/bind.h"
+#include "bind/executor_source.h"
 #include "exec/run/executor.h"
 #include "support/error.h"
 
@@ -25,7 +26,6 @@ namespace {
 
 using InputArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 using OutputArray = nb::ndarray<nb::c_contig, nb::device::cpu>;
-using BlobArray = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 /*! \brief numpy's type of a tensor: bool has 8 bits there, and bfloat16 passes as its bits. */
 exec::DLDataType ArrayType(const exec::DLDataType& dtype) {
@@ -134,53 +134,15 @@ std::vector<std::tuple<std::string, std::string, std::vector<int64_t>>> Describe
   return specs;
 }
 
-/*! \brief (queue, index, step, kernel or "") of every instruction, in the order of the times. */
-std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> DescribeInstructions(
-    const exec::Executor& executor) {
-  std::vector<std::tuple<int32_t, int32_t, int64_t, std::string>> rows;
-  const exec::Program& program = executor.program();
-  for (size_t q = 0; q < program.queues.size(); ++q) {
-    for (size_t i = 0; i < program.queues[q].instructions.size(); ++i) {
-      const exec::Instruction& at = program.queues[q].instructions[i];
-      rows.emplace_back(static_cast<int32_t>(q), static_cast<int32_t>(i), at.step,
-                        at.opcode == exec::Opcode::kCall
-                            ? program.kernels[static_cast<size_t>(at.kernel)]
-                            : std::string());
-    }
-  }
-  return rows;
-}
-
-/*! \brief Keeps an array alive as long as a worker may read it, whichever thread drops it. */
-std::shared_ptr<const void> Kept(const BlobArray& blob) {
-  return {new BlobArray(blob), [](const void* array) {
-            // At the end of the interpreter nothing is freed any more.
-            if (!IsFinalizing()) {
-              const PyGILState_STATE state = TakeGil([] { return PyGILState_Ensure(); });
-              delete static_cast<const BlobArray*>(array);
-              PyGILState_Release(state);
-            }
-          }};
-}
-
 void MakeExecutor(exec::Executor* place, const std::string& libtvm_path,
                   const std::string& library_path, const std::string& program_text,
                   uintptr_t module, const std::optional<BlobArray>& blob, int max_in_flight,
                   std::optional<bool> helping, bool cuda_graphs, bool cuda_words,
                   std::shared_ptr<exec::Transport> transport) {
-  exec::ExecutorSource source;
-  source.libtvm_path = libtvm_path;
-  source.library_path = library_path;
-  source.program_text = program_text;
+  exec::ExecutorSource source = SourceOf(libtvm_path, library_path, program_text, blob,
+                                         max_in_flight, helping, cuda_graphs, cuda_words);
   source.module = reinterpret_cast<exec::TVMModuleHandle>(module);
-  source.max_in_flight = max_in_flight;
-  source.helping = helping;
-  source.has_cuda_graphs = cuda_graphs;
-  source.has_cuda_words = cuda_words;
   source.transport = std::move(transport);
-  if (blob.has_value()) {
-    source.blob = {blob->data(), static_cast<int64_t>(blob->size()), Kept(*blob)};
-  }
   Unlocked([&] { new (place) exec::Executor(source); });
 }
 
@@ -234,12 +196,6 @@ std::pair<NumpyInts, NumpyInts> Sample(exec::Executor& executor, int64_t num_sam
 std::optional<int64_t> CoreToCoreNs(exec::Executor& executor) {
   const exec::Limit limit = LimitOf({});
   return Unlocked([&] { return executor.CoreToCoreNs(limit); });
-}
-
-std::vector<std::string> DescribeQueues(const exec::Executor& executor) {
-  std::vector<std::string> names;
-  for (const exec::Queue& queue : executor.program().queues) names.push_back(queue.name);
-  return names;
 }
 
 std::vector<std::tuple<std::string, int64_t, int64_t, int64_t>> DescribeMemory(
@@ -332,9 +288,13 @@ void BindExec(nb::module_& module) {
           "outputs",
           [](const exec::Executor& self) { return DescribePorts(self, self.program().outputs); },
           "(name, type, shape) of each.")
-      .def("instructions", &DescribeInstructions,
-           "(queue, position, step, kernel or \"\") of each.")
-      .def("queues", &DescribeQueues, "Names.")
+      .def(
+          "instructions",
+          [](const exec::Executor& self) { return DescribeInstructions(self.program()); },
+          "(queue, position, step, kernel or \"\") of each.")
+      .def(
+          "queues", [](const exec::Executor& self) { return DescribeQueues(self.program()); },
+          "Names.")
       .def("memory_bytes", &DescribeMemory,
            "(space, values, weights, scratch memory) in bytes, of each.");
   BindPorts(executor);

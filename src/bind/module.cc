@@ -60,4 +60,5 @@ NB_MODULE(_core, module) {
   heteroplace::bind::BindExec(module);
   heteroplace::bind::BindTrace(module);
   heteroplace::bind::BindFile(module);
+  heteroplace::bind::BindRanks(module);
 }

@@ -1,11 +1,9 @@
 // `_core.Transport`: messages between the hosts of a plan; the programs of all hosts, checked.
-#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +11,6 @@
 #include "bind/bind.h"
 #include "bind/gil.h"
 #include "exec/net/local_transport.h"
-#include "exec/net/mpi_transport.h"
 #include "exec/net/transport.h"
 #include "exec/program/bundle.h"
 
@@ -29,12 +26,6 @@ std::vector<std::string> CheckPrograms(const std::string& text) {
     hosts.push_back(program.host);
   }
   return hosts;
-}
-
-std::shared_ptr<exec::Transport> MpiTransport(std::optional<uintptr_t> communicator) {
-  exec::MpiOptions options;
-  if (communicator.has_value()) options.communicator = *communicator;
-  return Unlocked([&] { return exec::MakeMpiTransport(options); });
 }
 
 std::vector<std::shared_ptr<exec::Transport>> LocalTransports(int num_ranks, uint64_t seed,
@@ -59,8 +50,6 @@ void BindNet(nb::module_& module) {
           "abort", [](exec::Transport& self, const std::string& reason) { self.Abort(reason); },
           nb::arg("reason"), nb::call_guard<nb::gil_scoped_release>(),
           "End all messages on all ranks; of any thread.");
-  module.def("mpi_transport", &MpiTransport, nb::arg("communicator").none(),
-             "The transport of this rank; all ranks of the communicator make theirs at once.");
   module.def("local_transports", &LocalTransports, nb::arg("num_ranks"), nb::arg("seed"),
              nb::arg("max_delay_ns"), nb::arg("is_buffered"),
              "Ranks as threads of this process; see src/exec/net/local_transport.h.");

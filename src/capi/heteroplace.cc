@@ -2,6 +2,7 @@
 #include "capi/heteroplace.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -16,6 +17,9 @@ using namespace heteroplace::capi;
 
 namespace {
 
+/*! \brief Above, the clock's numbers would not do. */
+constexpr double kMostSilenceSeconds = 1e9;
+
 constexpr const char* kStatusNames[] = {"ok",        "bad argument",  "bad file",
                                         "no TVM",    "failed",        "timed out",
                                         "cancelled", "out of memory", "internal error"};
@@ -26,14 +30,18 @@ heteroplace_load_options OptionsOf(const heteroplace_load_options* given) {
   if (given == nullptr) return options;
   constexpr size_t kOfVersion1 = offsetof(heteroplace_load_options, helping);
   std::memcpy(&options, given, ExpectStruct(given, kOfVersion1, sizeof(options), "the options"));
-  if (options.reserved != 0) {
-    throw Fault(HETEROPLACE_BAD_ARGUMENT, "reserved is " + std::to_string(options.reserved) +
-                                              "; expected 0, as no option is there yet");
+  if (options.is_rank != 0 && options.is_rank != 1) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT,
+                "is_rank is " + std::to_string(options.is_rank) + "; expected 0 or 1");
   }
   if (options.max_in_flight < 0) {
     throw Fault(HETEROPLACE_BAD_ARGUMENT, "max_in_flight is " +
                                               std::to_string(options.max_in_flight) +
                                               "; expected at least 1, or 0 for 1");
+  }
+  if (!(options.silence_s >= 0 && options.silence_s <= kMostSilenceSeconds)) {
+    throw Fault(HETEROPLACE_BAD_ARGUMENT, "silence_s is " + std::to_string(options.silence_s) +
+                                              "; expected seconds, or 0 for 30");
   }
   return options;
 }
@@ -62,6 +70,27 @@ exec::FileOptions FileOptionsOf(const heteroplace_load_options& options) {
     how.trusted_keys->push_back(options.trusted_keys[i]);
   }
   return how;
+}
+
+LoadPlan PlanOf(const char* path, const heteroplace_load_options& options) {
+  const auto text = [](const char* given) { return std::string(given == nullptr ? "" : given); };
+  LoadPlan plan;
+  plan.path = path;
+  plan.file = FileOptionsOf(options);
+  plan.tvm_library = text(options.tvm_library);
+  plan.max_in_flight = std::max(options.max_in_flight, 1);
+  plan.helping = HelpingOf(options);
+  plan.is_rank = options.is_rank != 0;
+  plan.hosts = text(options.hosts);
+  plan.mpi_library = text(options.mpi_library);
+  if (options.silence_s > 0) plan.group.silence_ns = static_cast<int64_t>(options.silence_s * 1e9);
+  if (options.tell != nullptr) {
+    plan.group.tell = [tell = options.tell, context = options.tell_context](const std::string& told,
+                                                                            bool is_first) {
+      tell(context, told.c_str(), is_first ? 1 : 0);
+    };
+  }
+  return plan;
 }
 
 void Describe(const Model& model, const std::vector<exec::Port>& ports, const char* kind,
@@ -103,13 +132,29 @@ heteroplace_status heteroplace_load(const char* path, const heteroplace_load_opt
     *model = nullptr;
     ExpectNotNull(path, "path");
     const heteroplace_load_options how = OptionsOf(options);
-    const std::string tvm_library = how.tvm_library == nullptr ? "" : how.tvm_library;
-    *model = new heteroplace_model{std::make_shared<Model>(
-        path, FileOptionsOf(how), tvm_library, std::max(how.max_in_flight, 1), HelpingOf(how))};
+    *model = new heteroplace_model{std::make_shared<Model>(PlanOf(path, how))};
   });
 }
 
-void heteroplace_unload(heteroplace_model* model) { delete model; }
+void heteroplace_unload(heteroplace_model* model) {
+  if (model != nullptr) model->model->Close();
+  delete model;
+}
+
+heteroplace_status heteroplace_is_feeding(const heteroplace_model* model, int32_t* is_feeding) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    ExpectNotNull(is_feeding, "is_feeding");
+    *is_feeding = model->model->is_feeding() ? 1 : 0;
+  });
+}
+
+heteroplace_status heteroplace_serve(heteroplace_model* model) {
+  return Guarded([&] {
+    ExpectNotNull(model, "model");
+    model->model->Serve();
+  });
+}
 
 heteroplace_status heteroplace_is_helping(const heteroplace_model* model, int32_t* is_helping) {
   return Guarded([&] {

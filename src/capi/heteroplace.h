@@ -91,7 +91,20 @@ typedef struct heteroplace_load_options {
   const char* const* trusted_keys; /* [num_trusted_keys] */
   /*! \brief Since version 2: one of HETEROPLACE_HELPING_AUTO and so on. */
   heteroplace_helping helping;
-  int32_t reserved; /*!< since version 2: 0 */
+  /*! \brief Since version 2, as all below. 1: this process is one of the ranks that a launcher of
+   * MPI started, which all load one file, a rank for each of its hosts. 0: it is alone. */
+  int32_t is_rank;
+  /*! \brief Which host each rank runs, "b,a"; NULL: rank i runs the cluster's host i. */
+  const char* hosts;
+  /*! \brief Path of the MPI library; NULL: one that is loaded, else that of the launcher, else
+   * where the loader looks. */
+  const char* mpi_library;
+  /*! \brief A rank that is silent for so many seconds has failed; 0: 30. */
+  double silence_s;
+  /*! \brief Called once on each rank when any rank fails, from any thread, with the text that the
+   * calls then fail of; `is_first` is 1 on the rank that is to show it. NULL: nobody is called. */
+  void (*tell)(void* context, const char* text, int32_t is_first);
+  void* tell_context;
 } heteroplace_load_options;
 
 /*! \brief An input or output of a model, and the caller's memory for it. */
@@ -131,6 +144,14 @@ HETEROPLACE_API heteroplace_status heteroplace_load(const char* path,
  */
 HETEROPLACE_API void heteroplace_unload(heteroplace_model* model);
 
+/*! \brief Whether this process feeds the model and reads its outputs: 1 if it is alone. The others
+ * have no inputs and outputs, and call `heteroplace_serve`. */
+HETEROPLACE_API heteroplace_status heteroplace_is_feeding(const heteroplace_model* model,
+                                                          int32_t* is_feeding);
+
+/*! \brief Does the part of a rank that does not feed the model, until the one that does unloads it.
+ * HETEROPLACE_FAILED: a rank has failed, and all have. */
+HETEROPLACE_API heteroplace_status heteroplace_serve(heteroplace_model* model);
 /*! \brief Whether any cores help each other: 1 or 0. Since version 2. */
 HETEROPLACE_API heteroplace_status heteroplace_is_helping(const heteroplace_model* model,
                                                           int32_t* is_helping);

@@ -5,9 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "capi/find_tvm.h"
 #include "capi/status.h"
-#include "exec/devices/tvm_abi.h"
 #include "exec/run/trace_json.h"
 #include "support/error.h"
 #include "support/files.h"
@@ -64,41 +62,29 @@ class Faults {
 
 }  // namespace
 
-Model::Model(const std::string& path, const exec::FileOptions& options,
-             const std::string& tvm_library, int max_in_flight, std::optional<bool> helping)
-    : file_(std::make_shared<exec::CompiledFile>(path, options)) {
-  file_->Load();  // nothing of it runs; a damaged file is told where no TVM is, too
-  const std::string libtvm = FindTvm(tvm_library);
-  file_->CheckGpus(exec::LoadTvmAbi(libtvm));
-  exec::ExecutorSource source;
-  source.libtvm_path = libtvm;
-  source.library_path = file_->code_path();
-  source.program_text = file_->program_text();
-  source.max_in_flight = max_in_flight;
-  source.helping = helping;
-  const std::shared_ptr<const exec::WeightsMap>& weights = file_->weights();
-  source.blob = {weights->data(), weights->bytes(), file_};
-  executor_ = std::make_unique<exec::Executor>(source);
-}
-
 void Model::StartTrace(int64_t max_requests) {
-  const bool is_default = max_requests == 0;
-  executor_->StartTrace(is_default ? std::nullopt : std::optional(max_requests));
+  CheckFeeding("heteroplace_start_trace");
+  const auto most = max_requests == 0 ? std::nullopt : std::optional(max_requests);
+  ranked_ == nullptr ? executor_->StartTrace(most) : ranked_->StartTrace(most);
   std::lock_guard lock(mutex_);
   unsaved_.reset();
 }
 
 void Model::StopTrace(const std::string& path, const exec::Limit& limit) {
+  CheckFeeding("heteroplace_stop_trace");
   std::unique_lock lock(mutex_);
   std::optional<exec::Trace> trace = std::exchange(unsaved_, std::nullopt);
   lock.unlock();
-  if (!trace.has_value()) trace = executor_->StopTrace(limit);
+  if (!trace.has_value()) {
+    trace = ranked_ == nullptr ? executor_->StopTrace(limit) : ranked_->MergedTrace(limit);
+  }
   const auto keep = [&] {
     lock.lock();
     unsaved_ = std::move(trace);
   };
+  const exec::Program& drawn = ranked_ == nullptr ? program() : ranked_->merged();
   try {
-    WriteWhole(path, exec::TraceJson(program(), *trace));
+    WriteWhole(path, exec::TraceJson(drawn, *trace));
   } catch (const Error& error) {
     keep();
     throw Fault(HETEROPLACE_BAD_ARGUMENT, std::string(error.what()) +
@@ -177,7 +163,7 @@ exec::Limit LimitOf(double timeout_s) {
 }
 
 Call::Call(std::shared_ptr<Model> model, const exec::Limit& limit)
-    : model_(std::move(model)),
+    : model_((model->CheckFeeding("heteroplace_run"), std::move(model))),
       request_(model_->executor().Begin(limit)),
       is_given_(model_->program().inputs.size()) {
   if (request_ == nullptr) {
@@ -218,6 +204,7 @@ void Call::Finish(const exec::Limit& limit) {
     const std::string text = error.what();
     if (text == kCancelled) throw Fault(HETEROPLACE_CANCELLED, text);
     if (is_late) throw Fault(HETEROPLACE_TIMED_OUT, text);
+    model_->CheckFeeding("heteroplace_run");  // names the rank that failed, if one has
     throw;
   }
 }

@@ -11,22 +11,48 @@
 
 #include "capi/heteroplace.h"
 #include "exec/file/compiled_file.h"
+#include "exec/net/group.h"
+#include "exec/net/ranked_executor.h"
 #include "exec/run/executor.h"
 
 namespace heteroplace::capi {
+
+/*! \brief How a model is loaded; see heteroplace_load_options. */
+struct LoadPlan {
+  std::string path;
+  exec::FileOptions file;
+  std::string tvm_library;
+  int max_in_flight = 1;
+  std::optional<bool> helping;
+  bool is_rank = false;
+  std::string hosts;
+  std::string mpi_library;
+  exec::GroupOptions group;
+};
 
 /*! \brief A loaded file. Any thread may call any function. */
 class Model {
  public:
   /*! \throws Fault, Error as `heteroplace_load`. */
-  Model(const std::string& path, const exec::FileOptions& options, const std::string& tvm_library,
-        int max_in_flight, std::optional<bool> helping);
+  explicit Model(const LoadPlan& plan);
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  exec::Executor& executor() { return *executor_; }
-  bool is_helping() const { return executor_->is_helping(); }
-  const exec::Program& program() const { return executor_->program(); }
+  exec::Executor& executor() { return ranked_ == nullptr ? *executor_ : ranked_->executor(); }
+  const exec::Program& program() const {
+    return ranked_ == nullptr ? executor_->program() : ranked_->executor().program();
+  }
+  bool is_helping() const {
+    return ranked_ == nullptr ? executor_->is_helping() : ranked_->executor().is_helping();
+  }
+  bool is_feeding() const { return ranked_ == nullptr || ranked_->is_feeding(); }
+  /*! \brief Throws Error kExecution on a rank that does not feed the model, or if any has failed.
+   */
+  void CheckFeeding(const char* function) const;
+  /*! \throws Error as `heteroplace_serve`. */
+  void Serve();
+  /*! \brief Ends the job of several ranks in order. */
+  void Close();
   const exec::Tensor& TensorOf(const exec::Port& port) const {
     return program().tensors[static_cast<size_t>(port.tensor)];
   }
@@ -41,10 +67,15 @@ class Model {
   void Describe(const exec::Port& port, heteroplace_tensor* tensor) const;
 
  private:
+  exec::ExecutorSource Open(const LoadPlan& plan);
+  void LoadAsRank(const LoadPlan& plan);
+
   /*! \brief Loaders know its code by a path, which is given away with the file: after all that
    * runs. Shared with an executor that a step which does not end keeps. */
   std::shared_ptr<exec::CompiledFile> file_;
+  /*! \brief The one of a process alone, or of a rank. */
   std::unique_ptr<exec::Executor> executor_;
+  std::unique_ptr<exec::RankedExecutor> ranked_;
   std::mutex mutex_;
   /*! \brief A recording that has ended and could not be written; guarded by mutex_. */
   std::optional<exec::Trace> unsaved_;

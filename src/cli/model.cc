@@ -1,6 +1,11 @@
 #include "cli/model.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+
 #include "cli/exit_codes.h"
+#include "support/shown_text.h"
 
 namespace heteroplace::cli {
 
@@ -23,6 +28,15 @@ ExitCode CodeOf(heteroplace_status status) {
     default:
       return ExitCode::kInternal;
   }
+}
+
+/*! \brief At once: a launcher may end this process before the failed call returns. */
+void Tell(void* job, const char* text, int32_t is_first) {
+  static_cast<Job*>(job)->has_failed.store(true);
+  if (is_first == 0) return;
+  const std::string line = "heteroplace-run: " + ShownText(text) + "\n";
+  // One write: lines of several ranks do not mix.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 
 template <typename Count, typename DescribeOne>
@@ -50,7 +64,13 @@ exec::DLDataType Port::dtype() const {
 
 std::vector<int64_t> Port::shape() const { return {tensor.shape, tensor.shape + tensor.ndim}; }
 
-Model::Model(const RunOptions& options) {
+bool Model::IsFeeding() const {
+  int32_t is_feeding = 0;
+  Expect(heteroplace_is_feeding(handle(), &is_feeding));
+  return is_feeding != 0;
+}
+
+Model::Model(const RunOptions& options, Job* job) {
   std::vector<const char*> keys;
   for (const std::string& key : options.trusted_keys) keys.push_back(key.c_str());
   heteroplace_load_options how{};
@@ -58,6 +78,12 @@ Model::Model(const RunOptions& options) {
   how.tvm_library = options.tvm_library.empty() ? nullptr : options.tvm_library.c_str();
   how.max_in_flight = options.requests_in_flight;
   how.num_trusted_keys = static_cast<int32_t>(keys.size());
+  how.is_rank = job == nullptr ? 0 : 1;
+  how.hosts = options.hosts.c_str();
+  how.mpi_library = options.mpi_library.c_str();
+  how.silence_s = std::max(options.timeout_s, 0.0);
+  how.tell = Tell;
+  how.tell_context = job;
   how.helping = options.helping;
   how.trusted_keys = keys.empty() ? nullptr : keys.data();
   heteroplace_model* model = nullptr;

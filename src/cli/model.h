@@ -1,6 +1,7 @@
 // A compiled file by its C interface: what other programs have is enough for this one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,6 +28,12 @@ struct Port {
   std::string Describe() const { return exec::DescribeTensor(dtype(), shape()); }
 };
 
+/*! \brief The job of a rank, as main has to know of it. */
+struct Job {
+  /*! \brief A failure of any rank has been shown, by this one or by another. */
+  std::atomic<bool> has_failed{false};
+};
+
 struct UnloadModel {
   void operator()(heteroplace_model* model) const { heteroplace_unload(model); }
 };
@@ -38,9 +45,12 @@ using Request = std::unique_ptr<heteroplace_request, CloseRequest>;
 /*! \brief A loaded model with its ports. */
 class Model {
  public:
-  explicit Model(const RunOptions& options);
+  /*! \param job null: this process is alone. */
+  Model(const RunOptions& options, Job* job);
 
   heteroplace_model* handle() const { return handle_.get(); }
+  /*! \brief Whether it reads the inputs and writes the outputs. */
+  bool IsFeeding() const;
 
   /*! \brief Without memory. */
   std::vector<Port> inputs;

@@ -185,9 +185,16 @@ void GiveOutputs(const RunOptions& options, Model* model) {
 
 }  // namespace
 
-void RunModel(const RunOptions& options) {
-  std::vector<GivenInput> inputs = ReadInputs(options);
-  Model model(options);
+void RunModel(const RunOptions& options, Job* job) {
+  std::vector<GivenInput> inputs;
+  // Before the model is loaded; of several ranks only one may have the files.
+  if (job == nullptr) inputs = ReadInputs(options);
+  Model model(options, job);
+  if (!model.IsFeeding()) {
+    Expect(heteroplace_serve(model.handle()));
+    return;
+  }
+  if (job != nullptr) inputs = ReadInputs(options);
   if (options.is_description) {
     Describe("input", model.inputs);
     Describe("output", model.outputs);

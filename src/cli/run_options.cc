@@ -16,22 +16,29 @@ const char kHelp[] =
   --output NAME=FILE.npy     write an output of the last run
   --repeat N                 runs (1); the first, which is slower, is told apart from the others
   --requests-in-flight N     runs at work at a time (1), each with memory of its own
-  --timeout S                most seconds of each run
+  --timeout S                most seconds of each run, and of silence of a rank
   --trace FILE.json          write a trace of the timed runs, the last ones that 8 MiB hold, for
                              https://ui.perfetto.dev
   --tvm-library PATH         libtvm_runtime.so or libtvm.so; else looked for beside this program, in
                              ../lib, in the Python environment around it, and where the loader looks
+  --hosts B,A                a file for several hosts: which of them each rank runs, in the order
+                             of the ranks; else in the order of the cluster
+  --mpi LIBRARY              libmpi.so; else that of the launcher, or where the loader looks
   --helping auto|on|off      whether a core that waits does parts of other cores' kernels (auto:
                              those that share a cache do); outputs are the same to the last bit
   --trusted-key KEY.pem      run only what this public key has signed; may be given again
   --describe                 only say what the model takes and gives
   --help                     this text
 
+A file for several hosts is run by one rank each: mpiexec -n 2 heteroplace-run MODEL ... All take
+the same options; the rank whose host feeds the model reads and writes the files.
+
 No Python is needed. Without --output the digests (SHA-256) of the outputs are told.
 
 Exit codes: 0 done; 1 a fault of this program; 2 command line; 3 compiled file refused; 4 a file of
 an input or output, or its type or shape; 5 no TVM library; 6 a device is missing or a kernel
-failed; 7 a run took longer than --timeout; 8 out of memory
+failed; 7 a run took longer than --timeout; 8 out of memory. If any rank fails all end with a code
+that is not 0, and one of them says why
 )";
 
 namespace {
@@ -112,6 +119,8 @@ constexpr Option kOptions[] = {
                                 auto* to) { to->requests_in_flight = CountOf(o, value); }},
     {"--timeout",
      [](const auto& o, const auto& value, auto* to) { to->timeout_s = SecondsOf(o, value); }},
+    {"--hosts", [](const auto&, const auto& value, auto* to) { to->hosts = value; }},
+    {"--mpi", [](const auto&, const auto& value, auto* to) { to->mpi_library = value; }},
     {"--trace", [](const auto&, const auto& value, auto* to) { to->trace = value; }},
     {"--trusted-key",
      [](const auto&, const auto& value, auto* to) { to->trusted_keys.push_back(value); }},

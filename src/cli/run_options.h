@@ -22,6 +22,9 @@ struct RunOptions {
   /*! \brief File of the trace; "": none. */
   std::string trace;
   std::string tvm_library;
+  /*! \brief Hosts of the ranks, "b,a"; "": in the order of the cluster. */
+  std::string hosts;
+  std::string mpi_library;
   heteroplace_helping helping = HETEROPLACE_HELPING_AUTO;
   /*! \brief Files of public keys; empty: a signature is not looked at. */
   std::vector<std::string> trusted_keys;

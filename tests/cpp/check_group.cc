@@ -14,7 +14,7 @@
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
 #include "exec/net/local_transport.h"
-#include "exec/net/order_lane.h"
+#include "exec/net/order_messages.h"
 #include "exec/net/packed.h"
 #include "exec/net/patience.h"
 #include "support/error.h"

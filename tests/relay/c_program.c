@@ -132,8 +132,8 @@ static void misuse_handles(void) {
   options.helping = 3;
   tell("unknown helping", heteroplace_load("model.so", &options, &none));
   options.helping = HETEROPLACE_HELPING_ON;
-  options.reserved = 1;
-  tell("reserved", heteroplace_load("model.so", &options, &none));
+  options.is_rank = 2;
+  tell("no rank", heteroplace_load("model.so", &options, &none));
   /* What an earlier header does not have is not looked at. */
   options.helping = 3;
   options.struct_size = offsetof(heteroplace_load_options, helping);

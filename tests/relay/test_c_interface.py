@@ -86,7 +86,7 @@ def test_misuse_is_told_and_ends_no_process(program: Path, model: Path) -> None:
         "nowhere to put it": "bad argument: model is NULL",
         "negative in flight": "bad argument: max_in_flight is -1; expected at least 1, or 0 for 1",
         "unknown helping": "bad argument: helping is 3; expected 0 (HETEROPLACE_HELPING_AUTO), 1",
-        "reserved": "bad argument: reserved is 1; expected 0",
+        "no rank": "bad argument: is_rank is 2; expected 0 or 1",
         "earlier header": "bad file: /nowhere/model.so: cannot be read",
         "small options": "bad argument: struct_size of the options is 4; set it to",
         "later header": "bad file: /nowhere/model.so: cannot be read",
@@ -182,7 +182,7 @@ def test_structs_and_statuses_of_version_1_stay_as_they_are(tmp_path: Path) -> N
         ),
         "heteroplace_load_options": (
             "struct_size 0 tvm_library 8 max_in_flight 16 num_trusted_keys 20 trusted_keys 24 "
-            "helping 32 reserved 36"
+            "helping 32 is_rank 36 hosts 40 mpi_library 48 silence_s 56 tell 64 tell_context 72"
         ),
     }
     checks = []

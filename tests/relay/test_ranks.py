@@ -1,135 +1,205 @@
-"""Random Relay programs x random plans over hosts, each a thread of this process: the numbers of
-one process that runs the same plan, and of stock TVM, bit for bit."""
+"""Ranks under `mpiexec`: the bytes of one process, one trace, typed refusals; the Python face."""
 
 from __future__ import annotations
 
+import json
 import threading
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from host_clusters import FAR_CORE, alone, random_hosts
-from relay_models import cores, random_costs
-from test_random_relay import Part, compiled_batch, with_fakes
-from tests.strategies import random_plan
+from rank_jobs import PROGRAM, chain_of, compiled, python, run_job, two_hosts, values
 
-from heteroplace.codegen.artifact import weights_blob
-from heteroplace.codegen.lower import Lowered, lower
-from heteroplace.codegen.program import bundle_text
-from heteroplace.model.check import check_plan
-from heteroplace.native.execute import Executor as NativeExecutor
-from heteroplace.native.transports import Transport, check_programs, local_transports
-from heteroplace.run.loaded_program import LoadedProgram
-from heteroplace.simulate.simulator import simulate
-from heteroplace.tvm_bridge import library_path
+from heteroplace.errors import ExecutionError
+from heteroplace.native.ranks import Group
+from heteroplace.native.transports import local_transports
+from heteroplace.run.ranks import RankedExecutor, load_as_rank
 
-FEW, NUM_PLANS = 4, 5
-NUM_BATCHES, BATCH_SIZE, MANY_PLANS = 10, 35, 3
-MAX_DELAYS_NS = (0, 10_000, 200_000)
-TIMEOUT_S = 120
+pytestmark = pytest.mark.relay
+SILENCE_S = 60.0
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """One executor for each host, each of which runs in a thread of its own."""
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ranks")
+    np.save(folder / "x.npy", values())
+    return compiled(folder / "model.so", two_hosts())
 
-    programs: list[LoadedProgram]
-    transports: list[Transport]
-    feeder: int
 
-    def run(self, inputs: list[dict[str, np.ndarray]]) -> list[list[np.ndarray]]:
-        """The outputs of each of several calls, which may be at work at once."""
-        faults: list[BaseException] = []
+def inputs_of(model: Path) -> list[object]:
+    return ["--input", f"x={model.parent / 'x.npy'}"]
 
-        def serve(rank: int) -> None:
-            try:
-                list(self.programs[rank].run_many([{}] * len(inputs), timeout_s=TIMEOUT_S))
-            except BaseException as fault:  # of any kind: it is raised below, once
-                faults.append(fault)
-                self.transports[rank].abort(repr(fault))
 
-        others = [rank for rank in range(len(self.programs)) if rank != self.feeder]
-        threads = [threading.Thread(target=serve, args=(rank,)) for rank in others]
-        for thread in threads:
-            thread.start()
+@pytest.mark.parametrize("hosts", ["a,b", "b,a"])
+def test_two_ranks_give_the_bytes_of_one_process(model: Path, hosts: str, tmp_path: Path) -> None:
+    output, trace = tmp_path / "y.npy", tmp_path / "trace.json"
+    options = ["--output", f"output0={output}", "--repeat", "4", "--trace", trace]
+    done = run_job(2, PROGRAM, model, *inputs_of(model), *options, "--hosts", hosts)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("first run ")
+    assert np.array_equal(np.load(output), chain_of(values()))
+    written = json.loads(trace.read_text())
+    uncertain_ns = written["otherData"]["clock_uncertainty_ns"]
+    assert list(uncertain_ns) == ["a", "b"]
+    assert uncertain_ns["a"] == 0 < uncertain_ns["b"]  # host a feeds, whatever its rank
+    rows = [at["args"]["name"] for at in written["traceEvents"] if at["name"] == "thread_name"]
+    assert {row.split("/")[0] for row in rows} == {"a", "b"}
+    arrows = [at for at in written["traceEvents"] if at.get("cat") == "data"]
+    assert arrows
+    requests = {at["args"]["request"] for at in written["traceEvents"] if at.get("cat") == "run"}
+    assert requests == {0, 1, 2}
+
+
+def told(done) -> list[str]:
+    """The lines of ours on the terminal; the launcher adds its own."""
+    lines = (done.stderr + done.stdout).splitlines()
+    return [line for line in lines if line.startswith("heteroplace-run: ")]
+
+
+def test_too_many_ranks_are_told_in_one_line(model: Path) -> None:
+    done = run_job(3, PROGRAM, model, *inputs_of(model))
+    (line,) = told(done)
+    assert "is for 2 hosts ('a', 'b'), and 3 ranks were started" in line
+    assert done.returncode != 0
+
+
+def test_too_few_ranks_are_told(model: Path) -> None:
+    done = run_job(1, PROGRAM, model, *inputs_of(model))
+    (line,) = told(done)
+    assert "is for 2 hosts ('a', 'b')" in line
+    assert done.returncode != 0
+
+
+def test_a_foreign_file_on_one_rank_ends_all(model: Path, tmp_path: Path) -> None:
+    other = compiled(tmp_path / "other.so", two_hosts(last=0))
+    done = run_job(1, PROGRAM, model, *inputs_of(model), ":", "-n", "1", PROGRAM, other)
+    (line,) = told(done)
+    assert line.startswith("heteroplace-run: rank 1 (on ")
+    assert " has file " in line
+    assert "start all ranks with the same file" in line
+    assert done.returncode != 0
+
+
+def test_a_missing_core_on_one_rank_ends_all(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", values())
+    model = compiled(tmp_path / "model.so", two_hosts(last=1000))
+    done = run_job(2, PROGRAM, model, *inputs_of(model))
+    (line,) = told(done)
+    assert line.startswith("heteroplace-run: rank 1 (host 'b' on ")
+    assert "1000" in line
+    assert done.returncode != 0
+
+
+def test_a_wrong_command_line_is_told_once(model: Path) -> None:
+    done = run_job(2, PROGRAM, model, "--nonsense", "1")
+    (line,) = told(done)
+    assert "there is no option --nonsense" in line
+
+
+def on_ranks(model: Path, work: Callable[[RankedExecutor], None]) -> list[BaseException | None]:
+    """Load on two ranks that are threads, and do something on each; return what each raised."""
+    transports = local_transports(2, is_buffered=True)
+    raised: list[BaseException | None] = [None, None]
+
+    def rank(number: int) -> None:
         try:
-            return list(self.programs[self.feeder].run_many(inputs, timeout_s=TIMEOUT_S))
-        except BaseException as fault:
-            self.transports[self.feeder].abort(repr(fault))
-            raise
-        finally:
-            for thread in threads:
-                thread.join()
-            if faults:
-                raise faults[0]
+            group = Group(transports[number], SILENCE_S)
+            work(load_as_rank(str(model), group, max_in_flight=2))
+        except BaseException as err:  # of whatever kind: the test looks at it
+            raised[number] = err
+
+    threads = [threading.Thread(target=rank, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
 
 
-def load_ranks(random: Random, lowered: Lowered, code_path: str) -> Ranks:
-    """The executors of a bundle, with fake devices for cores that are not here."""
-    programs = [with_fakes(random, program) for program in lowered.programs]
-    text = bundle_text(programs)
-    assert check_programs(text) == lowered.hosts
-    transports = local_transports(
-        len(programs),
-        seed=random.randrange(2**32),
-        max_delay_ns=random.choice(MAX_DELAYS_NS),
-        is_buffered=random.random() < 0.5,
-    )
-    blob, in_flight = weights_blob(lowered), random.randint(1, 3)
-    loaded = [
-        LoadedProgram(
-            NativeExecutor(
-                str(library_path()),
-                code_path,
-                text,
-                blob=blob,
-                max_in_flight=in_flight,
-                transport=transport,
-            )
-        )
-        for transport in transports
-    ]
-    return Ranks(loaded, transports, lowered.feeder)
+def test_all_functions_work_on_the_feeding_rank(model: Path) -> None:
+    x, expected = values(), chain_of(values())
+
+    def work(executor: RankedExecutor) -> None:
+        assert executor.inputs == (("x", (4, 16), "float32"),)
+        if not executor.is_feeding:
+            executor.serve()
+            return
+        with executor.trace() as trace:
+            assert np.array_equal(executor.run(x=x)[0], expected)
+            assert np.array_equal(executor.run_async(x=x).result()[0], expected)
+            many = list(executor.run_many([{"x": x}] * 5))
+            assert all(np.array_equal(one[0], expected) for one in many)
+        assert [one.number for one in trace.requests] == list(range(7))
+        assert {use.queue.split("/")[0] for use in trace.busy} == {"a", "b"}
+        assert len(executor.benchmark(3)) == 3
+        assert executor.timeline(2).makespan_ns > 0
+        assert {"ram.a", "ram.b"} == set(executor.memory())
+        executor.close()
+        with pytest.raises(ExecutionError, match="was closed"):
+            executor.run(x=x)
+
+    assert on_ranks(model, work) == [None, None]
 
 
-def check_part(random: Random, part: Part, code_path: str) -> None:
-    """Ranks of a random plan answer as one process does, and as stock TVM."""
-    here = cores()
-    cluster = random_hosts(
-        random, has_gpus=False, core_of=lambda n: here[n] if n < len(here) else FAR_CORE + n
-    )
-    plan = random_plan(random, part.graph, cluster)
-    costs = random_costs(part.graph, cluster, random.randrange(1000))
-    check_plan(part.graph, cluster, costs, plan)
-    predicted = simulate(part.graph, cluster, costs, plan) if random.random() < 0.5 else None
-    lowered = lower(part.calls, part.graph, cluster, plan, predicted)
-    one = lower(part.calls, part.graph, alone(cluster), plan, predicted)
-    text = with_fakes(random, one.program).to_text()
-    single = LoadedProgram(
-        NativeExecutor(str(library_path()), code_path, text, blob=weights_blob(one))
-    )
-    ranks = load_ranks(random, lowered, code_path)
-    found = ranks.run([inputs for inputs, _ in part.samples])
-    for (inputs, stock), outputs in zip(part.samples, found, strict=True):
-        by_one = single.run(inputs)
-        for output, of_one, expected in zip(outputs, by_one, stock, strict=True):
-            assert (output.dtype, output.shape) == (expected.dtype, expected.shape)
-            assert output.tobytes() == of_one.tobytes() == expected.tobytes(), lowered.text
+def test_functions_of_the_other_side_say_what_to_call(model: Path) -> None:
+    x = values()
+
+    def work(executor: RankedExecutor) -> None:
+        if executor.is_feeding:
+            with pytest.raises(ExecutionError, match="feeds the model: call run here"):
+                executor.serve()
+            executor.close()
+            return
+        refused: list[Callable[[], object]] = [
+            lambda: executor.run(x=x),
+            lambda: executor.run_async(x=x),
+            lambda: list(executor.run_many([{"x": x}])),
+            lambda: executor.set_input("x", x),
+            lambda: executor.get_output(0),
+            lambda: executor.benchmark(1),
+            lambda: executor.timeline(1),
+            lambda: executor.trace().start(),
+            lambda: executor.memory(),
+            lambda: executor.core_to_core_ns(),
+        ]
+        for call in refused:
+            with pytest.raises(ExecutionError, match=r"feeds the model, rank 0 .*call serve here"):
+                call()
+        executor.serve()
+
+    assert on_ranks(model, work) == [None, None]
 
 
-def check_batch(seed: str, num_programs: int, num_plans: int) -> None:
-    parts, code = compiled_batch(seed, num_programs)
-    for number, part in enumerate(parts):
-        for plan in range(num_plans):
-            check_part(Random(f"{seed} {number} {plan}"), part, code.path)
+def test_a_rank_that_leaves_fails_all(model: Path) -> None:
+    def work(executor: RankedExecutor) -> None:
+        if executor.is_feeding:
+            executor.run(x=values())
+
+    feeding, other = on_ranks(model, work)
+    assert other is None
+    assert isinstance(feeding, ExecutionError)
+    assert str(feeding).startswith("rank 1 (host 'b' on ")
+    assert "left the job" in str(feeding)
 
 
-def test_ranks_equal_one_process_to_the_bit(pytestconfig: pytest.Config) -> None:
-    check_batch(f"ranks of commit {pytestconfig.getoption('hypothesis_seed')}", FEW, NUM_PLANS)
+SCRIPT = """
+import sys
+import numpy as np
+import heteroplace
+executor = heteroplace.load(sys.argv[1])
+if executor.is_feeding:
+    outputs = executor.run(x=np.load(sys.argv[2]))
+    np.save(sys.argv[3], outputs[0])
+else:
+    executor.serve()
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch", range(NUM_BATCHES))
-def test_ranks_of_a_thousand_plans_equal_one_process_to_the_bit(batch: int) -> None:
-    check_batch(f"ranks {batch}", BATCH_SIZE, MANY_PLANS)
+def test_a_python_program_under_mpiexec(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mpi4py")
+    output = tmp_path / "y.npy"
+    done = run_job(2, *python(SCRIPT, model, model.parent / "x.npy", output))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert np.array_equal(np.load(output), chain_of(values()))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from heteroplace.cli.job import ended_together, job_ranks, join_machines
+from heteroplace.cli.job import ended_together, join_machines
 from heteroplace.cli.shared import check_writable, plural
 from heteroplace.costs.measurement import NEAR_CORES_NS
 from heteroplace.errors import HeteroPlaceError, MissingPackageError, MissingTVMError
@@ -23,7 +23,7 @@ from heteroplace.machine.gpu import GpuInfo, read_gpus
 from heteroplace.machine.gpu_parts import split_gpus
 from heteroplace.machine.probe import machine_cluster
 from heteroplace.measure.link_report import CopyTimes, LinkReport, with_measured_links
-from heteroplace.measure.ranks import Ranks, check_ranks
+from heteroplace.measure.ranks import Ranks, check_ranks, job_ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.hosts import on_host
 from heteroplace.model.units import format_bytes, format_ns

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from heteroplace.cli.job import ended_together, job_ranks
+from heteroplace.cli.job import ended_together
 from heteroplace.cli.shared import (
     add_cluster,
     add_output,
@@ -30,7 +30,7 @@ from heteroplace.errors import FrontendError, MissingPackageError
 from heteroplace.files.costs import save_costs
 from heteroplace.files.graph import save_graph
 from heteroplace.machine.local import open_cluster
-from heteroplace.measure.ranks import Ranks
+from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.units import format_bytes, format_ns
 from heteroplace.options import add_arguments, count, from_arguments, option, seconds

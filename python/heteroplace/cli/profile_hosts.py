@@ -105,10 +105,10 @@ def _own_store(
     ranks: Ranks, store: CostStore | None, devices: Sequence[str]
 ) -> Iterator[CostStore]:
     """The first rank's store; for another one, what that knows of its devices."""
-    wanted = ranks.gather(tuple(dict.fromkeys(devices)))
-    known: list[list[Row]] = [[] for _ in wanted]
+    asked = ranks.gather(tuple(dict.fromkeys(devices)))
+    known: list[list[Row]] = [[] for _ in asked]
     if store is not None:
-        for rank, names in enumerate(wanted[1:], start=1):
+        for rank, names in enumerate(asked[1:], start=1):
             known[rank] = [row for name in names for row in store.rows(_of_device(name))]
     given = ranks.gather(known)[0]
     if store is not None:

@@ -101,6 +101,12 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "a cache do. Outputs are the same to the last bit",
     )
     group.add_argument(
+        "--placement-hosts",
+        metavar="B,A",
+        help="of a file for several hosts, which is run by one rank each (mpiexec -n 2 tvmc run): "
+        "the host of each rank; else in the order of the cluster",
+    )
+    group.add_argument(
         "--placement-trace",
         metavar="FILE",
         help="record all runs, print how busy each queue was, and write a trace for "

@@ -83,7 +83,18 @@ def run_placed(arguments: argparse.Namespace) -> None:
         helping=HELPING[arguments.placement_helping or "auto"],
         trusted_keys=arguments.placement_trusted_key,
         on_missing=arguments.placement_on_missing or "error",
+        hosts=arguments.placement_hosts.split(",") if arguments.placement_hosts else (),
     )
+    if not executor.is_feeding:
+        executor.serve()
+        return
+    try:
+        _run_loaded(executor, arguments)
+    finally:
+        executor.close()
+
+
+def _run_loaded(executor: Executor, arguments: argparse.Namespace) -> None:
     inputs = _inputs(executor, arguments)
     trace = executor.trace()
     if arguments.placement_trace:

@@ -235,8 +235,10 @@ class _Orderer:
         while instance in self._copies:
             leg = self._copies[instance]
             if copy.step < leg.step:
-                span = {"start_ns": copy.start_ns, "finish_ns": copy.finish_ns}
-                self._copies[instance] = replace(leg, step=copy.step, **span)
+                start, finish = copy.start_ns, copy.finish_ns
+                self._copies[instance] = replace(
+                    leg, step=copy.step, start_ns=start, finish_ns=finish
+                )
             instance = leg.reads[0]
 
     def _home(self, value: int) -> int:

@@ -202,8 +202,8 @@ def _time_streams(
 
 
 def _stream_bytes(times: CopyTimes, options: LinkProbeOptions) -> int:
-    wanted = times.bytes_per_second * _STREAM_MESSAGE_NS // 10**9
-    return max(1, min(options.contention_bytes, wanted))
+    size = times.bytes_per_second * _STREAM_MESSAGE_NS // 10**9
+    return max(1, min(options.contention_bytes, size))
 
 
 def _balanced(times_ns: Sequence[int]) -> list[int]:

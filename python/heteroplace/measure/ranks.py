@@ -6,12 +6,13 @@ Every rank calls the same functions with what all of them have, in one order, an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from heteroplace.errors import ClusterError
 from heteroplace.model.cluster import Cluster
-from heteroplace.native.transports import Transport, mpi_transport
+from heteroplace.native.ranks import mpi_transport
+from heteroplace.native.transports import Transport
+from heteroplace.run.launcher import handle_of, launched_ranks, world
 
 _LOOK_S = 0.001
 """How often who waits for slower ranks looks for them: it must not take their cores."""
@@ -38,19 +39,10 @@ class Ranks(Protocol):
 
 
 class MpiRanks:
-    """The ranks of a communicator of mpi4py.
+    """The ranks of a communicator of mpi4py."""
 
-    Parameters
-    ----------
-    comm : mpi4py.MPI.Comm
-        Of all ranks that measure; the handle of it is what the core needs.
-    handle_of : callable
-        `mpi4py.MPI._handleof`.
-    """
-
-    def __init__(self, comm: Any, handle_of: Callable[[Any], int]) -> None:
+    def __init__(self, comm: Any) -> None:
         self._comm = comm
-        self._handle_of = handle_of
 
     @property
     def rank(self) -> int:
@@ -71,11 +63,22 @@ class MpiRanks:
 
     def transport(self) -> Transport:
         """Return messages for one more executor; all ranks."""
-        return mpi_transport(self._handle_of(self._comm))
+        return mpi_transport(handle_of(self._comm))
 
     def abort(self) -> None:
         """End all ranks at once, after an error that the others do not know of."""
         self._comm.Abort(1)
+
+
+def job_ranks() -> MpiRanks | None:
+    """Return all ranks that the launcher has started; None: this process is alone.
+
+    Raises
+    ------
+    MissingPackageError
+        There are several, and no mpi4py, by which they meet.
+    """
+    return MpiRanks(world()) if launched_ranks() > 1 else None
 
 
 def check_ranks(cluster: Cluster, ranks: Ranks) -> None:

@@ -1,7 +1,7 @@
 """The executor: a lowered program and its compiled kernels, run over all devices at once.
 
-A thin face of the C++ class `heteroplace._core.Executor` (see `src/exec/README.md` for the text
-form of a program). Nothing of Python takes part in a run; the interpreter's lock is released.
+A thin face of the C++ class `heteroplace._core.Executor` (see `src/exec/program/README.md` for the
+text form of a program). Nothing of Python takes part in a run; the interpreter's lock is released.
 """
 
 from __future__ import annotations
@@ -181,13 +181,17 @@ class Executor:
             cuda_words,
             transport,
         )
+        self._describe(self._core)
+
+    def _describe(self, program: _core.Executor | _core.RankedExecutor) -> None:
+        """Take what does not change; `program` says which instructions there are."""
         self.inputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.inputs())
         self.outputs = tuple(PortSpec(n, d, tuple(s)) for n, d, s in self._core.outputs())
         self.instructions = tuple(
             Instruction(queue, position, step, kernel or None)
-            for queue, position, step, kernel in self._core.instructions()
+            for queue, position, step, kernel in program.instructions()
         )
-        self.queues: tuple[str, ...] = tuple(self._core.queues())
+        self.queues: tuple[str, ...] = tuple(program.queues())
         self.max_in_flight: int = self._core.max_in_flight
         self.is_helping: bool = self._core.is_helping
 

@@ -26,7 +26,7 @@ REQUEST = np.dtype(
 class RecordedTrace:
     """A finished recording of an executor, which it keeps."""
 
-    def __init__(self, core: _core.Trace, executor: _core.Executor) -> None:
+    def __init__(self, core: _core.Trace, executor: _core.Executor | _core.RankedExecutor) -> None:
         self._core = core
         self._executor = executor
         self.origin_ns: int = core.origin_ns
@@ -44,4 +44,6 @@ class RecordedTrace:
         step_names
             Of the plan's steps; without them slices have the names of their kernels.
         """
+        if isinstance(self._executor, _core.RankedExecutor):
+            return self._executor.trace_json(self._core, list(step_names))
         return self._core.json(self._executor, list(step_names))

@@ -8,23 +8,7 @@ from __future__ import annotations
 import heteroplace._core as _core
 from heteroplace._core import Transport
 
-__all__ = ["Transport", "check_programs", "local_transports", "mpi_transport"]
-
-
-def mpi_transport(communicator: int | None = None) -> Transport:
-    """Return the transport of this rank; all ranks of the communicator make theirs at once.
-
-    Parameters
-    ----------
-    communicator
-        Handle of mpi4py's, `MPI._handleof(comm)`; None: of all ranks that the launcher started.
-
-    Raises
-    ------
-    ExecutionError
-        There is no library of MPI, or one that is refused, or what it says.
-    """
-    return _core.mpi_transport(communicator)
+__all__ = ["Transport", "check_programs", "local_transports"]
 
 
 def local_transports(

@@ -7,7 +7,7 @@ import os
 
 from heteroplace.codegen.artifact import manifest_of
 from heteroplace.codegen.executable import Executable
-from heteroplace.errors import ArtifactError
+from heteroplace.errors import ArtifactError, ExecutionError
 from heteroplace.files.manifest import Manifest
 from heteroplace.model.memory import MemoryUse
 from heteroplace.model.solution import Solution
@@ -100,6 +100,27 @@ class Executor(LoadedProgram):
         self._replanned = replanned
         where = os.fspath(source) if isinstance(source, str | os.PathLike) else "memory"
         _LOG.info("loaded from %s: queues %s", where, ", ".join(native.queues))
+
+    @property
+    def is_feeding(self) -> bool:
+        """Whether this process feeds the network and reads its outputs; alone it does."""
+        return True
+
+    def serve(self) -> None:
+        """Do this rank's part of a file for several hosts; see `RankedExecutor`.
+
+        Raises
+        ------
+        ExecutionError
+            This process is alone.
+        """
+        raise ExecutionError(
+            "serve is for the ranks of a file for several hosts; this process has all of the "
+            "network: call run"
+        )
+
+    def close(self) -> None:
+        """End the job on all ranks; a process alone has none to end."""
 
     @property
     def replanned(self) -> str:

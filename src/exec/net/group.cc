@@ -22,6 +22,12 @@ constexpr std::string_view kRankWord = "rank ";
 constexpr std::string_view kDied = "died: ";
 constexpr std::string_view kSilent = "does not answer: ";
 
+/*! \brief What a rank that leaves waits for the others to say goodbye. */
+constexpr int64_t kGoodbyeNs = 1'000'000'000;
+
+/*! \brief A rank that is silent for longer is named where another one fails: some beats. */
+constexpr int64_t kSuspiciousNs = 600'000'000;
+
 constexpr std::string_view kLastStep = "; last finished step: ";
 
 /*!
@@ -83,6 +89,14 @@ std::shared_ptr<Group> Group::Meet(std::shared_ptr<Transport> transport, GroupOp
 }
 
 void Group::MeetOthers(const Limit& limit) {
+  // Who has this rank's page can see it die: it is held before anybody is told of it.
+  try {
+    watcher_ = std::thread([this] { Watch(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::kExecution,
+                std::string("cannot start the thread that watches the ranks: ") + error.what());
+  }
+  is_held_.wait(false);
   const auto records = Exchange(Packed({NodeName(), own_page_.address()}), limit);
   for (int rank = 0; rank < num_ranks_; ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
@@ -92,15 +106,11 @@ void Group::MeetOthers(const Limit& limit) {
     peer.page = OtherPage::Open(record.at(1));
     peer.send = MakeSend(rank, ControlTag::kBeat, &peer.to, sizeof(Beat));
     peer.receive = MakeReceive(rank, ControlTag::kBeat, &peer.from, sizeof(Beat));
-    peer.heard_ns = NowNs();
+    peer.heard_ns.store(NowNs());
   }
   last_beat_ns_ = NowNs();
-  try {
-    watcher_ = std::thread([this] { Watch(); });
-  } catch (const std::system_error& error) {
-    throw Error(ErrorKind::kExecution,
-                std::string("cannot start the thread that watches the ranks: ") + error.what());
-  }
+  has_met_.store(true);
+  own_page_.WakeOwner();
   // Pages are found by the process that shows them: nobody goes before all have looked.
   Exchange("", limit);
 }
@@ -110,6 +120,7 @@ Group::~Group() {
     if (!has_ended_.load()) {
       Fail(NameOf(rank_) + " left the job before the rank that feeds it had ended it");
     }
+    leave_ns_.store(NowNs() + kGoodbyeNs);
     is_leaving_.store(true);
     own_page_.WakeOwner();
     watcher_.join();
@@ -159,9 +170,9 @@ std::vector<std::string> Group::Exchange(const std::string& own, const Limit& li
   return texts;
 }
 
-void Group::Agree(const std::vector<Fact>& facts, const std::string& fault, const Limit& limit) {
+void Group::Agree(const std::vector<Term>& terms, const std::string& fault, const Limit& limit) {
   std::vector<std::string> own = {fault};
-  for (const auto& [what, value] : facts) own.insert(own.end(), {what, value});
+  for (const auto& [what, value] : terms) own.insert(own.end(), {what, value});
   const std::vector<std::string> records = Exchange(Packed(own), limit);
   std::string text;
   const auto add = [&](int rank, const std::string& what) {
@@ -223,6 +234,8 @@ void Group::Fail(const std::string& text) noexcept {
     // Who meets an error as another rank is gone says that instead.
     std::string whole = TextOfFallen();
     if (whole.empty() && text.compare(0, kRankWord.size(), kRankWord) == 0) whole = text;
+    // Nor is what came too late the fault of who waited for it.
+    if (whole.empty() && has_met_.load()) whole = TextOfSilent(kSuspiciousNs);
     if (whole.empty()) whole = NameOf(rank_) + ": " + WithoutHost(text);
     const bool is_own = TellerOf(whole) == rank_ && whole.find(kLastStep) == std::string::npos;
     if (is_own) whole += LastOwnStep();
@@ -244,7 +257,8 @@ std::string Group::WithoutHost(const std::string& text) const {
 /*! \brief Of a rank that has failed without a word of its own. */
 std::string Group::TextOf(int rank, const std::string& cause) const {
   const Peer& peer = peers_[static_cast<size_t>(rank)];
-  const StepReached reached = peer.page == nullptr ? peer.reached : peer.page->page().reached();
+  const StepReached told{peer.request.load(), peer.step.load()};
+  const StepReached reached = peer.page == nullptr ? told : peer.page->page().reached();
   return NameOf(rank) + " " + cause + LastStep(reached);
 }
 
@@ -260,6 +274,19 @@ std::string Group::TextOfFallen() const {
       return TextOf(rank, std::string(kDied) + "its process " + std::to_string(other->pid()) +
                               " ended without a word (killed, crashed or left)");
     }
+  }
+  return "";
+}
+
+/*! \brief Of a rank that has been silent for longer; "": none has. Any thread. */
+std::string Group::TextOfSilent(int64_t silence_ns) const {
+  for (int rank = 0; rank < num_ranks_; ++rank) {
+    const Peer& peer = peers_[static_cast<size_t>(rank)];
+    const int64_t silent_ns = NowNs() - peer.heard_ns.load();
+    if (rank == rank_ || peer.has_left.load() || silent_ns <= silence_ns) continue;
+    return TextOf(rank, std::string(kSilent) + "nothing was heard of it for " +
+                            std::to_string(silent_ns / 1'000'000) +
+                            " ms (stopped, or its machine or network is gone)");
   }
   return "";
 }
@@ -292,11 +319,6 @@ std::string Group::LastOwnStep() {
   return status_ ? LastStep(status_()) : "";
 }
 
-std::string Group::SilenceText(int64_t silent_ns) {
-  return std::string(kSilent) + "nothing was heard of it for " +
-         std::to_string(silent_ns / 1'000'000) + " ms (stopped, or its machine or network is gone)";
-}
-
 std::string Group::failure() const {
   const std::lock_guard lock(failure_mutex_);
   return failure_;
@@ -306,6 +328,9 @@ void Group::CheckAlive() const {
   if (HasFailed()) throw Error(ErrorKind::kExecution, failure());
 }
 
-void Group::End() { has_ended_.store(true); }
+void Group::End() {
+  has_ended_.store(true);
+  own_page_.WakeOwner();
+}
 
 }  // namespace heteroplace::exec

@@ -22,7 +22,7 @@
 
 namespace heteroplace::exec {
 
-/*! \brief Tags of the lane of control; each is an order of its own per pair of ranks. */
+/*! \brief Tags of messages that control the job; each is an order of its own per pair of ranks. */
 enum class ControlTag : int64_t { kBytes, kLength, kBeat, kOrder, kReplyLength, kReply, kClock };
 
 /*! \brief What a group is told at its making. */
@@ -35,7 +35,7 @@ struct GroupOptions {
 };
 
 /*! \brief Something that all ranks must have alike: what it is, and what this rank has. */
-using Fact = std::pair<std::string, std::string>;
+using Term = std::pair<std::string, std::string>;
 
 /*! \brief One rank's part. Any thread may call it, but one at a time what says "all ranks". */
 class Group : public std::enable_shared_from_this<Group> {
@@ -62,11 +62,11 @@ class Group : public std::enable_shared_from_this<Group> {
   std::vector<std::string> Exchange(const std::string& own, const Limit& limit);
 
   /*!
-   * \brief Goes on only if every rank has the same facts and no fault; all ranks.
+   * \brief Goes on only if every rank has the same terms and no fault; all ranks.
    * \param fault what this rank cannot do; "": nothing.
    * \throws Error kExecution on all ranks: who has a fault or differs, and in what.
    */
-  void Agree(const std::vector<Fact>& facts, const std::string& fault, const Limit& limit);
+  void Agree(const std::vector<Term>& terms, const std::string& fault, const Limit& limit);
 
   /*! \brief Fails with what every rank finds at this place. \throws Error kExecution. */
   [[noreturn]] void FailAlike(const std::string& text);
@@ -116,26 +116,28 @@ class Group : public std::enable_shared_from_this<Group> {
     Beat to = {}, from = {};
     std::unique_ptr<Message> send, receive;
     bool is_sending = false;
-    int64_t heard_ns = 0;  // NowNs of the last beat
-    StepReached reached;
-    bool has_left = false;
+    /*! \brief Its last beat was received. */
+    bool is_silent = false;
+    std::atomic<int64_t> heard_ns{0};  // NowNs of the last beat
+    std::atomic<int64_t> request{-1}, step{-1};
+    std::atomic<bool> has_left{false};
   };
 
   Group(std::shared_ptr<Transport> transport, GroupOptions options);
   void MeetOthers(const Limit& limit);
   void Watch();
   void BeatOnce();
-  void HearFrom(int rank);
+  void HearFrom(Peer* peer);
   void LookAtPages();
   void LookForSilence();
-  void SayGoodbye();
+  bool IsOver() const;
   std::string WithoutHost(const std::string& text) const;
   std::string TextOf(int rank, const std::string& cause) const;
   std::string TextOfFallen() const;
+  std::string TextOfSilent(int64_t silence_ns) const;
   void Keep(const std::string& text) noexcept;
   std::string LastStep(const StepReached& reached) const;
   std::string LastOwnStep();
-  static std::string SilenceText(int64_t silent_ns);
 
   const GroupOptions options_;
   std::shared_ptr<LockedTransport> transport_;
@@ -143,8 +145,8 @@ class Group : public std::enable_shared_from_this<Group> {
   int num_ranks_ = 0;
   std::string transport_name_;
   OwnPage own_page_;
-  std::vector<Peer> peers_;  // [num_ranks]; after Meet of the watching thread; machine is constant
-  int64_t last_beat_ns_ = 0;
+  std::vector<Peer> peers_;   // [num_ranks]; after Meet of the watching thread; machine is constant
+  int64_t last_beat_ns_ = 0;  // of the watching thread, as all of the peers but what is atomic
 
   mutable std::mutex names_mutex_;
   std::vector<std::string> hosts_;  // guarded by names_mutex_
@@ -155,9 +157,12 @@ class Group : public std::enable_shared_from_this<Group> {
 
   mutable std::mutex failure_mutex_;
   std::string failure_;  // guarded by failure_mutex_
+  std::atomic<bool> is_held_{false};  // the page's word is
+  std::atomic<bool> has_met_{false};  // the peers are complete
   std::atomic<bool> has_failed_{false};
   std::atomic<bool> has_ended_{false};
   std::atomic<bool> is_leaving_{false};
+  std::atomic<int64_t> leave_ns_{0};  // until when to wait for goodbyes, of NowNs
   std::thread watcher_;
 };
 

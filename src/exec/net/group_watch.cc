@@ -4,6 +4,7 @@
 
 #include "exec/net/group.h"
 #include "exec/net/patience.h"
+#include "exec/run/threads.h"
 #include "support/error.h"
 
 namespace heteroplace::exec {
@@ -16,13 +17,22 @@ constexpr int64_t kBeatNs = 100'000'000;
 constexpr int64_t kBeatsInSilence = 8;
 /*! \brief Of others' beats that are read at a time. */
 constexpr int kMostBeats = 16;
-/*! \brief What a rank that ends waits for its last beats to go. */
-constexpr int64_t kGoodbyeNs = 200'000'000;
+/*! \brief The same once the job is over, until all have said goodbye. */
+constexpr int64_t kLastBeatNs = 1'000'000;
 
 }  // namespace
 
 void Group::Watch() {
+  // A launcher that sees a death too ends this process: the first to have a turn is to be this one.
+  AskForShortTurns();
   own_page_.Hold();
+  is_held_.store(true);
+  is_held_.notify_all();
+  while (!has_met_.load() && !is_leaving_.load()) {
+    const uint32_t heard = own_page_.page().calls.load();
+    if (has_met_.load() || is_leaving_.load()) break;
+    WaitForPages(own_page_.page(), heard, {}, NowNs() + kBeatNs);
+  }
   try {
     for (Peer& peer : peers_) {
       if (peer.receive != nullptr) peer.receive->Start();
@@ -32,15 +42,16 @@ void Group::Watch() {
     for (const Peer& peer : peers_) {
       if (peer.page != nullptr) pages.push_back(peer.page.get());
     }
-    while (!is_leaving_.load() && !HasFailed()) {
+    while (!HasFailed() && !IsOver()) {
       const uint32_t heard = own_page_.page().calls.load();
       BeatOnce();
       LookAtPages();
-      LookForSilence();
-      if (is_leaving_.load() || HasFailed()) break;
-      WaitForPages(own_page_.page(), heard, pages, last_beat_ns_ + beat_ns);
+      if (!has_ended_.load()) LookForSilence();
+      if (HasFailed() || IsOver()) break;
+      // At the end others answer at once.
+      const int64_t rest_ns = has_ended_.load() ? kLastBeatNs : beat_ns;
+      WaitForPages(own_page_.page(), heard, pages, last_beat_ns_ + rest_ns);
     }
-    if (!HasFailed()) SayGoodbye();
   } catch (const Error& error) {
     Fail(error.what());
   } catch (const std::bad_alloc&) {
@@ -61,69 +72,66 @@ void Group::BeatOnce() {
   own_page_.page().step.store(reached.step);
   // Who slept himself cannot say that the others were silent.
   if (now_ns - last_beat_ns_ > options_.silence_ns / 2) {
-    for (Peer& peer : peers_) peer.heard_ns = now_ns;
+    for (Peer& peer : peers_) peer.heard_ns.store(now_ns);
   }
   last_beat_ns_ = now_ns;
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    Peer& peer = peers_[static_cast<size_t>(rank)];
-    if (rank == rank_ || peer.has_left) continue;
+  for (Peer& peer : peers_) {
+    if (peer.send == nullptr) continue;
     if (peer.is_sending) peer.is_sending = !peer.send->Test();
-    if (!peer.is_sending) {
-      peer.to = {reached.request, reached.step, is_leaving_.load() ? 1 : 0};
+    // One after the goodbye would be received by nobody.
+    if (!peer.is_sending && peer.to.has_left == 0) {
+      peer.to = {reached.request, reached.step, has_ended_.load() ? 1 : 0};
       peer.send->Start();
       peer.is_sending = !peer.send->Test();
     }
-    HearFrom(rank);
+    HearFrom(&peer);
   }
 }
 
-void Group::HearFrom(int rank) {
-  Peer& peer = peers_[static_cast<size_t>(rank)];
-  for (int i = 0; i < kMostBeats && !peer.has_left && peer.receive->Test(); ++i) {
-    peer.heard_ns = NowNs();
-    peer.reached = {peer.from.request, peer.from.step};
-    peer.has_left = peer.from.has_left != 0;
-    if (!peer.has_left) peer.receive->Start();
+void Group::HearFrom(Peer* peer) {
+  // So many looks also find a reason that another rank has ended the job for (mpi_transport.cc).
+  for (int i = 0; i < kMostBeats && !peer->is_silent; ++i) {
+    if (!peer->receive->Test()) continue;
+    peer->heard_ns.store(NowNs());
+    peer->request.store(peer->from.request);
+    peer->step.store(peer->from.step);
+    peer->is_silent = peer->from.has_left != 0;
+    if (peer->is_silent) {
+      peer->has_left.store(true);
+    } else {
+      peer->receive->Start();
+    }
   }
 }
 
 void Group::LookAtPages() {
   for (Peer& peer : peers_) {
     if (peer.page == nullptr) continue;
-    peer.has_left = peer.has_left || peer.page->page().state.load() == RankPage::kLeft;
+    if (peer.page->page().state.load() == RankPage::kLeft) peer.has_left.store(true);
   }
   const std::string text = TextOfFallen();
   if (!text.empty()) Keep(text);
 }
 
 void Group::LookForSilence() {
-  for (int rank = 0; rank < num_ranks_; ++rank) {
-    const Peer& peer = peers_[static_cast<size_t>(rank)];
-    const int64_t silent_ns = last_beat_ns_ - peer.heard_ns;
-    if (rank == rank_ || peer.has_left || silent_ns <= options_.silence_ns) continue;
-    Keep(TextOf(rank, SilenceText(silent_ns)));
-    return;
-  }
+  const std::string text = TextOfSilent(options_.silence_ns);
+  if (!text.empty()) Keep(text);
 }
 
-/*! \brief A last beat, from which others know that the silence after it is none. */
-void Group::SayGoodbye() {
-  const int64_t end_ns = NowNs() + kGoodbyeNs;
-  const auto is_gone = [&] {
-    bool is_over = true;
-    for (Peer& peer : peers_) {
-      if (peer.send == nullptr || peer.has_left) continue;
-      if (peer.is_sending) peer.is_sending = !peer.send->Test();
-      if (!peer.is_sending && peer.to.has_left == 0) {
-        peer.to.has_left = 1;
-        peer.send->Start();
-        peer.is_sending = !peer.send->Test();
-      }
-      is_over = is_over && !peer.is_sending;
+/*!
+ * \brief Whether all have said goodbye: their last beats are received, and so are this rank's.
+ *
+ * MPI ends a process that gives up a communicator with messages in it which nobody has received.
+ */
+bool Group::IsOver() const {
+  if (!has_ended_.load()) return false;
+  for (const Peer& peer : peers_) {
+    if (peer.send == nullptr) continue;
+    if (peer.is_sending || peer.to.has_left == 0 || !peer.is_silent) {
+      return is_leaving_.load() && NowNs() > leave_ns_.load();
     }
-    return is_over;
-  };
-  LookUntil(Limit{end_ns, {}}, 0, is_gone);
+  }
+  return true;
 }
 
 std::unique_ptr<Message> Group::MakeSend(int peer, ControlTag tag, const void* data,

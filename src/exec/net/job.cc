@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fstream>
 
 #include "exec/file/sha256.h"
@@ -70,12 +71,12 @@ std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const st
   } catch (const Error& error) {
     fault = file.path + ": " + error.what();
   }
-  const std::vector<Fact> facts = {{"version", std::to_string(kGroupVersion)},
+  const std::vector<Term> terms = {{"version", std::to_string(kGroupVersion)},
                                    {"MPI library", group->transport_name()},
                                    {"file", file.digest},
                                    {"hosts", hosts.empty() ? "as in the file" : hosts},
                                    {"max_in_flight", std::to_string(max_in_flight)}};
-  group->Agree(facts, fault, limit);
+  group->Agree(terms, fault, limit);
   // All have the same from here on, and find the same.
   const auto num_ranks = static_cast<size_t>(group->num_ranks());
   if (names.size() != num_ranks) {
@@ -90,6 +91,13 @@ std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const st
     group->FailAlike(error.what());
   }
   return names;
+}
+
+bool IsFirstLaunched() {
+  for (const char* variable : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}) {
+    if (const char* text = std::getenv(variable); text != nullptr) return std::atoi(text) == 0;
+  }
+  return true;
 }
 
 void ExpectOneHost(const std::string& path, const std::string& program_text) {

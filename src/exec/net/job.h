@@ -1,4 +1,5 @@
-// What the ranks of a job must agree on before any of them loads: the file, and who runs which host.
+// What the ranks of a job must agree on before any of them loads: the file, and who runs which
+// host.
 #pragma once
 
 #include <string>
@@ -36,6 +37,10 @@ JobFile JobFileOf(const std::string& path, const CompiledFile& file);
  */
 std::vector<std::string> AgreeOnFile(Group* group, const JobFile& file, const std::string& hosts,
                                      int max_in_flight, const Limit& limit);
+
+/*! \brief Whether this is rank 0 of those that a launcher has started, or there is none: the one to
+ * say what all would say before they meet. */
+bool IsFirstLaunched();
 
 /*! \brief Throws Error kExecution for programs of several hosts, which need as many ranks. */
 void ExpectOneHost(const std::string& path, const std::string& program_text);

@@ -46,7 +46,7 @@ std::string Packed(const Trace& trace) {
 Trace UnpackedTrace(const std::string& bytes) {
   const std::vector<int64_t> all = UnpackedNumbers(bytes);
   if (all.size() < kHeadNumbers) Refuse(bytes.size());
-  Trace trace{all[0], all[1], {}, {}, all[2], all[3]};
+  Trace trace{all[0], all[1], {}, {}, all[2], all[3], {}};
   const auto num_events = static_cast<size_t>(all[4]);
   const size_t left = all.size() - kHeadNumbers;
   if (num_events > left / kEventNumbers ||

@@ -1,4 +1,5 @@
-// How a thread waits for messages: MPI has no bell, so it looks, and rests longer the longer it does.
+// How a thread waits for messages: MPI has no bell, so it looks, and rests longer the longer it
+// does.
 #pragma once
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "exec/net/merged.h"
 #include "exec/net/packed.h"
 #include "exec/program/bundle.h"
 #include "support/error.h"
@@ -31,12 +32,14 @@ int FeedingHost(const std::vector<Program>& programs) {
 }  // namespace
 
 RankedExecutor::RankedExecutor(std::shared_ptr<Group> group, ExecutorSource source,
-                               const Limit& limit)
+                               const std::function<void(int)>& check, const Limit& limit)
     : group_(std::move(group)) {
   std::string fault;
   std::exception_ptr thrown;
   try {
     programs_ = ParsePrograms(source.program_text);
+    merged_ = MergedPrograms(programs_);
+    check(group_->host());
     feeding_rank_ = group_->RankOf(FeedingHost(programs_));
     source.transport = group_->HostTransport();
     if (is_feeding()) {
@@ -147,6 +150,10 @@ std::vector<RankTrace> RankedExecutor::StopTrace(const Limit& limit) {
     if (host != own) traces[host].trace = UnpackedTrace(answers[host]);
   }
   return traces;
+}
+
+Trace RankedExecutor::MergedTrace(const Limit& limit) {
+  return MergedTraces(programs_, StopTrace(limit), group_->host());
 }
 
 std::vector<std::vector<SpaceBytes>> RankedExecutor::MemoryBytes(const Limit& limit) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,7 +13,7 @@
 
 #include "exec/net/clock_tie.h"
 #include "exec/net/group.h"
-#include "exec/net/order_lane.h"
+#include "exec/net/order_messages.h"
 #include "exec/run/executor.h"
 
 namespace heteroplace::exec {
@@ -34,9 +35,11 @@ class RankedExecutor {
   /*!
    * \brief Loads; all ranks. \param source its `program_text` holds the programs of all hosts, its
    * `transport` is set here.
+   * \param check may refuse this rank's host, by its position, before it is loaded.
    * \throws Error as Executor here, and kExecution on the other ranks.
    */
-  RankedExecutor(std::shared_ptr<Group> group, ExecutorSource source, const Limit& limit);
+  RankedExecutor(std::shared_ptr<Group> group, ExecutorSource source,
+                 const std::function<void(int)>& check, const Limit& limit);
   /*! \brief Closes if nobody has. */
   ~RankedExecutor();
   RankedExecutor(const RankedExecutor&) = delete;
@@ -46,6 +49,8 @@ class RankedExecutor {
   Group& group() { return *group_; }
   /*! \brief Programs by host. [num_ranks] */
   const std::vector<Program>& programs() const { return programs_; }
+  /*! \brief All of them as one; see merged.h. */
+  const Program& merged() const { return merged_; }
   int feeding_rank() const { return feeding_rank_; }
   bool is_feeding() const { return feeding_rank_ == group_->rank(); }
 
@@ -62,9 +67,12 @@ class RankedExecutor {
 
   /*! \brief As Executor's. */
   void StartTrace(std::optional<int64_t> max_requests);
-  /*! \brief The recording of each host; of requests of which another rank has none, none. [num_ranks]
+  /*! \brief The recording of each host; of requests of which another rank has none, none.
+   * [num_ranks]
    */
   std::vector<RankTrace> StopTrace(const Limit& limit);
+  /*! \brief All of them as one, of `merged`. */
+  Trace MergedTrace(const Limit& limit);
   /*! \brief As Executor's, of all hosts: one host's instructions after the other's. */
   std::vector<int64_t> Profile(int64_t num_runs, const Limit& limit);
   std::vector<int64_t> ProfileCpu(int64_t num_runs, const Limit& limit);
@@ -87,6 +95,7 @@ class RankedExecutor {
 
   const std::shared_ptr<Group> group_;
   std::vector<Program> programs_;
+  Program merged_;
   int feeding_rank_ = 0;
   std::unique_ptr<Executor> executor_;
   /*! \brief Whether the ranks of this machine have cores for more than their workers. */

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace heteroplace::exec {
@@ -33,6 +34,12 @@ struct TraceRequest {
   int64_t finish_ns;
 };
 
+/*! \brief How well the times of a host are tied to those of the rank that recorded. */
+struct TraceClockError {
+  std::string host;
+  int64_t uncertainty_ns;
+};
+
 /*! \brief A recording: of each request all of its queues, or nothing. */
 struct Trace {
   /*! \brief When it began, by the monotonic clock of the system. */
@@ -44,6 +51,8 @@ struct Trace {
   int64_t num_dropped = 0;
   /*! \brief Requests with a step that did not end. */
   int64_t num_unfinished = 0;
+  /*! \brief Of a recording of several hosts; else empty. */
+  std::vector<TraceClockError> clocks;
 };
 
 }  // namespace heteroplace::exec

@@ -50,6 +50,7 @@ std::map<Place, std::set<Place>> ArrowsTo(const Program& program) {
   std::map<Place, std::set<Place>> arrows;
   std::map<int32_t, Place> makers;  // of tensors: the first instruction that has to do with it
   std::map<int32_t, Place> copies;  // the last copy into a tensor
+  std::map<int64_t, Place> sends, receives;  // by tag; both where the program is of several hosts
   for (const InstructionId& id : IssueOrder(program)) {
     const Place place{id.queue, id.index};
     const Instruction& at = At(program, id.queue, id.index);
@@ -59,6 +60,8 @@ std::map<Place, std::set<Place>> ArrowsTo(const Program& program) {
       arrows[place].insert(source->second);
     };
     for (const Wait& wait : at.waits) arrows[place].insert({wait.queue, wait.count - 1});
+    if (at.opcode == Opcode::kSend) sends.emplace(at.tag, place);
+    if (at.opcode == Opcode::kReceive) receives.emplace(at.tag, place);
     const bool is_move = at.opcode == Opcode::kCopy || at.opcode == Opcode::kSend;
     if (is_move) draw(makers, at.tensors[0]);
     for (size_t t = 0; t < at.tensors.size(); ++t) {
@@ -69,6 +72,10 @@ std::map<Place, std::set<Place>> ArrowsTo(const Program& program) {
       }
       makers.emplace(at.tensors[t], place);
     }
+  }
+  for (const auto& [tag, place] : receives) {
+    const auto send = sends.find(tag);
+    if (send != sends.end()) arrows[place].insert(send->second);
   }
   return arrows;
 }
@@ -104,7 +111,7 @@ class TraceWriter {
   std::string Json() {
     text_ = "{\"displayTimeUnit\": \"ns\", \"otherData\": {\"dropped_requests\": " +
             std::to_string(trace_.num_dropped) +
-            ", \"unfinished_requests\": " + std::to_string(trace_.num_unfinished) +
+            ", \"unfinished_requests\": " + std::to_string(trace_.num_unfinished) + Clocks() +
             "}, \"traceEvents\": [";
     Names();
     for (const TraceEvent& event : trace_.events) {
@@ -118,6 +125,15 @@ class TraceWriter {
   }
 
  private:
+  /*! \brief Of several hosts: what the times of each may be wrong by. */
+  std::string Clocks() const {
+    std::string text;
+    for (const auto& [host, uncertainty_ns] : trace_.clocks) {
+      text += (text.empty() ? "" : ", ") + JsonText(host) + ": " + std::to_string(uncertainty_ns);
+    }
+    return text.empty() ? "" : ", \"clock_uncertainty_ns\": {" + text + "}";
+  }
+
   /*! \brief Begins an event; the caller closes it. */
   void Event(std::string_view phase, int process, int row, std::string_view name, int64_t ns) {
     text_ += is_first_ ? "\n" : ",\n";

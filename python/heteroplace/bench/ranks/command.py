@@ -35,7 +35,7 @@ MODELS = (
     "bert_base",
     "gpt2_small",
 )
-SHAPED_MODELS = ("mobilenet_v3", "t5_encoder")
+SHAPED_MODELS = ("squeezenet", "bert_small")
 LINKS = tuple(
     ShapedLink(bits, delay_ns) for bits in (10**8, 10**9) for delay_ns in (100_000, 5_000_000)
 )
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
         solvers=(),
         budget_s=asked.budget,
         is_quick=asked.quick,
-        num_rounds=3 if asked.quick else 7,
+        num_rounds=3 if asked.quick else 5,
     )
     for link in LINKS:
         for model in SHAPED_MODELS:

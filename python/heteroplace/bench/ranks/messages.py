@@ -20,11 +20,10 @@ import numpy as np
 
 from heteroplace.bench.ranks.launch import find_launcher, module_of, run_ranks
 from heteroplace.bench.ranks.shaped import ShapedLink
-from heteroplace.cli.job import job_ranks
 from heteroplace.errors import ExecutionError
 from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.measure.message_programs import load_on_ranks, round_trip_program
-from heteroplace.measure.ranks import MpiRanks
+from heteroplace.measure.ranks import MpiRanks, job_ranks
 from heteroplace.model.cluster import Cluster
 from heteroplace.native.execute import Executor as NativeExecutor
 from heteroplace.stats import median

@@ -250,7 +250,8 @@ def _slot_pairs(problem: Problem, items: int, rules: BatchRules) -> int:
     """Number of pairs of batches that may be on one device, or on one that shares units."""
     sizes = np.array(problem.costs.batches)
     runs = (problem.native.batch_run_ns[sizes <= items] != IMPOSSIBLE).any(axis=0)
-    slots = [count * min(rules.rounds, items) for count in runs.sum(axis=0).tolist()]
+    counts: list[int] = runs.sum(axis=0).tolist()
+    slots = [count * min(rules.rounds, items) for count in counts]
     units = [set(ids) for ids in problem.cluster.unit_ids]
     pairs = sum(count * (count - 1) // 2 for count in slots)
     for one in range(len(slots)):

@@ -1,4 +1,4 @@
-#include "exec/net/order_lane.h"
+#include "exec/net/order_messages.h"
 
 #include "exec/net/patience.h"
 #include "exec/run/limit.h"

@@ -1,0 +1,83 @@
+// A compiled file -> a loaded model: of a process alone, or of one rank of several.
+#include <exception>
+#include <memory>
+
+#include "capi/find_tvm.h"
+#include "capi/model.h"
+#include "exec/devices/tvm_abi.h"
+#include "exec/net/job.h"
+#include "exec/net/mpi_transport.h"
+#include "support/error.h"
+
+namespace heteroplace::capi {
+
+Model::Model(const LoadPlan& plan) {
+  if (plan.is_rank) {
+    LoadAsRank(plan);
+    return;
+  }
+  const exec::ExecutorSource source = Open(plan);
+  exec::ExpectOneHost(plan.path, source.program_text);
+  file_->CheckGpus(exec::LoadTvmAbi(source.libtvm_path));
+  executor_ = std::make_unique<exec::Executor>(source);
+}
+
+/*! \brief Reads and checks the file; what an executor is made from. */
+exec::ExecutorSource Model::Open(const LoadPlan& plan) {
+  file_ = std::make_shared<exec::CompiledFile>(plan.path, plan.file);
+  file_->Load();  // nothing of it runs; a damaged file is told where no TVM is, too
+  exec::ExecutorSource source;
+  source.libtvm_path = FindTvm(plan.tvm_library);
+  source.library_path = file_->code_path();
+  source.program_text = file_->program_text();
+  source.max_in_flight = plan.max_in_flight;
+  source.helping = plan.helping;
+  const std::shared_ptr<const exec::WeightsMap>& weights = file_->weights();
+  source.blob = {weights->data(), weights->bytes(), file_};
+  return source;
+}
+
+void Model::LoadAsRank(const LoadPlan& plan) {
+  const auto group =
+      exec::Group::Meet(exec::MakeMpiTransport({plan.mpi_library, {}}), plan.group, {});
+  exec::ForgetSharedFiles();
+  exec::JobFile job{plan.path, "", "", ""};
+  exec::ExecutorSource source;
+  std::exception_ptr thrown;
+  try {
+    source = Open(plan);
+    job = exec::JobFileOf(plan.path, *file_);
+  } catch (const std::exception& error) {
+    thrown = std::current_exception();
+    job.fault = CauseOf(error);
+  }
+  try {
+    exec::AgreeOnFile(group.get(), job, plan.hosts, plan.max_in_flight, {});
+  } catch (const Error&) {
+    if (thrown != nullptr) std::rethrow_exception(thrown);
+    throw;
+  }
+  const auto check = [&](int host) {
+    file_->CheckHost(exec::LoadTvmAbi(source.libtvm_path), host);
+  };
+  ranked_ = std::make_unique<exec::RankedExecutor>(group, source, check, exec::Limit{});
+}
+
+void Model::CheckFeeding(const char* function) const {
+  if (ranked_ != nullptr) ranked_->CheckFeeding(function);
+}
+
+void Model::Serve() {
+  if (ranked_ == nullptr) {
+    throw Error(ErrorKind::kExecution,
+                "heteroplace_serve is for one of several ranks; this process is alone: call "
+                "heteroplace_run");
+  }
+  ranked_->Serve({});
+}
+
+void Model::Close() {
+  if (ranked_ != nullptr) ranked_->Close();
+}
+
+}  // namespace heteroplace::capi

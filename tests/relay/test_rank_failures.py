@@ -1,0 +1,111 @@
+"""Ranks that are killed or stopped: the job ends with one line that names them, and is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+from rank_jobs import (
+    PROGRAM,
+    compiled,
+    python,
+    run_job,
+    running,
+    shared_files,
+    two_hosts,
+    values,
+    wait_for_ranks,
+)
+
+pytestmark = pytest.mark.relay
+ENDLESS = ("--repeat", "100000000")
+END_S = 20
+"""Most seconds from a kill to the end of the job: only a hang takes as long."""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("failures")
+    np.save(folder / "x.npy", values())
+    return compiled(folder / "model.so", two_hosts())
+
+
+def strike(model: Path, how: signal.Signals, victim: int, delay_s: float, *options: str) -> str:
+    """Send a signal to a rank so long after all have met; return our only line."""
+    before = shared_files()
+    inputs = ["--input", f"x={model.parent / 'x.npy'}"]
+    with running(2, PROGRAM, model, *inputs, *ENDLESS, *options) as job:
+        ranks = wait_for_ranks(job, 2)
+        time.sleep(delay_s)
+        os.kill(ranks[victim], how)
+        output, errors = job.communicate(timeout=END_S)
+        assert job.returncode != 0
+    assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
+    assert shared_files() <= before
+    lines = [line for line in (errors + output).splitlines() if line.startswith("heteroplace-run")]
+    assert len(lines) == 1, (output, errors)
+    return lines[0]
+
+
+def check_kills(model: Path, seed: int) -> None:
+    """Kill one rank at a random moment in load or run."""
+    random = Random(seed)
+    # Just met, the survivor has to have a turn to look before the launcher ends it.
+    victim, delay_s = random.randrange(2), 0.1 + random.choice((0.1, 0.5)) * random.random()
+    line = strike(model, signal.SIGKILL, victim, delay_s)
+    assert line.startswith(f"heteroplace-run: rank {victim} (")
+    assert ") died: its process " in line
+    assert "last finished step: " in line
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_killed_rank_ends_the_job_with_its_name(model: Path, seed: int) -> None:
+    check_kills(model, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2, 52))
+def test_fifty_killed_ranks(model: Path, seed: int) -> None:
+    check_kills(model, seed)
+    done = run_job(2, PROGRAM, model, "--input", f"x={model.parent / 'x.npy'}")
+    assert (done.returncode, done.stderr) == (0, "")  # the next job starts at once
+
+
+def test_a_stopped_rank_ends_the_job_by_the_timeout(model: Path) -> None:
+    line = strike(model, signal.SIGSTOP, 1, 0.2, "--timeout", "1")
+    assert line.startswith("heteroplace-run: rank 1 (")
+    assert ") does not answer: nothing was heard of it for " in line
+
+
+SURVIVOR = """
+import sys
+import heteroplace, numpy as np
+from heteroplace.errors import ExecutionError
+executor = heteroplace.load(sys.argv[1])
+try:
+    while executor.is_feeding:
+        executor.run(x=np.load(sys.argv[2]))
+    executor.serve()
+except ExecutionError as err:
+    print("survivor:", err, flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", range(2))
+def test_a_survivor_in_python_raises_what_the_terminal_says(model: Path, victim: int) -> None:
+    pytest.importorskip("mpi4py")
+    with running(2, *python(SURVIVOR, model, model.parent / "x.npy")) as job:
+        ranks = wait_for_ranks(job, 2)
+        time.sleep(0.5)
+        os.kill(ranks[victim], signal.SIGKILL)
+        output, errors = job.communicate(timeout=END_S)
+    (line,) = [line for line in errors.splitlines() if line.startswith("heteroplace: ")]
+    assert line.startswith(f"heteroplace: rank {victim} (host ")
+    # The launcher may have ended the survivor before it could say so.
+    assert output in ("", f"survivor: {line.removeprefix('heteroplace: ')}\n")
