@@ -33,12 +33,12 @@ namespace {
 /*! \brief Where MPI's messages are cut in some cases: far below its limit. */
 constexpr int64_t kPartBytes = (1 << 18) + 1;
 
-constexpr Lane kLanes[] = {Lane::kProgram, Lane::kControl};
+constexpr Plane kLanes[] = {Plane::kProgram, Plane::kControl};
 
 /*! \brief One rank's part in a case; all ranks draw the same random numbers. */
 using Case = void (*)(Transport* transport, Random random);
 
-/*! \brief All pairs of ranks, both ways at once: each size, restarted, in both lanes. */
+/*! \brief All pairs of ranks, both ways at once: each size, restarted, in both planes. */
 void SizesArriveWhole(Transport* transport, Random random) {
   std::vector<int64_t> sizes = {0, 1, 8, 4096, kPartBytes, kPartBytes + 1, 1 << 20};
   if (random.Below(8) == 0) sizes.push_back(16 << 20);
@@ -46,11 +46,11 @@ void SizesArriveWhole(Transport* transport, Random random) {
     std::deque<Parcel> sends;
     std::deque<Parcel> receives;
     const int64_t tag = random.Below(1000);
-    for (const Lane lane : kLanes) {
+    for (const Plane plane : kLanes) {
       for (int peer = 0; peer < transport->num_ranks(); ++peer) {
         if (peer == transport->rank()) continue;
-        sends.push_back(MakeParcel(transport, lane, peer, tag, bytes, true));
-        receives.push_back(MakeParcel(transport, lane, peer, tag, bytes, false));
+        sends.push_back(MakeParcel(transport, plane, peer, tag, bytes, true));
+        receives.push_back(MakeParcel(transport, plane, peer, tag, bytes, false));
       }
     }
     for (int round = 0; round < (bytes > 4096 ? 2 : 4); ++round) {
@@ -82,8 +82,8 @@ void TagsKeepTheirOrder(Transport* transport, Random random) {
   for (int peer = 0; peer < transport->num_ranks(); ++peer) {
     if (peer == transport->rank()) continue;
     for (const int64_t tag : tags) {
-      sends.push_back(MakeParcel(transport, Lane::kProgram, peer, tag, 24, true));
-      receives.push_back(MakeParcel(transport, Lane::kProgram, peer, tag, 24, false));
+      sends.push_back(MakeParcel(transport, Plane::kProgram, peer, tag, 24, true));
+      receives.push_back(MakeParcel(transport, Plane::kProgram, peer, tag, 24, false));
     }
   }
   // Of one tag always in order: a stable sort by a random key of the tag.
@@ -134,7 +134,7 @@ void LateReceivesFindTheirMessages(Transport* transport, Random random) {
     for (int peer = 0; peer < transport->num_ranks(); ++peer) {
       if (peer == from) continue;
       for (const int64_t bytes : sizes) {
-        sends.push_back(MakeParcel(transport, Lane::kProgram, peer, bytes, bytes, true));
+        sends.push_back(MakeParcel(transport, Plane::kProgram, peer, bytes, bytes, true));
         Fill(&sends.back(), Pattern(from, bytes, 0, bytes));
         sends.back().message->Start();
       }
@@ -146,7 +146,7 @@ void LateReceivesFindTheirMessages(Transport* transport, Random random) {
   Meet(transport);
   // In the other order, too: tags differ.
   for (const int64_t bytes : {sizes[1], sizes[0]}) {
-    Parcel receive = MakeParcel(transport, Lane::kProgram, from, bytes, bytes, false);
+    Parcel receive = MakeParcel(transport, Plane::kProgram, from, bytes, bytes, false);
     receive.message->Start();
     Finish(receive.message.get());
     CHECK(receive.data == Pattern(from, bytes, 0, bytes));
@@ -157,15 +157,15 @@ void LateReceivesFindTheirMessages(Transport* transport, Random random) {
 void ReceivesCanBeGivenUp(Transport* transport, Random) {
   const int peer = transport->rank() ^ 1;
   if (peer < transport->num_ranks()) {
-    Parcel given_up = MakeParcel(transport, Lane::kControl, peer, 5, 8, false);
+    Parcel given_up = MakeParcel(transport, Plane::kControl, peer, 5, 8, false);
     given_up.message->Start();
     CHECK(!given_up.message->Test());
     given_up.message = nullptr;
   }
   Meet(transport);
   if (peer >= transport->num_ranks()) return;
-  Parcel send = MakeParcel(transport, Lane::kControl, peer, 5, 8, true);
-  Parcel receive = MakeParcel(transport, Lane::kControl, peer, 5, 8, false);
+  Parcel send = MakeParcel(transport, Plane::kControl, peer, 5, 8, true);
+  Parcel receive = MakeParcel(transport, Plane::kControl, peer, 5, 8, false);
   Fill(&send, Pattern(transport->rank(), 5, 0, 8));
   send.message->Start();
   receive.message->Start();
@@ -181,16 +181,16 @@ void MisuseIsRefused(Transport* transport, Random) {
   char byte = 0;
   for (const int peer : {-1, rank, num_ranks}) {
     const std::string text =
-        ErrorOf([&] { transport->MakeSend(Lane::kProgram, peer, 0, &byte, 1); });
+        ErrorOf([&] { transport->MakeSend(Plane::kProgram, peer, 0, &byte, 1); });
     CHECK(Contains(text, "rank " + std::to_string(rank) + ": send of 1 bytes to rank " +
                              std::to_string(peer)));
     CHECK(Contains(text, "ranks, 0 .. " + std::to_string(num_ranks - 1)));
-    CHECK(ErrorOf([&] { transport->MakeReceive(Lane::kControl, peer, 0, &byte, 1); }) != "");
+    CHECK(ErrorOf([&] { transport->MakeReceive(Plane::kControl, peer, 0, &byte, 1); }) != "");
   }
   const int peer = (rank + 1) % num_ranks;
-  CHECK(ErrorOf([&] { transport->MakeSend(Lane::kProgram, peer, -1, &byte, 1); }) != "");
-  CHECK(ErrorOf([&] { transport->MakeReceive(Lane::kProgram, peer, 0, &byte, -1); }) != "");
-  auto receive = transport->MakeReceive(Lane::kProgram, peer, 3, &byte, 1);
+  CHECK(ErrorOf([&] { transport->MakeSend(Plane::kProgram, peer, -1, &byte, 1); }) != "");
+  CHECK(ErrorOf([&] { transport->MakeReceive(Plane::kProgram, peer, 0, &byte, -1); }) != "");
+  auto receive = transport->MakeReceive(Plane::kProgram, peer, 3, &byte, 1);
   receive->Start();
   CHECK(Contains(ErrorOf([&] { receive->Start(); }), "still in flight"));
 }
@@ -199,12 +199,12 @@ void MisuseIsRefused(Transport* transport, Random) {
 void OtherSizesAreRefused(Transport* transport, Random random) {
   const int64_t sent = random.Below(2) == 0 ? 16 : 4;
   if (transport->rank() == 0) {
-    Parcel send = MakeParcel(transport, Lane::kProgram, 1, 2, sent, true);
+    Parcel send = MakeParcel(transport, Plane::kProgram, 1, 2, sent, true);
     send.message->Start();
     Finish(send.message.get());
   }
   if (transport->rank() == 1) {
-    Parcel receive = MakeParcel(transport, Lane::kProgram, 0, 2, 8, false);
+    Parcel receive = MakeParcel(transport, Plane::kProgram, 0, 2, 8, false);
     receive.message->Start();
     const std::string text = ErrorOf([&] { Finish(receive.message.get()); });
     CHECK(Contains(text, "rank 1: receive of 8 bytes from rank 0 (tag 2): "));
@@ -223,9 +223,9 @@ void AbortEndsAllRanks(Transport* transport, Random random) {
   std::vector<Parcel> parcels;
   for (int peer = 0; peer < transport->num_ranks(); ++peer) {
     if (peer == rank) continue;
-    parcels.push_back(MakeParcel(transport, Lane::kProgram, peer, 1, 8, false));
-    parcels.push_back(MakeParcel(transport, Lane::kControl, peer, 1, 8, false));
-    parcels.push_back(MakeParcel(transport, Lane::kProgram, peer, 9, 1 << 18, true));
+    parcels.push_back(MakeParcel(transport, Plane::kProgram, peer, 1, 8, false));
+    parcels.push_back(MakeParcel(transport, Plane::kControl, peer, 1, 8, false));
+    parcels.push_back(MakeParcel(transport, Plane::kProgram, peer, 9, 1 << 18, true));
   }
   std::atomic<bool> is_looking = false;
   std::thread aborter;
@@ -251,13 +251,13 @@ void AbortEndsAllRanks(Transport* transport, Random random) {
   CHECK_EQ(ErrorOf([&] { parcels.back().message->Start(); }), seen);
   char byte = 0;
   const int peer = (rank + 1) % transport->num_ranks();
-  CHECK_EQ(ErrorOf([&] { transport->MakeSend(Lane::kProgram, peer, 0, &byte, 1); }), seen);
+  CHECK_EQ(ErrorOf([&] { transport->MakeSend(Plane::kProgram, peer, 0, &byte, 1); }), seen);
 }
 
 /*! \brief A process that was forked is no rank, and leaves those of its parent in peace. */
 void ForksAreNoRanks(Transport* transport, Random) {
   const int peer = (transport->rank() + 1) % transport->num_ranks();
-  Parcel send = MakeParcel(transport, Lane::kProgram, peer, 1, 8, true);
+  Parcel send = MakeParcel(transport, Plane::kProgram, peer, 1, 8, true);
   const pid_t child = fork();
   if (child == 0) {
     const bool is_refused =
@@ -320,8 +320,8 @@ void RunMpi(const NamedCase& named, const std::string& library) {
 /*! \brief Until its receive is there, a send by rendezvous is not complete. */
 void RendezvousWaits() {
   const auto transports = MakeLocalTransports(2, {});
-  Parcel send = MakeParcel(transports[0].get(), Lane::kProgram, 1, 0, 8, true);
-  Parcel receive = MakeParcel(transports[1].get(), Lane::kProgram, 0, 0, 8, false);
+  Parcel send = MakeParcel(transports[0].get(), Plane::kProgram, 1, 0, 8, true);
+  Parcel receive = MakeParcel(transports[1].get(), Plane::kProgram, 0, 0, 8, false);
   send.message->Start();
   for (int i = 0; i < 100; ++i) CHECK(!send.message->Test());
   receive.message->Start();
@@ -329,7 +329,7 @@ void RendezvousWaits() {
   Finish(receive.message.get());  // the calls of the receiver deliver
   CHECK(send.message->Test());
   const auto buffered = MakeLocalTransports(2, {.is_buffered = true});
-  send = MakeParcel(buffered[0].get(), Lane::kProgram, 1, 0, 8, true);
+  send = MakeParcel(buffered[0].get(), Plane::kProgram, 1, 0, 8, true);
   send.message->Start();
   CHECK(send.message->Test());
 }

@@ -17,8 +17,8 @@
 
 namespace heteroplace::test {
 
-using exec::Lane;
 using exec::Message;
+using exec::Plane;
 using exec::Transport;
 
 /*! \brief Bytes that tell which message they are of. */
@@ -66,11 +66,11 @@ struct Parcel {
   std::unique_ptr<Message> message;
 };
 
-inline Parcel MakeParcel(Transport* transport, Lane lane, int peer, int64_t tag, int64_t bytes,
+inline Parcel MakeParcel(Transport* transport, Plane plane, int peer, int64_t tag, int64_t bytes,
                          bool is_send) {
   Parcel parcel{peer, tag, std::vector<char>(static_cast<size_t>(bytes)), nullptr};
-  parcel.message = is_send ? transport->MakeSend(lane, peer, tag, parcel.data.data(), bytes)
-                           : transport->MakeReceive(lane, peer, tag, parcel.data.data(), bytes);
+  parcel.message = is_send ? transport->MakeSend(plane, peer, tag, parcel.data.data(), bytes)
+                           : transport->MakeReceive(plane, peer, tag, parcel.data.data(), bytes);
   return parcel;
 }
 
@@ -85,7 +85,7 @@ inline void Meet(Transport* transport) {
   for (int peer = 0; peer < transport->num_ranks(); ++peer) {
     if (peer == transport->rank()) continue;
     for (const bool is_send : {false, true}) {
-      parcels.push_back(MakeParcel(transport, Lane::kControl, peer, 1 << 20, 1, is_send));
+      parcels.push_back(MakeParcel(transport, Plane::kControl, peer, 1 << 20, 1, is_send));
     }
   }
   for (Parcel& parcel : parcels) parcel.message->Start();

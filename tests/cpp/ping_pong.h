@@ -115,9 +115,9 @@ class Pair {
   }
 
   double OursNs() {
-    const auto send = transport_->MakeSend(Lane::kProgram, peer_, 0, outgoing_.data(), bytes());
+    const auto send = transport_->MakeSend(Plane::kProgram, peer_, 0, outgoing_.data(), bytes());
     const auto receive =
-        transport_->MakeReceive(Lane::kProgram, peer_, 0, incoming_.data(), bytes());
+        transport_->MakeReceive(Plane::kProgram, peer_, 0, incoming_.data(), bytes());
     return HalfTripNs([&] { receive->Start(); },
                       [&] {
                         send->Start();

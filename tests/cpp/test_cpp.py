@@ -1,9 +1,8 @@
 """The C++ tests: built with sanitizers into build/cpp-*, and run program by program.
 
 Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. The commit says
-which part is built, the threads of all, or addresses and undefined behaviour of what runs programs
-or of what makes plans, and which eighth of the cases of each check is run; `make test-all` runs all
-(check.h).
+which part is built, addresses and undefined behaviour, or threads, of what runs programs or of what
+makes plans, and which eighth of the cases of each check is run; `make test-all` runs all (check.h).
 """
 
 from __future__ import annotations
@@ -53,12 +52,15 @@ TURNS = 8
 RUNNING = (*sorted(THREADED.keys() - {"check_search"}), "check_file", "check_group")
 """Programs about what runs programs; the others are about what makes plans."""
 
+PLANNING = tuple(name for name in PROGRAMS if name not in RUNNING)
+
 PARTS = {
     "running": (MEMORY, RUNNING),
-    "threads": (THREAD, tuple(sorted(THREADED))),
-    "planning": (MEMORY, tuple(name for name in PROGRAMS if name not in RUNNING)),
+    "threads of running": (THREAD, tuple(name for name in RUNNING if name in THREADED)),
+    "planning": (MEMORY, PLANNING),
+    "threads of planning": (THREAD, tuple(name for name in PLANNING if name in THREADED)),
 }
-"""What a commit builds, one after the other: each takes a minute or so of processor time."""
+"""What a commit builds, one after the other: with the half of the core that the programs run."""
 
 OPTIONS = {
     # Each thread has its own copies of stack frames: of 16 times 64 KiB, not of 1 MiB.
@@ -186,17 +188,24 @@ def skip_unless_chosen(request: pytest.FixtureRequest, part: str) -> None:
         pytest.skip(f"this commit builds the part '{chosen}'; ALL_CASES=1 builds all ({part})")
 
 
+def part_of(program: str, sanitizer: str) -> str:
+    """Return the part that builds a program with a sanitizer."""
+    (part,) = (name for name, each in PARTS.items() if each[0] == sanitizer and program in each[1])
+    return part
+
+
 @pytest.mark.parametrize("program", params(PROGRAMS))
 def test_addresses_and_behaviour(program: str, turn: int, request: pytest.FixtureRequest) -> None:
-    part = "running" if program in RUNNING else "planning"
+    part = part_of(program, MEMORY)
     skip_unless_chosen(request, part)
     run(part, program, [], turn)
 
 
 @pytest.mark.parametrize("program", params(sorted(THREADED)))
 def test_threads(program: str, turn: int, request: pytest.FixtureRequest) -> None:
-    skip_unless_chosen(request, "threads")
-    run("threads", program, THREADED[program], turn)
+    part = part_of(program, THREAD)
+    skip_unless_chosen(request, part)
+    run(part, program, THREADED[program], turn)
 
 
 def launcher_beside(library: str) -> tuple[str, str]:
@@ -214,7 +223,7 @@ def run_transport(
 ) -> None:
     """Run the tests of the transport in the build of this commit, with an MPI library."""
     part = "running" if os.environ.get("ALL_CASES") else chosen_part(request)
-    if part == "planning":
+    if "check_transport" not in PARTS[part][1]:
         pytest.skip("this commit builds what makes plans")
     prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
     turn = seed_of(request) // len(PARTS) % TURNS

@@ -98,16 +98,18 @@ class _Planner:
         return tuple(self.steps)
 
 
-def random_item_solution(
-    random: Random,
-    graph: TaskGraph,
-    cluster: Cluster,
-    items: int,
-    steps: tuple[Step, ...] = (),
+def random_item_steps(
+    random: Random, graph: TaskGraph, cluster: Cluster, items: int
+) -> tuple[Step, ...]:
+    """Steps that run each task for each item once, in batches that may change from task to task."""
+    return _Planner(random, graph, cluster, items).run()
+
+
+def item_solution(
+    graph: TaskGraph, cluster: Cluster, items: int, steps: tuple[Step, ...]
 ) -> Solution:
-    """A plan of these steps, or a random one, checked."""
+    """The plan of these steps, checked."""
     costs = batch_costs(graph, cluster)
-    steps = steps or _Planner(random, graph, cluster, items).run()
     plan = Plan(graph.digest(), cluster.digest(), steps, "by chance", items=items)
     check_plan(graph, cluster, costs, plan)
     makespan = simulate(graph, cluster, costs, plan).makespan_ns

@@ -12,6 +12,7 @@ from tvm import relay
 from tvm.contrib import graph_executor
 
 from heteroplace.codegen.compile import CompiledNetwork
+from heteroplace.codegen.executable import Executable, write_programs
 from heteroplace.machine.local import local_cluster
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
@@ -102,6 +103,7 @@ def fire_modules() -> tvm.IRModule:
 
 
 _extractions: dict[str, Extraction] = {}
+_networks: dict[str, CompiledNetwork] = {}
 _executors: dict[str, Callable[[dict[str, np.ndarray]], list[np.ndarray]]] = {}
 """By all that a module holds, written out: equal modules are worked on once."""
 
@@ -123,6 +125,22 @@ def extracted_anew(mod: tvm.IRModule) -> Extraction:
 def compiled_of(extraction: Extraction, graph: TaskGraph | None = None) -> CompiledNetwork:
     """The network of an extraction, nothing of it compiled yet."""
     return CompiledNetwork.of(network_of(replace(extraction, graph=graph or extraction.graph)))
+
+
+def shared_network(mod: tvm.IRModule) -> CompiledNetwork:
+    """The network of a module; what one test lowers or compiles of it, no other one does again."""
+    key = tvm.ir.save_json(mod)
+    if key not in _networks:
+        _networks[key] = compiled_of(extraction_of(mod))
+    return _networks[key]
+
+
+def written(mod: tvm.IRModule, solution: Solution) -> Executable:
+    """What `build` makes of a module placed so, over the kernels of the shared network."""
+    with tvm.transform.PassContext(opt_level=3):
+        kernels = shared_network(mod).kernels_of(solution.cluster, solution.plan)
+    (executable,) = write_programs(kernels, [solution])
+    return executable
 
 
 def random_costs(graph: TaskGraph, cluster: Cluster, seed: int = 0) -> CostTable:
@@ -175,6 +193,13 @@ def placed_randomly(mod: tvm.IRModule, cluster: Cluster, seed: int) -> tvm.IRMod
     extraction = extraction_of(mod)
     devices = random_devices(extraction, cluster, seed)
     return annotate(extraction, solution_of(extraction, cluster, devices))
+
+
+def written_randomly(mod: tvm.IRModule, cluster: Cluster, seed: int) -> Executable:
+    """What `build` makes of it, over the kernels of the shared network."""
+    extraction = extraction_of(mod)
+    devices = random_devices(extraction, cluster, seed)
+    return written(mod, solution_of(extraction, cluster, devices))
 
 
 def random_inputs(mod: tvm.IRModule, seed: int = 0) -> dict[str, np.ndarray]:

@@ -9,25 +9,24 @@ import numpy as np
 import pytest
 import tvm
 from relay_models import (
-    compiled_of,
     cores,
     cpu_cluster,
     extraction_of,
     fire_modules,
     random_devices,
     random_inputs,
+    shared_network,
     solution_of,
     stock_outputs,
+    written,
 )
 
 import heteroplace as hp
 from heteroplace.codegen.executable import Executable
 from heteroplace.codegen.lower import lower
 from heteroplace.codegen.workspace import Workspace
-from heteroplace.hetero_place import build
 from heteroplace.measure.plan_program import load_programs
 from heteroplace.model.cluster import Cluster
-from heteroplace.relay.annotate.writer import annotate
 
 pytestmark = [
     pytest.mark.relay,
@@ -47,8 +46,7 @@ def built(seed: int | None = None) -> Executable:
     devices = [0] * len(extraction.graph.tasks)
     if seed is not None:
         devices = random_devices(extraction, cluster, seed)
-    with tvm.transform.PassContext(opt_level=3):
-        return build(annotate(extraction, solution_of(extraction, cluster, devices)))
+    return written(fire_modules(), solution_of(extraction, cluster, devices))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +107,7 @@ def test_every_core_has_scratch_memory_for_the_kernels_of_the_others() -> None:
     num_tasks = len(extraction.graph.tasks)
     devices = [0] * (num_tasks - 1) + [1]
     with tvm.transform.PassContext(opt_level=3):
-        calls = compiled_of(extraction).kernels(cluster, [0] * num_tasks).calls
+        calls = shared_network(fire_modules()).calls(cluster, [0] * num_tasks)
     last = calls.calls[-1].task
     needs = {False: Workspace(1024, 512), True: Workspace(128, 2048)}
     changed = tuple(replace(call, workspace=needs[call.task == last]) for call in calls.calls)
@@ -123,7 +121,7 @@ def test_what_is_measured_has_no_help() -> None:
     num_tasks = len(extraction.graph.tasks)
     plan = solution_of(extraction, cluster, random_devices(extraction, cluster, 0)).plan
     with tvm.transform.PassContext(opt_level=3):
-        kernels = compiled_of(extraction).kernels(cluster, [0] * num_tasks)
+        kernels = shared_network(fire_modules()).kernels(cluster, [0] * num_tasks)
     (program,) = load_programs(kernels, extraction.graph, cluster, [plan])
     assert len(program.executor.queues) == 2
     assert not program.executor.is_helping

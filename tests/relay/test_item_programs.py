@@ -6,12 +6,20 @@ along any axis; what a program makes of real bytes must be what each item alone 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from random import Random
 
 import pytest
 from hypothesis import given
-from item_plans import MAX_ITEMS, random_item_solution, with_batch_sizes, with_second_memory
+from item_plans import (
+    MAX_ITEMS,
+    item_solution,
+    random_item_steps,
+    with_batch_sizes,
+    with_second_memory,
+)
 from program_oracle import Oracle
 from tests.corpus import corpus
 from tests.strategies import num_cases
@@ -24,7 +32,7 @@ from heteroplace.codegen.segments import ValueName
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.cluster import Cluster, Device, Memory
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
-from heteroplace.model.plan import Run
+from heteroplace.model.plan import Run, Step
 from heteroplace.model.solution import Solution
 from heteroplace.simulate.simulator import simulate
 
@@ -206,16 +214,46 @@ def three_cores(num_bytes: int = 2**30) -> Cluster:
     )
 
 
+@dataclass(frozen=True)
+class ItemCase:
+    """What a plan for several items is made of; the plan is made for the cases that are run."""
+
+    graph: TaskGraph
+    tensors: dict[ValueName, ItemTensor]
+    cluster: Cluster
+    items: int
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def solution(self) -> Solution:
+        return item_solution(self.graph, self.cluster, self.items, self.steps)
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        return self.lowered_on(self.cluster)
+
+    def lowered_on(self, cluster: Cluster) -> Lowered:
+        return lowered_of(self.graph, self.tensors, self.solution, cluster)
+
+    def check(self, lowered: Lowered) -> None:
+        check_items(self.graph, self.tensors, self.solution, lowered)
+
+
+def random_item_case(
+    random: Random, graph: TaskGraph, tensors: dict[ValueName, ItemTensor], cluster: Cluster
+) -> ItemCase:
+    items = random.randint(2, MAX_ITEMS)
+    steps = random_item_steps(random, graph, cluster, items)
+    return ItemCase(graph, tensors, cluster, items, steps)
+
+
 @corpus
-def item_cases(
-    random: Random,
-) -> tuple[TaskGraph, dict[ValueName, ItemTensor], Solution]:
+def item_cases(random: Random) -> ItemCase:
     graph, tensors = random_graph(random)
     cluster = three_cores()
     if random.random() < 0.5:
         cluster = with_second_memory(cluster)
-    items = random.randint(2, MAX_ITEMS)
-    return graph, tensors, random_item_solution(random, graph, cluster, items)
+    return random_item_case(random, graph, tensors, cluster)
 
 
 def lowered_of(
@@ -227,26 +265,23 @@ def lowered_of(
 
 @num_cases(100)
 @given(item_cases())
-def test_every_item_gets_what_it_gets_alone(case) -> None:
-    check_items(*case, lowered_of(*case, case[2].cluster))
+def test_every_item_gets_what_it_gets_alone(case: ItemCase) -> None:
+    case.check(case.lowered)
 
 
 @num_cases(40)
 @given(item_cases())
-def test_so_it_does_in_half_the_memory_or_is_refused(case) -> None:
-    solution = case[2]
-    needed = max(lowered_of(*case, solution.cluster).memory_bytes)
-    memories = tuple(Memory(m.name, needed // 2) for m in solution.cluster.memories)
-    cluster = Cluster(
-        "tight", memories, solution.cluster.devices, solution.cluster.links, solution.cluster.host
-    )
+def test_so_it_does_in_half_the_memory_or_is_refused(case: ItemCase) -> None:
+    near = case.cluster
+    needed = max(case.lowered.memory_bytes)
+    memories = tuple(Memory(memory.name, needed // 2) for memory in near.memories)
     try:
-        lowered = lowered_of(*case, cluster)
+        lowered = case.lowered_on(replace(near, name="tight", memories=memories))
     except InfeasibleError as err:
         assert "the compiled program does not fit: memory" in str(err)
         return
     assert max(lowered.memory_bytes) <= needed // 2
-    check_items(*case, lowered)
+    case.check(lowered)
 
 
 def kinds_of(lowered: Lowered) -> list[str]:
@@ -271,7 +306,7 @@ def test_nothing_is_copied_where_items_lie_at_places_of_kernels(size: int, num_c
         for task, batches in enumerate((((0, 1), (2, 3)), ((0,), (1, 2), (3,))))
         for items in batches
     )
-    solution = random_item_solution(Random(0), graph, cluster, 4, steps)
+    solution = item_solution(graph, cluster, 4, steps)
     lowered = lowered_of(graph, tensors, solution, cluster)
     assert kinds_of(lowered).count("copy") == num_copies
     check_items(graph, tensors, solution, lowered)

@@ -9,7 +9,13 @@ from random import Random
 import numpy as np
 import pytest
 import tvm
-from item_plans import batch_costs, random_item_solution, with_batch_sizes, with_second_memory
+from item_plans import (
+    batch_costs,
+    item_solution,
+    random_item_steps,
+    with_batch_sizes,
+    with_second_memory,
+)
 from relay_models import (
     TARGET,
     compiled_of,
@@ -139,7 +145,8 @@ def check_random_plans(name: str, seeds: Sequence[int], num_items: int | None = 
         items = num_items or random.randint(2, 4)
         inputs, expected = reference.items(items)
         cluster = clusters()[seed % 2]
-        solution = random_item_solution(random, extraction.graph, cluster, items)
+        steps = random_item_steps(random, extraction.graph, cluster, items)
+        solution = item_solution(extraction.graph, cluster, items, steps)
         with tvm.transform.PassContext(opt_level=3):
             executable = build(compiled, solution)
         check_same(executable, inputs, expected)

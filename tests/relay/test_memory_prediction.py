@@ -11,15 +11,16 @@ import pytest
 import tvm
 from relay_models import (
     TARGET,
-    compiled_of,
     cores,
     cpu_cluster,
     extraction_of,
     fire_modules,
     random_devices,
     random_inputs,
+    shared_network,
     solution_of,
     two_branches,
+    written,
 )
 
 from heteroplace.bench.models.catalogue import load_model
@@ -124,7 +125,7 @@ def test_predicted_memory_is_what_an_executor_holds(make, make_cluster) -> None:
     plans = [[0] * num_tasks, [len(cluster.devices) - 1] * num_tasks]
     plans.append(random_devices(extraction, cluster, seed=0))
     for devices in plans:
-        check_prediction(built(extraction, solution_of(extraction, cluster, devices)))
+        check_prediction(written(make(), solution_of(extraction, cluster, devices)))
 
 
 @pytest.mark.slow
@@ -145,7 +146,7 @@ def test_scratch_memory_is_measured_also_where_the_program_says_nothing_of_it() 
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
     every_core = len(cluster.devices) - 1
     solution = solution_of(extraction, cluster, [every_core] * len(extraction.graph.tasks))
-    executable = built(extraction, solution)
+    executable = written(small_network(), solution)
     program = executable.lowered.program
     assert len([queue for queue in program.queues if queue.workspace_bytes]) == 2
     silent = [line for line in program.to_text().splitlines() if not line.startswith("workspace ")]
@@ -170,7 +171,7 @@ def test_loading_a_file_again_leaves_the_scratch_memory_of_a_run_alone(tmp_path:
     """TVM's loading would point running kernels to its own pools, which know nothing of ours."""
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
     solution = solution_of(extraction, cluster, [0] * len(extraction.graph.tasks))
-    built(extraction, solution).export_library(tmp_path / "model.so")
+    written(small_network(), solution).export_library(tmp_path / "model.so")
     running = load(tmp_path / "model.so")
     fill(running)
     running.benchmark(1)
@@ -215,9 +216,9 @@ def test_prediction_needs_no_machine_code() -> None:
 def test_simulated_live_peak_is_hardly_above_the_predicted_memory(make) -> None:
     extraction, cluster = extraction_of(make()), cpu_cluster()
     with tvm.transform.PassContext(opt_level=3):
-        graph = with_workspaces(compiled_of(extraction), cluster).graph
+        graph = with_workspaces(shared_network(make()), cluster).graph
+        calls = shared_network(make()).calls(cluster, [0] * len(graph.tasks))
     extraction = replace(extraction, graph=graph)
-    calls = calls_of(extraction, cluster)
     for seed in range(3):
         devices = random_devices(extraction, cluster, seed)
         solution = solution_of(extraction, cluster, devices)
@@ -228,8 +229,10 @@ def test_simulated_live_peak_is_hardly_above_the_predicted_memory(make) -> None:
 
 def test_a_memory_without_room_for_workspace_is_refused() -> None:
     extraction, cluster = extraction_of(small_network()), cpu_cluster()
-    solution = solution_of(extraction, cluster, [0] * len(extraction.graph.tasks))
-    calls = calls_of(extraction, cluster)
+    placement = [0] * len(extraction.graph.tasks)
+    solution = solution_of(extraction, cluster, placement)
+    with tvm.transform.PassContext(opt_level=3):
+        calls = shared_network(small_network()).calls(cluster, placement)
     use = prediction(calls, solution)
     assert prediction(calls, solution, cpu_cluster(use.total_bytes)) == use
     with pytest.raises(InfeasibleError, match="weights, live values and workspace"):

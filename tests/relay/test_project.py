@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from random import Random
 
 from host_clusters import random_hosts
 from hypothesis import given
-from item_plans import MAX_ITEMS, random_item_solution, with_batch_sizes
-from program_oracle import together
-from test_item_programs import check_items, lowered_of
+from item_plans import MAX_ITEMS, with_batch_sizes
+from program_oracle import Oracle, together
+from test_item_programs import ItemCase, random_item_case
 from test_item_programs import random_graph as random_item_graph
-from test_lower import check_program, random_calls
+from test_lower import random_calls
 from tests.corpus import corpus
 from tests.strategies import exact_cases, random_graph, random_plan
 
@@ -24,47 +25,73 @@ from heteroplace.codegen.project import named_tensors
 from heteroplace.errors import InfeasibleError
 from heteroplace.model.check import check_plan
 from heteroplace.model.cluster import Cluster
-from heteroplace.model.cost import Cost, build_table
+from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import TaskGraph
 from heteroplace.model.hosts import feeding_rank
+from heteroplace.model.plan import Plan
 from heteroplace.simulate.simulator import simulate
 
-Case = tuple[KernelCalls, TaskGraph, Cluster, Lowered]
+
+@dataclass(frozen=True)
+class HostCase:
+    """What a program over hosts is made of; it is lowered and followed for the cases that are run.
+
+    In memories as they come, or that are nearly as small as they may be.
+    """
+
+    calls: KernelCalls
+    graph: TaskGraph
+    cluster: Cluster
+    costs: CostTable
+    plan: Plan
+    is_predicted: bool
+    is_tight: bool
+
+    @cached_property
+    def lowered(self) -> Lowered:
+        graph, cluster, costs, plan = self.graph, self.cluster, self.costs, self.plan
+        check_plan(graph, cluster, costs, plan)
+        predicted = simulate(graph, cluster, costs, plan) if self.is_predicted else None
+        lowered = lower(self.calls, graph, cluster, plan, predicted)
+        if self.is_tight:
+            needs = zip(cluster.memories, lowered.memory_bytes, strict=True)
+            memories = tuple(replace(memory, bytes=max(1, need - 1)) for memory, need in needs)
+            with contextlib.suppress(InfeasibleError):  # it may be as small as can be already
+                tight = replace(cluster, memories=memories)
+                lowered = lower(self.calls, graph, tight, plan, predicted)
+        return lowered
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        return Oracle(self.calls, self.lowered)
 
 
 @corpus
-def host_cases(random: Random) -> Case:
-    """Programs over hosts, as they come or in memories that are nearly as small as they may be."""
+def host_cases(random: Random) -> HostCase:
     graph = random_graph(random, 8)
     graph = replace(graph, tasks=tuple(replace(task, together=None) for task in graph.tasks))
     calls = random_calls(random, graph)
     cluster = random_hosts(random, has_gpus=True)
     plan = random_plan(random, graph, cluster)
     costs = build_table(graph, cluster, lambda task, device: Cost.given(random.randint(0, 12)))
-    check_plan(graph, cluster, costs, plan)
-    predicted = simulate(graph, cluster, costs, plan) if random.random() < 0.7 else None
-    lowered = lower(calls, graph, cluster, plan, predicted)
-    if random.random() < 0.3:
-        needs = zip(cluster.memories, lowered.memory_bytes, strict=True)
-        memories = tuple(replace(memory, bytes=max(1, need - 1)) for memory, need in needs)
-        with contextlib.suppress(InfeasibleError):  # it may be as small as can be already
-            tight = replace(cluster, memories=memories)
-            lowered = lower(calls, graph, tight, plan, predicted)
-    return calls, graph, cluster, lowered
+    is_predicted, is_tight = random.random() < 0.7, random.random() < 0.3
+    return HostCase(calls, graph, cluster, costs, plan, is_predicted, is_tight)
 
 
 @exact_cases(40)
 @given(host_cases())
-def test_every_read_finds_its_value_on_every_host(case: Case) -> None:
-    check_program(case[0], case[3])
+def test_every_read_finds_its_value_on_every_host(case: HostCase) -> None:
+    case.oracle.check_races()
+    case.oracle.check_values()
 
 
 @exact_cases(40)
 @given(host_cases())
-def test_no_wait_is_implied_by_the_others(case: Case) -> None:
-    oracle = check_program(case[0], case[3])
+def test_no_wait_is_implied_by_the_others(case: HostCase) -> None:
+    oracle = case.oracle
     for number, (queue, index) in enumerate(oracle.nodes):
         waits = {oracle.number[q, count - 1] for q, count in oracle.instruction(number).waits}
+        assert all(other != queue for other, _ in oracle.instruction(number).waits)
         others = oracle.direct(number)
         for wait in waits:
             implied = any(oracle.known[other] >> wait & 1 for other in others - {wait})
@@ -113,8 +140,8 @@ def whole_text(program: Program) -> Counter[str]:
 
 @exact_cases(40)
 @given(host_cases())
-def test_the_programs_of_all_hosts_are_the_program(case: Case) -> None:
-    _, _, cluster, lowered = case
+def test_the_programs_of_all_hosts_are_the_program(case: HostCase) -> None:
+    cluster, lowered = case.cluster, case.lowered
     parts = lowered.programs
     assert whole_text(together(parts)) == whole_text(lowered.program)
     assert [part.rank.host for part in parts if part.rank] == list(cluster.hosts)
@@ -145,8 +172,8 @@ def is_subsequence_of(part, whole) -> bool:
 
 @exact_cases(40)
 @given(host_cases())
-def test_each_message_has_two_equal_sides_in_one_order(case: Case) -> None:
-    lowered = case[3]
+def test_each_message_has_two_equal_sides_in_one_order(case: HostCase) -> None:
+    lowered = case.lowered
     sides: dict[tuple[str, int, int], list] = {}
     for rank, part in enumerate(lowered.programs):
         for queue in part.queues:
@@ -168,8 +195,8 @@ def test_each_message_has_two_equal_sides_in_one_order(case: Case) -> None:
 
 @exact_cases(40)
 @given(host_cases())
-def test_no_value_comes_to_a_memory_twice(case: Case) -> None:
-    oracle = check_program(case[0], case[3])
+def test_no_value_comes_to_a_memory_twice(case: HostCase) -> None:
+    oracle = case.oracle
     sent: Counter[tuple[int, int]] = Counter()
     for number in range(len(oracle.nodes)):
         if oracle.instruction(number).kind == "recv":
@@ -179,14 +206,13 @@ def test_no_value_comes_to_a_memory_twice(case: Case) -> None:
 
 
 @corpus
-def item_host_cases(random: Random):
+def item_host_cases(random: Random) -> ItemCase:
     graph, tensors = random_item_graph(random)
     cluster = with_batch_sizes(random_hosts(random, has_gpus=False), range(1, MAX_ITEMS + 1))
-    items = random.randint(2, MAX_ITEMS)
-    return graph, tensors, random_item_solution(random, graph, cluster, items)
+    return random_item_case(random, graph, tensors, cluster)
 
 
 @exact_cases(40)
 @given(item_host_cases())
-def test_every_item_gets_what_it_gets_alone_on_any_host(case) -> None:
-    check_items(*case, lowered_of(*case, case[2].cluster))
+def test_every_item_gets_what_it_gets_alone_on_any_host(case: ItemCase) -> None:
+    case.check(case.lowered)

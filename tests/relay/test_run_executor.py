@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,8 @@ from relay_models import (
     stock_outputs,
     two_branches,
     var,
+    written,
+    written_randomly,
 )
 from tvm import relay
 
@@ -33,7 +36,6 @@ from heteroplace.hetero_place import build
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.plan import Copy, Run
 from heteroplace.model.timeline import Span
-from heteroplace.relay.annotate.writer import annotate
 from heteroplace.run.timeline import measured_timeline
 
 
@@ -42,9 +44,15 @@ def build_randomly(mod: tvm.IRModule, seed: int, cluster: Cluster | None = None)
         return build(placed_randomly(mod, cluster or cpu_cluster(), seed))
 
 
+@cache
+def fire_executable(seed: int) -> Executable:
+    """Fire modules on the cores, as the seed says: built once."""
+    return build_randomly(fire_modules(), seed)
+
+
 @pytest.fixture(scope="module")
 def executable() -> Executable:
-    return build_randomly(fire_modules(), 1)
+    return fire_executable(1)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +69,7 @@ def expected(inputs: dict[str, np.ndarray]) -> np.ndarray:
     "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
 )
 def test_random_placements_equal_stock_tvm_to_the_bit(seed: int, inputs, expected) -> None:
-    executor = hp.Executor(build_randomly(fire_modules(), seed))
+    executor = hp.Executor(fire_executable(seed))
     for _ in range(50):
         np.testing.assert_array_equal(executor.run(**inputs)[0], expected)
 
@@ -108,7 +116,7 @@ def test_two_memories_of_one_machine(inputs, expected) -> None:
         pytest.skip("one core")
     links = (Link("up", 0, 1, 10**10, 100, "up"), Link("down", 1, 0, 10**10, 100, "down"))
     memories = (Memory("ram0", 2**32), Memory("ram1", 2**32))
-    executable = build_randomly(fire_modules(), 1, Cluster("numa", memories, devices, links, 0))
+    executable = written_randomly(fire_modules(), Cluster("numa", memories, devices, links, 0), 1)
     assert {queue.kind for queue in executable.lowered.program.queues} == {"cpu", "copy"}
     executor = hp.Executor(executable)
     for _ in range(20):
@@ -216,7 +224,7 @@ def kernel_steps(executable: Executable) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_timeline_covers_every_step_that_has_a_kernel(seed: int, inputs) -> None:
-    executable = build_randomly(fire_modules(), seed)
+    executable = fire_executable(seed)
     executor = hp.Executor(executable)
     executor.run(**inputs)
     timeline = executor.timeline(5)
@@ -234,9 +242,8 @@ def test_spans_of_devices_led_by_one_core_do_not_overlap(inputs) -> None:
     """(A helper may still be at work elsewhere when the first core of a device begins.)"""
     extraction = extraction_of(fire_modules())
     devices = [index % len(cpu_cluster().devices) for index in range(len(extraction.graph.tasks))]
-    with tvm.transform.PassContext(opt_level=3):
-        mod = annotate(extraction, solution_of(extraction, cpu_cluster(), devices))
-        executor = hp.Executor(build(mod))
+    solution = solution_of(extraction, cpu_cluster(), devices)
+    executor = hp.Executor(written(fire_modules(), solution))
     executor.run(**inputs)
     leader = {device.name: device.cores[0] for device in executor.solution.cluster.devices}
     of_core: dict[int, list[Span]] = {}
@@ -326,7 +333,7 @@ def only(device: Device, memory: int = 2**33) -> Cluster:
 def test_a_missing_device_is_named_from_memory_and_file(
     device: Device, message: str, tmp_path: Path
 ) -> None:
-    executable = build_randomly(two_branches(), 0, only(device))
+    executable = written_randomly(two_branches(), only(device), 0)
     executable.export_library(tmp_path / "model.so")
     for source in (executable, tmp_path / "model.so"):
         with pytest.raises(
@@ -346,8 +353,7 @@ def test_a_missing_gpu_is_named() -> None:
 def test_a_gpu_that_the_plan_does_not_use_is_not_needed() -> None:
     extraction = extraction_of(two_branches())
     solution = solution_of(extraction, mixed_cluster(), [0] * len(extraction.graph.tasks))
-    with tvm.transform.PassContext(opt_level=3):
-        executable = build(annotate(extraction, solution))
+    executable = written(two_branches(), solution)
     assert [space.name for space in executable.lowered.program.spaces] == ["ram"]
     inputs = random_inputs(two_branches())
     (actual,) = hp.Executor(executable).run(**inputs)

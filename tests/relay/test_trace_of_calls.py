@@ -7,13 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tvm
-from relay_models import cpu_cluster, fire_modules, placed_randomly, random_inputs
+from relay_models import (
+    cpu_cluster,
+    fire_modules,
+    random_inputs,
+    written_randomly,
+)
 from tests.chrome_trace_model import checked, of
 
 import heteroplace as hp
 from heteroplace.errors import ExecutionError
-from heteroplace.hetero_place import build
 from heteroplace.model.trace import QueueUse
 from heteroplace.report.tables import busy_table
 from heteroplace.run.trace import Trace
@@ -23,10 +26,7 @@ _CALLS = 12
 
 @pytest.fixture(scope="module")
 def executor() -> hp.Executor:
-    with tvm.transform.PassContext(opt_level=3):
-        return hp.Executor(
-            build(placed_randomly(fire_modules(), cpu_cluster(), 1)), max_in_flight=3
-        )
+    return hp.Executor(written_randomly(fire_modules(), cpu_cluster(), 1), max_in_flight=3)
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,6 @@ def test_what_was_not_recorded_is_told(executor: hp.Executor, caplog) -> None:
 
 
 def test_loading_is_logged(caplog) -> None:
-    with caplog.at_level(logging.INFO, "heteroplace"), tvm.transform.PassContext(opt_level=3):
-        hp.Executor(build(placed_randomly(fire_modules(), cpu_cluster(), 2)))
+    with caplog.at_level(logging.INFO, "heteroplace"):
+        hp.Executor(written_randomly(fire_modules(), cpu_cluster(), 2))
     assert any(message.startswith("loaded from memory: queues ") for message in caplog.messages)

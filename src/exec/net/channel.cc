@@ -79,8 +79,8 @@ void Channel::MakeMessages(Slot* slot) {
     const int64_t bytes = image_->program().tensors[static_cast<size_t>(at.tensors[0])].bytes;
     Transport& transport = *image_->transport();
     made.push_back(is_receiving()
-                       ? transport.MakeReceive(Lane::kProgram, queue_.peer, at.tag, data, bytes)
-                       : transport.MakeSend(Lane::kProgram, queue_.peer, at.tag, data, bytes));
+                       ? transport.MakeReceive(Plane::kProgram, queue_.peer, at.tag, data, bytes)
+                       : transport.MakeSend(Plane::kProgram, queue_.peer, at.tag, data, bytes));
   }
   messages_[place] = std::move(made);
 }

@@ -137,13 +137,13 @@ bool Group::IsOver() const {
 std::unique_ptr<Message> Group::MakeSend(int peer, ControlTag tag, const void* data,
                                          int64_t bytes) {
   return LockMessage(transport_, transport_->With([&](Transport& inner) {
-    return inner.MakeSend(Lane::kControl, peer, static_cast<int64_t>(tag), data, bytes);
+    return inner.MakeSend(Plane::kControl, peer, static_cast<int64_t>(tag), data, bytes);
   }));
 }
 
 std::unique_ptr<Message> Group::MakeReceive(int peer, ControlTag tag, void* data, int64_t bytes) {
   return LockMessage(transport_, transport_->With([&](Transport& inner) {
-    return inner.MakeReceive(Lane::kControl, peer, static_cast<int64_t>(tag), data, bytes);
+    return inner.MakeReceive(Plane::kControl, peer, static_cast<int64_t>(tag), data, bytes);
   }));
 }
 

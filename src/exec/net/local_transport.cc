@@ -35,8 +35,8 @@ struct Flight {
   int64_t received = 0;
 };
 
-/*! \brief Lane, sender, receiver, tag. */
-using MatchKey = std::tuple<Lane, int, int, int64_t>;
+/*! \brief Plane, sender, receiver, tag. */
+using MatchKey = std::tuple<Plane, int, int, int64_t>;
 
 /*! \brief What is started on one side only, in the order of the starts. */
 struct Unmatched {
@@ -70,7 +70,7 @@ class Exchange {
     CheckNotAbortedLocked();
   }
 
-  std::shared_ptr<Flight> Start(Lane lane, const MessageEnds& ends, const void* source,
+  std::shared_ptr<Flight> Start(Plane plane, const MessageEnds& ends, const void* source,
                                 void* destination) {
     std::lock_guard lock(mutex_);
     Deliver(ends.rank);
@@ -84,8 +84,8 @@ class Exchange {
       flight->source = flight->kept.data();
       flight->done_ns = NowNs() + Delay();
     }
-    Unmatched& waiting = unmatched_[ends.is_send ? MatchKey(lane, ends.rank, ends.peer, ends.tag)
-                                                 : MatchKey(lane, ends.peer, ends.rank, ends.tag)];
+    Unmatched& waiting = unmatched_[ends.is_send ? MatchKey(plane, ends.rank, ends.peer, ends.tag)
+                                                 : MatchKey(plane, ends.peer, ends.rank, ends.tag)];
     (ends.is_send ? waiting.sends : waiting.receives).push_back(flight);
     if (!waiting.sends.empty() && !waiting.receives.empty()) {
       const int receiver = ends.is_send ? ends.peer : ends.rank;
@@ -159,10 +159,10 @@ class Exchange {
 
 class LocalMessage : public Message {
  public:
-  LocalMessage(std::shared_ptr<Exchange> exchange, Lane lane, const MessageEnds& ends,
+  LocalMessage(std::shared_ptr<Exchange> exchange, Plane plane, const MessageEnds& ends,
                const void* source, void* destination)
       : exchange_(std::move(exchange)),
-        lane_(lane),
+        plane_(plane),
         ends_(ends),
         source_(source),
         destination_(destination) {}
@@ -174,7 +174,7 @@ class LocalMessage : public Message {
   void Start() override {
     exchange_->CheckNotAborted();
     if (flight_ != nullptr) RefuseSecondStart(ends_);
-    flight_ = exchange_->Start(lane_, ends_, source_, destination_);
+    flight_ = exchange_->Start(plane_, ends_, source_, destination_);
   }
 
   bool Test() override {
@@ -185,7 +185,7 @@ class LocalMessage : public Message {
 
  private:
   const std::shared_ptr<Exchange> exchange_;
-  const Lane lane_;
+  const Plane plane_;
   const MessageEnds ends_;
   const void* const source_;
   void* const destination_;
@@ -201,14 +201,14 @@ class LocalTransport : public Transport {
   int num_ranks() const override { return exchange_->num_ranks(); }
   std::string name() const override { return "local"; }
 
-  std::unique_ptr<Message> MakeSend(Lane lane, int peer, int64_t tag, const void* data,
+  std::unique_ptr<Message> MakeSend(Plane plane, int peer, int64_t tag, const void* data,
                                     int64_t bytes) override {
-    return Make(lane, {rank_, peer, tag, bytes, /*is_send=*/true}, data, nullptr);
+    return Make(plane, {rank_, peer, tag, bytes, /*is_send=*/true}, data, nullptr);
   }
 
-  std::unique_ptr<Message> MakeReceive(Lane lane, int peer, int64_t tag, void* data,
+  std::unique_ptr<Message> MakeReceive(Plane plane, int peer, int64_t tag, void* data,
                                        int64_t bytes) override {
-    return Make(lane, {rank_, peer, tag, bytes, /*is_send=*/false}, nullptr, data);
+    return Make(plane, {rank_, peer, tag, bytes, /*is_send=*/false}, nullptr, data);
   }
 
   void Abort(const std::string& reason) noexcept override {
@@ -221,11 +221,11 @@ class LocalTransport : public Transport {
   }
 
  private:
-  std::unique_ptr<Message> Make(Lane lane, const MessageEnds& ends, const void* source,
+  std::unique_ptr<Message> Make(Plane plane, const MessageEnds& ends, const void* source,
                                 void* destination) {
     CheckMessage(ends, num_ranks());
     exchange_->CheckNotAborted();
-    return std::make_unique<LocalMessage>(exchange_, lane, ends, source, destination);
+    return std::make_unique<LocalMessage>(exchange_, plane, ends, source, destination);
   }
 
   const std::shared_ptr<Exchange> exchange_;

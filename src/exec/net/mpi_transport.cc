@@ -27,12 +27,12 @@ constexpr int kLooksPerNotice = 16;
 constexpr int64_t kGiveUpNs = 200'000'000;
 
 /*! \brief The communicators of one transport. Its messages keep it. */
-class MpiLanes {
+class MpiPlanes {
  public:
-  explicit MpiLanes(const MpiOptions& options);
-  ~MpiLanes();
-  MpiLanes(const MpiLanes&) = delete;
-  MpiLanes& operator=(const MpiLanes&) = delete;
+  explicit MpiPlanes(const MpiOptions& options);
+  ~MpiPlanes();
+  MpiPlanes(const MpiPlanes&) = delete;
+  MpiPlanes& operator=(const MpiPlanes&) = delete;
 
   MpiProcess& process() { return process_; }
   const MpiAbi& abi() const { return process_.abi(); }
@@ -40,8 +40,8 @@ class MpiLanes {
   int num_ranks() const { return num_ranks_; }
   int64_t part_bytes() const { return part_bytes_; }
 
-  /*! \brief The communicator of a lane. */
-  MpiHandle Of(Lane lane) const { return communicators_[lane == Lane::kProgram ? 0 : 1]; }
+  /*! \brief The communicator of a plane. */
+  MpiHandle Of(Plane plane) const { return communicators_[plane == Plane::kProgram ? 0 : 1]; }
 
   /*! \brief A tag as MPI takes it. The largest one is that of reasons to abort. */
   int TagOf(int64_t tag) const { return static_cast<int>(tag % largest_tag_); }
@@ -80,7 +80,7 @@ class MpiLanes {
   std::vector<MpiHandle> notices_;  // [num_ranks - 1] sends of the reason to the others
 };
 
-MpiLanes::MpiLanes(const MpiOptions& options)
+MpiPlanes::MpiPlanes(const MpiOptions& options)
     : process_(MpiProcess::Get(options.library, options.communicator.has_value())),
       part_bytes_(options.part_bytes) {
   std::lock_guard lock(process_.mutex());
@@ -88,7 +88,7 @@ MpiLanes::MpiLanes(const MpiOptions& options)
   ListenForReason();
 }
 
-void MpiLanes::MakeCommunicators(const MpiOptions& options) {
+void MpiPlanes::MakeCommunicators(const MpiOptions& options) {
   const MpiHandle all = options.communicator.value_or(abi().comm_world);
   if (all == abi().comm_null) {
     throw Error(ErrorKind::kExecution,
@@ -114,10 +114,10 @@ void MpiLanes::MakeCommunicators(const MpiOptions& options) {
   largest_tag_ = has_largest_tag != 0 ? *largest_tag : 32767;  // the least that MPI allows
 }
 
-void MpiLanes::ListenForReason() {
+void MpiPlanes::ListenForReason() {
   if (num_ranks_ == 1) return;
   notices_.resize(static_cast<size_t>(num_ranks_) - 1, 0);
-  const MpiHandle control = Of(Lane::kControl);
+  const MpiHandle control = Of(Plane::kControl);
   size_t next = 0;
   for (int peer = 0; peer < num_ranks_; ++peer) {
     if (peer == rank_) continue;
@@ -132,7 +132,7 @@ void MpiLanes::ListenForReason() {
   is_listening_ = true;
 }
 
-MpiLanes::~MpiLanes() {
+MpiPlanes::~MpiPlanes() {
   if (!process_.IsUsable()) return;
   std::lock_guard lock(process_.mutex());
   if (is_listening_) {
@@ -150,7 +150,7 @@ MpiLanes::~MpiLanes() {
   for (MpiHandle& own : communicators_) abi().Comm_free(&own);
 }
 
-void MpiLanes::LookForReason() {
+void MpiPlanes::LookForReason() {
   if (++num_looks_ % kLooksPerNotice != 0 || !is_listening_) return;
   int flag = 0;
   MpiStatus status;
@@ -162,13 +162,13 @@ void MpiLanes::LookForReason() {
   CheckAlive();
 }
 
-void MpiLanes::End() {
+void MpiPlanes::End() {
   is_aborted_ = true;
   give_up_ns_ = NowNs() + kGiveUpNs;
   process_.LeaveOpen();
 }
 
-bool MpiLanes::Finish(MpiHandle* request) {
+bool MpiPlanes::Finish(MpiHandle* request) {
   const int64_t until_ns = is_aborted_ ? give_up_ns_ : NowNs() + kGiveUpNs;
   int flag = 0;
   MpiStatus status;
@@ -179,7 +179,7 @@ bool MpiLanes::Finish(MpiHandle* request) {
   return flag != 0;
 }
 
-void MpiLanes::Abort(const std::string& reason) noexcept {
+void MpiPlanes::Abort(const std::string& reason) noexcept {
   if (process_.IsForked()) return;
   std::lock_guard lock(process_.mutex());
   if (is_aborted_) return;
@@ -197,7 +197,7 @@ void MpiLanes::Abort(const std::string& reason) noexcept {
 /*! \brief A message, in parts if it is large. */
 class MpiMessage : public Message {
  public:
-  MpiMessage(std::shared_ptr<MpiLanes> lanes, Lane lane, const MessageEnds& ends, char* data);
+  MpiMessage(std::shared_ptr<MpiPlanes> planes, Plane plane, const MessageEnds& ends, char* data);
   ~MpiMessage() override;
   void Start() override;
   bool Test() override;
@@ -209,15 +209,15 @@ class MpiMessage : public Message {
     int bytes = 0;
   };
 
-  const std::shared_ptr<MpiLanes> lanes_;
+  const std::shared_ptr<MpiPlanes> lanes_;
   const MessageEnds ends_;
   std::vector<Part> parts_;  // all of one tag: MPI keeps their order
   size_t num_done_ = 0;      // the first parts, which are complete; all: not in flight
 };
 
-MpiMessage::MpiMessage(std::shared_ptr<MpiLanes> lanes, Lane lane, const MessageEnds& ends,
+MpiMessage::MpiMessage(std::shared_ptr<MpiPlanes> planes, Plane plane, const MessageEnds& ends,
                        char* data)
-    : lanes_(std::move(lanes)), ends_(ends) {
+    : lanes_(std::move(planes)), ends_(ends) {
   const MpiAbi& abi = lanes_->abi();
   const int tag = lanes_->TagOf(ends.tag);
   int64_t begin = 0;
@@ -226,9 +226,9 @@ MpiMessage::MpiMessage(std::shared_ptr<MpiLanes> lanes, Lane lane, const Message
     part.bytes = static_cast<int>(std::min(ends.bytes - begin, lanes_->part_bytes()));
     char* from = part.bytes > 0 ? data + begin : nullptr;
     const int code = ends.is_send ? abi.Send_init(from, part.bytes, abi.byte, ends.peer, tag,
-                                                  lanes_->Of(lane), &part.request)
+                                                  lanes_->Of(plane), &part.request)
                                   : abi.Recv_init(from, part.bytes, abi.byte, ends.peer, tag,
-                                                  lanes_->Of(lane), &part.request);
+                                                  lanes_->Of(plane), &part.request);
     if (code != 0) {
       for (Part& made : parts_) abi.Request_free(&made.request);
       abi.Check(code, DescribeMessage(ends));
@@ -290,36 +290,36 @@ bool MpiMessage::Test() {
 
 class MpiTransport : public Transport {
  public:
-  explicit MpiTransport(const MpiOptions& options) : lanes_(std::make_shared<MpiLanes>(options)) {}
+  explicit MpiTransport(const MpiOptions& options) : lanes_(std::make_shared<MpiPlanes>(options)) {}
 
   int rank() const override { return lanes_->rank(); }
   int num_ranks() const override { return lanes_->num_ranks(); }
   std::string name() const override { return lanes_->abi().name; }
 
-  std::unique_ptr<Message> MakeSend(Lane lane, int peer, int64_t tag, const void* data,
+  std::unique_ptr<Message> MakeSend(Plane plane, int peer, int64_t tag, const void* data,
                                     int64_t bytes) override {
     // MPI takes all addresses as writable and writes to none of these.
     char* from = const_cast<char*>(static_cast<const char*>(data));
-    return Make(lane, {rank(), peer, tag, bytes, /*is_send=*/true}, from);
+    return Make(plane, {rank(), peer, tag, bytes, /*is_send=*/true}, from);
   }
 
-  std::unique_ptr<Message> MakeReceive(Lane lane, int peer, int64_t tag, void* data,
+  std::unique_ptr<Message> MakeReceive(Plane plane, int peer, int64_t tag, void* data,
                                        int64_t bytes) override {
-    return Make(lane, {rank(), peer, tag, bytes, /*is_send=*/false}, static_cast<char*>(data));
+    return Make(plane, {rank(), peer, tag, bytes, /*is_send=*/false}, static_cast<char*>(data));
   }
 
   void Abort(const std::string& reason) noexcept override { lanes_->Abort(reason); }
 
  private:
-  std::unique_ptr<Message> Make(Lane lane, const MessageEnds& ends, char* data) {
+  std::unique_ptr<Message> Make(Plane plane, const MessageEnds& ends, char* data) {
     CheckMessage(ends, num_ranks());
     lanes_->process().CheckNotForked(ends.rank);
     std::lock_guard lock(lanes_->process().mutex());
     lanes_->CheckAlive();
-    return std::make_unique<MpiMessage>(lanes_, lane, ends, data);
+    return std::make_unique<MpiMessage>(lanes_, plane, ends, data);
   }
 
-  const std::shared_ptr<MpiLanes> lanes_;
+  const std::shared_ptr<MpiPlanes> lanes_;
 };
 
 }  // namespace

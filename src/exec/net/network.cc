@@ -50,7 +50,7 @@ bool Network::IsIdle() const {
 }
 
 void Network::Advance() noexcept {
-  is_wanted_.store(true);
+  is_called_.store(true);
   Look();
 }
 
@@ -63,10 +63,10 @@ bool Network::Look() noexcept {
     const std::unique_lock lock(transport_->mutex(), std::try_to_lock);
     if (!lock.owns_lock()) break;
     is_busy_.store(true);
-    is_wanted_.store(false);
+    is_called_.store(false);
     has_moved = Round() || has_moved;
     is_busy_.store(false);
-  } while (is_wanted_.load());
+  } while (is_called_.load());
   return has_moved;
 }
 

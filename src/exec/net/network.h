@@ -71,7 +71,7 @@ class Network {
   /*! \brief Whether somebody looks. */
   std::atomic<bool> is_busy_{false};
   /*! \brief Somebody has asked for a look since the last one began. */
-  std::atomic<bool> is_wanted_{false};
+  std::atomic<bool> is_called_{false};
   /*! \brief Requests that all channels have finished. */
   std::atomic<int64_t> num_finished_{0};
   /*! \brief NowNs when anything moved last. */

@@ -48,19 +48,19 @@ std::string SharedTransport::name() const {
   return transport_->With([](Transport& inner) { return inner.name(); });
 }
 
-std::unique_ptr<Message> SharedTransport::MakeSend(Lane lane, int peer, int64_t tag,
+std::unique_ptr<Message> SharedTransport::MakeSend(Plane plane, int peer, int64_t tag,
                                                    const void* data, int64_t bytes) {
   const int rank = ranks_.at(static_cast<size_t>(peer));
   return LockMessage(transport_, transport_->With([&](Transport& inner) {
-    return inner.MakeSend(lane, rank, tag, data, bytes);
+    return inner.MakeSend(plane, rank, tag, data, bytes);
   }));
 }
 
-std::unique_ptr<Message> SharedTransport::MakeReceive(Lane lane, int peer, int64_t tag, void* data,
-                                                      int64_t bytes) {
+std::unique_ptr<Message> SharedTransport::MakeReceive(Plane plane, int peer, int64_t tag,
+                                                      void* data, int64_t bytes) {
   const int rank = ranks_.at(static_cast<size_t>(peer));
   return LockMessage(transport_, transport_->With([&](Transport& inner) {
-    return inner.MakeReceive(lane, rank, tag, data, bytes);
+    return inner.MakeReceive(plane, rank, tag, data, bytes);
   }));
 }
 

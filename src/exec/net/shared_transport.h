@@ -56,9 +56,9 @@ class SharedTransport : public Transport {
   int rank() const override { return host_; }
   int num_ranks() const override { return static_cast<int>(ranks_.size()); }
   std::string name() const override;
-  std::unique_ptr<Message> MakeSend(Lane lane, int peer, int64_t tag, const void* data,
+  std::unique_ptr<Message> MakeSend(Plane plane, int peer, int64_t tag, const void* data,
                                     int64_t bytes) override;
-  std::unique_ptr<Message> MakeReceive(Lane lane, int peer, int64_t tag, void* data,
+  std::unique_ptr<Message> MakeReceive(Plane plane, int peer, int64_t tag, void* data,
                                        int64_t bytes) override;
   void Abort(const std::string& reason) noexcept override;
 

@@ -35,13 +35,13 @@ class Message {
 };
 
 /*! \brief Orders that know nothing of each other: tags of one never match those of the other. */
-enum class Lane { kProgram, kControl };
+enum class Plane { kProgram, kControl };
 
 /*!
  * \brief The messages of one rank.
  *
  * Used by one thread at a time, the one that holds `mutex`, also for its messages and for
- * destruction, but for `Abort`. Messages of one lane, pair of ranks and tag match in the order of
+ * destruction, but for `Abort`. Messages of one plane, pair of ranks and tag match in the order of
  * `Start`, on either side. Sizes must be equal on both sides. Messages may outlive their transport.
  */
 class Transport {
@@ -64,11 +64,11 @@ class Transport {
    * \param bytes any number from 0.
    * \throws Error kExecution: no such peer, or what MPI says.
    */
-  virtual std::unique_ptr<Message> MakeSend(Lane lane, int peer, int64_t tag, const void* data,
+  virtual std::unique_ptr<Message> MakeSend(Plane plane, int peer, int64_t tag, const void* data,
                                             int64_t bytes) = 0;
 
   /*! \brief The other side of `MakeSend`: a message from another rank into `data`. */
-  virtual std::unique_ptr<Message> MakeReceive(Lane lane, int peer, int64_t tag, void* data,
+  virtual std::unique_ptr<Message> MakeReceive(Plane plane, int peer, int64_t tag, void* data,
                                                int64_t bytes) = 0;
 
   /*!
