@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import overlap_rank
@@ -40,10 +41,20 @@ def test_ranks_that_fail_are_told_with_what_they_said(launcher: str) -> None:
         run_ranks(2, script, timeout_s=TIMEOUT_S)
 
 
-def test_ranks_that_do_not_end_are_ended(launcher: str) -> None:
-    script = [sys.executable, "-c", "import time; time.sleep(1000)"]
-    with pytest.raises(ExecutionError, match=r"2 ranks did not end in 0.5 s"):
-        run_ranks(2, script, timeout_s=0.5)
+@pytest.mark.parametrize("link", [None, SLOW], ids=["one machine", "shaped"])
+def test_ranks_that_do_not_end_are_ended(
+    shaped_links: str, link: ShapedLink | None, tmp_path: Path
+) -> None:
+    # Each writes who it is, and sleeps.
+    write = "import os, pathlib, time; pathlib.Path(str(os.getpid())).touch(); time.sleep(1000)"
+    script = ["env", "-C", str(tmp_path), sys.executable, "-c", write]
+    with pytest.raises(ExecutionError, match=r"2 ranks did not end in 3 s"):
+        run_ranks(2, script, link, timeout_s=3)
+    ranks = [int(path.name) for path in tmp_path.iterdir()]
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while left := [rank for rank in ranks if Path(f"/proc/{rank}").exists()]:
+        assert time.monotonic() < deadline_s, left
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

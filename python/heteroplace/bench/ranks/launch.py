@@ -91,21 +91,29 @@ def run_ranks(
     try:
         out, told = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        # The launcher takes its ranks with it.
-        process.terminate()
-        try:
-            out, told = process.communicate(timeout=_ENDED_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, told = process.communicate()
+        told = _ended(process)
         raise ExecutionError(
             f"{num_ranks} ranks did not end in {timeout_s:g} s: {_tail(told)}"
         ) from None
+    finally:
+        # Whatever ends the wait, as Ctrl-C.
+        if process.poll() is None:
+            _ended(process)
     if process.returncode != 0:
         raise ExecutionError(
             f"{num_ranks} ranks ended with status {process.returncode}: {_tail(told or out)}"
         )
     return out
+
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """End a launcher, which takes its ranks with it; return what it has told."""
+    process.terminate()
+    try:
+        return process.communicate(timeout=_ENDED_S)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[1]
 
 
 def _tail(text: str) -> str:

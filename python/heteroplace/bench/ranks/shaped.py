@@ -16,6 +16,7 @@ import fcntl
 import os
 import select
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -127,16 +128,25 @@ class Wire:
     def run(self, command: Sequence[str]) -> int:
         """Carry packets until a command ends; return its exit status."""
         child = subprocess.Popen(command)
-        while child.poll() is None:
-            due_s = min(
-                (waiting[0][0] for waiting in self._under_way.values() if waiting), default=0
-            )
-            rest_s = max(0.0, due_s - time.monotonic()) if due_s else _LOOK_S
-            ready, _, _ = select.select(self._ends, (), (), min(rest_s, _LOOK_S))
-            for end in ready:
-                self._take(end)
-            self._deliver()
+        try:
+            while child.poll() is None:
+                self._carry()
+        finally:
+            # Whatever ends the wire: without it ranks would wait for ever.
+            if child.poll() is None:
+                child.terminate()
+                child.wait()
         return child.returncode
+
+    def _carry(self) -> None:
+        """Wait until something comes or is due, and pass it on."""
+        now_s = time.monotonic()
+        due_s = [waiting[0][0] - now_s for waiting in self._under_way.values() if waiting]
+        rest_s = max(0.0, min([_LOOK_S, *due_s]))
+        ready, _, _ = select.select(self._ends, (), (), rest_s)
+        for end in ready:
+            self._take(end)
+        self._deliver()
 
     def _take(self, end: int) -> None:
         src = self._rank_of[end]
@@ -204,6 +214,8 @@ def _main(arguments: Sequence[str]) -> int:
     bits_per_second, delay_ns, num_ranks = map(int, arguments[:3])
     command = list(arguments[3:])
     split = command.index("--")
+    # As Ctrl-C, so that the ranks end with the wire.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     home = os.open("/proc/self/ns/net", os.O_RDONLY)
     wire = Wire(ShapedLink(bits_per_second, delay_ns), num_ranks)
     if _libc().setns(home, _CLONE_NEWNET):
