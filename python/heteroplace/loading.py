@@ -101,7 +101,7 @@ def load(
             "place_options say how a model is placed again, and on_missing='error' does not do "
             "that; leave them out, or give on_missing='replan'"
         )
-    options = {
+    options: dict[str, Any] = {
         "max_in_flight": max_in_flight,
         "helping": helping,
         "cuda_graphs": cuda_graphs,
@@ -121,7 +121,7 @@ def load(
         abort_after_failure(group, comm)
         return load_as_rank(os.fspath(path), group, hosts, trusted_keys, **options)
     assert file is not None
-    make = partial(Executor, **options)
+    make: Callable[..., Executor] = partial(Executor, **options)
     try:
         return make(file)
     except MissingDeviceError as fault:

@@ -21,7 +21,7 @@ from heteroplace.measure.message_programs import (
     message_trips,
     round_trip_program,
 )
-from heteroplace.measure.messages import measure_messages
+from heteroplace.measure.messages import _fit, measure_messages
 from heteroplace.measure.ranks import Ranks
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.native.transports import check_programs
@@ -118,6 +118,14 @@ def test_every_rank_finds_the_same_links_for_each_ordered_pair_of_hosts() -> Non
     found = with_measured_links(cluster, report)
     assert [link.name for link in found.links] == ["ram.a->ram.b", "ram.b->ram.a"]
     assert all(link.measured for link in found.links)
+
+
+def test_the_shortest_messages_count_where_waits_hide_the_others() -> None:
+    hidden = {4: [900, 5000, 5000, 5000, 5000], 4000: [1450, 5000, 5000, 5000, 5000]}
+    told: list[str] = []
+    found = _fit({(0, 1): hidden}, told.append)[0, 1]
+    assert found.samples == ((4, 450), (4000, 1000))
+    assert told == ["waits are longer than the messages: the shortest of all count"]
 
 
 def test_round_trips_of_the_benchmark_are_right_on_both_hosts() -> None:

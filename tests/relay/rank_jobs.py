@@ -171,6 +171,7 @@ def wait_for_ranks(process: subprocess.Popen[str], count: int) -> list[int]:
     raise AssertionError(f"no {count} ranks within {LIMIT_S} s")
 
 
-def shared_files() -> set[str]:
-    """Files of memory that processes share."""
-    return {path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("mpich")}
+def named_memory(ranks: Sequence[int]) -> list[str]:
+    """Files of memory that processes share and that would be left behind, as they have names."""
+    lines = [line for rank in ranks for line in Path(f"/proc/{rank}/maps").read_text().splitlines()]
+    return [line for line in lines if "/dev/shm/" in line and not line.endswith("(deleted)")]

@@ -91,6 +91,7 @@ def test_no_wait_is_implied_by_the_others(case: HostCase) -> None:
     oracle = case.oracle
     for number, (queue, index) in enumerate(oracle.nodes):
         waits = {oracle.number[q, count - 1] for q, count in oracle.instruction(number).waits}
+        assert all(other != queue for other, _ in oracle.instruction(number).waits)
         others = oracle.direct(number)
         for wait in waits:
             implied = any(oracle.known[other] >> wait & 1 for other in others - {wait})

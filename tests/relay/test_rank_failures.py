@@ -13,10 +13,10 @@ import pytest
 from rank_jobs import (
     PROGRAM,
     compiled,
+    named_memory,
     python,
     run_job,
     running,
-    shared_files,
     two_hosts,
     values,
     wait_for_ranks,
@@ -37,16 +37,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def strike(model: Path, how: signal.Signals, victim: int, delay_s: float, *options: str) -> str:
     """Send a signal to a rank so long after all have met; return our only line."""
-    before = shared_files()
     inputs = ["--input", f"x={model.parent / 'x.npy'}"]
     with running(2, PROGRAM, model, *inputs, *ENDLESS, *options) as job:
         ranks = wait_for_ranks(job, 2)
         time.sleep(delay_s)
+        left_behind = named_memory(ranks)
         os.kill(ranks[victim], how)
         output, errors = job.communicate(timeout=END_S)
         assert job.returncode != 0
     assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
-    assert shared_files() <= before
+    assert not left_behind
     lines = [line for line in (errors + output).splitlines() if line.startswith("heteroplace-run")]
     assert len(lines) == 1, (output, errors)
     return lines[0]

@@ -285,12 +285,12 @@ class _Lowering:
 
     def _queue_instruction(self, instruction: Instruction, num_threads: int) -> QueueInstruction:
         if instruction.is_receive:
-            fields = (str(instruction.message), str(self._tensor(*instruction.writes[0])))
-            return QueueInstruction("recv", instruction.step, fields)
+            message = (str(instruction.message), str(self._tensor(*instruction.writes[0])))
+            return QueueInstruction("recv", instruction.step, message)
         if instruction.is_send:
             source = instruction.source or instruction.reads[0]
-            fields = (str(instruction.message), str(self._tensor(*source)))
-            return QueueInstruction("send", instruction.step, fields)
+            message = (str(instruction.message), str(self._tensor(*source)))
+            return QueueInstruction("send", instruction.step, message)
         if instruction.call is None:
             source, target = instruction.source or instruction.reads[0], instruction.writes[0]
             tensors = (self._tensor(*source), self._tensor(*target))

@@ -101,8 +101,22 @@ class _Orderer:
             self._call(index, [r for read in instances for r in joins.reads.get(read, (read,))])
             for index, instances in enumerate(reads)
         ]
-        instructions = self._sorted([*called, *self._copies.values(), *joins.copies])
+        copies = self._read_copies([*called, *joins.copies], joins)
+        instructions = self._sorted([*called, *copies, *joins.copies])
         return Ordered(_with_messages(instructions), tuple(joins.values), joins.stored)
+
+    def _read_copies(self, others: list[Instruction], joins: Joins) -> list[Instruction]:
+        """The copies of whole values but those that nobody reads: routes may have shorter ways."""
+        copies = self._copies
+        outputs = [(root(self._kernel_calls, v), self._host) for v in self._kernel_calls.outputs]
+        kept = {each for output in outputs for each in (output, *joins.reads.get(output, ()))}
+        while len(self._cluster.hosts) > 1:
+            read = {each for by in (*others, *copies.values()) for each in by.reads} | kept
+            left = {at: copy for at, copy in copies.items() if at in read}
+            if len(left) == len(copies):
+                break
+            copies = left
+        return list(copies.values())
 
     def _joins(self) -> Joins:
         """Place the joined values: outputs, then those of many items, which others lie in."""

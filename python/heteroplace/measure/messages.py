@@ -39,6 +39,7 @@ from heteroplace.stats import median
 
 _FIRST_SIZES = (4, 4096, 65536)
 """Bytes of the messages that tell how large ones can be measured in reasonable time."""
+_NUM_FIRST_RUNS = 7
 _MAX_MESSAGE_NS = 100_000_000
 """Longer messages are not measured, unless they are small or one of two: networks may be slow, and
 beyond the largest size the bandwidth counts."""
@@ -51,6 +52,9 @@ _SHARED = 2.0
 """Slowdown of messages that go from one host to one other: they are sent one after the other."""
 
 Pair = tuple[int, int]
+"""Memories from and to."""
+Samples = dict[Pair, dict[int, list[int]]]
+"""For each ordered pair, by size, the ns of a message of that size and of a short one back."""
 
 
 def measure_messages(
@@ -63,8 +67,9 @@ def measure_messages(
 
     Every run has all pairs and all sizes. A message there and a short one back are timed by the
     clock of who sends first, less what the other side did meanwhile by its own. The lower
-    quartiles of all runs count: other programs, which on other machines nobody sees, only ever
-    lengthen a message. The latency is shared equally by the two directions.
+    quartiles of all runs count (the shortest, where the waits hide the messages): other programs,
+    which on other machines nobody sees, only ever lengthen a message. The latency is shared equally
+    by the two directions.
 
     Parameters
     ----------
@@ -87,16 +92,16 @@ def measure_messages(
     if not pairs:
         return LinkReport((), ())
     say(f"timing messages between {len(cluster.hosts)} hosts")
-    brief = replace(options, sizes=_FIRST_SIZES, num_runs=3, num_warm_runs=1)
-    each_ns = max(map(_byte_ns, _time_trips(cluster, ranks, brief).values()))
+    brief = replace(options, sizes=_FIRST_SIZES, num_runs=_NUM_FIRST_RUNS, num_warm_runs=1)
+    first = _one_way(_time_trips(cluster, ranks, brief), share=0.0)
+    each_ns = max(map(_byte_ns, first.values()))
     num_sizes = sum(
         size <= _FIRST_SIZES[-1] or size * each_ns <= _MAX_MESSAGE_NS for size in options.sizes
     )
     # A line needs two.
     sizes = options.sizes[: max(2, num_sizes)]
     say(f"timing messages of up to {format_bytes(sizes[-1])}")
-    found = _time_trips(cluster, ranks, replace(options, sizes=sizes))
-    times = {pair: fit_copies(list(of_size.items())) for pair, of_size in found.items()}
+    times = _fit(_time_trips(cluster, ranks, replace(options, sizes=sizes)), say)
     ordered = [pair for low, high in pairs for pair in ((low, high), (high, low))]
     links = tuple(LinkMeasurement(*pair, times[pair], times[pair], None) for pair in ordered)
     say(f"timing {len(links)} links between hosts against each other")
@@ -121,13 +126,11 @@ def _byte_ns(times_ns: Mapping[int, int]) -> float:
     return max(1, times_ns[_FIRST_SIZES[-1]] - times_ns[_FIRST_SIZES[0]]) / _FIRST_SIZES[-1]
 
 
-def _time_trips(
-    cluster: Cluster, ranks: Ranks, options: LinkProbeOptions
-) -> dict[Pair, dict[int, int]]:
-    """For each ordered pair, by size, the ns from who makes the bytes to who reads them."""
+def _time_trips(cluster: Cluster, ranks: Ranks, options: LinkProbeOptions) -> Samples:
+    """Time all trips; those of the smallest size both ways count for both directions."""
     program, trips = message_trips(cluster, options.sizes)
     runs = _runs(load_on_ranks(program, cluster, ranks), ranks, options)
-    totals: dict[Pair, dict[int, list[int]]] = {}
+    totals: Samples = {}
     for starts, finishes in runs:
         for trip in trips:
             size, pair = _direction(trip)
@@ -135,13 +138,33 @@ def _time_trips(
             totals.setdefault(pair, {}).setdefault(size, []).append(total_ns)
             if trip.bytes == trip.back_bytes:
                 totals.setdefault(pair[::-1], {}).setdefault(size, []).append(total_ns)
-    short = options.sizes[0]
+    return totals
+
+
+def _one_way(totals: Samples, share: float) -> dict[Pair, dict[int, int]]:
+    """For each ordered pair, by size, the ns from who makes the bytes to who reads them.
+
+    `share`: as in `undisturbed_ns`.
+    """
     times = {}
     for pair, of_size in totals.items():
-        found = undisturbed_ns(of_size, QUIET_SHARE)
-        one_way_ns = found[short] // 2
-        times[pair] = {size: max(1, ns - one_way_ns) for size, ns in found.items()}
+        found = undisturbed_ns(of_size, share)
+        # The way back is of the smallest size.
+        back_ns = found[min(found)] // 2
+        times[pair] = {size: max(1, ns - back_ns) for size, ns in found.items()}
     return times
+
+
+def _fit(totals: Samples, say: Progress) -> dict[Pair, CopyTimes]:
+    try:
+        return _lines(_one_way(totals, QUIET_SHARE))
+    except ClusterError:
+        say("waits are longer than the messages: the shortest of all count")
+    return _lines(_one_way(totals, share=0.0))
+
+
+def _lines(times_ns: Mapping[Pair, Mapping[int, int]]) -> dict[Pair, CopyTimes]:
+    return {pair: fit_copies(list(of_size.items())) for pair, of_size in times_ns.items()}
 
 
 def _direction(trip: MessageTrip) -> tuple[int, Pair]:

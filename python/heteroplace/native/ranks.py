@@ -258,14 +258,17 @@ class RankedExecutor(Executor):
         """As `Executor.profile_cpu`, of all hosts' instructions."""
         self._ranked.check_feeding("profile_cpu")
         with self.naming_failures():
-            return self._ranked.profile_cpu(num_runs)
+            times: npt.NDArray[np.int64] = self._ranked.profile_cpu(num_runs)
+            return times
 
     def profile_runs(self, num_runs: int) -> npt.NDArray[np.int64]:
         """As `Executor.profile_runs`, of all hosts' instructions."""
         self._ranked.check_feeding("profile_runs")
         with self.naming_failures():
-            durations: npt.NDArray[np.int64] = self._ranked.profile(num_runs)
-            return durations.reshape(-1, num_runs).T
+            durations: npt.NDArray[np.int64] = (
+                self._ranked.profile(num_runs).reshape(-1, num_runs).T
+            )
+            return durations
 
     def sample(
         self, num_samples: int, num_calls: int, is_cold: bool = False

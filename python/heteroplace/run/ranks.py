@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -76,7 +77,7 @@ def load_as_rank(
     path: str,
     group: Group,
     hosts: Sequence[str] = (),
-    trusted_keys: Sequence[str] | None = None,
+    trusted_keys: Sequence[str | os.PathLike[str]] | None = None,
     **options: Any,
 ) -> RankedExecutor:
     """Load a file as one of the ranks of a group; all of them call it.

@@ -156,7 +156,7 @@ class Group : public std::enable_shared_from_this<Group> {
   std::function<StepReached()> status_;  // guarded by status_mutex_
 
   mutable std::mutex failure_mutex_;
-  std::string failure_;  // guarded by failure_mutex_
+  std::string failure_;               // guarded by failure_mutex_
   std::atomic<bool> is_held_{false};  // the page's word is
   std::atomic<bool> has_met_{false};  // the peers are complete
   std::atomic<bool> has_failed_{false};

@@ -51,10 +51,16 @@ void RankedExecutor::Serve(const Limit& limit) {
 
 void RankedExecutor::AwaitOrder(Order* order, const Limit& limit) {
   HookTurn hook(limit);
+  Patience patience(0);
   while (!in_flight_.empty()) {
     if (receiver_->Take(order)) return;
-    // Its workers have the cores; woken by its end.
-    if (in_flight_.front()->Wait(Limit{}.Within(kOrderLookNs))) FinishOldest(limit);
+    // Where no core is to spare the workers have them all; else its end wakes this thread.
+    const Limit look = may_spin_ ? Limit{}.Within(kLookNs) : Limit{0, {}};
+    if (in_flight_.front()->Wait(look)) {
+      FinishOldest(limit);
+    } else if (!may_spin_) {
+      patience.Rest();
+    }
     hook.Look(NowNs());
   }
   LookUntil(limit, may_spin_ ? kOrderSpinNs : 0, [&] { return receiver_->Take(order); });

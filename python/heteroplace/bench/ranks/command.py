@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
     rows: list[Row] = []
     sizes = [size for size in SIZES if matches(f"message/{size}")]
     if sizes:
-        rows += message_rows(sizes, None, say)
+        rows += message_rows(sizes, say)
     here = PlanOptions(
         num_random=asked.plans,
         budget_s=asked.budget,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -33,6 +34,12 @@ def find_launcher() -> str:
             "there is no mpiexec, which starts ranks; run: pip install 'heteroplace[mpi]'"
         )
     return found
+
+
+def mpi_name() -> str:
+    """Return which MPI this rank has, e.g. "MPICH Version: 5.0.2"."""
+    text = str(importlib.import_module("mpi4py.MPI").Get_library_version())
+    return " ".join(text.split("\n")[0].rstrip("\0").split())
 
 
 def command_of(*arguments: str) -> list[str]:

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from heteroplace.bench.ranks.launch import find_launcher, module_of, run_ranks
-from heteroplace.bench.ranks.shaped import ShapedLink
+from heteroplace.bench.ranks.launch import find_launcher, module_of, mpi_name, run_ranks
 from heteroplace.errors import ExecutionError
 from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.measure.message_programs import load_on_ranks, round_trip_program
@@ -37,9 +36,7 @@ _SOURCE = Path(__file__).with_name("raw_messages.c")
 Row = dict[str, object]
 
 
-def message_rows(
-    sizes: Sequence[int], link: ShapedLink | None, say: Callable[[str], None]
-) -> list[Row]:
+def message_rows(sizes: Sequence[int], say: Callable[[str], None]) -> list[Row]:
     """Start two ranks that measure messages of each size; return their rows."""
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +45,7 @@ def message_rows(
         for size in sizes:
             say(f"messages of {size} B")
             arguments = [str(library), str(size), str(NUM_ROUNDS)]
-            found = json.loads(run_ranks(2, module_of(__name__, *arguments), link))
+            found = json.loads(run_ranks(2, module_of(__name__, *arguments)))
             rows.append({"case": f"message/{size}", "bytes": size, "ranks": 2, **found})
     return rows
 
@@ -120,7 +117,8 @@ def _measure(library: str, num_bytes: int, num_rounds: int) -> Row | None:
     if ranks.rank != 0:
         return None
     return {
-        "transport": importlib.import_module("mpi4py.MPI").Get_library_version().split("\n")[0],
+        "transport": mpi_name(),
+        "link": "one machine",
         "ours_us": median([own for own, _ in times]) / 1e3,
         "raw_us": median([bare for _, bare in times]) / 1e3,
         # Of the same round: the machine is another one from minute to minute.

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from heteroplace.bench.ranks.launch import mpi_name
 from heteroplace.bench.ranks.shaped import sent_bytes
 from heteroplace.measure.ranks import Ranks, job_ranks
 from heteroplace.native.execute import Executor as NativeExecutor
@@ -101,7 +102,8 @@ def _run(folder: Path, ranks: Ranks) -> None:
             times[entry.file].append(found_ns[1:] or found_ns)
     ranks.gather(None)
     if ranks.rank == 0:
-        Path(folder, RESULT).write_text(json.dumps({"times_ns": times, "sent_bytes": sent}))
+        result = {"transport": mpi_name(), "times_ns": times, "sent_bytes": sent}
+        Path(folder, RESULT).write_text(json.dumps(result))
         arrays = {f"{file}/{name}": array for file, each in outputs.items() for name, array in each}
         save_arrays(Path(folder, OUTPUTS), arrays)
 

@@ -242,7 +242,7 @@ def _rows(
                     "model": network.name,
                     "plan": plan.origin,
                     "ranks": num_ranks,
-                    "transport": "MPI",
+                    "transport": result["transport"],
                     "link": "one machine" if link is None else link.name,
                     "bytes": message_bytes(solution),
                     "link_bytes": result["sent_bytes"][hosts],
