@@ -26,7 +26,7 @@ from heteroplace.measure.ranks import Ranks
 from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.native.transports import check_programs
 
-BRIEF = LinkProbeOptions((4, 1 << 24), 5, 1, 1 << 16)
+BRIEF = LinkProbeOptions((4, 1 << 26), 5, 1, 1 << 16)
 
 
 def machine(core: int) -> Cluster:
