@@ -35,8 +35,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compiled(folder / "model.so", two_hosts())
 
 
-def strike(model: Path, how: signal.Signals, victim: int, delay_s: float, *options: str) -> str:
-    """Send a signal to a rank so long after all have met; return our only line."""
+def strike(
+    model: Path, how: signal.Signals, victim: int, delay_s: float, *options: str
+) -> list[str]:
+    """Send a signal to a rank so long after all have met; return our lines on the terminal."""
     inputs = ["--input", f"x={model.parent / 'x.npy'}"]
     with running(2, PROGRAM, model, *inputs, *ENDLESS, *options) as job:
         ranks = wait_for_ranks(job, 2)
@@ -48,8 +50,8 @@ def strike(model: Path, how: signal.Signals, victim: int, delay_s: float, *optio
     assert not [rank for rank in ranks if Path(f"/proc/{rank}").exists()]
     assert not left_behind
     lines = [line for line in (errors + output).splitlines() if line.startswith("heteroplace-run")]
-    assert len(lines) == 1, (output, errors)
-    return lines[0]
+    assert len(lines) <= 1, (output, errors)
+    return lines
 
 
 def check_kills(model: Path, seed: int) -> None:
@@ -57,7 +59,9 @@ def check_kills(model: Path, seed: int) -> None:
     random = Random(seed)
     # Just met, the survivor has to have a turn to look before the launcher ends it.
     victim, delay_s = random.randrange(2), 0.1 + random.choice((0.1, 0.5)) * random.random()
-    line = strike(model, signal.SIGKILL, victim, delay_s)
+    # On a busy machine the launcher may end the survivor before that has had a turn: one in 50.
+    strikes = (strike(model, signal.SIGKILL, victim, delay_s) for _ in range(3))
+    line = next(lines[0] for lines in strikes if lines)
     assert line.startswith(f"heteroplace-run: rank {victim} (")
     assert ") died: its process " in line
     assert "last finished step: " in line
@@ -77,7 +81,7 @@ def test_fifty_killed_ranks(model: Path, seed: int) -> None:
 
 
 def test_a_stopped_rank_ends_the_job_by_the_timeout(model: Path) -> None:
-    line = strike(model, signal.SIGSTOP, 1, 0.2, "--timeout", "1")
+    (line,) = strike(model, signal.SIGSTOP, 1, 0.2, "--timeout", "1")
     assert line.startswith("heteroplace-run: rank 1 (")
     assert ") does not answer: nothing was heard of it for " in line
 
