@@ -266,7 +266,7 @@ def test_a_late_fault_names_the_steps_after_the_last_that_was_reached(
     executor = make_executor(cuda_library, text, cuda_words=cuda_words)
     executor.set_input("x", vector(1))
     executor.run()
-    fake.set("delay_ns", 20_000_000)  # a core that looks at events has time to
+    fake.set("delay_ns", 100_000_000)  # a core that looks at events has time to
     fake.fail("kernel twice_cuda_kernel", 4, 700)
     where = (
         r"one of steps 5 \(kernel 'twice_cuda'\) to 7 \(kernel 'twice_cuda'\) of queue 'gpu', or"

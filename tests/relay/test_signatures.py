@@ -193,6 +193,17 @@ def test_show_says_who_has_signed(
         assert "is not of this content" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("last", [0x00, 0x80])
+def test_keys_that_sign_every_content_are_refused(folder: Path, tmp_path: Path, last: int) -> None:
+    # By the neutral point, with itself and zero as the signature, any content is right.
+    point = bytes([1, *[0] * 30, last])
+    weak = tmp_path / "weak.so"
+    signature = point + bytes([1, *[0] * 31]) + bytes(32)
+    weak.write_bytes(with_signature(read_parts(folder / "signed.so"), signature))
+    with pytest.raises(ArtifactError, match="is not of this content"):
+        CompiledFile(weak).check_signature()
+
+
 def test_show_says_why_a_signature_is_not_checked(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

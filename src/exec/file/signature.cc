@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "support/error.h"
@@ -149,6 +150,28 @@ std::string TrustedKey(const Crypto& crypto, const std::string& path) {
   return bytes;
 }
 
+/*!
+ * \brief Whether a key is a point of small order, in any of its encodings: no private key belongs
+ * to it, and a signature of zeros may be right by it for one content in four (RFC 8032, 5.1.7,
+ * which leaves such keys to the caller).
+ */
+bool IsWeak(std::string_view key) {
+  constexpr std::string_view kWeak[] = {
+      // y = 0, 1 and -1, and the two of order 8; then 0 and 1 as p and p + 1.
+      "0000000000000000000000000000000000000000000000000000000000000000",
+      "0100000000000000000000000000000000000000000000000000000000000000",
+      "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+      "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+      "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+      "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+      "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+  };
+  std::string point(key);
+  point.back() &= 0x7f;  // the sign of x
+  const std::string text = HexOfKey(point);
+  return std::find(std::begin(kWeak), std::end(kWeak), text) != std::end(kWeak);
+}
+
 void CheckBy(const Crypto& crypto, const OpenFile& file, const std::string& signature,
              std::string_view tail) {
   const std::string text = Signed(tail);
@@ -157,7 +180,8 @@ void CheckBy(const Crypto& crypto, const OpenFile& file, const std::string& sign
       crypto.EVP_PKEY_free);
   const Owned context(crypto.EVP_MD_CTX_new(), crypto.EVP_MD_CTX_free);
   const bool is_right =
-      key != nullptr && context != nullptr &&
+      !IsWeak(std::string_view(signature).substr(0, kKeyBytes)) && key != nullptr &&
+      context != nullptr &&
       crypto.EVP_DigestVerifyInit(context.get(), nullptr, nullptr, nullptr, key.get()) == 1 &&
       crypto.EVP_DigestVerify(context.get(), Bytes(signature) + kKeyBytes,
                               kSignatureBytes - kKeyBytes, Bytes(text), text.size()) == 1;

@@ -39,19 +39,18 @@ def layers(widths: tuple[int, ...] = (64, 128, 256, 512, 96, 192, 320, 640)) -> 
 
 def machine() -> Cluster:
     """Two unlike CPUs, two alike ones, three GPUs and an accelerator without known peaks."""
-    ram = 0
     return Cluster(
         "lab",
-        (Memory("ram", 2**36),),
+        tuple(Memory(f"ram{host}", 2**36) for host in range(7)),
         (
-            Device("old", "cpu", "llvm -a", 0, ram, (0,), "h1", model="Core i7-6700K"),
-            Device("new", "cpu", "llvm -b", 0, ram, (0,), "h2", model="EPYC 7763"),
-            Device("twin.0", "cpu", "llvm -c", 0, ram, (0,), "h3", model="Xeon Gold 6132"),
-            Device("twin.1", "cpu", "llvm -c", 0, ram, (1,), "h3", model="Xeon Gold 6132"),
-            Device("t4", "cuda", "cuda -arch=sm_75", 0, ram, (), "h4", model="Tesla T4"),
-            Device("v100", "cuda", "cuda -arch=sm_70", 0, ram, (), "h5", model="V100-SXM2"),
-            Device("h200", "cuda", "cuda -arch=sm_90", 0, ram, (), "h6", model="NVIDIA H200"),
-            Device("npu", "npu", "npu", 0, ram),
+            Device("old", "cpu", "llvm -a", 0, 0, (0,), "h1", model="Core i7-6700K"),
+            Device("new", "cpu", "llvm -b", 0, 1, (0,), "h2", model="EPYC 7763"),
+            Device("twin.0", "cpu", "llvm -c", 0, 2, (0,), "h3", model="Xeon Gold 6132"),
+            Device("twin.1", "cpu", "llvm -c", 0, 2, (1,), "h3", model="Xeon Gold 6132"),
+            Device("t4", "cuda", "cuda -arch=sm_75", 0, 3, (), "h4", model="Tesla T4"),
+            Device("v100", "cuda", "cuda -arch=sm_70", 0, 4, (), "h5", model="V100-SXM2"),
+            Device("h200", "cuda", "cuda -arch=sm_90", 0, 5, (), "h6", model="NVIDIA H200"),
+            Device("npu", "npu", "npu", 0, 6),
         ),
     )
 
