@@ -237,6 +237,13 @@ class Worker {
   void FailPending(Slot* slot, const char* cause) noexcept;
   std::string StepText(size_t index, const std::string& what) const;
   std::string StepsText(size_t first, size_t end) const;
+  /*! \brief Instructions [first, end) of a queue, one of which may have failed. */
+  struct Doubt {
+    const Worker* worker;
+    size_t first;
+    size_t end;
+  };
+  std::string DoubtText(const std::vector<Doubt>& doubts, size_t unknown, bool is_oldest) const;
   std::string FaultText(Slot* slot, size_t unknown);
   size_t NumReached(const Slot* slot, size_t num_issued) const;
   size_t NumIssued(const Slot* slot) const;

@@ -4,7 +4,7 @@
 // after it was issued, lies between what the device is known to have done and what it was given, on
 // one of its queues: those steps are named.
 #include <algorithm>
-#include <utility>
+#include <vector>
 
 #include "exec/run/engine.h"
 #include "exec/run/worker.h"
@@ -89,14 +89,30 @@ size_t Worker::NumReached(const Slot* slot, size_t num_issued) const {
 }
 
 /*!
+ * \brief "one of steps 5 (kernel 'add') to 7 (a copy) of queue 'gpu', or ...", for steps that may
+ * have failed; of this queue the step `unknown` where there are none.
+ */
+std::string Worker::DoubtText(const std::vector<Doubt>& doubts, size_t unknown,
+                              bool is_oldest) const {
+  std::string steps;
+  size_t count = 0;
+  for (const Doubt& doubt : doubts) {
+    steps += (count == 0 ? "" : ", or ") + doubt.worker->StepsText(doubt.first, doubt.end);
+    count += doubt.end - doubt.first;
+  }
+  if (count == 0) return StepText(unknown, "failed");
+  if (count == 1 && is_oldest) return doubts[0].worker->StepText(doubts[0].first, "failed");
+  return "a step failed on " + DeviceName(queue_.device) + ", one of " + steps +
+         (is_oldest ? "" : ", or of a request before this one");
+}
+
+/*!
  * \brief Which steps of a request may have failed, on any queue of the device. After a fault of a
  * GPU all questions are answered with it, but a word tells what was done before.
  * \param unknown the instruction that is named where none was issued and not done.
  */
 std::string Worker::FaultText(Slot* slot, size_t unknown) {
-  std::string steps;
-  std::pair<const Worker*, size_t> only{this, unknown};
-  size_t count = 0;
+  std::vector<Doubt> doubts;
   bool is_oldest = true;  // else the fault may be of a request before it, which ends in turn
   for (Worker* member : leader_->members_) {
     is_oldest = is_oldest &&
@@ -106,16 +122,9 @@ std::string Worker::FaultText(Slot* slot, size_t unknown) {
     for (size_t i = first; i < end; ++i) {
       if (member->HasReached(slot, i)) first = i + 1;
     }
-    if (first == end) continue;
-    steps += (count == 0 ? "" : ", or ") + member->StepsText(first, end);
-    only = {member, first};
-    count += end - first;
+    if (first != end) doubts.push_back({member, first, end});
   }
-  if (count == 0 || (count == 1 && is_oldest)) {
-    return only.first->StepText(only.second, "failed");
-  }
-  return "a step failed on " + DeviceName(queue_.device) + ", one of " + steps +
-         (is_oldest ? "" : ", or of a request before this one");
+  return DoubtText(doubts, unknown, is_oldest);
 }
 
 /*! \brief Fails the request that is being issued if the stream has had a fault. */
@@ -165,15 +174,21 @@ void Worker::FailQueue(Slot* slot, const char* cause) noexcept {
   IsLost();
 }
 
-/*! \brief The same for another worker, which waits for an instruction of this queue. Any thread. */
+/*!
+ * \brief The same for another worker, which waits for an instruction of this queue. Any thread:
+ * what was issued on other queues of the device is not known here, and any of it may have failed.
+ */
 void Worker::FailBefore(Slot* slot, const BoundWait& wait, const char* cause) noexcept {
   try {
-    const auto end = static_cast<size_t>(wait.count);
-    const size_t first = std::min(NumReached(slot, end), end - 1);
-    const std::string text = end - first == 1 ? StepText(first, "failed")
-                                              : "a step failed on " + DeviceName(queue_.device) +
-                                                    ", one of " + StepsText(first, end);
-    engine_->Fail(slot, text + ": " + cause);
+    std::vector<Doubt> doubts;
+    for (const Worker* member : leader_->members_) {
+      const size_t end =
+          member == this ? static_cast<size_t>(wait.count) : member->instructions_.size();
+      const size_t first = member->NumReached(slot, end);
+      if (first != end) doubts.push_back({member, first, end});
+    }
+    const auto last = static_cast<size_t>(wait.count) - 1;
+    engine_->Fail(slot, DoubtText(doubts, last, /*is_oldest=*/true) + ": " + cause);
   } catch (const std::bad_alloc&) {
     engine_->Fail(slot, kMemoryIsShort);
   }
