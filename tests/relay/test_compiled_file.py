@@ -145,7 +145,7 @@ def test_an_export_to_a_path_that_no_file_has_is_refused(tmp_path: Path) -> None
 def sealed_with(good: Path, folder: Path, old: str, new: str) -> Path:
     parts = read_parts(good)
     path = folder / "changed.so"
-    needs = parts.needs.decode().replace(old, new).encode()
+    needs = parts.needs.decode().replace(old, new).encode(errors="surrogateescape")
     assert needs != parts.needs
     path.write_bytes(replace(parts, needs=needs).to_bytes())
     return path
@@ -169,7 +169,10 @@ def test_code_for_another_machine_is_refused(good: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "line",
-    ["cuda 0", "cuda 0 x", "cuda -1 80", "cuda 99999 80", "machine a", "speed 3", "code", " "],
+    [
+        *("cuda 0", "cuda 0 x", "cuda -1 80", "cuda 99999 80", "machine a", "speed 3", "code", " "),
+        *("feature a\udc8a", "feature a\0", "feature \x1b[31m"),
+    ],
 )
 def test_needs_that_cannot_be_read_are_refused(good: Path, tmp_path: Path, line: str) -> None:
     path = sealed_with(good, tmp_path, "machine x86_64\n", f"machine x86_64\n{line}\n")

@@ -48,6 +48,9 @@ class NeedsReader {
     const size_t end = text_.find('\n', begin_);
     if (end == std::string_view::npos) Fail("the text ends without a line 'end'");
     const std::string_view line = text_.substr(begin_, end - begin_);
+    if (!std::all_of(line.begin(), line.end(), [](char c) { return c >= ' ' && c <= '~'; })) {
+      Fail("expected printable ASCII");
+    }
     begin_ = end + 1;
     return line;
   }
