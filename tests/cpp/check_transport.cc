@@ -3,7 +3,6 @@
 //   check_transport FOREIGN_MPI.so           local transports, with delays, rendezvous and buffered
 //   mpiexec -n 2 check_transport mpi LIB     the MPI library LIB, in each rank
 //   check_transport unfit LIB, launcher LIB  processes in which the library is not used
-//   mpiexec -n 2 check_transport measure LIB times of messages against those of bare MPI
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,7 +20,6 @@
 #include "exec/net/mpi_transport.h"
 #include "mpi_libraries.h"
 #include "parcels.h"
-#include "ping_pong.h"
 #include "support/error.h"
 
 using namespace heteroplace;
@@ -334,20 +332,6 @@ void RendezvousWaits() {
   CHECK(send.message->Test());
 }
 
-/*! \brief Prints a line for each size. */
-void PrintTimes(const std::string& library) {
-  MpiOptions options;
-  options.library = library;
-  for (const PingPong& times : MeasurePingPong(options, {8, 4096, 1 << 20, 16 << 20}, 100, 500)) {
-    if (times.ours_ns == 0) continue;  // measured by rank 0
-    const double raw_ns = std::min(times.send_recv_ns, times.persistent_ns);
-    std::printf(
-        "%9lld bytes: ours %.2f us, MPI_Send/Recv %.2f us, persistent %.2f us, ratio %.2f\n",
-        static_cast<long long>(times.bytes), times.ours_ns / 1e3, times.send_recv_ns / 1e3,
-        times.persistent_ns / 1e3, times.ours_ns / raw_ns);
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -359,10 +343,6 @@ int main(int argc, char** argv) {
     for (const NamedCase& named : kCases) RunLocal(named);
     return 0;
   }
-  if (mode == "measure") {
-    PrintTimes(argv[2]);
-    return 0;
-  }
   if (mode == "unfit") {
     UnfitProcessesAreRefused(argv[2]);
     return 0;
@@ -372,8 +352,6 @@ int main(int argc, char** argv) {
     return 0;
   }
   CHECK(mode == "mpi");
-  // A short one: who spins beside other work waits for a core at each trip.
-  CHECK(MeasurePingPong({.library = argv[2]}, {8, 1 << 18}, 1, 2).size() == 2);
   for (const NamedCase& named : kCases) RunMpi(named, argv[2]);
   RunMpi({"forks", ForksAreNoRanks, 8}, argv[2]);
   // All ranks live, so that MPI can end in spite of what was aborted.
