@@ -90,15 +90,7 @@ class BundleWriter {
         before.push_back(written[target]);
         before.insert(before.end(), reads[target].begin(), reads[target].end());
       }
-      std::map<int, int> latest;
-      for (const auto& [other, count] : before) {
-        if (count > 0 && other != queue) latest[other] = std::max(latest[other], count);
-      }
-      std::vector<std::string> parts;
-      for (const auto& [other, count] : latest) {
-        parts.push_back(std::to_string(other) + ":" + std::to_string(count));
-      }
-      return Join(parts);
+      return WaitText(queue, before);
     }
 
     void Add(int queue, const std::string& text, const std::vector<int>& sources, int target) {

@@ -43,6 +43,19 @@ inline std::string Join(const std::vector<std::string>& parts) {
   return text.empty() ? "-" : text;
 }
 
+/*! \brief Waits of an instruction of a queue for the first instructions of others, as text. */
+inline std::string WaitText(int queue, const std::vector<std::pair<int, int>>& before) {
+  std::map<int, int> latest;
+  for (const auto& [other, count] : before) {
+    if (count > 0 && other != queue) latest[other] = std::max(latest[other], count);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [other, count] : latest) {
+    parts.push_back(std::to_string(other) + ":" + std::to_string(count));
+  }
+  return Join(parts);
+}
+
 /*! \brief Writes a random program and computes its values in program order. */
 class Writer {
  public:
@@ -127,15 +140,7 @@ class Writer {
     std::vector<std::pair<int, int>> before = reads_[target];
     for (int tensor : sources) before.push_back(written_[tensor]);
     before.push_back(written_[target]);
-    std::map<int, int> latest;
-    for (const auto& [other, count] : before) {
-      if (count > 0 && other != queue) latest[other] = std::max(latest[other], count);
-    }
-    std::vector<std::string> parts;
-    for (const auto& [other, count] : latest) {
-      parts.push_back(std::to_string(other) + ":" + std::to_string(count));
-    }
-    return Join(parts);
+    return WaitText(queue, before);
   }
 
   /*! \brief Writes an instruction and does it; kernel -1 is a copy. */
