@@ -78,7 +78,7 @@ struct CudaRuntime {
   }
 
   static std::string TextOf(const std::string& text) { return text; }
-  static std::string TextOf(int number) { return std::to_string(number); }
+  static std::string TextOf(int64_t number) { return std::to_string(number); }
 
   /*! \brief Forgets the error of a call that gives something back: its caller cannot mend it. */
   void Ignore(int error) const;

@@ -41,10 +41,8 @@ class CudaDevice : public Device {
     const DeviceScope scope(cuda_, device_);
     scope.Check();
     void* data = nullptr;
-    const int error = cuda_.Malloc(&data, static_cast<size_t>(bytes));
-    if (error != 0) {
-      cuda_.Check(error, "cannot allocate ", std::to_string(bytes), " bytes on cuda:", device_);
-    }
+    cuda_.Check(cuda_.Malloc(&data, static_cast<size_t>(bytes)), "cannot allocate ", bytes,
+                " bytes on cuda:", device_);
     return data;
   }
 
