@@ -11,6 +11,7 @@
 #include "check.h"
 #include "exec/run/core_turns.h"
 
+using namespace heteroplace;
 using namespace heteroplace::exec;
 using namespace heteroplace::test;
 
@@ -125,7 +126,7 @@ void AWorkerOfARequestThatHasBegunDoesNotWait() {
 }  // namespace
 
 int main() {
-  ForSeeds("OneAfterTheOther", 400, OneAfterTheOther);
+  ForSeeds("one after the other", 400, OneAfterTheOther);
   OneThatDoesNotEndIsPassedBy();
   OneThatIsGoneIsNotWaitedFor();
   AWorkerOfARequestThatHasBegunDoesNotWait();
