@@ -3,7 +3,9 @@
 `simulate` gives the makespan of a plan for fixed times, which is what solvers minimise and bounds
 hold for. Here the same plan is played with times as they are when it really runs: at the pace that
 the machine has now, longer where other devices work meanwhile, drawn from measured runs instead of
-fixed, and with the delay of a wait across devices. All draws are played at once, as rows of arrays.
+fixed, and with the delay of a wait across devices. Messages between hosts follow each other on a
+channel by their bytes: the latency of one passes beside those of the next, which solvers and bounds
+leave out. All draws are played at once, as rows of arrays.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ import numpy as np
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable
 from heteroplace.model.graph import TaskGraph
-from heteroplace.model.plan import Plan, Run, Step
+from heteroplace.model.plan import Copy, Plan, Run, Step
 from heteroplace.model.step_values import Place, adds_to, items_of, makes, occupied, reads
 from heteroplace.model.timeline import Span, Timeline
-from heteroplace.simulate.interference import FloatArray, Interference
+from heteroplace.simulate.interference import FloatArray, Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 
 NUM_DRAWS = 101
@@ -51,6 +53,8 @@ class _Waits:
     """On a resource that it occupies too."""
     others: tuple[int, ...]
     """On others: it hears of their end a little later."""
+    messages: tuple[tuple[int, int], ...]
+    """(step, ns) of messages on the same channel, and so long before their end."""
     fetched_bytes: int
     """See `fetched_bytes`."""
 
@@ -101,6 +105,14 @@ def expect(
     return Expectation(middle, low, high, timeline)
 
 
+def expect_alone(graph: TaskGraph, cluster: Cluster, costs: CostTable, plan: Plan) -> Expectation:
+    """Return the run time to expect where tasks do not disturb each other and do not scatter.
+
+    It is the simulated time but for messages between hosts. Raises as `expect`.
+    """
+    return expect(graph, cluster, costs, plan, no_interference(graph, cluster), num_draws=1)
+
+
 def fetched_bytes(graph: TaskGraph, cluster: Cluster, plan: Plan) -> FloatArray:
     """Return for each step the bytes that it fetches from another device's cache, [num_steps].
 
@@ -138,10 +150,12 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
     readers: dict[Place, set[int]] = {}
     """Of state: what replaces it waits for all of them."""
     waits: list[_Waits] = []
+    units = frozenset(range(len(cluster.units)))
     resources_of: list[frozenset[int]] = []
     for index, step in enumerate(plan.steps):
         resources = frozenset(occupied(graph, cluster, step))
-        before = {holder[resource] for resource in resources if resource in holder}
+        ahead = {holder[resource] for resource in resources if resource in holder}
+        before: set[int] = set()
         fetched_bytes = 0
         for tensor, src, item in _values(graph, reads(graph, cluster, step), step):
             if tensor in states:
@@ -161,14 +175,28 @@ def _waits(graph: TaskGraph, cluster: Cluster, plan: Plan) -> list[_Waits]:
                 before.add(bringer[tensor, memory, 0])
             if tensor in graph.state_of:
                 before |= readers.get((graph.state_of[tensor], memory), set())
+        messages = {}
+        for other in ahead - before:
+            latency_ns = 0 if resources & units else _latency_ns(cluster, plan.steps[other])
+            if latency_ns:
+                messages[other] = latency_ns
+        before |= ahead - messages.keys()
         own = tuple(other for other in before if resources & resources_of[other])
         others = tuple(other for other in before if not resources & resources_of[other])
-        waits.append(_Waits(own, others, fetched_bytes))
+        waits.append(_Waits(own, others, tuple(messages.items()), fetched_bytes))
         resources_of.append(resources)
         holder.update(dict.fromkeys(resources, index))
         for value in _values(graph, written, step):
             bringer[value] = index
     return waits
+
+
+def _latency_ns(cluster: Cluster, step: Step) -> int:
+    """How long the last byte of a message is under way; 0: it is none, but a copy on one host."""
+    if not isinstance(step, Copy):
+        return 0
+    hosts, links = cluster.memory_hosts, [cluster.links[link] for link in step.route]
+    return sum(link.latency_ns for link in links if hosts[link.src] != hosts[link.dst])
 
 
 def _values(graph: TaskGraph, places: Iterable[Place], step: Step) -> list[tuple[int, int, int]]:
@@ -191,6 +219,8 @@ def _play(
             np.maximum(begin, finish[other], out=begin)
         for other in wait.others:
             np.maximum(begin, finish[other] + wait_ns, out=begin)
+        for other, early_ns in wait.messages:
+            np.maximum(begin, finish[other] - early_ns, out=begin)
         finish[index] = begin + duration_ns[index]
     return start, finish
 

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.plan import Plan
 from heteroplace.model.solution import RunTime, Solution
-from heteroplace.simulate.expect import Expectation, expect
+from heteroplace.simulate.expect import Expectation, expect, expect_alone
 from heteroplace.simulate.interference import Interference
 from heteroplace.solve.explain import explain
 from heteroplace.solve.judge import replay
@@ -46,8 +47,9 @@ def solve_network(
     interference
         How tasks slow each other: a plan on several devices is kept only if it is expected to be
         quicker than the best single device by more than `options.min_gain_ratio`. Or a function
-        that measures it, called only for such a plan. None: the solver's plan is kept. It is that
-        of single runs: for throughput, or several items, it is not asked for.
+        that measures it, called only for such a plan. None: the solver's plan is kept, and one over
+        several hosts is expected to run as its messages go. It is that of single runs: for
+        throughput, or several items, it is not asked for.
     solver
         Its name in `SOLVERS`.
     plan
@@ -63,7 +65,8 @@ def solve_network(
         The plan breaks a rule: a bug of the solver.
     """
     items = options.items if plan is None else plan.items
-    if options.objective == THROUGHPUT or items > 1:
+    is_of_one = options.objective != THROUGHPUT and items == 1
+    if not is_of_one:
         interference = None
     if plan is not None:
         result = replay(problem, plan, options)
@@ -78,6 +81,8 @@ def solve_network(
         expected = expect(problem.graph, problem.cluster, problem.costs, plan, interference)
     elif interference is not None:
         result, expected = choose_expected(problem, result, interference, options.min_gain_ratio)
+    elif is_of_one and _has_messages(problem.cluster, result.plan):
+        expected = expect_alone(problem.graph, problem.cluster, problem.costs, result.plan)
     graph, cluster, costs = problem.graph, problem.cluster, problem.costs
     check_plan(graph, cluster, costs, result.plan)
     return Solution(
@@ -94,6 +99,11 @@ def solve_network(
         else RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns),
         result.objective_ns if options.objective == THROUGHPUT else None,
     )
+
+
+def _has_messages(cluster: Cluster, plan: Plan) -> bool:
+    hosts = cluster.memory_hosts
+    return any(hosts[copy.src] != hosts[copy.dst] for copy in plan.copies)
 
 
 def choose_expected(

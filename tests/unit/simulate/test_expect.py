@@ -14,7 +14,7 @@ from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, CostTable, build_table
 from heteroplace.model.graph import Task, TaskGraph, TaskGraphBuilder
 from heteroplace.model.plan import Copy, Plan, Run, Step
-from heteroplace.simulate.expect import expect
+from heteroplace.simulate.expect import expect, expect_alone
 from heteroplace.simulate.interference import Interference, no_interference
 from heteroplace.simulate.simulator import simulate
 from tests.strategies import Instance, exact_cases, instances_with_plan, num_cases
@@ -175,3 +175,41 @@ def test_interference_of_another_graph_is_refused() -> None:
     other, _ = chain_or_set([1000, 1000])
     with pytest.raises(CostMismatchError, match="measure it again"):
         expect(graph, CORES, costs, plan_of(graph, CORES), no_interference(other, CORES))
+
+
+FAR = Cluster(
+    "far",
+    (Memory("ram.a", 10**9), Memory("ram.b", 10**9)),
+    (
+        Device("a", "cpu", "llvm", 0, 0, (0,), host="a"),
+        Device("b", "cpu", "llvm", 1, 1, (0,), host="b"),
+    ),
+    (Link("there", 0, 1, 10**9, 5000, "net"), Link("back", 1, 0, 10**9, 5000, "net")),
+    host=0,
+)
+
+
+def costs_of(graph: TaskGraph, cluster: Cluster) -> CostTable:
+    return build_table(graph, cluster, lambda *_: Cost.given(10))
+
+
+def test_messages_follow_each_other_by_their_bytes() -> None:
+    builder = TaskGraphBuilder("two messages")
+    sources = [builder.add_input(name, num_bytes=1000) for name in ("x", "y")]
+    for name, source in zip(("a", "b"), sources, strict=True):
+        builder.add_task(Task(name, "op"), [source])
+    outputs = [builder.add_tensor(name, num_bytes=0) for name in ("a", "b")]
+    graph = builder.finalize(outputs)
+    costs = costs_of(graph, FAR)
+    there = [Copy(tensor, 0, 1, (0,)) for tensor in graph.inputs]
+    back = [Copy(graph.task_outputs[task][0], 1, 0, (1,)) for task in (0, 1)]
+    plan = plan_of(graph, FAR, *there, Run(0, 1), Run(1, 1), *back)
+    assert simulate(graph, FAR, costs, plan).makespan_ns == 2 * 6000 + 2 * 5000
+    found = expect_alone(graph, FAR, costs, plan)
+    # The second message begins when the bytes of the first one are sent, and so do the answers,
+    # which have none: 1000 + 1000 + 5000, one task, 5000.
+    assert found.makespan_ns == found.low_ns == 7000 + 10 + 5000
+    near = replace(FAR, devices=tuple(replace(device, host="") for device in FAR.devices))
+    on_near = replace(plan, cluster_digest=near.digest())
+    alone = expect_alone(graph, near, costs_of(graph, near), on_near)
+    assert alone.makespan_ns == simulate(graph, FAR, costs, plan).makespan_ns

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from heteroplace.model.cluster import Cluster, Device, Memory
+from heteroplace.model.cluster import Cluster, Device, Link, Memory
 from heteroplace.model.cost import Cost, build_table
 from heteroplace.model.graph import Task, TaskGraphBuilder
 from heteroplace.simulate.interference import Interference, no_interference
@@ -115,3 +115,26 @@ def test_the_least_gain_is_asked_of_expected_times_not_of_simulated_ones(
     ratio = replace(OPTIONS, min_gain_ratio=0.04)
     found = solve_network(problem, ratio, slowed(problem, slowdown))
     assert len(found.devices_used) == num_devices
+
+
+def test_a_plan_over_hosts_is_expected_to_run_as_its_messages_go() -> None:
+    cluster = Cluster(
+        "hosts",
+        (Memory("ram.a", 10**9), Memory("ram.b", 10**9)),
+        tuple(Device(name, "cpu", "llvm", 0, n, (0,), host=name) for n, name in enumerate("ab")),
+        (Link("there", 0, 1, 10**9, 5000, "net"), Link("back", 1, 0, 10**9, 5000, "net")),
+        host=0,
+    )
+    builder = TaskGraphBuilder("wide")
+    source = builder.add_input("x", num_bytes=4)
+    outputs = []
+    for index in range(24):
+        builder.add_task(Task(f"t{index}", "op"), [source])
+        outputs.append(builder.add_tensor(f"t{index}", num_bytes=1000))
+    graph = builder.finalize(outputs)
+    costs = build_table(graph, cluster, lambda *_: Cost.given(3000))
+    placed = solve_network(Problem(graph, cluster, costs), SolveOptions(), solver="heft")
+    assert placed.expected is not None
+    assert placed.expected.median_ns < placed.predicted_ns
+    near = Problem(graph, CORES, build_table(graph, CORES, lambda *_: Cost.given(3000)))
+    assert solve_network(near, SolveOptions(), solver="heft").expected is None

@@ -35,8 +35,9 @@ from heteroplace.machine.hosts import hosts_of_cores
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.cost import CostTable, table_from_rows
 from heteroplace.model.plan import Copy, Plan, Run
-from heteroplace.model.solution import Solution
+from heteroplace.model.solution import RunTime, Solution
 from heteroplace.native.list import evaluate_order
+from heteroplace.simulate.expect import expect_alone
 from heteroplace.simulate.simulator import simulate
 from heteroplace.solve.list.single import single_plan
 from heteroplace.solve.problem import Problem, SolveOptions
@@ -168,8 +169,11 @@ def _plans(problem: Problem, options: PlanOptions, say: Say) -> list[Plan]:
 
 
 def _solution(problem: Problem, plan: Plan) -> Solution:
-    timeline = simulate(problem.graph, problem.cluster, problem.costs, plan)
-    return Solution(problem.graph, problem.cluster, problem.costs, plan, timeline.makespan_ns, 0)
+    graph, cluster, costs = problem.graph, problem.cluster, problem.costs
+    predicted_ns = simulate(graph, cluster, costs, plan).makespan_ns
+    expected = expect_alone(graph, cluster, costs, plan)
+    run_time = RunTime(expected.makespan_ns, expected.low_ns, expected.high_ns)
+    return Solution(graph, cluster, costs, plan, predicted_ns, 0, expected=run_time)
 
 
 def _one_process(network: _Network) -> tuple[Cluster, list[int]]:
@@ -246,7 +250,7 @@ def _rows(
                     "link": "one machine" if link is None else link.name,
                     "bytes": message_bytes(solution),
                     "link_bytes": result["sent_bytes"][hosts],
-                    "predicted_ms": solution.predicted_ns / 1e6,
+                    "predicted_ms": solution.expected_ns / 1e6,
                     "measured_ms": _median_ms(result["times_ns"][hosts]),
                     "one_process_ms": _median_ms(result["times_ns"][alone]),
                     "equal": _is_equal(outputs, hosts, alone),
