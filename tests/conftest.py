@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.util
+import os
 import subprocess
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +27,9 @@ settings.load_profile("heteroplace")
 _TESTS = Path(__file__).resolve().parent
 _LONGEST = ("cpp", "test_readme", "test_tutorials", "test_lower", "test_fold", "test_batches")
 """Folders and files whose tests stay on one worker, and that would end last if they began late."""
+
+_NUM_TURNS = 3
+"""In so many commits CI runs each costly test once, or more often."""
 
 _SLOW_TIMEOUT_S = 7200
 """Of a slow test, by the clock: other programs may leave it a tenth of a core."""
@@ -81,14 +86,29 @@ def _why_no_gpu() -> str | None:
     return None if count.value else "this machine has no NVIDIA GPU"
 
 
+def _is_of_this_commit(item: pytest.Item, seed: int) -> bool:
+    """Whether a run of CI takes a test: of those marked `costly` each commit takes a third, all of
+    a file together."""
+    is_partial = bool(os.environ.get("CI")) and not os.environ.get("ALL_CASES")
+    if not is_partial or item.get_closest_marker("costly") is None:
+        return True
+    return (zlib.crc32(item.path.stem.encode()) + seed) % _NUM_TURNS == 0
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what lies in tests/relay and tests/gpu, and skip what this machine cannot run.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave to other commits what is theirs, mark what lies in tests/relay and tests/gpu, and skip
+    what this machine cannot run.
 
     Outside tests/unit, where tests of one file share what was compiled, a file stays on one worker
     when several run tests at once. These files come first, the longest at the head: the tests of
     tests/unit, which go anywhere, keep all workers busy to the end.
     """
+    seed = int(config.option.hypothesis_seed)
+    kept = [item for item in items if _is_of_this_commit(item, seed)]
+    if len(kept) < len(items):
+        config.hook.pytest_deselected(items=[*{*items} - {*kept}])
+        items[:] = kept
     folders = {"relay": _TESTS / "relay", "gpu": _TESTS / "gpu"}
     reasons = {"relay": _why_no_relay(), "gpu": _why_no_gpu()}
     for item in items:

@@ -26,6 +26,7 @@ _WALKED = ("relay", "codegen", "machine", "measure", "run", "simulate", "model")
 _TOP = ("hetero_place.py", "options.py", "pipeline.py", "place_options.py", "tvm_bridge.py")
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 def test_program_of_the_readme_runs(tmp_path: Path) -> None:
     # The other parts go on where the first one ends.

@@ -17,6 +17,7 @@ def test_there_are_tutorials() -> None:
     assert TUTORIALS
 
 
+@pytest.mark.costly
 @pytest.mark.relay
 @pytest.mark.parametrize(
     "path",

@@ -312,6 +312,7 @@ next(stream)
 """
 
 
+@pytest.mark.costly
 def test_a_program_ends_when_its_calls_have(library: str) -> None:
     printed = run_python(ENDING.format(call=TWICE[0], library=library))
     assert printed.split() == [str(float(vector(seed)[0] * 2 + 1)) for seed in range(3)]

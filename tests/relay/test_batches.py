@@ -86,6 +86,7 @@ def test_peak_is_what_the_running_program_has(program: BatchProgram) -> None:
     assert program.peak_bytes() == use.total_bytes
 
 
+@pytest.mark.costly
 def test_large_batch_follows_from_small_ones() -> None:
     network = small_cnn()
     cluster = cpu_cluster()

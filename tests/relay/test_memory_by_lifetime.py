@@ -47,6 +47,7 @@ def deep_network() -> tvm.IRModule:
     return module([x], value)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "options",
     [

@@ -288,6 +288,7 @@ def quantised() -> onnx.ModelProto:
     return make_model(nodes, {"x": [8, 16]}, ["y"], constants)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("model", "op_type", "converter"),
     [

@@ -97,6 +97,7 @@ def check_not_behind(case: Instance, names: Sequence[str], iterations: int) -> N
     assert not {name: ns for name, ns in plans.items() if ns < plans["auto"]}, plans
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["rwnn/er10x5-wdep2", "rwnn/er10x10-sdep2", "rwnn/er10x10"])
 def test_auto_is_never_behind_where_the_search_gains(name: str) -> None:
     problem = get_instance(name).build()

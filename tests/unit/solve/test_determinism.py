@@ -45,6 +45,7 @@ def plan_text(name: str, seed: int) -> str:
     return print_plan(case.graph, case.cluster, result.plan)
 
 
+@pytest.mark.costly
 def test_result_does_not_depend_on_the_hash_seed_or_the_run() -> None:
     names = ("auto", "search", "metis", "sa", "ea", "cross-entropy")
     program = (

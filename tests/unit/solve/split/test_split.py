@@ -186,6 +186,7 @@ def test_plans_of_tight_chains_fit_and_the_bound_holds(case: Instance) -> None:
     assert result.bound_ns <= optimum <= result.objective_ns
 
 
+@pytest.mark.costly
 def test_memory_that_joins_modules_is_kept_and_proven() -> None:
     problem = rwnn(RwnnStack("er", 6, 4))
     free = solve(problem, replace(QUICK, iterations=100_000))
