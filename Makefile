@@ -106,7 +106,7 @@ ifeq ($(TVM),system)
 	$(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
 	  > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/system.pth"
 endif
-	$(PIP) install --upgrade "pip>=23"
+	$(PIP) install "pip>=23"
 	touch $@
 
 # The requirements of [build-system] in pyproject.toml, and the tools that they call.

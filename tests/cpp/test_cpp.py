@@ -1,8 +1,9 @@
 """The C++ tests: built with sanitizers into build/cpp-*, and run program by program.
 
 Programs are those of tests/cpp/check_*.cc; a second run builds only what changed. The commit says
-which part is built, addresses and undefined behaviour, or threads, of what runs programs or of what
-makes plans, and which eighth of the cases of each check is run; `make test-all` runs all (check.h).
+which part is built, addresses and undefined behaviour, or threads, of what runs programs, on one
+host or on several, or of what makes plans, and which eighth of the cases of each check is run;
+`make test-all` runs all (check.h).
 """
 
 from __future__ import annotations
@@ -50,14 +51,17 @@ WITH_TVM = ("check_exec", "check_faults", "check_helping", "check_ranks")
 TURNS = 8
 """One eighth of the cases after the other; see check.h."""
 
-RUNNING = (*sorted(THREADED.keys() - {"check_search"}), "check_file", "check_group")
-"""Programs about what runs programs; the others are about what makes plans."""
+RANKS = ("check_file", "check_group", "check_ranks", "check_transport")
+RUNNING = tuple(sorted(THREADED.keys() - {"check_search", *RANKS}))
+"""Programs about several hosts, and about one; the others are about what makes plans."""
 
-PLANNING = tuple(name for name in PROGRAMS if name not in RUNNING)
+PLANNING = tuple(name for name in PROGRAMS if name not in (*RUNNING, *RANKS))
 
 PARTS = {
     "running": (MEMORY, RUNNING),
-    "threads of running": (THREAD, tuple(name for name in RUNNING if name in THREADED)),
+    "threads of running": (THREAD, RUNNING),
+    "ranks": (MEMORY, RANKS),
+    "threads of ranks": (THREAD, tuple(name for name in RANKS if name in THREADED)),
     "planning": (MEMORY, PLANNING),
     "threads of planning": (THREAD, tuple(name for name in PLANNING if name in THREADED)),
 }
@@ -223,9 +227,9 @@ def run_transport(
     request: pytest.FixtureRequest, launcher: list[str], arguments: list[str]
 ) -> None:
     """Run the tests of the transport in the build of this commit, with an MPI library."""
-    part = "running" if os.environ.get("ALL_CASES") else chosen_part(request)
+    part = "ranks" if os.environ.get("ALL_CASES") else chosen_part(request)
     if "check_transport" not in PARTS[part][1]:
-        pytest.skip("this commit builds what makes plans")
+        pytest.skip(f"this commit builds the part '{part}'")
     prefix = fixed_addresses() if PARTS[part][0] == THREAD else ()
     turn = seed_of(request) // len(PARTS) % TURNS
     environment = {**OPTIONS, **UNDER_MPI, "TURN": str(turn)}
