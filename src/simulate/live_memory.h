@@ -57,12 +57,19 @@ class LiveMemory {
     int step;
     int memory;
     int64_t bytes;
+    int64_t freed;  // before that
   };
 
-  /*! \brief When releases count, (step, position), ascending: with the first step behind the last
-   * reader that brings something to the memory and starts when all that touch the value are done,
-   * as all such steps from there on do. */
-  std::vector<std::pair<size_t, int64_t>> Due(const std::vector<int64_t>& start_ns) const;
+  /*!
+   * \brief Bytes that are free when a step brings something to its memory, [num_steps]; those of
+   * `elsewhere_` are noted there.
+   *
+   * A release counts with the first step behind its last reader that brings something to the memory
+   * and starts when all that touch the value are done, as all such steps from there on do.
+   */
+  std::vector<int64_t> Free(const std::vector<int64_t>& start_ns);
+  /*! \brief The first entry of `elsewhere_`, which is sorted, of a step and a memory. */
+  Begin& AtElsewhere(int step, int memory);
   /*! \brief Counts what steps bring against the peak of a memory. */
   static void Count(const Begin& begin, std::vector<int64_t>& live, Times& times);
 
