@@ -101,6 +101,7 @@ def test_large_batch_follows_from_small_ones() -> None:
         assert all(table.run_ns(task, 0) for task in range(table.num_tasks))
 
 
+@pytest.mark.costly
 def test_times_of_unlike_devices_stay_unknown() -> None:
     network = small_cnn()
     cluster = cpu_cluster()
@@ -113,6 +114,7 @@ def test_times_of_unlike_devices_stay_unknown() -> None:
         found.tables[1].run_ns(0, last)
 
 
+@pytest.mark.costly
 def test_batch_that_does_not_fit_is_refused() -> None:
     network = small_cnn()
     with (

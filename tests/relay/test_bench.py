@@ -33,6 +33,8 @@ from heteroplace.errors import GraphError
 from heteroplace.machine.local import local_cluster
 from heteroplace.tvm_bridge import llvm_cpu_target
 
+pytestmark = pytest.mark.costly
+
 
 def tiny_model() -> Model:
     network = small_cnn()

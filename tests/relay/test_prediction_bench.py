@@ -21,7 +21,7 @@ from heteroplace.bench.prediction.table import prediction_table, scatter_groups
 from heteroplace.errors import HeteroPlaceError, SolverError
 from heteroplace.machine.local import local_cluster
 
-pytestmark = pytest.mark.relay
+pytestmark = [pytest.mark.relay, pytest.mark.costly]
 
 OPTIONS = PredictionOptions(plans=3, budget_s=0.05, rounds=1, turn_ns=1_000_000, explain=True)
 REQUIRED = {

@@ -36,6 +36,8 @@ from heteroplace.measure.options import ProfileOptions, Step
 from heteroplace.measure.profile import Profile, join_batches, profile_network
 from heteroplace.relay.tasks.extract import Extraction
 
+pytestmark = pytest.mark.costly
+
 QUICK = ProfileOptions(
     is_in_place=False, modes=("hot", "cold"), round_ns=1, sampling=SamplingOptions(max_ns=1)
 )

@@ -38,6 +38,8 @@ from heteroplace.native.compiled_file import known_features, present_features
 from heteroplace.relay.source import Source, source_from_json, source_to_json
 from heteroplace.relay.source_child import check_ends_nothing
 
+pytestmark = pytest.mark.costly
+
 OPTIONS: dict[str, Any] = {"cluster": cpu_cluster(), "costs": random_costs, "iterations": 100}
 
 
