@@ -3,7 +3,6 @@ and meet in sends, receives and collectives."""
 
 from __future__ import annotations
 
-from collections import deque
 from random import Random
 
 from heteroplace.model.plan import Copy
@@ -60,9 +59,8 @@ class Ranks:
 
     def run(self):
         """Run all ranks to their ends; return their values by (tensor, memory, item)."""
-        waiting = deque(self.programs)
         while any(self.current(memory) is not None for memory in self.programs):
-            ready = [memory for memory in waiting if self.is_ready(memory)]
+            ready = [memory for memory in self.programs if self.is_ready(memory)]
             stuck = {memory: self.current(memory) for memory in self.programs}
             assert ready, f"ranks wait for each other: {stuck}"
             self.advance(self.random.choice(ready))
