@@ -22,13 +22,14 @@ from heteroplace.transforms.zero import shard_states
 from tests.strategies import AMPLE
 
 Array = np.ndarray[Any, np.dtype[Any]]
+BATCHES = (1, 2, 4)
+"""Items that a device runs together, as it may for sums over microbatches."""
 
 
 def ranks(
     number: int,
     latency_ns: int = 0,
     copy_engines: int | None = None,
-    batch_sizes: tuple[int, ...] = (1,),
     host: int | None = None,
 ) -> Cluster:
     """Devices with a memory each, all linked; a transfer takes its latency, whatever its bytes."""
@@ -37,9 +38,7 @@ def ranks(
         "ranks",
         tuple(Memory(f"m{i}", AMPLE) for i in range(number)),
         tuple(
-            Device(
-                f"d{i}", "cuda", "", i, i, copy_engines=copy_engines, batch_sizes=batch_sizes
-            )
+            Device(f"d{i}", "cuda", "", i, i, copy_engines=copy_engines, batch_sizes=BATCHES)
             for i in range(number)
         ),
         tuple(
@@ -50,18 +49,13 @@ def ranks(
     )
 
 
-def costs_by_op(
-    graph: TaskGraph,
-    cluster: Cluster,
-    op_ns: Mapping[str, int],
-    batches: tuple[int, ...] = (1,),
-) -> CostTable:
+def costs_by_op(graph: TaskGraph, cluster: Cluster, op_ns: Mapping[str, int]) -> CostTable:
     """Times by the op's name, 0 for those not named, and the same for any batch."""
 
     def cost(task: int, device: int, batch: int = 1) -> Cost:
         return Cost.given(op_ns.get(split_op(graph.tasks[task].op)[0], 0))
 
-    return build_table(graph, cluster, cost, batches)
+    return build_table(graph, cluster, cost, BATCHES)
 
 
 @dataclass(frozen=True)

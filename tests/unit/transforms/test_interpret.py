@@ -215,7 +215,7 @@ def test_a_value_that_is_not_there_is_refused_with_its_step() -> None:
                   tuple(step for step in plan.steps if step != first), "by hand")  # fmt: skip
     with pytest.raises(PlanError, match="reads tensor 'a1' of item 0, which is not in memory 'm1'"):
         interpret(sharded.graph, cluster, broken, TypesDomain(sharded.graph))
-    with pytest.raises(GraphError, match="input 'w0' is not given"):
+    with pytest.raises(GraphError, match="input 'w3' is not given"):
         interpret(sharded.graph, cluster, plan, NumpyDomain(sharded.graph, {}))
 
 

@@ -14,15 +14,18 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.builder import ShardedBuilder, TaskEntry
 from heteroplace.transforms.degrees import Degrees
+from heteroplace.transforms.dispatch import Level
 from heteroplace.transforms.domain_cost import CostDomain
 from heteroplace.transforms.domain_numpy import run_reference
 from heteroplace.transforms.interpret import interpret
 from heteroplace.transforms.mlp import Mlp
+from heteroplace.transforms.operations import built_in_operations
 from heteroplace.transforms.recompute import recompute
 from heteroplace.transforms.replicas import sum_at_end
 from heteroplace.transforms.sharded import ShardedGraph
 from tests.strategies import AMPLE
 from tests.unit.transforms.sharded_cases import (
+    BATCHES,
     costs_by_op,
     random_arrays,
     ranks,
@@ -62,7 +65,7 @@ def pipeline_program(sharded: ShardedGraph, cluster: Cluster) -> Plan:
 def clocks(sharded: ShardedGraph, cluster: Cluster, plan: Plan) -> tuple[int, int]:
     """When both devices are done, by the core and by the oracle."""
     graph = sharded.graph
-    costs = costs_by_op(graph, cluster, OPS_NS, (1, 2))
+    costs = costs_by_op(graph, cluster, OPS_NS)
     check_plan(graph, cluster, costs, plan)
     oracle = CostDomain(graph, cluster, costs)
     interpret(graph, cluster, plan, oracle)
@@ -80,13 +83,15 @@ def clocks(sharded: ShardedGraph, cluster: Cluster, plan: Plan) -> tuple[int, in
 
 
 def test_clocks_and_numbers_of_instance_a() -> None:
-    cluster = ranks(2, latency_ns=SEND_NS, copy_engines=0, batch_sizes=(1, 2))
+    cluster = ranks(2, latency_ns=SEND_NS, copy_engines=0)
     sharded = two_layers()
     graph = sharded.graph
     plan = pipeline_program(sharded, cluster)
     assert clocks(sharded, cluster, plan) == (49, 41)
     arrays = random_arrays(2, 6, 4)
-    found, _ = run_reference(sharded, cluster, plan, arrays)
+    operations = built_in_operations()
+    operations.register("split", [Level.CONCRETE], lambda call, part: [part])
+    found, _ = run_reference(sharded, cluster, plan, arrays, operations=operations)
     assert worst_difference(found, sgd_step(arrays, 2)) <= 1e-15
     # p1, the first microbatch at stage 1, and ar2, the send of the second one, change places.
     names = [
@@ -100,7 +105,7 @@ def test_clocks_and_numbers_of_instance_a() -> None:
     steps[p1], steps[ar2] = steps[ar2], steps[p1]
     swapped = replace(plan, steps=tuple(steps))
     assert clocks(sharded, cluster, swapped) == (53, 45)
-    again, _ = run_reference(sharded, cluster, swapped, arrays)
+    again, _ = run_reference(sharded, cluster, swapped, arrays, operations=operations)
     assert worst_difference(again, found) == 0
 
 
@@ -111,7 +116,7 @@ many."""
 
 def time_and_peak(num_layers: int, every: int, loss_ns: int = 0) -> tuple[int, int]:
     """Of one device, the peak in units."""
-    cluster = Cluster("box", (Memory("m", AMPLE),), (Device("d", "cuda", "", 0, 0),), (), 0)
+    cluster = Cluster("box", (Memory("m", AMPLE),), (Device("d", "cuda", "", 0, 0, batch_sizes=BATCHES),), (), 0)
     sharded = Mlp(num_layers, 2, rows=20, is_fused=True).training(batch=20)
     if every:
         sharded = recompute(sharded, every)

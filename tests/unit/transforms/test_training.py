@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from heteroplace.errors import ShardingError
 from heteroplace.model.check import check_plan
+from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_op
 from heteroplace.model.plan import Plan
 from heteroplace.transforms.assemble import assemble
@@ -55,10 +56,8 @@ def instance_c() -> list[Strategy]:
     return found
 
 
-def check(sharded: ShardedGraph, strategy: Strategy, plan: Plan) -> None:
-    cluster = ranks(strategy.degrees.num_devices, batch_sizes=(1, 2, 4))
-    costs = costs_by_op(sharded.graph, cluster, {}, (1, 2, 4))
-    check_plan(sharded.graph, cluster, costs, plan)
+def check(sharded: ShardedGraph, cluster: Cluster, plan: Plan) -> None:
+    check_plan(sharded.graph, cluster, costs_by_op(sharded.graph, cluster, {}), plan)
 
 
 def test_the_90_programs_of_instance_c_equal_sequential_training() -> None:
@@ -91,9 +90,9 @@ def test_programs_have_as_many_ops_as_distirs(
     sharded = training(strategy, BATCH)
     if degrees.micro_batches > 1:
         sharded = sum_at_end(sharded)
-    cluster = ranks(degrees.num_devices, batch_sizes=(1, 2, 4))
+    cluster = ranks(degrees.num_devices)
     plan = plan_of(sharded, strategy, cluster, sums_at_end=True)
-    check(sharded, strategy, plan)
+    check(sharded, cluster, plan)
     assert distir_counts(sharded, degrees, plan) == expected
     found, _ = run_reference(sharded, cluster, plan, ARRAYS)
     assert worst_difference(found, EXPECTED) <= TOLERANCE
@@ -137,7 +136,7 @@ def test_any_strategy_equals_sequential_training_and_its_ranks(
     cluster = ranks(strategy.degrees.num_devices)
     sharded = training(strategy, BATCH)
     plan = plan_of(sharded, strategy, cluster)
-    check(sharded, strategy, plan)
+    check(sharded, cluster, plan)
     found, _ = run_reference(sharded, cluster, plan, ARRAYS)
     assert worst_difference(found, EXPECTED) <= TOLERANCE
     domain = NumpyDomain(sharded.graph, cut_inputs(sharded, ARRAYS, plan.items))
@@ -161,14 +160,15 @@ def test_single_precision_equals_sequential_training() -> None:
 def test_momentum_goes_on_from_step_to_step(zero: int) -> None:
     strategy = Strategy(Degrees(2, 1, 2, 2), zero=zero)
     sharded = training(strategy, BATCH, momentum=0.5)
-    plan = plan_of(sharded, strategy, ranks(4))
-    check(sharded, strategy, plan)
+    cluster = ranks(4)
+    plan = plan_of(sharded, strategy, cluster)
+    check(sharded, cluster, plan)
     names = [f"w{layer}" for layer in range(NUM_LAYERS)]
     moments = {name: np.zeros((WIDTH, WIDTH)) for name in names}
     weights = dict(ARRAYS)
     state = dict(ARRAYS) | {name.replace("w", "m"): moments[name] for name in names}
     for _ in range(2):
-        found, _ = run_reference(sharded, ranks(4), plan, state)
+        found, _ = run_reference(sharded, cluster, plan, state)
         state |= found
         after = sgd_step(weights, NUM_LAYERS, rate=1.0)
         for name in names:
@@ -183,10 +183,11 @@ def test_odd_numbers_of_layers_gather_the_output_of_the_last() -> None:
     arrays = random_arrays(3, WIDTH, BATCH)
     for degrees in (Degrees(1, 2, 1, 1), Degrees(2, 4, 3, 2)):
         strategy = Strategy(degrees)
+        cluster = ranks(degrees.num_devices)
         sharded = training(strategy, BATCH, num_layers=3)
-        plan = plan_of(sharded, strategy, ranks(degrees.num_devices))
-        check(sharded, strategy, plan)
-        found, _ = run_reference(sharded, ranks(degrees.num_devices), plan, arrays)
+        plan = plan_of(sharded, strategy, cluster)
+        check(sharded, cluster, plan)
+        found, _ = run_reference(sharded, cluster, plan, arrays)
         assert worst_difference(found, sgd_step(arrays, 3)) <= TOLERANCE
 
 
