@@ -22,6 +22,7 @@ from heteroplace.transforms.degrees import Degrees, rank_devices
 from heteroplace.transforms.schedules import Work, schedule_slots
 from heteroplace.transforms.sharded import ShardedGraph
 
+
 def assemble(
     sharded: ShardedGraph,
     cluster: Cluster,
@@ -30,6 +31,7 @@ def assemble(
     devices: Sequence[int] | None = None,
     cuts: Sequence[int] | None = None,
     sums_at_end: bool = False,
+    early_updates: bool = False,
 ) -> Plan:
     """Return the plan of a sharded graph.
 
@@ -44,6 +46,10 @@ def assemble(
     sums_at_end
         Tasks that add up over microbatches run as one batch of all of them, behind the last
         backward pass, instead of once for each. The devices must take batches of that size.
+    early_updates
+        An update comes as soon as what it reads is complete, within the last backward pass of its
+        stage, instead of behind the copies of that slot: gradients are not kept, but the stage
+        before waits longer for the last one.
 
     Raises
     ------
@@ -57,7 +63,7 @@ def assemble(
     ranks = rank_devices(cluster, degrees, devices)
     _check(sharded, cluster, degrees, ranks, num_stages)
     slots = schedule_slots(schedule, num_stages, degrees.micro_batches, sharded.is_training)
-    assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end)
+    assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end, early_updates)
     for slot in slots:
         assembler.run_slot(slot)
     origin = f"degrees {degrees}, schedule {schedule}"
@@ -115,6 +121,7 @@ class _Assembler:
         ranks: Sequence[int],
         stage: Sequence[int],
         sums_at_end: bool,
+        early_updates: bool,
     ) -> None:
         self.steps: list[Step] = []
         self._sharded = sharded
@@ -123,6 +130,7 @@ class _Assembler:
         self._degrees = degrees
         self._ranks = ranks
         self._stage = stage
+        self._early_updates = early_updates
         self._memory = [cluster.devices[device].memory for device in ranks]
         self._homes: dict[tuple[int, int | None], list[int]] = {}
         """Memories where a tensor of an item (None: shared) is, in the order of coming there."""
@@ -190,11 +198,14 @@ class _Assembler:
 
     def run_slot(self, slot: Sequence[Work]) -> None:
         """Write one time slot: computations, copies, and updates of stages that are done."""
+        early = [work for work in slot if self._early_updates and self._left[work.stage] == 1]
         for replica in range(self._degrees.data):
             for work in slot:
-                item = self._degrees.item(replica, work.micro_batch)
-                for task in self._per_item.get((work.stage, work.backward), ()):
-                    self._run(task, replica, (item,))
+                if work not in early:
+                    for task in self._per_item.get((work.stage, work.backward), ()):
+                        self._run_item(task, replica, work)
+        for work in early:
+            self._run_with_updates(work)
         for replica in range(self._degrees.data):
             for work in slot:
                 self._send(work, replica, self._degrees.item(replica, work.micro_batch))
@@ -202,7 +213,45 @@ class _Assembler:
             self._left[work.stage] -= 1
             if not self._left[work.stage]:
                 for task in self._at_end[work.stage]:
-                    self._finish(task)
+                    if task not in self._done:
+                        self._finish(task)
+
+    def _run_item(self, task: int, replica: int, work: Work) -> None:
+        self._run(task, replica, (self._degrees.item(replica, work.micro_batch),))
+
+    def _run_with_updates(self, work: Work) -> None:
+        """Write the last pass of a stage, all replicas in step, and updates between its tasks."""
+        tasks = self._per_item.get((work.stage, work.backward), [])
+        late = set(tasks).union(self._at_end[work.stage]) - self._done
+        waits = {
+            update: self._before(update) & late
+            for update in self._at_end[work.stage]
+            if self._sharded.is_update[update]
+        }
+        blocked: dict[int, list[int]] = {}
+        for update, others in waits.items():
+            for other in others:
+                blocked.setdefault(other, []).append(update)
+        for task in tasks:
+            for replica in range(self._degrees.data):
+                self._run_item(task, replica, work)
+            finished = [task]
+            while finished:
+                done = finished.pop()
+                for update in blocked.get(done, ()):
+                    waits[update].remove(done)
+                    if not waits[update]:
+                        self._run_once(update)
+                        finished.append(update)
+
+    def _before(self, update: int) -> set[int]:
+        """What must have run before an update: what it reads, and readers of what it replaces."""
+        graph = self._graph
+        found = set(graph.predecessors[update])
+        for tensor in graph.task_outputs[update]:
+            if tensor in graph.state_of:
+                found.update(graph.tensors[graph.state_of[tensor]].consumers)
+        return found - {update}
 
     def _finish(self, task: int) -> None:
         """Write a sum or an update."""
@@ -302,7 +351,7 @@ class _Assembler:
         graph, host = self._graph, self._cluster.host
         for task in self._per_item.get((work.stage, work.backward), ()):
             for tensor in graph.task_outputs[task]:
-                homes = self._homes[tensor, item] if (tensor, item) in self._homes else []
+                homes = self._homes.get((tensor, item), [])
                 if not homes:
                     continue  # shared: what adds up stays
                 for src, dst in self._targets(tensor, replica):
