@@ -14,6 +14,7 @@ device: what they take is `heteroplace.model.collectives`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -97,15 +98,26 @@ _COMPUTED = (
     *("nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d"),
     # Ops of graphs that are written without Relay (`heteroplace.transforms`).
     *("matmul", "matmul_dw", "matmul_dx", "relu", "relu_grad", "loss", "loss_grad", "sgd", "gelu"),
-    *("softmax", "layer_norm"),
+    *("softmax", "layer_norm", "dense", "dense_grad"),
 )
+
+_ATTRIBUTES = re.compile(r"\[[^\]]*\]")
 
 OP_COSTS: MutableMapping[str, CostFunction] = {
     **dict.fromkeys(_VIEWS, views),
     **dict.fromkeys(_LAUNCHED, launches),
     **dict.fromkeys(_COMPUTED, computes),
 }
-"""The cost function of each op by name. Add your own before tables are made."""
+"""The cost function of each op by name, without attributes. Add your own before tables are made."""
+
+
+def plain_op(op: str) -> str:
+    """Return an op without its attributes, which costs do not depend on.
+
+    >>> plain_op("slice[1]+loss_grad[64]")
+    'slice+loss_grad'
+    """
+    return _ATTRIBUTES.sub("", op)
 
 
 def cost_function(op: str) -> tuple[CostFunction | None, tuple[str, ...]]:
@@ -117,7 +129,7 @@ def cost_function(op: str) -> tuple[CostFunction | None, tuple[str, ...]]:
     """
     if op in OP_COSTS:
         return OP_COSTS[op], ()
-    parts = op.split("+")
+    parts = plain_op(op).split("+")
     missing = tuple(part for part in parts if part not in OP_COSTS)
     functions = [OP_COSTS[part] for part in parts if part in OP_COSTS]
     for is_lesser in (lambda f: f in (views, launches), lambda f: f is views, lambda f: False):
@@ -258,7 +270,7 @@ class OpCosts:
         times = np.zeros((len(ops), len(self._lines)), dtype=np.int64)
         groups: dict[str, list[int]] = {}
         for index in np.flatnonzero(~work.is_collective).tolist():
-            groups.setdefault(ops[index], []).append(index)
+            groups.setdefault(plain_op(ops[index]), []).append(index)
         chosen = {op: np.array(indices) for op, indices in groups.items()}
         beyond: dict[str, Beyond] = {}
         for device, line in enumerate(self._lines):
