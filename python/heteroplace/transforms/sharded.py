@@ -40,8 +40,8 @@ class ShardedGraph:
     """A task graph for one microbatch and some lanes, and where each task belongs.
 
     Invariants, checked on construction: a sequence has an entry for each task; a task without a
-    lane is a collective over all lanes; forward tasks read from no later layer, and backward ones
-    from no earlier layer's backward; nothing forward reads what is made backward.
+    lane is a collective over all lanes; forward tasks read neither from a later layer nor what is
+    made backward. That backward tasks read from no earlier stage is checked by `stages`.
 
     Tasks all of whose outputs are shared, and which do not add to them, run once for all items
     (`once`): updates of weights, collectives over replicas. The others run for each item.
@@ -110,10 +110,27 @@ class ShardedGraph:
         return is_collective and self.lane[task] is not None
 
     def stages(self, cuts: int | Sequence[int]) -> tuple[int, ...]:
-        """Return the stage of each task; `cuts` and errors as in `cut_stages`."""
+        """Return the stage of each task; `cuts` as in `cut_stages`.
+
+        Raises
+        ------
+        ShardingError
+            As `cut_stages`, or a backward task reads what another one makes at an earlier stage.
+        """
         of_layer = cut_stages(self.num_layers, cuts)
         last = len(of_layer) - 1
-        return tuple(of_layer[min(layer, last)] for layer in self.layer)
+        found = tuple(of_layer[min(layer, last)] for layer in self.layer)
+        tasks = self.graph.tasks
+        for task in range(len(tasks)):
+            for other in self.graph.predecessors[task]:
+                is_back = self.backward[task] and self.backward[other]
+                if is_back and not self.once[task] and found[other] < found[task]:
+                    raise ShardingError(
+                        f"sharded graph {self.graph.name!r}: backward task {tasks[task].name!r} at "
+                        f"stage {found[task]} reads from {tasks[other].name!r} at stage "
+                        f"{found[other]}, whose backward pass comes later; cut the stages elsewhere"
+                    )
+        return found
 
 
 def cut_stages(num_layers: int, cuts: int | Sequence[int]) -> tuple[int, ...]:
@@ -190,7 +207,5 @@ def _task_faults(sharded: ShardedGraph, task: int) -> Iterator[str]:
         before = graph.tasks[other].name
         if sharded.backward[other] and not sharded.backward[task]:
             yield f"forward task {name!r} reads from backward task {before!r}"
-        elif sharded.backward[other] and sharded.layer[other] < layer:
-            yield f"backward task {name!r} reads from {before!r} of an earlier layer"
         elif not sharded.backward[task] and sharded.layer[other] > layer:
             yield f"forward task {name!r} reads from {before!r} of a later layer"
