@@ -14,6 +14,7 @@ device: what they take is `heteroplace.model.collectives`.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -98,7 +99,7 @@ _COMPUTED = (
     *("nn.adaptive_avg_pool2d", "nn.adaptive_max_pool2d"),
     # Ops of graphs that are written without Relay (`heteroplace.transforms`).
     *("matmul", "matmul_dw", "matmul_dx", "relu", "relu_grad", "loss", "loss_grad", "sgd", "gelu"),
-    *("softmax", "layer_norm", "dense", "dense_grad"),
+    *("softmax", "layer_norm", "dense", "dense_grad", "add_up"),
 )
 
 _ATTRIBUTES = re.compile(r"\[[^\]]*\]")
@@ -299,6 +300,13 @@ class OpCosts:
             detail = Detail("regressed", 0, "cost functions of ops, fitted to kernels")
         builder.add_times(times.ravel().tolist(), detail)
         return without_barred(builder.finalize(), graph, self.cluster), coverage
+
+    def digest(self) -> str:
+        """Return a hex digest of all lines; registered cost functions are in it by their names."""
+        fitted = [sorted(fits.items()) for fits in self._fitted]
+        names = [(op, function.__qualname__) for op, function in sorted(OP_COSTS.items())]
+        text = repr((self._lines, fitted, names))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def _is_alike(self, device: int, other: int) -> bool:
         same_line = self._lines[device] == self._lines[other]

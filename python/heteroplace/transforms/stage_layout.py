@@ -13,7 +13,7 @@ refused by name, and has to be simulated whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,10 +30,12 @@ FORWARD, BACKWARD, UPDATE = PASSES = range(3)
 
 
 class CopyGroup(NamedTuple):
-    """What goes from one stage to another after one of its passes, in each lane."""
+    """Copies that a stage sends to one other, one after another in each lane, behind a pass."""
 
     src: int
     is_backward: bool
+    number: int
+    """Which of those that the stage sends behind the pass it is."""
     dst: int
 
 
@@ -91,6 +93,7 @@ class StageLayout:
             [collective_kind(task.op) is not None for task in graph.tasks], dtype=np.bool_
         )
         self._lay_out_time()
+        self._lay_out_collectives()
         self.groups, self.copied = self._find_copies()
         self._lay_out_memory()
 
@@ -114,24 +117,57 @@ class StageLayout:
         self.is_tail = is_tail & ~over_lanes[ends]
         """[num_segments]: the last of its block, and no collective ends it."""
 
-    def _find_copies(self) -> tuple[list[CopyGroup], list[list[tuple[int, int]]]]:
-        """The groups in the order in which a slot has them, and (tensor, lane) of each."""
+    def _lay_out_collectives(self) -> None:
+        """List the collectives, their ops, and the tensors that they read and make."""
         graph = self.sharded.graph
-        found: dict[CopyGroup, list[tuple[int, int]]] = {}
-        for tensor_id, tensor in enumerate(graph.tensors):
-            if tensor.producer is None:
-                continue
-            home, phase = int(self.stage_of[tensor.producer]), int(self.pass_of[tensor.producer])
-            far = {int(self.stage_of[reader]) for reader in tensor.consumers} - {home}
-            if far and (phase == UPDATE or tensor.shared):
-                raise ShardingError(f"tensor {tensor.name!r} is shared, and goes to other stages")
-            for dst in sorted(far):
-                group = CopyGroup(home, phase == BACKWARD, dst)
-                readers = [r for r in tensor.consumers if self.stage_of[r] == dst]
-                lanes = sorted({lane for r in readers for lane in self._reads_in(r, tensor_id)})
-                found.setdefault(group, []).extend((tensor_id, lane) for lane in lanes)
-        groups = sorted(found)
-        return groups, [found[group] for group in groups]
+        self.collectives = np.flatnonzero(self.is_collective)
+        """Task ids."""
+        ids = self.collectives.tolist()
+        self.op_names = tuple(dict.fromkeys(graph.tasks[task].op for task in ids))
+        numbers = {op: number for number, op in enumerate(self.op_names)}
+        self.collective_ops = np.array([numbers[graph.tasks[task].op] for task in ids], dtype=int)
+        """For each collective a position in `op_names`."""
+        touched = [(*graph.task_inputs[task], *graph.task_outputs[task]) for task in ids]
+        self.exchanged = np.array([tensor for each in touched for tensor in each], dtype=int)
+        """Their tensors, those of collective c from `exchanged_starts[c]` on."""
+        self.exchanged_starts = np.cumsum([0, *map(len, touched)])[:-1]
+
+    def _find_copies(self) -> tuple[list[CopyGroup], list[list[tuple[int, int]]]]:
+        """The groups in the order in which a stage has them, and (tensor, lane) of each."""
+        graph = self.sharded.graph
+        groups: list[CopyGroup] = []
+        copied: list[list[tuple[int, int]]] = []
+        for task in self.order.tolist():
+            home, phase = int(self.stage_of[task]), int(self.pass_of[task])
+            for tensor in graph.task_outputs[task]:
+                readers: dict[int, set[int]] = {}
+                for reader in graph.tensors[tensor].consumers:
+                    lanes = self._reads_in(reader, tensor)
+                    readers.setdefault(int(self.stage_of[reader]), set()).update(lanes)
+                self._check_readers(tensor, readers, home, phase)
+                for dst in sorted(readers.keys() - {home}):
+                    of_pass = (home, phase == BACKWARD)
+                    is_next = groups and groups[-1][:2] == of_pass
+                    if not (is_next and groups[-1].dst == dst):
+                        number = groups[-1].number + 1 if is_next else 0
+                        groups.append(CopyGroup(*of_pass, number, dst))
+                        copied.append([])
+                    copied[-1] += [(tensor, lane) for lane in sorted(readers[dst])]
+        return groups, copied
+
+    def _check_readers(
+        self, tensor: int, readers: Mapping[int, set[int]], home: int, phase: int
+    ) -> None:
+        """Refuse what goes from lane to lane without a collective, or to other stages at the end."""
+        made = self.sharded.graph.tensors[tensor]
+        if any(not lanes <= set(self._made_in(tensor)) for lanes in readers.values()):
+            raise ShardingError(f"tensor {made.name!r} is copied from one lane to another")
+        if readers.keys() - {home} and (phase == UPDATE or made.shared):
+            raise ShardingError(f"tensor {made.name!r} is shared, and goes to other stages")
+
+    def _lanes_of(self, task: int) -> Sequence[int]:
+        lane = self.sharded.lane[task]
+        return range(self.num_lanes) if lane is None else (lane,)
 
     def _reads_in(self, task: int, tensor: int) -> Sequence[int]:
         """The lanes in which a task reads a tensor."""
@@ -170,6 +206,15 @@ class StageLayout:
         events.sort()
         self.events = np.array(events, dtype=np.int64).reshape(-1, len(Event._fields))
         self.states = self._states()
+        self.named_weights = sorted(
+            {
+                (int(self.stage_of[task_id]), lane, *weight)
+                for task_id, task in enumerate(graph.tasks)
+                for weight in task.weights
+                for lane in self._lanes_of(task_id)
+            }
+        )
+        """(stage, lane, name, bytes), each once."""
 
     def _events_of(self, tensor: int, lane: int, copies: Sequence[int]) -> Iterator[Event]:
         """Where a tensor that is made in a lane begins and ends, there and where it is copied."""

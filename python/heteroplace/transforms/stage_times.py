@@ -18,7 +18,7 @@ from heteroplace.errors import ShardingError
 from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import CollectiveCosts, collective_kind, collective_ns
 from heteroplace.transforms.sharded import ShardedGraph
-from heteroplace.transforms.stage_layout import BACKWARD, FORWARD, PASSES, UPDATE, StageLayout
+from heteroplace.transforms.stage_layout import PASSES, UPDATE, StageLayout
 
 IntArray = NDArray[np.int64]
 
@@ -331,7 +331,7 @@ def _held(layout: StageLayout, sizes: Sizes) -> IntArray:
         np.maximum.at(workspace[:, lane], stages, sizes.workspace_bytes[here])
     stage, lane, tensor = layout.states.T
     np.add.at(held, (stage, lane), sizes.tensor_bytes[tensor])
-    for stage_id, lane_id, num_bytes in layout.named_weights:
+    for stage_id, lane_id, _, num_bytes in layout.named_weights:
         held[stage_id, lane_id] += num_bytes
     return held + workspace
 
@@ -360,6 +360,3 @@ def copies_apart(cluster: Cluster, devices: Sequence[int]) -> bool:
         and cluster.congestion != "bus"
         and all((a, b) in direct for a in memories for b in memories if a != b)
     )
-
-
-__all__ = ["BACKWARD", "FORWARD"]
