@@ -140,6 +140,16 @@ class Evaluator:
         except ShardingError as fault:
             return SearchRow(batch, degrees, REFUSED, reason=str(fault))
 
+    def simulated(self, batch: int, degrees: Degrees) -> SearchRow:
+        """Return the row of a configuration by simulating every step, whatever can be summed.
+
+        Raises
+        ------
+        ShardingError
+            It cannot be made.
+        """
+        return self._whole_row(batch, degrees, degrees.rows(batch), 0, "asked for")
+
     def bound_ns(self, batch: int, degrees: Degrees) -> int:
         """Return what no order of the passes takes less than; 0: not known."""
         try:

@@ -1,0 +1,142 @@
+"""A published model -> the search over all its configurations on the modelled machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heteroplace.bench.distir.gpt2 import Gpt2
+from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
+from heteroplace.bench.distir.published import (
+    GPT2_BEST,
+    INFERENCE_BATCHES,
+    MLP_BEST,
+    NUM_DEVICES,
+    PublishedBest,
+    PublishedModel,
+)
+from heteroplace.costs.op_costs import OpCosts
+from heteroplace.transforms.degrees import Degrees
+from heteroplace.transforms.mlp import Mlp
+from heteroplace.transforms.search import search
+from heteroplace.transforms.search_evaluator import SearchProblem
+from heteroplace.transforms.search_rows import SearchRow, ranked
+from heteroplace.transforms.sharded import ShardedGraph
+
+_DTYPE = "float16"
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The sharded graphs of a published model, as `SearchProblem.source` gives them."""
+
+    model: PublishedModel
+
+    def __call__(self, num_lanes: int, rows: int, batch: int) -> ShardedGraph:
+        """Return the graph of one replica."""
+        model = self.model
+        if model.is_training:
+            return Mlp(model.layers, model.width, rows, num_lanes, _DTYPE).training(batch)
+        gpt2 = Gpt2(model.layers, model.width, model.heads, rows, num_lanes, dtype=_DTYPE)
+        return gpt2.inference()
+
+
+def search_problem(
+    model: PublishedModel, figures: MachineFigures, num_devices: int = NUM_DEVICES
+) -> SearchProblem:
+    """Return the search for the best degrees of a published model."""
+    cluster = machine_cluster(figures, num_devices)
+    collectives = machine_collectives(figures, num_devices)
+    return SearchProblem(
+        model.name, ModelSource(model), cluster, OpCosts(cluster, _DTYPE), collectives
+    )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All configurations of a model, simulated."""
+
+    model: PublishedModel
+    rows: tuple[SearchRow, ...]
+    """Of all batches, by batch, then degrees."""
+    seconds: float
+    """From the model to the last row, here."""
+
+
+def run_grid(
+    model: PublishedModel,
+    figures: MachineFigures,
+    batches: Sequence[int] | None = None,
+    num_processes: int = 1,
+    path: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Grid:
+    """Simulate all configurations of a model.
+
+    Parameters
+    ----------
+    batches
+        None: those of the published grid, and of the published winners.
+
+    Raises
+    ------
+    ShardingError
+        As `search`.
+    """
+    start = time.perf_counter()
+    problem = search_problem(model, figures)
+    rows = search(problem, batches or grid_batches(model), num_processes=num_processes, path=path)
+    seconds = time.perf_counter() - start
+    say(f"{model.name}: {len(rows)} configurations in {seconds:.1f} s")
+    return Grid(model, tuple(rows), seconds)
+
+
+def grid_batches(model: PublishedModel) -> tuple[int, ...]:
+    """Return the batches of the published grid of GPT-2, or of the winners of an MLP."""
+    if not model.is_training:
+        return INFERENCE_BATCHES
+    return tuple(best.batch for best in MLP_BEST if best.model == model.name)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published best configuration beside ours."""
+
+    published: PublishedBest
+    best: SearchRow | None
+    """Ours; None: none fits."""
+    modelled: SearchRow | None
+    """The published D/T/P with its best K, as we simulate it; None: it does not fit."""
+    place: int | None
+    """Of the published D/T/P among all, each with its best K; 1 is first. None: does not fit."""
+
+    @property
+    def over_best(self) -> float | None:
+        """Modelled time of the published D/T/P over that of our best."""
+        if self.best is None or self.modelled is None:
+            return None
+        return self.best.items_per_second / self.modelled.items_per_second
+
+
+def compare(grids: Sequence[Grid]) -> list[Comparison]:
+    """Return the published bests of the grids' models and batches beside ours."""
+    found = []
+    for best in (*MLP_BEST, *GPT2_BEST):
+        for grid in grids:
+            rows = [row for row in grid.rows if row.batch == best.batch]
+            if grid.model.name == best.model and rows:
+                found.append(_compare(best, rows))
+    return found
+
+
+def _compare(published: PublishedBest, rows: Sequence[SearchRow]) -> Comparison:
+    by_triple: dict[Degrees, SearchRow] = {}
+    for row in ranked(rows):
+        by_triple.setdefault(replace(row.degrees, micro_batches=1), row)
+    triple = replace(published.degrees, micro_batches=1)
+    places = list(by_triple)
+    place = places.index(triple) + 1 if triple in by_triple else None
+    best = next(iter(by_triple.values()), None)
+    return Comparison(published, best, by_triple.get(triple), place)
