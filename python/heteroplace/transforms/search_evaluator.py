@@ -311,13 +311,14 @@ def _shares(
 ) -> tuple[float, float]:
     """(bubble, communication) of one replica, as shares of its devices' time."""
     count = [1 if phase == UPDATE else micro_batches for phase in PASSES]
-    busy = sum(n * ns for passes in times.pass_ns for n, ns in zip(count, passes, strict=True))
-    exchange = sum(
-        n * ns for passes in times.exchange_ns for n, ns in zip(count, passes, strict=True)
-    )
-    copies = 2 * micro_batches * sum(times.copy_ns)
-    total = max(1, makespan * layout.num_stages)
-    return 1 - (busy + copies) / total, (exchange + copies) / total
+
+    def total_ns(of_stages: Sequence[Sequence[int]]) -> int:
+        return sum(n * ns for passes in of_stages for n, ns in zip(count, passes, strict=True))
+
+    copies = 2 * micro_batches * sum(times.copy_ns) * layout.num_lanes
+    exchange = total_ns(times.exchange_ns) + copies
+    total = max(1, makespan * layout.num_stages * layout.num_lanes)
+    return 1 - (total_ns(times.busy_ns) + exchange) / total, exchange / total
 
 
 def _mean(shares: Sequence[tuple[float, float]]) -> tuple[float, float]:

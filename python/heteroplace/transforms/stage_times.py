@@ -110,10 +110,12 @@ class StageTimes:
 
     pass_ns: tuple[tuple[int, ...], ...]
     """[num_stages][len(PASSES)]: from the common start of all lanes to the end."""
-    exchange_ns: tuple[tuple[int, ...], ...]
-    """[num_stages][len(PASSES)]: of that, collectives."""
     work_ns: tuple[tuple[int, ...], ...]
-    """[num_stages][len(PASSES)]: of the lane with the most, without collectives."""
+    """[num_stages][len(PASSES)]: tasks of the lane with the most, without collectives."""
+    busy_ns: tuple[tuple[int, ...], ...]
+    """[num_stages][len(PASSES)]: tasks of all lanes together."""
+    exchange_ns: tuple[tuple[int, ...], ...]
+    """[num_stages][len(PASSES)]: collectives of all lanes together."""
     copy_ns: tuple[int, ...]
     """For each `StageLayout.groups`."""
 
@@ -263,7 +265,8 @@ def _sum_stages(
     pass_ns, exchange_ns = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     np.add.at(pass_ns, layout.block_of_segment, lane_ns.max(axis=1))
     over = over_lanes | layout.is_collective[layout.order]
-    np.add.at(exchange_ns, layout.block_of_segment[layout.segment[over]], ordered[over])
+    exchanged = ordered[over] * np.where(over_lanes[over], layout.num_lanes, 1)
+    np.add.at(exchange_ns, layout.block_of_segment[layout.segment[over]], exchanged)
     np.add.at(pass_ns, layout.block_of_segment[layout.segment[over_lanes]], ordered[over_lanes])
     work_ns = np.zeros((*shape, layout.num_lanes), dtype=np.int64)
     alone = ~over
@@ -271,8 +274,9 @@ def _sum_stages(
     np.add.at(work_ns, (blocks, layout.lane_of[layout.order][alone]), ordered[alone])
     return StageTimes(
         _by_stage(pass_ns),
-        _by_stage(exchange_ns),
         _by_stage(work_ns.max(axis=1)),
+        _by_stage(work_ns.sum(axis=1)),
+        _by_stage(exchange_ns),
         tuple(_copy_ns(layout, sizes, ranks, replica, number)
               for number in range(len(layout.groups))),
     )  # fmt: skip

@@ -142,8 +142,8 @@ def test_a_file_that_cannot_be_read_is_refused(problem, tmp_path):
 
 
 def test_no_degrees_and_no_best_are_refused(problem):
-    with pytest.raises(ShardingError, match="a batch of 3 rows cannot be cut for 4 devices"):
-        search(problem, [3])
+    with pytest.raises(ShardingError, match="a batch of 0 rows cannot be cut for 4 devices"):
+        search(problem, [0])
     with pytest.raises(ShardingError, match="the best 0 of a search"):
         search(problem, [16], keep=0)
 

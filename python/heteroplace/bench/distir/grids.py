@@ -10,6 +10,7 @@ from pathlib import Path
 from heteroplace.bench.distir.gpt2 import Gpt2
 from heteroplace.bench.distir.machine import MachineFigures, machine_cluster, machine_collectives
 from heteroplace.bench.distir.published import (
+    ELEMENT_BYTES,
     GPT2_BEST,
     INFERENCE_BATCHES,
     MLP_BEST,
@@ -23,7 +24,7 @@ from heteroplace.transforms.mlp import Mlp
 from heteroplace.transforms.search import search
 from heteroplace.transforms.search_evaluator import SearchProblem
 from heteroplace.transforms.search_rows import SearchRow, ranked
-from heteroplace.transforms.sharded import ShardedGraph
+from heteroplace.transforms.sharded import ShardedGraph, cut_stages
 
 _DTYPE = "float16"
 
@@ -102,7 +103,11 @@ def grid_batches(model: PublishedModel) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A published best configuration beside ours."""
+    """A published best configuration beside ours.
+
+    What fits is by `resident_bytes` too where that is known, since the published runs were on a
+    framework, which frees less than our rule of live bytes assumes.
+    """
 
     published: PublishedBest
     best: SearchRow | None
@@ -120,14 +125,45 @@ class Comparison:
         return self.best.items_per_second / self.modelled.items_per_second
 
 
-def compare(grids: Sequence[Grid]) -> list[Comparison]:
-    """Return the published bests of the grids' models and batches beside ours."""
+def resident_bytes(model: PublishedModel, row: SearchRow) -> int:
+    """Return what a framework holds on a rank that trains an MLP; 0 for other models.
+
+    Weights, gradients of the same size beside them from the start, and what goes into and comes out
+    of the rectifier of each layer of a stage (cut by the lanes in even layers), for as many
+    microbatches as are in flight.
+    """
+    if not model.is_training:
+        return 0
+    degrees = row.degrees
+    rows, lanes = degrees.rows(row.batch), degrees.tensor
+    stage_of_layer = cut_stages(model.layers, degrees.pipeline)
+    totals = [0] * degrees.pipeline
+    for layer, stage in enumerate(stage_of_layer):
+        width = model.width // lanes if layer % 2 == 0 else model.width
+        kept = 2 * rows * width * min(degrees.micro_batches, degrees.pipeline)
+        totals[stage] += (2 * model.width * model.width // lanes + kept) * ELEMENT_BYTES
+    return max(totals)
+
+
+def compare(grids: Sequence[Grid], is_live: bool = False) -> list[Comparison]:
+    """Return the published bests of the grids' models and batches beside ours.
+
+    Parameters
+    ----------
+    is_live
+        What fits is by our rule of live bytes alone.
+    """
     found = []
     for best in (*MLP_BEST, *GPT2_BEST):
         for grid in grids:
             rows = [row for row in grid.rows if row.batch == best.batch]
             if grid.model.name == best.model and rows:
-                found.append(_compare(best, rows))
+                fitting = [
+                    row
+                    for row in rows
+                    if is_live or resident_bytes(grid.model, row) <= row.limit_bytes
+                ]
+                found.append(_compare(best, fitting))
     return found
 
 
