@@ -19,7 +19,7 @@ from heteroplace.model.cluster import Cluster
 from heteroplace.model.collectives import collective_kind
 from heteroplace.model.plan import Collective, Copy, Plan, Run, Step
 from heteroplace.transforms.degrees import Degrees, rank_devices
-from heteroplace.transforms.schedules import INFERENCE, Work, schedule_slots
+from heteroplace.transforms.schedules import Work, schedule_slots
 from heteroplace.transforms.sharded import ShardedGraph
 
 def assemble(
@@ -56,10 +56,7 @@ def assemble(
     num_stages = 1 + (len(cuts) if cuts is not None else degrees.pipeline - 1)
     ranks = rank_devices(cluster, degrees, devices)
     _check(sharded, cluster, degrees, ranks, num_stages)
-    is_training = sharded.is_training
-    if not is_training and schedule == "1f1b":
-        schedule = INFERENCE
-    slots = schedule_slots(schedule, num_stages, degrees.micro_batches, is_training)
+    slots = schedule_slots(schedule, num_stages, degrees.micro_batches, sharded.is_training)
     assembler = _Assembler(sharded, cluster, degrees, ranks, stage, sums_at_end)
     for slot in slots:
         assembler.run_slot(slot)

@@ -60,8 +60,7 @@ SCHEDULES: dict[str, StageOrder] = {
     "1f1b": one_f_one_b,
     "forward": forward_only,
 }
-"""By name. `forward` is what inference takes, whatever it is asked for."""
-INFERENCE = "forward"
+"""By name. Of any of them inference takes the forward passes alone."""
 
 
 def register_schedule(name: str, order: StageOrder) -> None:
