@@ -22,7 +22,6 @@ from heteroplace.simulate.simulator import simulate
 from heteroplace.transforms.assemble import assemble
 from heteroplace.transforms.degrees import Degrees, rank_devices
 from heteroplace.transforms.replicas import sum_over_replicas
-from heteroplace.transforms.schedules import INFERENCE
 from heteroplace.transforms.search_rows import EXCLUDED, REFUSED, STAGES, WHOLE, SearchRow
 from heteroplace.transforms.sharded import ShardedGraph
 from heteroplace.transforms.stage_clock import (
@@ -249,10 +248,7 @@ class Evaluator:
         return _covered(row, stages.coverage)
 
     def _order(self, degrees: Degrees, layout: StageLayout) -> StageOrder:
-        is_training = layout.sharded.is_training
-        schedule = self._problem.schedule
-        if not is_training and schedule == "1f1b":
-            schedule = INFERENCE
+        is_training, schedule = layout.sharded.is_training, self._problem.schedule
         key = (schedule, degrees.pipeline, degrees.micro_batches, tuple(layout.groups))
         if key not in self._orders:
             self._orders[key] = stage_order(

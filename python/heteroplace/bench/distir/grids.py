@@ -39,7 +39,8 @@ class ModelSource:
         """Return the graph of one replica."""
         model = self.model
         if model.is_training:
-            return Mlp(model.layers, model.width, rows, num_lanes, _DTYPE).training(batch)
+            mlp = Mlp(model.layers, model.width, rows, num_lanes, _DTYPE, has_input_gradient=True)
+            return mlp.training(batch)
         gpt2 = Gpt2(model.layers, model.width, model.heads, rows, num_lanes, dtype=_DTYPE)
         return gpt2.inference()
 
