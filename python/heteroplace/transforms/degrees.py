@@ -173,6 +173,11 @@ def rank_devices(
     return tuple(chosen[:needed])
 
 
+def num_ranks(cluster: Cluster) -> int:
+    """Return how many devices of a cluster can be ranks at once."""
+    return len(_apart(cluster))
+
+
 def _apart(cluster: Cluster) -> list[int]:
     """Devices that can run at once: first one of each memory, then the others."""
     taken: set[str] = set()

@@ -36,6 +36,9 @@ class Mlp:
     dtype: str = "float32"
     is_fused: bool = False
     """A layer is one task forward and one backward; for one lane."""
+    has_input_gradient: bool = False
+    """Backward also makes the gradient of the network's input, which nothing reads: DistIR's
+    gradient of a product makes both. Not of fused layers."""
 
     def inference(self) -> ShardedGraph:
         """Return the graph of the forward pass, with weights as constants of the tasks.
@@ -282,7 +285,7 @@ class _Maker:
             ]
             found.insert(0, [self._weight_gradient(layer, lane, reads[lane], dz[lane])
                              for lane in self._lanes])  # fmt: skip
-            if layer:
+            if layer or self._mlp.has_input_gradient:
                 da = self._input_gradients(layer, dz)
         return found
 
