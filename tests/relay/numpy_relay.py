@@ -75,6 +75,27 @@ def _bias_add(attrs: Any, data: Array, bias: Array) -> Array:
     return data + bias.reshape(shape)
 
 
+def _conv2d(attrs: Any, data: Array, kernel: Array) -> Array:
+    """NCHW, stride 1."""
+    (top, left, bottom, right), groups = (int(pad) for pad in attrs.padding), int(attrs.groups)
+    padded = np.pad(data, ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2:], (2, 3))
+    parts = zip(np.split(windows, groups, 1), np.split(kernel, groups, 0), strict=True)
+    return np.concatenate([np.einsum("nchwij,ocij->nohw", *part) for part in parts], 1)
+
+
+def _max_pool2d(attrs: Any, data: Array) -> Array:
+    """NCHW, windows of the size of the stride."""
+    down, across = (int(extent) for extent in attrs.pool_size)
+    rows, columns, height, width = data.shape
+    cut = data.reshape(rows, columns, height // down, down, width // across, across)
+    return cut.max((3, 5))
+
+
+def _axes_of_transpose(attrs: Any) -> list[int] | None:
+    return None if attrs.axes is None else [int(axis) for axis in attrs.axes]
+
+
 _OPS: dict[str, Callable[..., Any]] = {
     "add": lambda _, a, b: a + b,
     "subtract": lambda _, a, b: a - b,
@@ -91,6 +112,10 @@ _OPS: dict[str, Callable[..., Any]] = {
         (a.swapaxes(1, 2) if attrs.transpose_a else a)
         @ (b.swapaxes(1, 2) if attrs.transpose_b else b)
     ),
+    "nn.conv2d": _conv2d,
+    "nn.max_pool2d": _max_pool2d,
+    "nn.global_avg_pool2d": lambda _, a: a.mean((2, 3), keepdims=True),
+    "nn.batch_flatten": lambda _, a: a.reshape(len(a), -1),
     "nn.softmax": _softmax,
     "sum": lambda attrs, a: a.sum(_axes(attrs), keepdims=bool(attrs.keepdims)),
     "mean": lambda attrs, a: a.mean(_axes(attrs), keepdims=bool(attrs.keepdims)),
@@ -112,7 +137,3 @@ _OPS: dict[str, Callable[..., Any]] = {
     "broadcast": lambda _, a: a,
     "scatter": _parts,
 }
-
-
-def _axes_of_transpose(attrs: Any) -> list[int] | None:
-    return None if attrs.axes is None else [int(axis) for axis in attrs.axes]

@@ -62,9 +62,7 @@ def all_gather(parts: Sequence[relay.Expr], axis: int) -> relay.Call:
     return _call("all_gather", relay.Tuple(list(parts)), axis=axis)
 
 
-def reduce_scatter(
-    parts: Sequence[relay.Expr], axis: int, extents: Sequence[int]
-) -> relay.Call:
+def reduce_scatter(parts: Sequence[relay.Expr], axis: int, extents: Sequence[int]) -> relay.Call:
     """Return the sum of the shards' tensors, a part along an axis of these extents for each."""
     return _call("reduce_scatter", relay.Tuple(list(parts)), axis=axis, parts=list(extents))
 

@@ -158,7 +158,9 @@ def _layout_fault(call: relay.Call, axes: Axes, outs: Axes, followed: Followed) 
     if followed.has_channels and "c" not in layout and call.op.name.startswith(_BY_CHANNEL):
         places.append(layout.find("C"))
     is_apart = axes[0] in places and outs[0] == axes[0] and set(axes[1:]) <= {None}
-    return "" if is_apart else f"its {followed.many} are along axis {axes[0]} of its layout {layout}"
+    return (
+        "" if is_apart else f"its {followed.many} are along axis {axes[0]} of its layout {layout}"
+    )
 
 
 def _axis_fault(call: relay.Call, axes: Axes, ranks: Sequence[int], many: str) -> str:

@@ -133,6 +133,7 @@ def with_attributes(call: relay.Call, arguments: list[relay.Expr], **changed: ob
     """Return the call of the same op with other operands, and some attributes changed."""
     attrs = call.attrs
     if changed:
-        fields = {str(name): attrs[name] for name in attrs.keys()}
+        names = [str(name) for name in attrs.keys()]  # noqa: SIM118 (they are no dict)
+        fields = {name: attrs[name] for name in names}
         attrs = tvm.ir.make_node(call.op.attrs_type_key, **(fields | changed))
     return relay.Call(call.op, arguments, attrs, None, call.span)

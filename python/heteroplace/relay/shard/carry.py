@@ -27,14 +27,16 @@ from heteroplace.relay.axes.shapes import (
 from heteroplace.relay.expressions import static_shape, tensor_types
 from heteroplace.relay.frontend.incremental_types import write_types
 from heteroplace.relay.shard.cuts import Cut, Kept, State, part_shape
-from heteroplace.relay.shard.labels import Labels, labels_of, operand_shapes
+from heteroplace.relay.shard.labels import Labels, labels_of
+from heteroplace.relay.shard.network import Node
 
 States = tuple[State, ...]
 
-_LINEAR = frozenset(
+_LINEAR_NAMES = (
     "reshape transpose squeeze expand_dims nn.batch_flatten negative strided_slice split copy "
-    "broadcast_to sum".split()
+    "broadcast_to sum"
 )
+_LINEAR = frozenset(_LINEAR_NAMES.split())
 """Ops of one operand whose result on a sum is the sum of their results."""
 _LINEAR_TOGETHER = frozenset(("add", "subtract", "concatenate"))
 """The same, if all operands are sums."""
@@ -62,16 +64,16 @@ class Carrier:
     """The rules, with what they have found: layers that are alike are asked about once."""
 
     def __init__(self) -> None:
-        self._labels: dict[relay.Call, Labels | None] = {}
+        self._labels: dict[tuple[Any, ...], Labels | None] = {}
         self._found: dict[tuple[Any, ...], States | CannotCarry] = {}
 
-    def labels(self, call: relay.Call) -> Labels | None:
-        """Return the labels of a typed call; see `labels_of`."""
-        if call not in self._labels:
-            self._labels[call] = labels_of(call)
-        return self._labels[call]
+    def labels(self, call: Node) -> Labels | None:
+        """Return the labels of a call; see `labels_of`."""
+        if call.key not in self._labels:
+            self._labels[call.key] = labels_of(call)
+        return self._labels[call.key]
 
-    def companions(self, call: relay.Call, leader: int, cut: Cut) -> States:
+    def companions(self, call: Node, leader: int, cut: Cut) -> States:
         """Return how all operands must be cut if operand `leader` is cut so.
 
         Raises
@@ -79,14 +81,14 @@ class Carrier:
         CannotCarry
             That axis cannot be cut.
         """
-        shapes = operand_shapes(call)
+        shapes = call.operand_shapes
         labels = self.labels(call)
         if labels is not None:
             label = labels.operands[leader][cut.axis]
             if not label:
                 raise CannotCarry(f"it needs all of axis {cut.axis} of {shapes[leader]}")
             needs = tuple(_labelled(axes, label, cut) for axes in labels.operands)
-        elif call.op.name in ("concatenate", "stack"):
+        elif call.op in ("concatenate", "stack"):
             needs = (cut,) * len(shapes)
         else:
             needs = tuple(cut if at == leader else Kept.WHOLE for at in range(len(shapes)))
@@ -97,13 +99,13 @@ class Carrier:
                 )
         return needs
 
-    def carry(self, call: relay.Call, states: States) -> States:
+    def carry(self, call: Node, states: States) -> States:
         """Return what the shards have of the results of a call.
 
         Parameters
         ----------
         call
-            The call as it was, typed.
+            The call as it was.
         states
             Of the tensors that it reads; whole or cut, as `companions` says.
 
@@ -112,7 +114,7 @@ class Carrier:
         CannotCarry
             The parts of the shards cannot be followed through this op.
         """
-        key = (call.op.name, _attrs_key(call), *_types_key(call), states)
+        key = (call.key, states)
         if key not in self._found:
             try:
                 self._found[key] = self._carry(call, states)
@@ -125,41 +127,41 @@ class Carrier:
             raise found
         return found
 
-    def _carry(self, call: relay.Call, states: States) -> States:
+    def _carry(self, call: Node, states: States) -> States:
         cuts = [(at, state) for at, state in enumerate(states) if isinstance(state, Cut)]
-        outs = tensor_types(call.checked_type)
+        count = len(call.shapes)
         if not cuts:
-            return (Kept.WHOLE,) * len(outs)
+            return (Kept.WHOLE,) * count
         leader, cut = cuts[0]
         labels = self.labels(call)
         if labels is not None:
             return (_by_labels(labels, leader, cut),)
-        rule = _RULES.get(call.op.name)
+        rule = _RULES.get(call.op)
         if rule is not None:
-            return (rule(call, cut),) * len(outs)
-        if call.op.name == "concatenate" and cut.axis == _axis(call, 0):
+            return (rule(call, cut),) * count
+        if call.op == "concatenate" and cut.axis == _axis(call, 0):
             return (_joined(call, states),)
-        if call.op.name == "split" and cut.axis == _axis(call, 0):
-            return (_split(call, cut),) * len(outs)
+        if call.op == "split" and cut.axis == _axis(call, 0):
+            return (_split(call, cut),) * count
         return _by_types(call, states, cut)
 
 
-def is_linear(call: relay.Call, states: Sequence[object]) -> bool:
+def is_linear(call: Node, states: Sequence[object]) -> bool:
     """Say whether a call makes summands of its result out of summands of its operands."""
     if any(state is not Kept.SUM for state in states):
         return False
-    return call.op.name in (_LINEAR_TOGETHER if len(states) > 1 else _LINEAR)
+    return call.op in (_LINEAR_TOGETHER if len(states) > 1 else _LINEAR)
 
 
 def part_call(
-    call: relay.Call, arguments: list[relay.Expr], states: States, outs: States, shard: int
+    call: Node, arguments: list[relay.Expr], states: States, outs: States, shard: int
 ) -> relay.Call:
     """Return the call of one shard.
 
     Parameters
     ----------
     call
-        The call as it was, typed.
+        The call as it was.
     arguments
         What the shard has of its operands, which are cut as `states` say; types need not be known.
     outs
@@ -170,27 +172,26 @@ def part_call(
     CannotFollow
         A slice cuts the axis.
     """
-    name = call.op.name
     cuts = [state for state in states if isinstance(state, Cut)]
     if not cuts:
-        return with_attributes(call, arguments)
-    shapes = operand_shapes(call)
-    result = part_shape(static_shape(tensor_types(call.checked_type)[0]), outs[0], shard)
-    if name in ("reshape", "broadcast_to"):
-        make = relay.reshape if name == "reshape" else relay.broadcast_to
+        return with_attributes(call.expr, arguments)
+    shapes = call.operand_shapes
+    result = part_shape(call.shapes[0], outs[0], shard)
+    if call.op in ("reshape", "broadcast_to"):
+        make = relay.reshape if call.op == "reshape" else relay.broadcast_to
         new = make(arguments[0], result)
-    elif name == "strided_slice":
+    elif call.op == "strided_slice":
         part = part_shape(shapes[0], states[0], shard)
         new = _sliced(call, arguments[0], part, cuts[0], shard)
-    elif name == "split" and cuts[0].axis == _axis(call, 0):
+    elif call.op == "split" and cuts[0].axis == _axis(call, 0):
         new = _split_part(call, arguments, cuts[0], shard)
-    elif "units" in _keys(call) and call.attrs.units is not None:
-        new = with_attributes(call, arguments, units=result[-1])
-    elif "groups" in _keys(call):
+    elif call.op in ("nn.dense", "nn.matmul") and call.expr.attrs.units is not None:
+        new = with_attributes(call.expr, arguments, units=result[-1])
+    elif call.op.startswith("nn.conv"):
         new = _convolution_part(call, arguments, states, outs, shard)
     else:
-        new = with_attributes(call, arguments)
-    return relay.Call(new.op, new.args, new.attrs, None, call.span)
+        new = with_attributes(call.expr, arguments)
+    return relay.Call(new.op, new.args, new.attrs)
 
 
 def _labelled(axes: tuple[str, ...], label: str, cut: Cut) -> State:
@@ -207,9 +208,9 @@ def _by_labels(labels: Labels, leader: int, cut: Cut) -> State:
     return cut.along(labels.result.index(label)) if label in labels.result else Kept.SUM
 
 
-def _reshaped(call: relay.Call, cut: Cut) -> State:
-    (old,) = operand_shapes(call)
-    shape = static_shape(call.checked_type)
+def _reshaped(call: Node, cut: Cut) -> State:
+    (old,) = call.operand_shapes
+    (shape,) = call.shapes
     others = []
     for axis, blocks in places_after_reshape(prod(old[: cut.axis]), cut.blocks, shape):
         found = cut.along(axis, blocks)
@@ -224,20 +225,20 @@ def _reshaped(call: relay.Call, cut: Cut) -> State:
     )
 
 
-def _broadcast_to(call: relay.Call, cut: Cut) -> State:
-    (old,) = operand_shapes(call)
-    return cut.along(cut.axis + len(call.checked_type.shape) - len(old))
+def _broadcast_to(call: Node, cut: Cut) -> State:
+    (old,) = call.operand_shapes
+    return cut.along(cut.axis + len(call.shapes[0]) - len(old))
 
 
-def _sliced_state(call: relay.Call, cut: Cut) -> State:
-    (old,) = operand_shapes(call)
+def _sliced_state(call: Node, cut: Cut) -> State:
+    (old,) = call.operand_shapes
     taken = _taken_blocks(call, cut)
     if taken is not None:
         return cut.along(cut.axis, taken[1] - taken[0])
-    if static_shape(call.checked_type)[cut.axis] != old[cut.axis]:
-        count = old[cut.axis] // static_shape(call.checked_type)[cut.axis]
+    if call.shapes[0][cut.axis] != old[cut.axis]:
+        count = old[cut.axis] // call.shapes[0][cut.axis]
         raise CannotCarry(f"it cuts axis {cut.axis} of {old}", [OtherCut(count, None)])
-    with_slice_of_parts(call, call.args[0], old, cut.axis, SHARDS.many)
+    with_slice_of_parts(call.expr, call.expr.args[0], old, cut.axis, SHARDS.many)
     return cut
 
 
@@ -250,12 +251,12 @@ _RULES = {
 """Ops of one operand that move data: (call, cut of the operand) -> state of the result."""
 
 
-def _taken_blocks(call: relay.Call, cut: Cut) -> tuple[int, int] | None:
+def _taken_blocks(call: Node, cut: Cut) -> tuple[int, int] | None:
     """The blocks (first, end) that a slice along the cut axis takes; None: it takes no blocks."""
-    (old,) = operand_shapes(call)
+    (old,) = call.operand_shapes
     extent, block = old[cut.axis], old[cut.axis] // cut.blocks
-    entries = {axis: rest for axis, *rest in slice_entries(call)}
-    if cut.axis not in entries or str(call.attrs.slice_mode) != "end":
+    entries = {axis: rest for axis, *rest in slice_entries(call.expr)}
+    if cut.axis not in entries or str(call.expr.attrs.slice_mode) != "end":
         return None
     begin, end, stride = entries[cut.axis]
     begin, end = (at + extent if at < 0 else min(at, extent) for at in (begin, end))
@@ -265,14 +266,14 @@ def _taken_blocks(call: relay.Call, cut: Cut) -> tuple[int, int] | None:
 
 
 def _sliced(
-    call: relay.Call, data: relay.Expr, part: tuple[int, ...], cut: Cut, shard: int
+    call: Node, data: relay.Expr, part: tuple[int, ...], cut: Cut, shard: int
 ) -> relay.Call:
     taken = _taken_blocks(call, cut)
-    (old,) = operand_shapes(call)
+    (old,) = call.operand_shapes
     if taken is None:
-        return with_slice_of_parts(call, data, part, cut.axis, SHARDS.many)
+        return with_slice_of_parts(call.expr, data, part, cut.axis, SHARDS.many)
     begin, end, strides = [0] * len(part), list(part), [1] * len(part)
-    for axis, first, last, step in slice_entries(call):
+    for axis, first, last, step in slice_entries(call.expr):
         begin[axis], end[axis], strides[axis] = first, last, step
     if min(strides) < 0:
         raise CannotCarry("it runs backwards, which has no form with one entry per axis")
@@ -281,12 +282,12 @@ def _sliced(
     return relay.strided_slice(data, begin, end, strides)
 
 
-def _joined(call: relay.Call, states: States) -> State:
+def _joined(call: Node, states: States) -> State:
     """Fields that are joined along the axis that is cut: their blocks follow each other."""
     blocks, units = 0, set()
     first = states[0]
     assert isinstance(first, Cut)  # `companions` cuts all fields
-    for shape, state in zip(operand_shapes(call), states, strict=True):
+    for shape, state in zip(call.operand_shapes, states, strict=True):
         assert isinstance(state, Cut)
         blocks += state.blocks
         units.add(shape[first.axis] // state.blocks)
@@ -295,60 +296,54 @@ def _joined(call: relay.Call, states: States) -> State:
     return first.along(first.axis, blocks)
 
 
-def _split(call: relay.Call, cut: Cut) -> State:
-    (old,) = operand_shapes(call)
-    extents = {static_shape(type_)[cut.axis] for type_ in call.checked_type.fields}
-    count = len(call.checked_type.fields)
+def _split(call: Node, cut: Cut) -> State:
+    (old,) = call.operand_shapes
+    extents = {shape[cut.axis] for shape in call.shapes}
+    count = len(call.shapes)
     if len(extents) > 1:
         raise CannotCarry(f"it splits axis {cut.axis} of {old} into unlike parts")
     if cut.blocks % count:
-        raise CannotCarry(
-            f"it splits axis {cut.axis} of {old} in {count}", [OtherCut(count, None)]
-        )
+        raise CannotCarry(f"it splits axis {cut.axis} of {old} in {count}", [OtherCut(count, None)])
     return cut.along(cut.axis, cut.blocks // count)
 
 
-def _split_part(
-    call: relay.Call, arguments: list[relay.Expr], cut: Cut, shard: int
-) -> relay.Call:
-    given = call.attrs.indices_or_sections
+def _split_part(call: Node, arguments: list[relay.Expr], cut: Cut, shard: int) -> relay.Call:
+    given = call.expr.attrs.indices_or_sections
     if isinstance(given, tvm.tir.IntImm):
-        return with_attributes(call, arguments)
+        return with_attributes(call.expr, arguments)
     places = [cut.extent(int(place), shard) for place in given]
     return relay.split(arguments[0], places, cut.axis).tuple_value
 
 
 def _convolution_part(
-    call: relay.Call, arguments: list[relay.Expr], states: States, outs: States, shard: int
+    call: Node, arguments: list[relay.Expr], states: States, outs: States, shard: int
 ) -> relay.Call:
     changed = {}
     out, kernel = outs[0], states[1]
-    groups = int(call.attrs.groups)
-    layout = str(call.attrs.out_layout) or str(call.attrs.data_layout)
+    groups = int(call.expr.attrs.groups)
+    layout = str(call.expr.attrs.out_layout) or str(call.expr.attrs.data_layout)
     is_along_channels = isinstance(out, Cut) and layout[out.axis] == "C"
-    if isinstance(out, Cut) and is_along_channels and call.attrs.channels is not None:
-        changed["channels"] = out.extent(int(call.attrs.channels), shard)
+    if isinstance(out, Cut) and is_along_channels and call.expr.attrs.channels is not None:
+        changed["channels"] = out.extent(int(call.expr.attrs.channels), shard)
     if isinstance(kernel, Cut) and is_along_channels and groups > 1:
         changed["groups"] = kernel.extent(groups, shard)
-    return with_attributes(call, arguments, **changed)
+    return with_attributes(call.expr, arguments, **changed)
 
 
-def _by_types(call: relay.Call, states: States, cut: Cut) -> States:
+def _by_types(call: Node, states: States, cut: Cut) -> States:
     """Type the call of the first shard, and look which axis of its results is a part."""
-    shapes = operand_shapes(call)
+    shapes = call.operand_shapes
     parts = iter(part_shape(shape, state, 0) for shape, state in zip(shapes, states, strict=True))
-    arguments = [_variable(argument.checked_type, parts) for argument in call.args]
-    new = with_attributes(call, arguments)
+    arguments = [_variable(child.expr.checked_type, parts) for child in call.children]
+    new = with_attributes(call.expr, arguments)
     try:
         write_types(new)
     except tvm.TVMError as err:
         raise CannotCarry("the types of its parts do not fit") from err
     scale = Fraction(cut.units, cut.shares[0])
     found = [
-        resized_axis(static_shape(part), static_shape(whole), scale, SHARDS)
-        for part, whole in zip(
-            tensor_types(new.checked_type), tensor_types(call.checked_type), strict=True
-        )
+        resized_axis(static_shape(part), whole, scale, SHARDS)
+        for part, whole in zip(tensor_types(new.checked_type), call.shapes, strict=True)
     ]
     axes = tuple(state.axis if isinstance(state, Cut) else None for state in states)
     fault = apart_fault(new, axes, [len(shape) for shape in shapes], tuple(found), SHARDS)
@@ -363,20 +358,5 @@ def _variable(type_: tvm.ir.Type, parts: Any) -> relay.Expr:
     return relay.var("part", shape=next(parts), dtype=type_.dtype)
 
 
-def _axis(call: relay.Call, operand: int) -> int:
-    return int(call.attrs.axis) % len(operand_shapes(call)[operand])
-
-
-def _keys(call: relay.Call) -> set[str]:
-    return set() if call.attrs is None else set(call.attrs.keys())
-
-
-def _attrs_key(call: relay.Call) -> int:
-    return 0 if call.attrs is None else int(tvm.ir.structural_hash(call.attrs))
-
-
-def _types_key(call: relay.Call) -> list[Any]:
-    types = [
-        type_ for argument in call.args for type_ in tensor_types(argument.checked_type)
-    ]
-    return [(static_shape(type_), str(type_.dtype)) for type_ in types]
+def _axis(call: Node, operand: int) -> int:
+    return int(call.expr.attrs.axis) % len(call.operand_shapes[operand])

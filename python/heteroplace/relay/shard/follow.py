@@ -16,11 +16,9 @@ from typing import NamedTuple
 from tvm import relay
 
 from heteroplace.errors import UnsupportedRelayError
-from heteroplace.relay.expressions import tensor_types, type_bytes
 from heteroplace.relay.shard.carry import CannotCarry, Carrier, OtherCut
 from heteroplace.relay.shard.cuts import Cut, Kept, State, share_out
-from heteroplace.relay.shard.labels import operand_shapes
-from heteroplace.relay.shard.spans import span_name
+from heteroplace.relay.shard.network import Node
 from heteroplace.relay.shard.ways import Way, best_way, exchange_cost
 
 OpenStates = list["State | None"]
@@ -42,9 +40,9 @@ class _Variant(NamedTuple):
 class Network(NamedTuple):
     """What following a cut needs to know of the network."""
 
-    nodes: Sequence[relay.Expr]
-    position: dict[relay.Expr, int]
-    readers: dict[relay.Expr, list[relay.Expr]]
+    nodes: Sequence[Node]
+    position: dict[Node, int]
+    readers: dict[Node, list[Node]]
     gathered: Sequence[bool]
     """For each output whether it must be whole in the end."""
 
@@ -57,7 +55,7 @@ class Chooser:
         network: Network,
         carrier: Carrier,
         num_shards: int,
-        known: Callable[[relay.Expr], OpenStates],
+        known: Callable[[Node], OpenStates],
         uneven: bool | None,
     ) -> None:
         self._network = network
@@ -66,7 +64,7 @@ class Chooser:
         self._known = known
         self._uneven = uneven
 
-    def choose(self, call: relay.Call, states: Sequence[State | None]) -> Way | None:
+    def choose(self, call: Node, states: Sequence[State | None]) -> Way | None:
         """Return the way to share a product whose weights are not cut yet; None: there is none.
 
         Raises
@@ -91,11 +89,11 @@ class Chooser:
         return None
 
     def _variants(
-        self, call: relay.Call, states: Sequence[State | None], has_columns: bool
+        self, call: Node, states: Sequence[State | None], has_columns: bool
     ) -> Iterator[_Variant]:
         labels = self._carrier.labels(call)
         assert labels is not None  # a product has some
-        shapes = operand_shapes(call)
+        shapes = call.operand_shapes
         for operand, state in enumerate(states):
             if state is not None:
                 continue
@@ -105,7 +103,7 @@ class Chooser:
                     yield from self._variants_of(call, states, operand, axis, extent)
 
     def _variants_of(
-        self, call: relay.Call, states: Sequence[State | None], operand: int, axis: int, extent: int
+        self, call: Node, states: Sequence[State | None], operand: int, axis: int, extent: int
     ) -> Iterator[_Variant]:
         """The cuts of one axis of a weight: equal parts, then those that readers ask for."""
         waiting: list[OtherCut] = [OtherCut(1, None)]
@@ -143,37 +141,31 @@ class Chooser:
         shared = "+".join(map(str, shares))
         return cut, f"an axis of {extent} has {units} units of {block // units}, {shared}"
 
-    def _cost(self, call: relay.Call, states: Sequence[State | None], way: Way) -> int:
-        types = [type_ for arg in call.args for type_ in tensor_types(arg.checked_type)]
+    def _cost(self, call: Node, states: Sequence[State | None], way: Way) -> int:
         exchanged = sum(
-            exchange_cost(state, need, type_bytes(type_))
-            for state, need, type_ in zip(states, way.needs, types, strict=True)
+            exchange_cost(state, need, size)
+            for state, need, size in zip(states, way.needs, call.operand_bytes, strict=True)
         )
-        is_sum = way.outs[0] is Kept.SUM
-        return exchanged + (2 * type_bytes(tensor_types(call.checked_type)[0]) if is_sum else 0)
+        return exchanged + (2 * call.bytes[0] if way.outs[0] is Kept.SUM else 0)
 
-    def _follow(
-        self, call: relay.Call, outs: Sequence[State], others: list[OtherCut]
-    ) -> int:
+    def _follow(self, call: Node, outs: Sequence[State], others: list[OtherCut]) -> int:
         """The bytes that are moved until no parts of the result are left."""
         network = self._network
-        found: dict[relay.Expr, OpenStates] = {call: [_summed(state) for state in outs]}
+        found: dict[Node, OpenStates] = {call: [_summed(state) for state in outs]}
         waiting: list[int] = []
         cost = self._reached(call, found[call], waiting)
         while waiting and len(found) < _MAX_FOLLOWED:
             node = network.nodes[heapq.heappop(waiting)]
             if node in found:
                 continue
-            if isinstance(node, relay.TupleGetItem):
-                states = self._field(node, found)
-            else:
-                read = node.args if isinstance(node, relay.Call) else node.fields
-                states = [
-                    state
-                    for operand in read
-                    for state in (found.get(operand) or self._known(operand))
-                ]
-            if isinstance(node, relay.Call):
+            states = [
+                state
+                for child in node.children
+                for state in (found.get(child) or self._known(child))
+            ]
+            if isinstance(node.expr, relay.TupleGetItem):
+                states = node.field_of(states)
+            if node.op:
                 if not any(isinstance(state, Cut) for state in states):
                     continue
                 way = best_way(self._carrier, node, states, others)
@@ -183,15 +175,7 @@ class Chooser:
             cost += self._reached(node, states, waiting)
         return cost
 
-    def _field(
-        self, node: relay.TupleGetItem, found: dict[relay.Expr, OpenStates]
-    ) -> OpenStates:
-        states = found.get(node.tuple_value) or self._known(node.tuple_value)
-        fields = [len(tensor_types(field)) for field in node.tuple_value.checked_type.fields]
-        first = sum(fields[: node.index])
-        return states[first : first + fields[node.index]]
-
-    def _reached(self, node: relay.Expr, states: OpenStates, waiting: list[int]) -> int:
+    def _reached(self, node: Node, states: OpenStates, waiting: list[int]) -> int:
         """Go on to the readers; the bytes that are gathered if `node` is the end of the network."""
         if not any(isinstance(state, Cut) for state in states):
             return 0
@@ -200,12 +184,9 @@ class Chooser:
             heapq.heappush(waiting, network.position[reader])
         if node is not network.nodes[-1]:
             return 0
-        types = tensor_types(node.checked_type)
-        outputs = zip(states, types, network.gathered, strict=True)
+        outputs = zip(states, node.bytes, network.gathered, strict=True)
         return sum(
-            type_bytes(type_)
-            for state, type_, is_gathered in outputs
-            if is_gathered and isinstance(state, Cut)
+            size for state, size, is_gathered in outputs if is_gathered and isinstance(state, Cut)
         )
 
 
@@ -214,6 +195,5 @@ def _summed(state: State) -> State:
     return Kept.WHOLE if state is Kept.SUM else state
 
 
-def _where(call: relay.Call) -> str:
-    name = span_name(call)
-    return f"{call.op.name} of {name!r}" if name else str(call.op.name)
+def _where(call: Node) -> str:
+    return f"{call.op} of {call.name!r}" if call.name else call.op

@@ -28,12 +28,10 @@ from heteroplace.relay.expressions import post_order, rebuild, tensor_types
 from heteroplace.relay.frontend.incremental_types import collected_diagnostics
 from heteroplace.relay.shard.carry import Carrier
 from heteroplace.relay.shard.layers import layers_of
+from heteroplace.relay.shard.network import read_network
 from heteroplace.relay.shard.tensors import with_span
 from heteroplace.relay.shard.walk import Sharded, Walk
-from heteroplace.relay.shard.weights import ShardedWeight, free_nodes
-
-
-_DATAFLOW = (relay.Var, relay.Constant, relay.Tuple, relay.TupleGetItem, tvm.ir.Op)
+from heteroplace.relay.shard.weights import ShardedWeight, depending_on
 
 
 @dataclass(frozen=True)
@@ -125,17 +123,7 @@ def _bound(mod: tvm.IRModule, params: Mapping[str, tvm.nd.NDArray]) -> tvm.IRMod
     return tvm.transform.Sequential(passes)(tvm.IRModule.from_expr(main))
 
 
-def _check(
-    main: relay.Function, tensor: int, inputs: set[str], like: Mapping[int, str]
-) -> None:
-    for node in post_order(main.body):
-        is_call = isinstance(node, relay.Call) and isinstance(node.op, tvm.ir.Op)
-        if not is_call and not isinstance(node, _DATAFLOW):
-            raise UnsupportedRelayError(
-                f"the module holds a {type(node).__name__} expression; only dataflow (calls of "
-                f"operators, tuples, constants) can be shared by shards: inline functions and "
-                f"unroll loops first"
-            )
+def _check(main: relay.Function, tensor: int, inputs: set[str], like: Mapping[int, str]) -> None:
     known = {parameter.name_hint: parameter for parameter in main.params}
     if tensor < 1:
         raise UnsupportedRelayError(f"{tensor} shards; expected 1 or more")
@@ -158,15 +146,16 @@ def _check(
 
 def _unshared(main: relay.Function, inputs: set[str], like: Mapping[int, str]) -> Sharded:
     """The same function, with the layers in its spans."""
-    nodes = [node for node in post_order(main.body) if not isinstance(node, tvm.ir.Op)]
-    data = {parameter for parameter in main.params if parameter.name_hint in inputs}
-    tags, num_layers = layers_of(nodes, free_nodes(nodes, data), Carrier())
+    nodes = read_network(main)
+    free = set(nodes) - depending_on(nodes, inputs)
+    tags, num_layers = layers_of(nodes, free, Carrier())
+    spans = {node.expr: tags[node].span(0) for node in nodes if node.op}
     mapped: dict[relay.Expr, relay.Expr] = {}
 
     def tagged(old: relay.Expr, new: relay.Expr) -> relay.Expr:
-        return with_span(new, tags[old].span(0)) if isinstance(old, relay.Call) else new
+        return with_span(new, spans[old]) if old in spans else new
 
-    rebuild(nodes, mapped, tagged)
+    rebuild([node.expr for node in nodes], mapped, tagged)
     function = relay.Function(main.params, mapped[main.body], attrs=main.attrs)
     names = (parameter.name_hint for parameter in main.params)
     weights = tuple(ShardedWeight(name, (name,), None, ()) for name in names if name not in inputs)

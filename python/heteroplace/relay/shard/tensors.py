@@ -13,8 +13,8 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.collective_ops import all_gather, all_reduce, reduce_scatter
-from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.shard.cuts import Cut, Kept, State, part_shape
+from heteroplace.relay.shard.network import Node
 from heteroplace.relay.shard.spans import Tag
 
 Exprs = tuple[relay.Expr, ...]
@@ -25,20 +25,15 @@ Exprs = tuple[relay.Expr, ...]
 class Leaf:
     """A tensor of the unsharded network."""
 
-    source: relay.Expr
+    source: Node
     """The expression that it is, or that is a tuple of it and others."""
-    type_: relay.TensorType
+    shape: tuple[int, ...]
     tag: Tag
     """Where its exchanges belong."""
     state: State | None = None
     """What the shards have of it; None: a weight that is not cut yet."""
     forms: dict[State, Exprs] = field(default_factory=dict)
     """What they have of it in each state that was asked for."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the whole tensor."""
-        return static_shape(self.type_)
 
 
 def converted(leaf: Leaf, need: State, num_shards: int) -> Exprs:
@@ -54,9 +49,7 @@ def _converted(leaf: Leaf, need: State, num_shards: int) -> Sequence[relay.Expr]
     assert state is not None
     own = leaf.forms[state]
     if state is Kept.SUM and isinstance(need, Cut) and need.blocks == 1:
-        extents = [
-            part_shape(leaf.shape, need, shard)[need.axis] for shard in range(num_shards)
-        ]
+        extents = [part_shape(leaf.shape, need, shard)[need.axis] for shard in range(num_shards)]
         scattered = _tagged(reduce_scatter(own, need.axis, extents), leaf.tag, None)
         return [relay.TupleGetItem(scattered, shard) for shard in range(num_shards)]
     if isinstance(need, Cut):

@@ -10,25 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import tvm
 from tvm import relay
 
-from heteroplace.relay.expressions import post_order, tensor_types
 from heteroplace.relay.shard.carry import Carrier, States, part_call
 from heteroplace.relay.shard.cuts import Cut, Kept, State
 from heteroplace.relay.shard.follow import Chooser, Network, OpenStates
 from heteroplace.relay.shard.layers import is_weighted, layers_of
-from heteroplace.relay.shard.spans import Tag, span_name
+from heteroplace.relay.shard.network import Node, read_network
+from heteroplace.relay.shard.spans import Tag
 from heteroplace.relay.shard.tensors import Exprs, Leaf, converted, rebuilt, with_span
+from heteroplace.relay.shard.ways import Way, best_way
 from heteroplace.relay.shard.weights import (
     ShardedWeight,
     cut_constant,
     cut_parameter,
-    free_nodes,
+    depending_on,
     needs_before,
 )
-from heteroplace.relay.shard.ways import Way, best_way
-from heteroplace.relay.tasks.fold import children
 
 
 class Sharded(NamedTuple):
@@ -58,21 +56,19 @@ class Walk:
     ) -> None:
         self._main = main
         self._num_shards = num_shards
-        self._inputs = [param for param in main.params if param.name_hint in inputs]
+        self._inputs = inputs
         self._like = like
-        self._nodes = [node for node in post_order(main.body) if not isinstance(node, tvm.ir.Op)]
-        self._free = free_nodes(self._nodes, set(self._inputs))
+        self._nodes = read_network(main)
+        self._free = set(self._nodes) - depending_on(self._nodes, inputs)
+        weights = {param.name_hint for param in main.params} - inputs
+        self._from_parameters = depending_on(self._nodes, weights) & self._free
         self._carrier = Carrier()
         self._tags, self.num_layers = layers_of(self._nodes, self._free, self._carrier)
-        self._leaves: dict[relay.Expr, list[Leaf]] = {}
-        self._readers: dict[relay.Expr, list[relay.Expr]] = {}
+        self._leaves: dict[Node, list[Leaf]] = {}
+        self._readers: dict[Node, list[Node]] = {}
         for node in self._nodes:
-            for child in dict.fromkeys(children(node)):
+            for child in dict.fromkeys(node.children):
                 self._readers.setdefault(child, []).append(node)
-        self._from_parameters = set(self._free) - free_nodes(
-            [node for node in self._nodes if node in self._free],
-            {param for param in main.params if param in self._free},
-        )
         self._weights: dict[str, ShardedWeight] = {}
         self._variables: dict[str, list[relay.Var]] = {}
         self._whole: list[str] = []
@@ -80,12 +76,8 @@ class Walk:
 
     def run(self) -> Sharded:
         """Return the function for all shards."""
-        for parameter in self._inputs:
-            leaf = self._leaf(parameter, Tag(0, False, ""), Kept.WHOLE)
-            leaf.forms[Kept.WHOLE] = (parameter,) * self._num_shards
-            self._leaves[parameter] = [leaf]
         for node in self._nodes:
-            if node not in self._free and node not in self._leaves:
+            if node not in self._free:
                 self._leaves[node] = self._visited(node)
         results, outputs = self._results()
         parameters = []
@@ -99,49 +91,46 @@ class Walk:
         return Sharded(main, weights, outputs, tuple(self._whole), self.num_layers)
 
     def _network(self) -> Network:
-        count = len(tensor_types(self._main.body.checked_type))
+        count = len(self._nodes[-1].shapes)
         position = {node: at for at, node in enumerate(self._nodes)}
         gathered = [output not in self._like for output in range(count)]
         return Network(self._nodes, position, self._readers, gathered)
 
-    def _leaf(self, node: relay.Expr, tag: Tag, state: State | None = None) -> Leaf:
-        return Leaf(node, node.checked_type, tag, state)
-
-    def _known(self, node: relay.Expr) -> OpenStates:
+    def _known(self, node: Node) -> OpenStates:
         """The states of what an expression is made of, as far as they are known."""
         if node in self._leaves:
             return [leaf.state for leaf in self._leaves[node]]
-        return [None] * len(tensor_types(node.checked_type))
+        return [None] * len(node.shapes)
 
-    def _leaves_of(self, node: relay.Expr) -> list[Leaf]:
+    def _leaves_of(self, node: Node) -> list[Leaf]:
         """The tensors of an operand; of weights that are cut already, as that makes them."""
         if node not in self._free:
             return self._leaves[node]
-        if not isinstance(node, (relay.Call, relay.Var, relay.Constant)):
+        if isinstance(node.expr, (relay.Tuple, relay.TupleGetItem)):
             return self._visited(node)  # what its parts are may change with their readers
         known = self._leaves.get(node)
         if known is None:
-            tag = Tag(0, False, span_name(node))
-            types = tensor_types(node.checked_type)
-            known = self._leaves[node] = [Leaf(node, type_, tag) for type_ in types]
-        if isinstance(node, relay.Call) and any(leaf.state is None for leaf in known):
-            read = [leaf for child in children(node) for leaf in self._leaves_of(child)]
+            tag = Tag(0, False, node.name)
+            known = self._leaves[node] = [Leaf(node, shape, tag) for shape in node.shapes]
+        if node.op and any(leaf.state is None for leaf in known):
+            read = [leaf for child in node.children for leaf in self._leaves_of(child)]
             if any(leaf.state is not None for leaf in read):
                 known = self._leaves[node] = self._visited(node)
         return known
 
-    def _visited(self, node: relay.Expr) -> list[Leaf]:
-        if isinstance(node, relay.Tuple):
-            return [leaf for field in node.fields for leaf in self._leaves_of(field)]
-        if isinstance(node, relay.TupleGetItem):
-            fields = self._leaves_of(node.tuple_value)
-            types = node.tuple_value.checked_type.fields
-            first = sum(len(tensor_types(type_)) for type_ in types[: node.index])
-            return fields[first : first + len(tensor_types(node.checked_type))]
-        return self._call(node)
+    def _visited(self, node: Node) -> list[Leaf]:
+        if node.op:
+            return self._call(node)
+        leaves = [leaf for child in node.children for leaf in self._leaves_of(child)]
+        if isinstance(node.expr, relay.Tuple):
+            return leaves
+        if isinstance(node.expr, relay.TupleGetItem):
+            return node.field_of(leaves)
+        forms = {Kept.WHOLE: (node.expr,) * self._num_shards}  # an input
+        return [Leaf(node, node.shapes[0], Tag(0, False, ""), Kept.WHOLE, dict(forms))]
 
-    def _call(self, call: relay.Call) -> list[Leaf]:
-        operands = [leaf for argument in call.args for leaf in self._leaves_of(argument)]
+    def _call(self, call: Node) -> list[Leaf]:
+        operands = [leaf for child in call.children for leaf in self._leaves_of(child)]
         way = self._way(call, operands)
         exprs = self._part_calls(call, operands, way.needs, way.outs, self._tags[call])
         leaves = self._results_of(call, exprs, way.outs, self._tags[call])
@@ -150,7 +139,7 @@ class Walk:
                 self._add_up(leaf)
         return leaves
 
-    def _way(self, call: relay.Call, operands: Sequence[Leaf]) -> Way:
+    def _way(self, call: Node, operands: Sequence[Leaf]) -> Way:
         states = [leaf.state for leaf in operands]
         if not is_weighted(call, self._free, self._carrier) or None not in states:
             return best_way(self._carrier, call, states, [])
@@ -162,7 +151,7 @@ class Walk:
             return way
         chosen = self._chooser.choose(call, states)
         if chosen is None:
-            self._whole.append(span_name(call) or str(call.op.name))
+            self._whole.append(call.name or call.op)
         return chosen or way
 
     def _add_up(self, leaf: Leaf) -> None:
@@ -172,29 +161,24 @@ class Walk:
             leaf.state = Kept.WHOLE
 
     def _part_calls(
-        self, call: relay.Call, operands: Sequence[Leaf], needs: States, outs: States, tag: Tag
+        self, call: Node, operands: Sequence[Leaf], needs: States, outs: States, tag: Tag
     ) -> Exprs:
-        forms = [
-            self._form(leaf, need, tag) for leaf, need in zip(operands, needs, strict=True)
-        ]
+        forms = [self._form(leaf, need, tag) for leaf, need in zip(operands, needs, strict=True)]
         calls = []
         for shard in range(self._num_shards):
             tensors = [form[shard] for form in forms]
-            arguments = [rebuilt(argument.checked_type, tensors) for argument in call.args]
+            arguments = [rebuilt(argument.checked_type, tensors) for argument in call.expr.args]
             part = part_call(call, arguments, needs, outs, shard)
             calls.append(with_span(part, tag.span(shard)))
         return tuple(calls)
 
-    def _results_of(
-        self, call: relay.Call, exprs: Exprs, outs: States, tag: Tag
-    ) -> list[Leaf]:
-        types = tensor_types(call.checked_type)
+    def _results_of(self, call: Node, exprs: Exprs, outs: States, tag: Tag) -> list[Leaf]:
         leaves = []
-        for index, (type_, state) in enumerate(zip(types, outs, strict=True)):
+        for index, (shape, state) in enumerate(zip(call.shapes, outs, strict=True)):
             form = exprs
-            if isinstance(call.checked_type, relay.TupleType):
+            if not call.is_tensor:
                 form = tuple(relay.TupleGetItem(expr, index) for expr in exprs)
-            leaves.append(Leaf(call, type_, tag, state, {state: form}))
+            leaves.append(Leaf(call, shape, tag, state, {state: form}))
         return leaves
 
     def _form(self, leaf: Leaf, need: State, tag: Tag) -> Exprs:
@@ -203,7 +187,7 @@ class Walk:
             return leaf.forms[need]
         if leaf.state is not None:
             return converted(leaf, need, self._num_shards)
-        node = leaf.source
+        node = leaf.source.expr
         if isinstance(node, relay.Constant):
             leaf.forms[need] = tuple(
                 cut_constant(node, need, shard) if isinstance(need, Cut) else node
@@ -228,14 +212,13 @@ class Walk:
 
     def _compute_weight(self, leaf: Leaf, need: State, tag: Tag) -> None:
         """Compute what is made of weights alone: by each shard its part, if that can be."""
-        call = leaf.source
-        assert isinstance(call, relay.Call)  # tuples have the leaves of their fields
-        operands = [of for argument in call.args for of in self._leaves_of(argument)]
+        call = leaf.source  # tuples have the leaves of their fields
+        operands = [of for child in call.children for of in self._leaves_of(child)]
         needs = needs_before(self._carrier, call, need) if isinstance(need, Cut) else None
         outs: States = (need,)
         if needs is None:
             needs = (Kept.WHOLE,) * len(operands)
-            outs = (Kept.WHOLE,) * len(tensor_types(call.checked_type))
+            outs = (Kept.WHOLE,) * len(call.shapes)
         exprs = self._part_calls(call, operands, needs, outs, tag)
         made = self._results_of(call, exprs, outs, tag)
         # Constants have any number of forms; what is made of parameters is cut as they are.
@@ -252,8 +235,10 @@ class Walk:
         results: list[relay.Expr] = []
         outputs = []
         last = Tag(self.num_layers - 1, False, "")
-        weights = {parameter.name_hint: parameter for parameter in self._main.params}
-        for index, leaf in enumerate(self._leaves_of(self._main.body)):
+        weights = {
+            node.expr.name_hint: node for node in self._nodes if isinstance(node.expr, relay.Var)
+        }
+        for index, leaf in enumerate(self._leaves_of(self._nodes[-1])):
             if index in self._like:
                 (weight,) = self._leaves_of(weights[self._like[index]])
                 state = weight.state or Kept.WHOLE
@@ -264,4 +249,3 @@ class Walk:
             outputs.append(tuple(range(len(results), len(results) + len(form))))
             results += form
         return results, tuple(outputs)
-

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tvm import relay
-
-from heteroplace.relay.expressions import tensor_types, type_bytes
 from heteroplace.relay.shard.carry import CannotCarry, Carrier, OtherCut, States, is_linear
 from heteroplace.relay.shard.cuts import Cut, Kept, State
+from heteroplace.relay.shard.network import Node
 
 
 class Way(NamedTuple):
@@ -39,7 +37,7 @@ def exchange_cost(state: State | None, need: State, num_bytes: int) -> int:
 
 
 def ways(
-    carrier: Carrier, call: relay.Call, states: Sequence[State | None], others: list[OtherCut]
+    carrier: Carrier, call: Node, states: Sequence[State | None], others: list[OtherCut]
 ) -> Iterator[Way]:
     """Yield the ways to follow each of the cuts of the operands; the last one needs all whole.
 
@@ -50,8 +48,7 @@ def ways(
     others
         Gets the other cuts with which an operand could have been followed.
     """
-    operands = [type_bytes(type_) for arg in call.args for type_ in tensor_types(arg.checked_type)]
-    results = [type_bytes(type_) for type_ in tensor_types(call.checked_type)]
+    operands, results = call.operand_bytes, call.bytes
     if is_linear(call, states):
         yield Way((Kept.SUM,) * len(operands), (Kept.SUM,) * len(results), 0)
     tried: list[States] = []
@@ -73,7 +70,7 @@ def ways(
 
 
 def best_way(
-    carrier: Carrier, call: relay.Call, states: Sequence[State | None], others: list[OtherCut]
+    carrier: Carrier, call: Node, states: Sequence[State | None], others: list[OtherCut]
 ) -> Way:
     """Return the way of least cost; a product is shared by the shards wherever it can be."""
     *shared, whole = ways(carrier, call, states, others)

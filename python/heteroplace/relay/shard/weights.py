@@ -7,7 +7,7 @@ transpose, a cast) is done by each shard on its part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -16,11 +16,10 @@ import tvm
 from tvm import relay
 
 from heteroplace.relay.axes.shapes import places_after_reshape
-from heteroplace.relay.expressions import static_shape, tensor_types
+from heteroplace.relay.expressions import static_shape
 from heteroplace.relay.shard.carry import CannotCarry, Carrier, States
 from heteroplace.relay.shard.cuts import Cut, Kept, State, part_shape, without_divisor
-from heteroplace.relay.shard.labels import operand_shapes
-from heteroplace.relay.tasks.fold import children
+from heteroplace.relay.shard.network import Node
 
 
 class ShardedWeight(NamedTuple):
@@ -91,26 +90,22 @@ def cut_parameter(
     return ShardedWeight(name, names, state.axis, extents, state.blocks), variables
 
 
-def free_nodes(nodes: Sequence[relay.Expr], inputs: set[relay.Expr]) -> set[relay.Expr]:
-    """Return the expressions that depend on none of `inputs`; `nodes` operands first."""
-    depend = set(inputs)
+def depending_on(nodes: Sequence[Node], names: Collection[str]) -> set[Node]:
+    """Return the expressions that depend on parameters of these names; `nodes` operands first."""
     found = set()
     for node in nodes:
-        if isinstance(node, tvm.ir.Op):
-            continue
-        if node in depend or any(child in depend for child in children(node)):
-            depend.add(node)
-        else:
+        is_one = isinstance(node.expr, relay.Var) and node.expr.name_hint in names
+        if is_one or any(child in found for child in node.children):
             found.add(node)
     return found
 
 
-def needs_before(carrier: Carrier, call: relay.Call, state: Cut) -> States | None:
+def needs_before(carrier: Carrier, call: Node, state: Cut) -> States | None:
     """Return how the operands of a call of weights must be cut for its result to be cut so.
 
     None: there is no way; each shard then computes all of it, and takes its part.
     """
-    if isinstance(call.checked_type, relay.TupleType):
+    if not call.is_tensor:
         return None
     for leader, cut in _cuts_before(call, state):
         try:
@@ -122,11 +117,11 @@ def needs_before(carrier: Carrier, call: relay.Call, state: Cut) -> States | Non
     return None
 
 
-def _cuts_before(call: relay.Call, state: Cut) -> Iterator[tuple[int, Cut]]:
+def _cuts_before(call: Node, state: Cut) -> Iterator[tuple[int, Cut]]:
     """Cuts of operands that might lead to a cut of the result."""
-    shapes = operand_shapes(call)
-    if call.op.name in ("reshape", "nn.batch_flatten"):
-        shape = static_shape(tensor_types(call.checked_type)[0])
+    shapes = call.operand_shapes
+    if call.op in ("reshape", "nn.batch_flatten"):
+        (shape,) = call.shapes
         before = prod(shape[: state.axis])
         for axis, blocks in places_after_reshape(before, state.blocks, shapes[0]):
             if state.along(axis, blocks).fits(shapes[0][axis]):

@@ -172,9 +172,7 @@ class _Rebatch:
             new = self._with_shapes(call, arguments, axes)
             write_types(new)
             found = tuple(
-                resized_axis(
-                    static_shape(old), static_shape(type_), Fraction(self._batch), ITEMS
-                )
+                resized_axis(static_shape(old), static_shape(type_), Fraction(self._batch), ITEMS)
                 for old, type_ in zip(outs, tensor_types(new.checked_type), strict=True)
             )
         except CannotFollow as err:
