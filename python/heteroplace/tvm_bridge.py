@@ -189,6 +189,26 @@ def _register_pass_config(types: Mapping[str, str]) -> None:
             getattr(library, _REGISTER_CONFIG)(name.encode(), index)
 
 
+def add_op_gradients(gradients: Mapping[str, Callable[[Any, Any], Any]], level: int) -> None:
+    """Give ops of Relay a gradient of ours, unless they have it already.
+
+    Parameters
+    ----------
+    gradients
+        Op name -> (call, gradient of its result) -> gradients of its operands, as for
+        `relay.op.register_gradient`.
+    level
+        Of two gradients of one op TVM takes that of the higher level; its own have 10.
+    """
+    tvm = require_tvm()
+    for name, gradient in gradients.items():
+        # TVM refuses a second one of one level, and does not say what it has.
+        key = f"heteroplace.gradient.{name}"
+        if tvm.get_global_func(key, allow_missing=True) is None:
+            tvm.register_func(key, gradient)
+            tvm.ir.register_op_attr(name, "FPrimalGradient", gradient, level)
+
+
 def pass_config(context: Any, prefix: str) -> dict[str, Any]:
     """Return what a PassContext's config says under keys of a prefix, as Python values."""
     return {
