@@ -189,6 +189,7 @@ def _register_pass_config(types: Mapping[str, str]) -> None:
             getattr(library, _REGISTER_CONFIG)(name.encode(), index)
 
 
+<<<<<<< HEAD
 def add_relay_op(
     name: str,
     describe: str,
@@ -225,6 +226,26 @@ def add_relay_op(
     registry.register_stateful(name, False)
     registry.register_compute(name, compute)
     registry.register_injective_schedule(name)
+=======
+def add_op_gradients(gradients: Mapping[str, Callable[[Any, Any], Any]], level: int) -> None:
+    """Give ops of Relay a gradient of ours, unless they have it already.
+
+    Parameters
+    ----------
+    gradients
+        Op name -> (call, gradient of its result) -> gradients of its operands, as for
+        `relay.op.register_gradient`.
+    level
+        Of two gradients of one op TVM takes that of the higher level; its own have 10.
+    """
+    tvm = require_tvm()
+    for name, gradient in gradients.items():
+        # TVM refuses a second one of one level, and does not say what it has.
+        key = f"heteroplace.gradient.{name}"
+        if tvm.get_global_func(key, allow_missing=True) is None:
+            tvm.register_func(key, gradient)
+            tvm.ir.register_op_attr(name, "FPrimalGradient", gradient, level)
+>>>>>>> h-training
 
 
 def pass_config(context: Any, prefix: str) -> dict[str, Any]:
