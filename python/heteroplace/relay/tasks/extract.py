@@ -26,6 +26,7 @@ from heteroplace.relay.expressions import (
     tensor_types,
     type_bytes,
 )
+from heteroplace.relay.shard.spans import span_name
 from heteroplace.relay.tasks.flops import call_flops
 from heteroplace.relay.tasks.prepare import fuse
 
@@ -180,9 +181,8 @@ def _callee(call: relay.Call) -> str:
 
 def _member_name(call: relay.Call) -> str:
     """The name an op had in the user's model where the front end kept it, else its kind."""
-    if isinstance(call.span, relay.Span):
-        return f"{call.span.source_name.name}:{call.op.name}"
-    return str(call.op.name)
+    name = span_name(call)
+    return f"{name}:{call.op.name}" if name else str(call.op.name)
 
 
 def _weight_bytes(nodes: list[relay.Expr]) -> int:
