@@ -8,18 +8,19 @@ queues does not imply it already (vector clocks). All waits are within a host.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from heteroplace.codegen.clocks import Clocks
 from heteroplace.codegen.instructions import Instance, Instruction, Ordered, root
 from heteroplace.codegen.kernels import KernelCalls, Value
-from heteroplace.codegen.lifetimes import find_conflicts, touched_owners
+from heteroplace.codegen.lifetimes import find_conflicts, touched_owners, waited_for
 from heteroplace.codegen.memory_plan import Arena, lay_out
 from heteroplace.codegen.order import order_instructions
 from heteroplace.codegen.program import (
+    Port,
     Program,
     ProgramTensor,
     QueueInstruction,
@@ -59,6 +60,9 @@ class Lowered:
     """Those of the cluster."""
     feeder: int = 0
     """Rank of the host that feeds the model and reads its outputs."""
+    state: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Inputs that the program replaces, by name: the ports of each, one for each memory that has
+    it, which are inputs and outputs of the program."""
 
     @cached_property
     def programs(self) -> tuple[Program, ...]:
@@ -157,19 +161,20 @@ class _Lowering:
         self._table = QueueTable(cluster, ordered.instructions)
         self._queues = self._table.queues
         self._inputs = [
-            (value, self._host)
+            (value, self._host if description.memory is None else description.memory)
             for value, description in enumerate(calls.values)
             if description.input_name is not None
         ]
         outputs = [self._owner((root(calls, value), self._host)) for value in calls.outputs]
         self._kept = frozenset([*self._inputs, *outputs])
-        """Inputs are never overwritten: they may be set once and run many times."""
+        """Inputs are overwritten by what replaces them only: they may be set once for many runs."""
         self._offsets: dict[Instance, int] = {}
         self._arena_bytes = self._lay_out(is_tight)
         self._arenas = [Arena() for _ in cluster.memories]
         messages = [at for at, queue in enumerate(self._queues) if queue.peer is not None]
         self._clocks = Clocks(len(self._queues), messages)
         self._writer: dict[Instance, int] = {}
+        self._readers: dict[Instance, list[int]] = defaultdict(list)
         self._freed_by: dict[Instance, tuple[int, ...]] = {}
         """Who had the bytes before: all who write a part have to wait for them."""
         self._users: dict[Instance, list[int]] = {}
@@ -228,10 +233,9 @@ class _Lowering:
 
     def _emit(self, index: int, instruction: Instruction) -> None:
         queue, helpers = self._table.of_item[index]
-        # Nobody writes an input: it is there before the run.
-        needed = [
-            self._writer[instance] for instance in instruction.reads if instance in self._writer
-        ]
+        needed = waited_for(instruction, self._writer, self._readers)
+        for instance in instruction.reads:
+            self._readers[instance].append(index)
         for instance in instruction.writes:
             needed += self._store(self._owner(instance))
             self._writer[instance] = index
@@ -318,15 +322,7 @@ class _Lowering:
         return self._tensors[value, memory]
 
     def _finish(self) -> Lowered:
-        inputs = []
-        for value_id, memory in self._inputs:
-            name = self._calls.values[value_id].input_name
-            assert name is not None
-            inputs.append((name, self._tensor(value_id, memory)))
-        outputs = [
-            (f"output{index}", self._tensor(value, self._host))
-            for index, value in enumerate(self._calls.outputs)
-        ]
+        inputs, outputs, state = self._ports()
         # A machine needs only the memories that the plan uses.
         constants = self._weights.constants
         used = {queue.space for queue in self._queues} | {part.space for part in constants}
@@ -361,7 +357,27 @@ class _Lowering:
             uses,
             self._cluster.hosts,
             feeding_rank(self._cluster),
+            state,
         )
+
+    def _ports(self) -> tuple[list[Port], list[Port], dict[str, tuple[str, ...]]]:
+        """Inputs, outputs, and the ports of each state: it is both, in each memory that has it."""
+        inputs: list[Port] = []
+        outputs = [
+            (f"output{index}", self._tensor(value, self._host))
+            for index, value in enumerate(self._calls.outputs)
+        ]
+        state: dict[str, tuple[str, ...]] = {}
+        for value, memory in self._inputs:
+            description = self._calls.values[value]
+            assert description.input_name is not None
+            port = description.input_name
+            if description.memory is not None:
+                port = f"{description.input_name}@{self._cluster.memories[memory].name}"
+                state[description.input_name] = (*state.get(description.input_name, ()), port)
+                outputs.append((port, self._tensor(value, memory)))
+            inputs.append((port, self._tensor(value, memory)))
+        return inputs, outputs, state
 
     def _memory_use(self, memory: int, is_used: bool) -> MemoryUse:
         """What the executor will hold in a memory (`Executor::MemoryBytes` of the core)."""
