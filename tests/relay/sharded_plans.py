@@ -46,8 +46,8 @@ def apart_cluster(
 class Lanes:
     """Builds a network of `count` lanes: whole values (one for all lanes), parts, and addends."""
 
-    def __init__(self, random: Random, count: int, rows: int) -> None:
-        self.random, self.count = random, count
+    def __init__(self, random: Random, count: int, rows: int, *, may_cut_rows: bool) -> None:
+        self.random, self.count, self.may_cut_rows = random, count, may_cut_rows
         self.x = var("x", (rows, 12))
         self.rows = rows
         self._seed = 0
@@ -104,7 +104,7 @@ class Lanes:
     ) -> tuple[relay.Expr, int]:
         """Parts of columns -> parts of rows, and a whole value of these."""
         rows = self.extents(self.rows)
-        if min(rows) < 1:
+        if min(rows) < 1 or not self.may_cut_rows:
             return relay.nn.dense(ops.all_gather(parts, 1), self.weights(out, sum(extents))), out
         pieces = ops.all_to_all(parts, 0, 1, rows)
         made = [
@@ -194,10 +194,11 @@ def solution_of_plan(graph: TaskGraph, cluster: Cluster, plan: Plan) -> Solution
     return Solution(graph, cluster, costs, plan, makespan, 0)
 
 
-def random_sharded(random: Random, num_devices: int) -> tvm.IRModule:
+def random_sharded(random: Random, num_devices: int, items: int) -> tvm.IRModule:
     """A network of as many lanes as there are devices for, or fewer."""
-    count = random.randint(2, max(2, num_devices))
-    return Lanes(random, count, random.choice((1, 3, 4))).network(random.randint(1, 3))
+    count, rows = random.randint(2, max(2, num_devices)), random.choice((1, 3, 4))
+    lanes = Lanes(random, count, rows, may_cut_rows=items == 1)
+    return lanes.network(random.randint(1, 3))
 
 
 def item_inputs(mod: tvm.IRModule, count: int) -> list[dict[str, np.ndarray]]:

@@ -22,11 +22,11 @@ from heteroplace.pipeline import build
 
 def check_random_plan(seed: int, num_devices: int) -> None:
     random = Random(seed)
-    mod = random_sharded(random, num_devices)
+    items = random.randint(1, 4)
+    mod = random_sharded(random, num_devices, items)
     extraction = extraction_of(mod)
     own = cores()
     cluster = apart_cluster(num_devices, lambda number: own[number % len(own)])
-    items = random.randint(1, 4)
     plan = ShardedPlanner(random, extraction.graph, cluster, items).plan()
     solution = solution_of_plan(extraction.graph, cluster, plan)
     with tvm.transform.PassContext(opt_level=3):

@@ -106,7 +106,9 @@ class _Cutter:
         self._mapped: dict[relay.Expr, relay.Expr] = {}
         self._made: dict[int, relay.Expr] = {}
         self._variables: dict[ValueName, relay.Var] = {}
-        self._imports: dict[ValueName, Import] = {}
+        self._imports = {
+            ValueName(graph.tensors[state].name): Import(state) for state, _ in graph.updates
+        }
 
     def run(self) -> CutModule:
         for node in post_order(self._main.body):

@@ -35,8 +35,10 @@ def item_inputs(main: relay.Function, graph: TaskGraph) -> tuple[list[str], int]
     return [parameter.name_hint for parameter in found], rows
 
 
-def item_axes(mod: tvm.IRModule, graph: TaskGraph) -> dict[ValueName, ItemTensor]:
-    """Return, by name in the graph, how inputs and outputs hold items.
+def item_axes(
+    mod: tvm.IRModule, graph: TaskGraph, num_items: int
+) -> dict[ValueName, ItemTensor]:
+    """Return, by name in the graph, how inputs and outputs hold the items of a plan.
 
     Raises
     ------
@@ -48,7 +50,7 @@ def item_axes(mod: tvm.IRModule, graph: TaskGraph) -> dict[ValueName, ItemTensor
     found: dict[ValueName, ItemTensor] = {}
     for parameter in main.params:
         (type_,) = tensor_types(parameter.checked_type)
-        axis = 0 if parameter.name_hint in names else None
+        axis = 0 if parameter.name_hint in names and num_items > 1 else None
         name = ValueName(parameter.name_hint)
         found[name] = ItemTensor(static_shape(type_), type_.dtype, axis)
     outputs = {
@@ -56,7 +58,7 @@ def item_axes(mod: tvm.IRModule, graph: TaskGraph) -> dict[ValueName, ItemTensor
         for tensor, leaf in zip(graph.outputs, leaves(main.body), strict=True)
         if not graph.tensors[tensor].shared
     }
-    if not outputs:
+    if not outputs or num_items == 1:
         return found
     one = _PlainOps(main, graph).run(list(outputs.values()))
     more = rebatch(one, 2, [name for name in names if _has(one["main"], name)], rows)

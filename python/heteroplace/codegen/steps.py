@@ -8,7 +8,7 @@ reads which. A call that takes over the bytes of a value says so in the value th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from heteroplace.codegen.combine import Combiner, Items, ItemTensor, Place
@@ -85,7 +85,7 @@ class StepCombiner(Combiner):
         }
         self._version_ids: dict[Version, int] = {}
         self._gathered: dict[tuple[int, Items, tuple[int, ...]], int] = {}
-        self._written: dict[tuple[object, int], int] = {}
+        self._written: dict[tuple[Hashable, int], int] = {}
         """By key of the place and value: what a call writes in place of it, to be copied there."""
         self._segment = 0
 
@@ -127,12 +127,12 @@ class StepCombiner(Combiner):
         kind = collective_kind(self._graph.tasks[step.task].op)
         if kind is not None and kind.name == "broadcast":
             return  # copies, made where somebody reads what they bring
-        wanted: dict[Place, list[int]] = defaultdict(list)
+        wanted: dict[Hashable, tuple[Place, list[int]]] = {}
         for tensor, memory in makes(self._graph, self._steps.cluster, step):
             place = self._place_of(self._versions.made[index, tensor, memory])
-            wanted[place].append(tensor)
+            wanted.setdefault(place.key, (place, []))[1].append(tensor)
         name = self._graph.tasks[step.task].name
-        for place, tensors in wanted.items():
+        for place, tensors in wanted.values():
             for call in self._calls_for(place.part, name, tensors):
                 self._add_call(call, place, self._segment)
             self._segment += 1

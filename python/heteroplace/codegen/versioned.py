@@ -122,7 +122,7 @@ def _exchanged(
     largest: int,
 ) -> dict[ValueName, ItemTensor]:
     """By name in the graph, and in cut modules, the tensors that are read for other items."""
-    found = item_axes(mod, graph) if plan.items > 1 else {}
+    found = item_axes(mod, graph, plan.items)
     if largest == 1:
         return found
     one = next((cut for (size, _), cut in cuts.items() if size == 1), None)
